@@ -40,7 +40,7 @@ from tallystick.adapters import (
     refuse_unenforced_model_call,
 )
 from tallystick.adapters.configurable import call_of_config
-from tallystick.errors import Blocked, TallystickError
+from tallystick.errors import TallystickError
 from tallystick.recorder import Run, current_run, current_step, status_for
 from tallystick.records import CallContext, EntryKind, Scope, StepKind, StepStatus
 from tallystick.tally import BoundTally, Tally
@@ -67,17 +67,15 @@ P = ParamSpec("P")
 
 
 def _guard_hook(hook: Callable[P, None]) -> Callable[P, None]:
-    """Guard a hook: its failure is a gap of the run, and is raised only in a strict handler.
+    """Guard what records: its failure is a gap of the run, and is raised only in a strict handler.
 
-    What rules stop is raised in every handler: it is no failure, and the call must not happen.
+    What judges a call is not guarded: a call that could not be judged must not happen.
     """
 
     @wraps(hook)
     def guarded_hook(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             hook(*args, **kwargs)
-        except Blocked:
-            raise
         except Exception as error:
             handler = args[0]
             assert isinstance(handler, TallyCallbackHandler)
@@ -234,8 +232,24 @@ class TallyCallbackHandler(BaseCallbackHandler):
         finally:
             self._leave(run_id, "completed" if is_bubble_up(error) else status_for(type(error)))
 
-    @_guard_hook
     def on_chat_model_start(
+        self,
+        serialized: dict[str, Any],
+        messages: list[list[BaseMessage]],
+        *,
+        run_id: UUID,
+        metadata: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Record a model call as it starts: its final messages, tools and parameters.
+
+        Raises what stops the call: see `_refuse`.
+        """
+        self._start_chat(serialized, messages, run_id=run_id, metadata=metadata, **kwargs)
+        self._refuse_unenforced_model(run_id, metadata, kwargs)
+
+    @_guard_hook
+    def _start_chat(
         self,
         serialized: dict[str, Any],
         messages: list[list[BaseMessage]],
@@ -246,7 +260,6 @@ class TallyCallbackHandler(BaseCallbackHandler):
         metadata: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Record a model call as it starts: its final messages, tools and parameters."""
         parameters = kwargs.get("invocation_params") or {}
         model = model_of(parameters)
         call = self._begin(
@@ -264,10 +277,22 @@ class TallyCallbackHandler(BaseCallbackHandler):
                 lambda: request_of(messages[0], parameters),
                 summary={"model": model, "messages": len(messages[0])},
             )
-        self._refuse_unenforced_model(run_id, model, metadata)
+
+    def on_llm_start(
+        self,
+        serialized: dict[str, Any],
+        prompts: list[str],
+        *,
+        run_id: UUID,
+        metadata: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Same as `on_chat_model_start`, for a model that completes text."""
+        self._start_completion(serialized, prompts, run_id=run_id, metadata=metadata, **kwargs)
+        self._refuse_unenforced_model(run_id, metadata, kwargs)
 
     @_guard_hook
-    def on_llm_start(
+    def _start_completion(
         self,
         serialized: dict[str, Any],
         prompts: list[str],
@@ -278,7 +303,6 @@ class TallyCallbackHandler(BaseCallbackHandler):
         metadata: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Same as `on_chat_model_start`, for a model that completes text."""
         parameters = kwargs.get("invocation_params") or {}
         model = model_of(parameters)
         call = self._begin(
@@ -294,7 +318,6 @@ class TallyCallbackHandler(BaseCallbackHandler):
             call.step.record(
                 "request", lambda: completion_of(prompts[0], parameters), summary={"model": model}
             )
-        self._refuse_unenforced_model(run_id, model, metadata)
 
     @_guard_hook
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
@@ -370,7 +393,6 @@ class TallyCallbackHandler(BaseCallbackHandler):
         step.record("note", note, summary={"event": name})
         step.end(wait=False)
 
-    @_guard_hook
     def on_tool_start(
         self,
         serialized: dict[str, Any] | None,
@@ -383,16 +405,18 @@ class TallyCallbackHandler(BaseCallbackHandler):
         inputs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Record a tool call as it starts: its name and arguments."""
-        name = _name_of(serialized, kwargs) or "tool"
-        call = self._begin("tool_call", run_id, parent_run_id, metadata, name, tags)
-        arguments = inputs if inputs is not None else input_str
-        tool_call = ToolCall(name, arguments, kwargs.get("tool_call_id"))
-        if call is not None:
-            record_tool_call(call.step, tool_call)
-            # What the tool remembers or recalls belongs to its step: hooks run inline, in the
-            # context of the tool.
-            call.enter()
+        """Record a tool call as it starts: its name and arguments.
+
+        Raises what stops the call: see `_refuse`.
+        """
+        tool_call = ToolCall(
+            _name_of(serialized, kwargs) or "tool",
+            inputs if inputs is not None else input_str,
+            kwargs.get("tool_call_id"),
+        )
+        self._start_tool(
+            tool_call, run_id=run_id, parent_run_id=parent_run_id, metadata=metadata, tags=tags
+        )
         if has_rules(self._binder.tally, "tool_call") and not (metadata or {}).get(ENFORCED):
             tool_class = (metadata or {}).get("tool_class")
             self._refuse(
@@ -401,10 +425,28 @@ class TallyCallbackHandler(BaseCallbackHandler):
                 metadata,
             )
 
+    @_guard_hook
+    def _start_tool(
+        self,
+        tool_call: ToolCall,
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None,
+        metadata: dict[str, Any] | None,
+        tags: list[str] | None,
+    ) -> None:
+        call = self._begin("tool_call", run_id, parent_run_id, metadata, tool_call.name, tags)
+        if call is not None:
+            record_tool_call(call.step, tool_call)
+            # What the tool remembers or recalls belongs to its step: hooks run inline, in the
+            # context of the tool.
+            call.enter()
+
     def _refuse_unenforced_model(
-        self, run_id: UUID, model: str | None, metadata: Mapping[str, Any] | None
+        self, run_id: UUID, metadata: Mapping[str, Any] | None, arguments: Mapping[str, Any]
     ) -> None:
         if has_rules(self._binder.tally, "model_call"):
+            model = model_of(arguments.get("invocation_params") or {})
             provider = (metadata or {}).get("ls_provider")
             self._refuse(
                 run_id,
@@ -418,18 +460,23 @@ class TallyCallbackHandler(BaseCallbackHandler):
         refuse: Callable[[BoundTally], None],
         metadata: Mapping[str, Any] | None,
     ) -> None:
-        """Refuse a ruled call that no enforcing piece has in hand; its step fails."""
+        """Refuse a ruled call that no enforcing piece has in hand; its step fails.
+
+        Raises Blocked, and what keeps the call from being judged: Denied where the places of a call
+        disagree about who acts, StorageError.
+        """
         callback, call = self._callbacks.get(run_id.int), self._call(run_id)
         if callback is not None and callback.tree is None:
             # Another handler of this tally records the call, and refuses it.
             return
-        bound = None if callback is None or callback.tree is None else callback.tree.bound
-        # Where nobody is named the error of that is raised: a ruled call does not pass unjudged.
-        bound = bound or self._binder.bound(self._call_context(metadata or {}))
         try:
+            # The root sees less of the call than is seen here, and so fewer places that disagree.
+            seen = self._binder.bound(self._call_context(metadata or {}))
+            bound = None if callback is None or callback.tree is None else callback.tree.bound
+            bound = seen if bound is None else bound
             with nullcontext() if call is None else call.step.active():
                 refuse(bound)
-        except Blocked as error:
+        except Exception as error:
             self._fail(run_id, error)
             raise
 

@@ -21,7 +21,7 @@ from langgraph.types import Command
 
 from tallystick import Actor, PolicyRule, Tally
 from tallystick.adapters import enforcing
-from tallystick.errors import ActionDenied, ApprovalRequired
+from tallystick.errors import ActionDenied, ApprovalRequired, Denied
 from tallystick.records import ArgumentCondition
 from tallystick.tally import BoundTally
 from tallystick_langchain import TallyCallbackHandler, TallyMiddleware, ToolRules, memory_tools
@@ -324,6 +324,26 @@ def test_a_handler_alone_refuses_a_ruled_tool_before_it_runs(
         assert ran == ["ls"]
         assert handler.failures == 0
         assert {"outcome": "denied", "step": "tool_call"}.items() <= _checks(bound)[0].items()
+
+
+@is_async
+@pytest.mark.parametrize("kind", ["tool_call", "model_call"])
+def test_a_ruled_call_does_not_pass_a_handler_that_cannot_judge_it(
+    open_sqlite: OpenTally, kind: str, is_async: bool
+) -> None:
+    with open_sqlite(rules=[_rule("deny", kind)]) as tally:
+        model = _model(_calls("ls"), "done")
+        agent = create_agent(model, [shell])
+        handlers = [TallyCallbackHandler(tally)]
+        disagreement: Any = {
+            "configurable": {"thread_id": "t", "actor": ADA},
+            "metadata": {"user_id": "eve"},
+        }
+        with pytest.raises(Denied) as refused:
+            _play(agent, "x", is_async=is_async, callbacks=handlers, **disagreement)
+        assert refused.value.decision.reason == "principal_mismatch"
+        assert ran == []
+        assert len(model.sent) == (kind == "tool_call")
 
 
 def test_a_handler_alone_refuses_a_ruled_model_before_it_is_asked(open_sqlite: OpenTally) -> None:
