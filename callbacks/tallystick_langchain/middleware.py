@@ -40,7 +40,6 @@ from tallystick.adapters import (
     Capture,
     Speakers,
     ToolCall,
-    check_model_call,
     checked_speakers,
     enforcing,
     has_rules,
@@ -326,8 +325,7 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         if not has_rules(self._binder.tally, "model_call"):
             return request
         system = [] if request.system_message is None else [request.system_message]
-        check = check_model_call(
-            bound,
+        check = bound.check_model_call(
             piece="TallyMiddleware",
             provider=_provider(request.model),
             model=_model_name(request),

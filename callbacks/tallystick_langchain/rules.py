@@ -20,7 +20,6 @@ from tallystick.adapters import (
     ActorSource,
     Binder,
     ToolCall,
-    check_tool_call,
     enforcing,
     has_rules,
     register_enforcer,
@@ -127,8 +126,12 @@ class RuledToolCall:
 
     def _check(self) -> ToolCheck:
         with _recorded_by(handler_run()):
-            return check_tool_call(
-                self._bound, self._call, piece=self._piece, tool_class=self._tool_class
+            return self._bound.check_tool_call(
+                self._call.name,
+                self._call.arguments,
+                tool_class=self._tool_class,
+                tool_call_id=self._call.tool_call_id,
+                piece=self._piece,
             )
 
     def _allowed(self, check: ToolCheck) -> ToolCallRequest:

@@ -12,8 +12,6 @@ from langchain_core.tools import BaseTool, StructuredTool
 from tallystick.adapters import (
     ActorSource,
     Binder,
-    ToolCall,
-    check_tool_call,
     has_rules,
     is_enforced,
 )
@@ -51,9 +49,10 @@ def memory_tools(
         bound = binder.bound(call_of_config(binder, config))
         check = ToolCheck(arguments=arguments)
         if has_rules(bound, "tool_call") and not is_enforced(bound, "tool_call", tool):
-            call = ToolCall(tool, arguments)
             try:
-                check = approved(bound, lambda: check_tool_call(bound, call, piece="memory_tools"))
+                check = approved(
+                    bound, lambda: bound.check_tool_call(tool, arguments, piece="memory_tools")
+                )
             except Blocked as error:
                 return {"error": error.code, "message": str(error)}
         if memory_tool.needs_approval and approval == "interrupt" and check.approval is None:

@@ -22,15 +22,13 @@ from tallystick.adapters import (
     ActorSource,
     Binder,
     ToolCall,
-    check_model_call,
-    check_tool_call,
     decide_as_person,
     enforcing,
     has_rules,
     register_enforcer,
 )
 from tallystick.aio import in_thread
-from tallystick.errors import ActionDenied, ApprovalRequired, StateConflict
+from tallystick.errors import ActionDenied, ApprovalRequired
 from tallystick.records import Approval, CallContext, Scope
 from tallystick.tally import BoundTally, ModelCheck, Tally, ToolCheck
 from tallystick_llama_index.actors import call_of_tags, call_of_workflow
@@ -189,7 +187,13 @@ class ToolRules:
         return self._binder.bound(call)
 
     def _check(self, bound: BoundTally, call: ToolCall) -> ToolCheck:
-        return check_tool_call(bound, call, piece=self._piece, **self._facts)
+        return bound.check_tool_call(
+            call.name,
+            call.arguments,
+            tool_call_id=call.tool_call_id,
+            piece=self._piece,
+            **self._facts,
+        )
 
 
 async def _answer(ctx: Context, call: ToolCall, approval: Any) -> Any:
@@ -215,11 +219,7 @@ async def _answer(ctx: Context, call: ToolCall, approval: Any) -> Any:
 def _decide(bound: BoundTally, approval: Approval, response: Any) -> None:
     approved = is_approval(response)
     reason = "Approved in the workflow." if approved else str(response).strip() or "Not approved."
-    try:
-        decide_as_person(bound, [approval], approved=approved, reason=reason)
-    except StateConflict:
-        # Somebody decided meanwhile; the next check says what.
-        return
+    decide_as_person(bound, [approval], approved=approved, reason=reason)
 
 
 class _RuledTool(FunctionTool):
@@ -403,8 +403,7 @@ class _ModelRules:
         """Check a request. Raises ActionDenied, ApprovalRequired."""
         bound = self._binder.bound(call_of_tags(self._binder))
         request = request_of(prompt, options, description_of(self.llm))
-        return check_model_call(
-            bound,
+        return bound.check_model_call(
             piece="ruled_llm",
             provider=self._provider,
             model=self.name,

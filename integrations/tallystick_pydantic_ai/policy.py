@@ -8,8 +8,9 @@ any of PydanticAI's is, and the answer that a run brings along counts for exactl
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from pydantic_ai import CallToolsNode, RunContext
@@ -36,8 +37,6 @@ from tallystick.adapters import (
     Binder,
     CallKind,
     ToolCall,
-    check_model_call,
-    check_tool_call,
     claim_enforcement,
     decide_as_person,
     has_rules,
@@ -46,8 +45,8 @@ from tallystick.adapters import (
     release_enforcement,
 )
 from tallystick.aio import in_thread
-from tallystick.errors import ActionDenied, InvalidInput, StateConflict
-from tallystick.records import Approval, Scope, json_bytes
+from tallystick.errors import ActionDenied, InvalidInput
+from tallystick.records import Scope, json_bytes
 from tallystick.tally import BoundTally, Tally, ToolCheck
 from tallystick_pydantic_ai.actors import call_of_run
 from tallystick_pydantic_ai.messages import cleaned, comparable, request_of
@@ -137,9 +136,10 @@ class ToolRules:
         provider, model = model_facts(ctx.model)
 
         def check() -> ToolCheck:
-            return check_tool_call(
-                bound,
-                call,
+            return bound.check_tool_call(
+                call.name,
+                call.arguments,
+                tool_call_id=call.tool_call_id,
                 piece=self.piece,
                 approval_token=token,
                 provider=provider,
@@ -153,7 +153,8 @@ class ToolRules:
             if not ctx.tool_call_approved or error.new:
                 raise
             approvals = error.approvals
-        await in_thread(_decide, bound, approvals, True, "Approved in the deferred tool results.")
+        reason = "Approved in the deferred tool results."
+        await in_thread(partial(decide_as_person, bound, approvals, approved=True, reason=reason))
         return await in_thread(check)
 
     async def deny(self, ctx: RunContext[Any], call: ToolCall, message: str) -> None:
@@ -162,7 +163,8 @@ class ToolRules:
             await self.check(ctx, call)
         except errors.ApprovalRequired as error:
             bound = self.binder.bound(call_of_run(self.binder, ctx))
-            await in_thread(_decide, bound, error.approvals, False, message or "Not approved.")
+            decide = partial(decide_as_person, bound, error.approvals, approved=False)
+            await in_thread(partial(decide, reason=message or "Not approved."))
         except ActionDenied:
             # It was denied before, which the journal has.
             return
@@ -356,8 +358,7 @@ class TallyPolicy(AbstractCapability[Any]):
             request_context.model, messages, request_context.model_settings, parameters
         )
         check = await in_thread(
-            lambda: check_model_call(
-                bound,
+            lambda: bound.check_model_call(
                 piece="TallyPolicy",
                 provider=provider,
                 model=model,
@@ -426,14 +427,6 @@ def plain(arguments: Any) -> Any:
         return to_jsonable_python(arguments)
     except (PydanticSerializationError, ValueError):
         return arguments
-
-
-def _decide(bound: BoundTally, approvals: Sequence[Approval], approved: bool, reason: str) -> None:
-    try:
-        decide_as_person(bound, approvals, approved=approved, reason=reason)
-    except StateConflict:
-        # Somebody decided meanwhile; the next check says what.
-        return
 
 
 def _validated(tool: ToolsetTool[Any], call: ToolCallPart) -> Any:

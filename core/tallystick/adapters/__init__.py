@@ -7,8 +7,6 @@ from tallystick.adapters.call_tree import OpenCall, RootRun, begin_call
 from tallystick.adapters.capture import Capture, Speakers, checked_speakers, is_nested
 from tallystick.adapters.enforcement import (
     CallKind,
-    check_model_call,
-    check_tool_call,
     claim_enforcement,
     decide_as_person,
     enforcing,
@@ -46,8 +44,6 @@ __all__ = [
     "attribute_requests",
     "begin_call",
     "changed_items",
-    "check_model_call",
-    "check_tool_call",
     "checked_speakers",
     "claim_enforcement",
     "decide_as_person",

@@ -1,29 +1,28 @@
 """Enforcement for adapters: check a call at the runtime's hook, and refuse what nothing enforces.
 
 A piece that stands around a call (middleware, a wrapper of a tool, a capability) checks it with
-`check_tool_call` or `check_model_call`, and says that it has the call in hand: by the runtime's id
-of the call (`claim_enforcement`), or for the code inside of it (`enforcing`). A piece that only
-observes (a callback handler) calls `refuse_unenforced`, which raises for a ruled call that nobody
-has in hand.
+`bound.check_tool_call` or `bound.check_model_call`, and says that it has the call in hand: by the
+runtime's id of the call (`claim_enforcement`), or for the code inside of it (`enforcing`). A piece
+that only observes (a callback handler) calls `refuse_unenforced`, which raises for a ruled call
+that nobody has in hand.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 from tallystick.adapters.tool_calls import ToolCall
+from tallystick.errors import StateConflict, StoredApproval
 from tallystick.recorder import Step
-from tallystick.records import Actor, Approval, PolicyEffect, PolicyRule
-from tallystick.tally import BoundTally, ModelCheck, Tally, ToolCheck
+from tallystick.records import Actor, PolicyEffect, PolicyRule
+from tallystick.tally import BoundTally, Tally
 from tallystick.tally.call_rules import CallFacts, CallKind, enforcing, is_in_hand
 from tallystick.tally.services import services_of
 
 __all__ = [
     "CallKind",
-    "check_model_call",
-    "check_tool_call",
     "claim_enforcement",
     "decide_as_person",
     "enforcing",
@@ -54,78 +53,22 @@ def register_enforcer(tally: Tally | BoundTally, kind: CallKind, piece: str) -> 
     services.call_rules.register(actor or Actor(user="tallystick", surface=piece), kind, piece)
 
 
-def check_tool_call(
-    bound: BoundTally,
-    call: ToolCall,
-    *,
-    piece: str,
-    tool_class: str | None = None,
-    approval_token: str | None = None,
-    provider: str | None = None,
-    model: str | None = None,
-    task_type: str | None = None,
-    environment: str | None = None,
-    sensitivity: str | None = None,
-) -> ToolCheck:
-    """Same as `bound.check_tool_call`, for the call of a runtime that `piece` enforces."""
-    return bound.check_tool_call(
-        call.name,
-        call.arguments,
-        tool_class=tool_class,
-        tool_call_id=call.tool_call_id,
-        approval_token=approval_token,
-        provider=provider,
-        model=model,
-        task_type=task_type,
-        environment=environment,
-        sensitivity=sensitivity,
-        piece=piece,
-    )
-
-
-def check_model_call(
-    bound: BoundTally,
-    *,
-    piece: str,
-    provider: str | None = None,
-    model: str | None = None,
-    request: Any = None,
-    call_id: str | None = None,
-    approval_token: str | None = None,
-    task_type: str | None = None,
-    environment: str | None = None,
-    sensitivity: str | None = None,
-) -> ModelCheck:
-    """Same as `bound.check_model_call`, for the call of a runtime that `piece` enforces."""
-    return bound.check_model_call(
-        provider=provider,
-        model=model,
-        request=request,
-        call_id=call_id,
-        approval_token=approval_token,
-        task_type=task_type,
-        environment=environment,
-        sensitivity=sensitivity,
-        piece=piece,
-    )
-
-
 def decide_as_person(
-    bound: BoundTally, approvals: Sequence[Approval], *, approved: bool, reason: str
+    bound: BoundTally, approvals: Sequence[StoredApproval], *, approved: bool, reason: str
 ) -> None:
     """Grant or deny what a call waits for, as the person whose answer the runtime has brought.
 
-    That is the principal for whom the agent of the view acts: an agent never decides. Raises
-    Denied where this person may not decide, StateConflict where somebody has decided meanwhile.
+    That is the principal for whom the agent of the view acts: an agent never decides. What somebody
+    has decided meanwhile stays as it is: the next check says what that was. Raises Denied where
+    this person may not decide.
     """
     actor = bound.actor
     person = actor.replace(user=actor.acting_for or actor.user, agent=None, acting_for=None)
     view = replace(bound, actor=person)
+    decide = view.approve if approved else view.deny
     for approval in approvals:
-        if approved:
-            view.approve(approval.id, reason=reason)
-        else:
-            view.deny(approval.id, reason=reason)
+        with suppress(StateConflict):
+            decide(approval.id, reason=reason)
 
 
 def claim_enforcement(tally: Tally | BoundTally, kind: CallKind, call_id: str) -> None:

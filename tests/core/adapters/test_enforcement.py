@@ -10,9 +10,8 @@ import pytest
 from tallystick import Actor, PolicyRule, Tally
 from tallystick.adapters import (
     ToolCall,
-    check_model_call,
-    check_tool_call,
     claim_enforcement,
+    decide_as_person,
     enforcing,
     has_rules,
     is_enforced,
@@ -68,7 +67,7 @@ def test_a_denied_call_is_stopped_before_it_runs(open_tally: OpenTally, argument
     with open_tally(rules=[NO_RM]) as tally:
         bot = tally.bind(BOT)
         with pytest.raises(ActionDenied) as denied:
-            check_tool_call(bot, ToolCall("shell", arguments), piece="test")
+            bot.check_tool_call("shell", arguments, piece="test")
         assert denied.value.facts() == {
             "action": "tool_call",
             "subject": "shell",
@@ -81,9 +80,9 @@ def test_a_denied_call_is_stopped_before_it_runs(open_tally: OpenTally, argument
                 entry for entry in journal.all_entries(connection) if entry.event == "call.denied"
             ]
         assert (entry.reason, entry.details["rule"]) == ("denied_by_rule", "deny-tool_call")
-        assert check_tool_call(
-            bot, ToolCall("shell", {"command": "ls"}), piece="test"
-        ).arguments == {"command": "ls"}
+        assert bot.check_tool_call("shell", {"command": "ls"}, piece="test").arguments == {
+            "command": "ls"
+        }
 
 
 def test_each_check_is_an_entry_of_its_step_or_a_step_of_the_run(open_tally: OpenTally) -> None:
@@ -91,9 +90,9 @@ def test_each_check_is_an_entry_of_its_step_or_a_step_of_the_run(open_tally: Ope
         bot = tally.bind(BOT)
         with bot.run("agent") as run:
             with run.step("tool_call", name="shell"):
-                check_tool_call(bot, ToolCall("shell", {"command": "ls"}, "c1"), piece="test")
+                bot.check_tool_call("shell", {"command": "ls"}, tool_call_id="c1")
             with pytest.raises(ActionDenied):
-                check_tool_call(bot, ToolCall("shell", {"command": "rm x"}, "c2"), piece="test")
+                bot.check_tool_call("shell", {"command": "rm x"}, tool_call_id="c2")
         assert [
             (step.step_kind, step.name, step.status) for step in bot.recordings.steps(run.id)
         ] == [("tool_call", "shell", "completed"), ("policy_check", "shell", "failed")]
@@ -124,8 +123,8 @@ def test_without_rules_over_calls_a_check_writes_nothing(open_tally: OpenTally) 
         assert not has_rules(tally, "tool_call")
         with bot.run("agent") as run:
             given = object()
-            assert check_tool_call(bot, ToolCall("shell", given), piece="p").arguments is given
-            assert not check_model_call(bot, piece="p", model="m").redacts
+            assert bot.check_tool_call("shell", given).arguments is given
+            assert not bot.check_model_call(model="m").redacts
         assert bot.recordings.steps(run.id) == []
 
 
@@ -201,7 +200,7 @@ def test_a_rule_that_redacts_cleans_arguments_before_and_the_result_after(
     with open_tally(rules=[rule("redact")]) as tally:
         bot = tally.bind(BOT)
         given = {"body": f"write to ann@example.org with {KEY}", "n": 1.5}
-        check = check_tool_call(bot, ToolCall("mail", given), piece="test")
+        check = bot.check_tool_call("mail", given)
         assert check.arguments["n"] == 1.5
         assert "ann@example.org" not in str(check.arguments)
         assert KEY not in str(check.arguments)
@@ -221,12 +220,12 @@ def test_a_rule_that_redacts_cleans_arguments_before_and_the_result_after(
 def test_a_rule_that_redacts_cleans_what_a_model_reads(open_tally: OpenTally) -> None:
     with open_tally(rules=[rule("redact", "model_call", provider=("far",))]) as tally:
         bot = tally.bind(BOT)
-        check = check_model_call(bot, piece="test", provider="far", model="m")
+        check = bot.check_model_call(provider="far", model="m")
         assert check.redacts
         cleaned = check.clean([{"content": f"{KEY} ann@example.org"}, {"content": KEY}])
         assert "ann@" not in str(cleaned)
         assert cleaned[0]["content"].split()[0] == cleaned[1]["content"]
-        near = check_model_call(bot, piece="test", provider="near", model="m")
+        near = bot.check_model_call(provider="near", model="m")
         assert near.clean(KEY) == KEY
 
 
@@ -352,6 +351,20 @@ def test_the_doctor_lists_rules_that_nothing_enforces_in_any_process(
             events = [entry.event for entry in journal.all_entries(connection)]
         assert events.count("policy.enforcer") == 1
         assert events.count("policy.rules") == 1
+
+
+def test_what_somebody_decided_meanwhile_stays_and_the_next_check_says_it(
+    open_sqlite: OpenTally,
+) -> None:
+    with open_sqlite(rules=[rule("require_approval")]) as tally:
+        bot = tally.bind(BOT)
+        with pytest.raises(ApprovalRequired) as waits:
+            bot.check_tool_call("pay", {"amount": 3})
+        approvals = waits.value.approvals
+        tally.bind(Actor(user=BOT.acting_for or BOT.user)).deny(approvals[0].id, reason="too much")
+        decide_as_person(bot, approvals, approved=True, reason="yes")
+        with pytest.raises(ActionDenied, match="too much"):
+            bot.check_tool_call("pay", {"amount": 3})
 
 
 def test_a_check_registers_its_piece_once_in_each_process(open_tally: OpenTally) -> None:
