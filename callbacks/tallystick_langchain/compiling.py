@@ -46,9 +46,9 @@ def compile_messages(
 
     `state` is the graph's state or its messages, and is not changed. `memories` are recalled for
     the latest message of the user, with the items of the graph's store beneath `namespace`, whose
-    labels may be such as `"{user_id}"`. The actor is that of `config` (by default the config of the
-    node), as for TallySaver. Inside a step of a run the compile is recorded with it. Raises
-    InvalidInput, BudgetInfeasible, InvalidContext or Denied.
+    labels may be such as `"{user_id}"`. `actor` says who acts, by default what `config` (else that
+    of the node) names (docs/policy.md, "Who acts"). Inside a step of a run the compile is recorded
+    with it. Raises InvalidInput, BudgetInfeasible, InvalidContext or Denied.
     """
     history = state.get(messages_key) if isinstance(state, Mapping) else state
     if history is None:

@@ -115,8 +115,6 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         those of `both`, when an agent ends.
         """
         super().__init__()
-        for kind in ("tool_call", "model_call"):
-            register_enforcer(tally, kind, "TallyMiddleware")
         if budget is not None and budget <= reserve:
             raise InvalidInput("`budget` must be more than `reserve`.")
         self._binder = Binder(
@@ -130,6 +128,8 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         self._capture = Capture(self._binder.tally, "langchain", strict=strict)
         self._guard = threading.Lock()
         self._runs: dict[str, Run] = {}
+        for kind in ("tool_call", "model_call"):
+            register_enforcer(tally, kind, "TallyMiddleware")
 
     @property
     def failures(self) -> int:

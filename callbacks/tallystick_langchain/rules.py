@@ -72,7 +72,8 @@ class ToolRules:
         """Same as `wrap_tool_call`."""
         if not has_rules(self._binder.tally, "tool_call"):
             return await handler(request)
-        return await RuledToolCall(self._bound(), request, "ToolRules").arun(handler)
+        bound = await in_thread(self._bound)
+        return await RuledToolCall(bound, request, "ToolRules").arun(handler)
 
     def _bound(self) -> BoundTally:
         return self._binder.bound(call_of_config(self._binder, ensure_config()))

@@ -79,9 +79,8 @@ class TallySaver(BaseCheckpointSaver[Any]):
         allow: Iterable[Any] = (),
         ttl: timedelta | None = None,
     ) -> None:
-        """`actor` is the Actor, or a function of the config (by default the Actor under
-        `configurable["actor"]`, else the bound one or the owner); `scope` is the scope of the
-        threads, by default the actor's private one.
+        """`actor` says who acts, by default what the call names (docs/policy.md, "Who acts");
+        `scope` is the scope of the threads, by default the actor's private one.
 
         `allow` names the types of your own that stored state may hold: classes, a state schema,
         which stands for the types of its fields, or (module, name). It is for the default

@@ -1,9 +1,8 @@
 """TallyStore: LangGraph's long-term store on the memory of a tally.
 
 What an agent puts is a memory: recallable, inspectable, with a history, forgettable and scoped like
-every other. The actor is that of the config of the running node, as for TallySaver; outside of a
-graph it is the bound actor or the owner. Each batch is read first and then written in one
-transaction, as LangGraph's own stores do it.
+every other. Who acts is what the running node's call names, as for TallySaver. Each batch is read
+first and then written in one transaction, as LangGraph's own stores do it.
 """
 
 from __future__ import annotations
@@ -68,11 +67,10 @@ class TallyStore(BaseStore):
         index: StoreIndex | None = None,
         ttl: TTLConfig | None = None,
     ) -> None:
-        """`actor` is the Actor, or a function of the config (by default the Actor under
-        `configurable["actor"]`, else the bound one or the owner); `scope` is the scope of items, by
-        default the actor's private one. `index` names the fields that a query searches; the
-        embedder is the tally's. `ttl` is LangGraph's: `default_ttl` in minutes and
-        `refresh_on_read`.
+        """`actor` says who acts, by default what the call names (docs/policy.md, "Who acts");
+        `scope` is the scope of items, by default the actor's private one. `index` names the fields
+        that a query searches; the embedder is the tally's. `ttl` is LangGraph's: `default_ttl` in
+        minutes and `refresh_on_read`.
         """
         self._binder = Binder(
             tally, runtime="langgraph", piece="TallyStore", actor=actor, scope=scope

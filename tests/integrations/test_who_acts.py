@@ -39,7 +39,7 @@ from pydantic_ai.messages import ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from tallystick import Actor, CallContext, Tally
-from tallystick.adapters import named_actor
+from tallystick.adapters import Binder, named_actor
 from tallystick.errors import ApprovalRequired, Denied, InvalidInput
 from tallystick.records import PolicyConditions, PolicyRule
 from tallystick_langchain import (
@@ -551,6 +551,18 @@ def test_a_piece_of_one_user_refuses_a_call_that_names_another(open_tally: OpenT
         graph = _graph(_nothing, checkpointer=TallySaver(tally.bind(ADA)))
         with pytest.raises(Denied, match="names another actor"):
             _invoke(graph, Channel.of("bob", configurable={"actor": BOB}))
+
+
+def test_a_user_of_the_same_name_in_another_organization_is_another_user(
+    open_tally: OpenTally,
+) -> None:
+    acme = ADA.replace(organization="acme")
+    with open_tally(owner=OWNER) as tally:
+        binder = Binder(tally.bind(acme), runtime="langgraph", piece="TallySaver")
+        for named in (acme, ADA.user):
+            assert binder.bound(_call(configurable={"actor": named})).actor.same_as(acme)
+        with pytest.raises(Denied, match="names another actor"):
+            binder.bound(_call(configurable={"actor": ADA.replace(organization="other")}))
 
 
 def test_one_function_says_for_all_runtimes_who_acts(tmp_path: Path) -> None:

@@ -78,7 +78,6 @@ class Gate:
     def __init__(self, store: Store, *, limits: Mapping[Limited, int] | None = None) -> None:
         self._store = store
         self._limits = Limits(limits or {})
-        self._per_minute = dict(limits or {})
         self._guard = threading.Lock()
         self._reads: list[dict[str, Any]] = []
         self._accessed: Counter[int] = Counter()
@@ -115,7 +114,7 @@ class Gate:
 
         Raises InvalidInput for more at once than a minute allows: no wait would let them through.
         """
-        most = self._per_minute.get(limited)
+        most = self._limits.most(limited)
         if most is None or count < 1:
             return
         if count > most:
@@ -188,8 +187,9 @@ class Gate:
         """Store that a runtime has named a user other than the owner: from then on a call that
         names nobody is refused. Only the first one is stored, and journaled.
         """
-        if self._users_named:
-            return
+        with self._store.database.read() as connection:
+            if self.users_were_named(connection):
+                return
         event = journal.Event(
             stream="tally",
             event="actor.named",

@@ -201,7 +201,10 @@ class Binder:
         named = named_actor(call)
         if fixed is None:
             return self._note_user(named)
-        if named is not None and named.user not in (fixed.user, fixed.acting_for):
+        if named is not None and not (
+            named.user in (fixed.user, fixed.acting_for)
+            and named.organization in (None, fixed.organization)
+        ):
             raise _disagreement(
                 call, _NamedActor(self._piece, fixed, True), _NamedActor("the call", named, True)
             )

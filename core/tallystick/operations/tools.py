@@ -103,6 +103,8 @@ def memory_store(
     """Store one statement in long-term memory, word for word. Kinds: note, fact, preference,
     decision, constraint.
     """
+    if kind == STORE_ITEM:
+        raise InvalidInput(f"A {STORE_ITEM} is put by the store of a runtime. Choose another kind.")
     stored = bound.remember(content, kind=kind, tags=tags or ())
     return {"memory_id": stored.memory_id, "status": stored.status}
 

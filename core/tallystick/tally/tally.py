@@ -68,10 +68,10 @@ class Tally:
         what to redact in a text. `actor_from` says for every piece of every runtime who acts in a
         call (by default read from the places where the runtime carries identity). Once a runtime
         has named a user other than the owner, calls that name nobody are refused with
-        `missing_actor`; with `owner_fallback` they go on acting as the owner. Raises InvalidInput,
-        what to redact in a text. `rules` decide over what goes into a context and over the calls of
-        agents; `tool_classes` say what each tool may do, by its name. Raises InvalidInput,
-        SettingsError, TallyNotFound (`create=False`), NewerTally, BusyTally or CorruptTally.
+        `missing_actor`; with `owner_fallback` they go on acting as the owner. `rules` decide over
+        what goes into a context and over the calls of agents; `tool_classes` say what each tool may
+        do, by its name. Raises InvalidInput, SettingsError, TallyNotFound (`create=False`),
+        NewerTally, BusyTally or CorruptTally.
         """
         effective = settings or Settings.read()
         if chroma is not None:
