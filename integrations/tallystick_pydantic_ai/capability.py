@@ -55,7 +55,6 @@ from tallystick.adapters import (
     begin_call,
     check_count,
     check_flag,
-    check_word,
     checked_speakers,
     has_rules,
     is_enforced,
@@ -408,7 +407,10 @@ class TallyMemory(OncePerAgent):
             actor=self.actor,
             scope=self.scope,
         )
-        check_word("approval", self.approval, Approval)
+        # One for all runs, so that what it has to say is said once.
+        self._toolset = memory_toolset(
+            self.tally, actor=self.actor, scope=self.scope, approval=self.approval
+        )
 
     def get_instructions(self) -> str:
         """Return static text, so that the prompt's prefix stays the same."""
@@ -420,9 +422,7 @@ class TallyMemory(OncePerAgent):
 
     def get_toolset(self) -> AbstractToolset[Any]:
         """Return the memory tools."""
-        return memory_toolset(
-            self.tally, actor=self.actor, scope=self.scope, approval=self.approval
-        )
+        return self._toolset
 
 
 @dataclass(repr=False)

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from tallystick import memory
 from tallystick.errors import InvalidInput
+from tallystick.memory.documents import Document, is_document, memory_of_document
 from tallystick.memory.fields import labels_of
 from tallystick.memory.recall import Recalled
 from tallystick.ranking import RecallWeights
@@ -110,13 +111,15 @@ class MemoryVerbs(View):
 
     def remember_many(
         self,
-        items: Iterable[NewMemory | Mapping[str, Any] | str],
+        items: Iterable[NewMemory | Document | Mapping[str, Any] | str],
         *,
         idempotency_key: str | None = None,
     ) -> list[Remembered]:
         """Same as `remember` for many items in one transaction, all or none; results in order.
 
-        `idempotency_key` is that of the whole call; an item may have one of its own beside it.
+        An item is a NewMemory, its fields as a mapping, a text, or a document or node of LangChain
+        or LlamaIndex, which keeps its ids, metadata and address. `idempotency_key` is that of the
+        whole call; an item may have one of its own beside it.
         """
         with self._observed("memory_write", "remember") as call:
             new = [_new_memory(item, call) for item in items]
@@ -763,10 +766,14 @@ class MemoryVerbs(View):
         call.record("memory_write", payload, summary=summary)
 
 
-def _new_memory(item: NewMemory | Mapping[str, Any] | str, call: ObservedCall) -> NewMemory:
+def _new_memory(
+    item: NewMemory | Document | Mapping[str, Any] | str, call: ObservedCall
+) -> NewMemory:
     """Load an item, marked with the step that remembers it unless it names a run itself."""
     if isinstance(item, NewMemory):
         new = item
+    elif is_document(item):
+        new = memory_of_document(item)
     else:
         new = NewMemory.load({"content": item} if isinstance(item, str) else item)
     step = call.step
