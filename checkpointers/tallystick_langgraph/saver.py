@@ -36,7 +36,7 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from tallystick.adapters import ActorSource, Binder, describe_value
+from tallystick.adapters import ActorSource, Binder, check_names, describe_value
 from tallystick.adapters.checkpointing import is_remote, run_in_lane
 from tallystick.adapters.configurable import call_of_config
 from tallystick.aio import in_thread, iterate_in_thread
@@ -370,6 +370,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
         stays is rebuilt from one that would go; what was put in the runs before it in the list is
         removed then.
         """
+        check_names("run_ids", run_ids)
         for run_id in run_ids:
             for id in {str(run_id), *self._recorded_call(str(run_id))}:
                 self._threads(None).delete_where({"run_id": id}, needs=_delta_channels)
@@ -385,6 +386,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
         """
         if strategy not in {"keep_latest", "delete"}:
             raise InvalidInput(f"There is no strategy {strategy!r}. Use 'keep_latest' or 'delete'.")
+        check_names("thread_ids", thread_ids)
         threads = self._threads(None)
         for thread_id in thread_ids:
             if strategy == "delete":

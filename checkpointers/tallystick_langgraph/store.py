@@ -28,7 +28,7 @@ from langgraph.store.base import (
 )
 from langgraph.store.base import Item as StoreItem
 
-from tallystick.adapters import ActorSource, Binder
+from tallystick.adapters import ActorSource, Binder, check_names
 from tallystick.adapters.configurable import call_of_config
 from tallystick.aio import in_thread
 from tallystick.errors import InvalidInput
@@ -144,6 +144,8 @@ class TallyStore(BaseStore):
             raise InvalidInput(
                 f"The value of {op.key!r} has to be a dict, not {type(op.value).__name__}."
             )
+        if op.index:
+            check_names("index", op.index)
         fields = () if op.index is False else self._fields if op.index is None else tuple(op.index)
         if op.ttl is not None and not 0 < op.ttl < LONGEST_TTL:
             raise InvalidInput(

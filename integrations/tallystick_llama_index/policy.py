@@ -22,6 +22,7 @@ from tallystick.adapters import (
     ActorSource,
     Binder,
     ToolCall,
+    check_model,
     check_word,
     decide_as_person,
     describe_value,
@@ -94,7 +95,7 @@ def ruled_tools(
     )
     check_word("approval", approval, ApprovalRoute)
     if llm is not None:
-        _check_model(llm, "ruled_tools(tally, tools, llm=OpenAI(…))")
+        check_model(llm, LLM, "ruled_tools(tally, tools, llm=OpenAI(…))")
     if not isinstance(tools, Iterable) or isinstance(tools, str | Mapping):
         raise InvalidInput(
             f"`tools` is {describe_value(tools)} where a list is meant: ruled_tools(tally, [tool])."
@@ -140,7 +141,7 @@ def ruled_llm(
         scope=scope,
         usage="ruled_llm({}, llm)",
     )
-    _check_model(llm, "ruled_llm(tally, OpenAI(…))")
+    check_model(llm, LLM, "ruled_llm(tally, OpenAI(…))")
     rules = _ModelRules(binder, llm, provider, task_type)
     kind = type(llm)
     methods = {name: _ruled_method(rules, name) for name in _METHODS}
@@ -152,13 +153,6 @@ def ruled_llm(
     clone.__class__ = ruled
     ruled_model: Model = clone
     return ruled_model
-
-
-def _check_model(llm: object, line: str) -> None:
-    if not isinstance(llm, LLM):
-        raise InvalidInput(
-            f"`llm` is {describe_value(llm)}, which is no model of LlamaIndex. Write {line}."
-        )
 
 
 def is_ruled(piece: Any, tally: Tally) -> bool:

@@ -22,12 +22,13 @@ from tallystick_langchain import (
     TallyMiddleware,
     TapeChatModel,
     ToolRules,
+    chat_model_call,
     compile_messages,
 )
 from tallystick_langchain import TapeLLM as LangChainTapeLLM
 from tallystick_langchain import memory_tools as langchain_tools
 from tallystick_langchain import tape_tools as langchain_tape_tools
-from tallystick_langgraph import TallySaver, TallySerializer, TallyStore
+from tallystick_langgraph import TallySaver, TallySerializer, TallyStore, import_checkpoints
 from tallystick_llama_index import (
     TallyInstrumentation,
     TallyMemory,
@@ -35,6 +36,7 @@ from tallystick_llama_index import (
     TallyNodePostprocessor,
     TallyRetriever,
     TapeLLM,
+    llm_call,
     ruled_llm,
     ruled_tools,
     tape_tools,
@@ -47,6 +49,7 @@ from tallystick_pydantic_ai import (
     Tallystick,
     TapeCapability,
     memory_toolset,
+    model_call,
 )
 from tallystick_pydantic_ai import TallyMemory as MemoryCapability
 
@@ -116,17 +119,21 @@ PLAYERS: dict[str, Make] = {
 }
 """Every public piece that takes the player of a tape."""
 
+MODELS: dict[str, tuple[Make, str]] = {
+    "tallystick_langchain.chat_model_call": (chat_model_call, "init_chat_model('gpt-5')"),
+    "tallystick_pydantic_ai.model_call": (model_call, "infer_model('gpt-5')"),
+    "tallystick_llama_index.llm_call": (llm_call, "llm_call(OpenAI(…))"),
+}
+"""Every public piece that takes a model."""
+
 OTHERS = {
     "tallystick_langgraph.Imported",
     "tallystick_langgraph.TallySerializer",
     "tallystick_langgraph.import_checkpoints",
-    "tallystick_langchain.chat_model_call",
-    "tallystick_pydantic_ai.model_call",
-    "tallystick_llama_index.llm_call",
     "tallystick_openai.render_responses",
     "tallystick_anthropic.render_messages",
 }
-"""Public names that take neither: a record, a saver, a model, a compiled context."""
+"""Public names that take neither: a record, types, a saver, a compiled context."""
 
 PACKAGES = (
     "tallystick_langgraph",
@@ -144,7 +151,7 @@ def test_the_lists_name_every_public_piece_of_every_adapter() -> None:
         for package in PACKAGES
         for name in importlib.import_module(package).__all__
     }
-    assert PIECES.keys() | PLAYERS.keys() | OTHERS == public
+    assert PIECES.keys() | PLAYERS.keys() | MODELS.keys() | OTHERS == public
 
 
 @pytest.mark.parametrize("name", PIECES)
@@ -195,6 +202,23 @@ def test_what_is_no_player_is_refused_with_the_line_to_write(name: str) -> None:
             PLAYERS[name](wrong)
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_the_name_of_a_model_is_refused_where_the_model_is_meant(name: str) -> None:
+    make, line = MODELS[name]
+    with pytest.raises(InvalidInput) as error:
+        make("gpt-5")
+    assert line in str(error.value)
+
+
+def test_an_import_goes_through_a_saver(tally: Tally) -> None:
+    for source, saver in (("old.sqlite", tally), (7, TallySaver(tally))):
+        wrong: Any = (source, saver)
+        with pytest.raises(
+            InvalidInput, match=r"import_checkpoints\('checkpoints\.sqlite', TallySaver"
+        ):
+            import_checkpoints(*wrong)
+
+
 WRONG: dict[str, tuple[Callable[[Tally], Any], str]] = {
     "who is captured, of a middleware": (lambda t: TallyMiddleware(t, capture="all"), "'both'"),  # type: ignore[arg-type]
     "who is captured, of a handler": (lambda t: TallyCallbackHandler(t, capture=True), "'both'"),  # type: ignore[arg-type]
@@ -228,6 +252,15 @@ WRONG: dict[str, tuple[Callable[[Tally], Any], str]] = {
     ),
     "a thread that lives no time": (lambda t: TallySaver(t, ttl=timedelta(0)), "more than 0"),
     "a type by its name": (lambda t: TallySaver(t, allow=["app.State"]), "class itself"),
+    "threads as one text": (lambda t: TallySaver(t).prune("chat-1"), r"thread_ids=\['chat-1'\]"),
+    "runs as one text": (
+        lambda t: TallySaver(t).delete_for_runs("run-1"),
+        r"run_ids=\['run-1'\]",
+    ),
+    "fields of an item as one text": (
+        lambda t: TallyStore(t).put(("a",), "k", {"text": "x"}, index="text"),  # type: ignore[arg-type]
+        r"index=\['text'\]",
+    ),
     "types as one text": (lambda t: TallySerializer("app.State"), "sequence"),
     "a serializer that is none": (lambda t: TallySaver(t, serde="json"), "dumps_typed"),  # type: ignore[arg-type]
     "how long an item lives, as a saver says it": (
@@ -235,7 +268,7 @@ WRONG: dict[str, tuple[Callable[[Tally], Any], str]] = {
         r"\{'default_ttl': 60\}",
     ),
     "how long an item lives, as a number": (lambda t: TallyStore(t, ttl=60), "default_ttl"),  # type: ignore[arg-type]
-    "a key of how long items live": (lambda t: TallyStore(t, ttl={"minutes": 5}), "no key"),  # type: ignore[typeddict-unknown-key]
+    "a key of how long items live": (lambda t: TallyStore(t, ttl={"minutes": 5}), "no key"),  # type: ignore[arg-type]
     "a sweep by itself": (
         lambda t: TallyStore(t, ttl={"sweep_interval_minutes": 5}),
         "sweep_ttl",
@@ -249,9 +282,9 @@ WRONG: dict[str, tuple[Callable[[Tally], Any], str]] = {
         r"Tally\.open\(…, embedder=…\)",
     ),
     "other dimensions": (lambda t: TallyStore(t, index={"dims": 1536}), "dimensions"),
-    "a key of the index": (lambda t: TallyStore(t, index={"field": ["x"]}), "no key"),  # type: ignore[typeddict-unknown-key]
+    "a key of the index": (lambda t: TallyStore(t, index={"field": ["x"]}), "no key"),  # type: ignore[arg-type]
     "one field as a text": (
-        lambda t: TallyStore(t, index={"fields": "text"}),  # type: ignore[typeddict-item]
+        lambda t: TallyStore(t, index={"fields": "text"}),  # type: ignore[arg-type]
         "sequence",
     ),
     "where a person is asked": (lambda t: llama_tools(t, approval="never"), "'event'"),  # type: ignore[arg-type]
@@ -271,7 +304,7 @@ WRONG: dict[str, tuple[Callable[[Tally], Any], str]] = {
         lambda t: Tallystick(t, record=False, tools=False, context=False, rules=False),
         "nothing",
     ),
-    "a model that is none": (lambda t: ruled_llm(t, "gpt-5"), "no model"),  # type: ignore[type-var]
+    "a model that is none": (lambda t: ruled_llm(t, "gpt-5"), "A model is meant"),  # type: ignore[type-var]
     "tools as a text": (lambda t: ruled_tools(t, "search"), "list"),
     "rules as a text": (lambda t: TallyMiddleware(t, rules="deny"), "PolicyRule"),  # type: ignore[arg-type]
     "a namespace as a text": (lambda t: TallyMiddleware(t, namespace="notes"), r"\['notes'\]"),
@@ -314,7 +347,8 @@ def test_an_index_may_name_the_embedder_of_the_tally(open_sqlite: OpenTally) -> 
             """As LangChain's are."""
 
             def embed_documents(self, texts: list[str]) -> list[list[float]]:
-                return embedder.embed(texts).tolist()
+                vectors: list[list[float]] = embedder.embed(texts).tolist()
+                return vectors
 
             def embed_query(self, text: str) -> list[float]:
                 return self.embed_documents([text])[0]

@@ -76,7 +76,7 @@ def test_a_run_that_may_end_with_requests_asks_and_goes_on_when_approved(
 ) -> None:
     with open_sqlite() as tally:
         memory_id = tally.bind().remember("The gate closes at six.").memory_id
-        agent: Agent[None, Any] = Agent(
+        agent: Agent[Any, Any] = Agent(
             TestModel(call_tools=["memory_forget"]),
             output_type=output_type,
             capabilities=[Tallystick(tally)],
@@ -97,11 +97,11 @@ def test_a_run_that_may_end_with_requests_asks_and_goes_on_when_approved(
 
 
 def test_a_capability_that_answers_in_place_counts_as_asking(open_sqlite: OpenTally) -> None:
-    async def approve(ctx: RunContext[None], requests: DeferredToolRequests) -> DeferredToolResults:
+    async def approve(ctx: RunContext[Any], requests: DeferredToolRequests) -> DeferredToolResults:
         return requests.build_results(approve_all=True)
 
     with open_sqlite() as tally:
-        agent = Agent(
+        agent: Agent[Any, Answer] = Agent(
             TestModel(),
             output_type=Answer,
             capabilities=[Tallystick(tally), HandleDeferredToolCalls(approve)],
@@ -114,7 +114,7 @@ def test_an_application_may_say_that_its_runs_ask(open_sqlite: OpenTally) -> Non
     with open_sqlite() as tally:
         toolset = memory_toolset(tally, approval="deferred")
         plain: Agent[None, str] = Agent(TestModel(), toolsets=[toolset])
-        result = asyncio.run(plain.run("Hello?", output_type=[str, DeferredToolRequests]))
+        result: Any = asyncio.run(plain.run("Hello?", output_type=[str, DeferredToolRequests]))
         assert isinstance(result.output, DeferredToolRequests)
         assert _offered(Agent(TestModel(), toolsets=[toolset])) > ASKING
         assert not ASKING & _offered(Agent(TestModel(), toolsets=[memory_toolset(tally)]))

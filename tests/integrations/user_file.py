@@ -1,3 +1,4 @@
+# ruff: noqa: T201
 # pyright: strict
 """A user's file that uses what we offer, type-checked strictly by mypy and pyright. It is not run.
 
@@ -73,7 +74,7 @@ from tallystick_pydantic_ai import (
 def core(path: Path) -> list[str]:
     """Use the verbs of memory."""
     with Tally.open(path, owner=Actor(user="ann")) as tally:
-        mine: BoundTally = tally.bind(Actor(user="ann", projects=("apollo",)), "project:apollo")
+        mine: BoundTally = tally.bind(Actor(user="ann", projects={"apollo"}), "project:apollo")
         stored = mine.remember("We indent with tabs.", kind="decision", tags=["style"])
         mine.remember_many(
             [
@@ -141,7 +142,7 @@ def langgraph(tally: Tally, state: State, config: RunnableConfig) -> list[BaseMe
     ):
         import_checkpoints("old.sqlite", own)
         own_store.sweep_ttl()
-    assert saver and store
+    print(saver, store)
     return compile_messages(state, tally, budget=8_000, config=config, system="You are brief.")
 
 
@@ -152,9 +153,8 @@ def langchain(tally: Tally, model: BaseChatModel, rules: Sequence[PolicyRule]) -
     )
     handler = TallyCallbackHandler(tally.bind(Actor(user="ann")), capture="user", strict=True)
     checks = ToolRules(tally)
-    call = chat_model_call(model)
-    assert handler.failures + middleware.failures == 0
-    assert checks and call
+    chat_model_call(model)
+    print(handler.failures + middleware.failures, checks)
     return memory_tools(tally, approval="elsewhere")
 
 
@@ -181,7 +181,7 @@ def pydantic_ai(tally: Tally) -> str:
         return str(ctx.deps.customer_id)
 
     parts = [TallyRecorder(tally), TallyContext(tally, budget=500), TallyPolicy(tally)]
-    assert parts and model_call(TestModel())
+    print(parts, model_call(TestModel()))
     output = agent.run_sync("Hello?", deps=Deps(123)).output
     return "a person is asked" if isinstance(output, DeferredToolRequests) else output
 
@@ -195,8 +195,7 @@ def llama_index(tally: Tally, llm: LLM, tools: Sequence[FunctionTool]) -> list[F
     shorten = TallyNodePostprocessor(tally, token_budget=2_000)
     with TallyInstrumentation(tally, capture="user") as instrumentation:
         retriever.retrieve("tabs")
-    assert instrumentation.failures == 0
-    assert memory and same and block and shorten and llm_call(llm)
+    print(instrumentation.failures, memory, same, block, shorten, llm_call(llm))
     return [
         *ruled_tools(tally, tools, llm=ruled_llm(tally, llm, provider="openai")),
         *llama_tools(tally),

@@ -21,6 +21,7 @@ __all__ = [
     "check_embedder",
     "check_flag",
     "check_config",
+    "check_model",
     "check_names",
     "check_player",
     "check_rules",
@@ -166,6 +167,17 @@ def check_rules(rules: object) -> None:
         raise InvalidInput(
             f"`rules` has to be a sequence of PolicyRule, not {describe_value(rules)}. Write "
             f"rules=[PolicyRule(…)]."
+        )
+
+
+def check_model(model: object, kind: type[Any], line: str) -> None:
+    """Raise InvalidInput unless `model` is a model of a runtime. `line` is what to write, with `{}`
+    in place of the name of a model.
+    """
+    if not isinstance(model, kind):
+        name = repr(model) if isinstance(model, str) and len(model) <= _LONGEST else "'…'"
+        raise InvalidInput(
+            f"A model is meant, not {describe_value(model)}. Write {line.format(name)}."
         )
 
 
