@@ -9,8 +9,13 @@ from typing import Any
 import pytest
 from langchain_core.documents import Document as LangChainDocument
 from llama_index.core import Document
-from llama_index.core.node_parser import SentenceSplitter
-from llama_index.core.schema import ImageNode, NodeWithScore, TextNode
+from llama_index.core.schema import (
+    ImageNode,
+    NodeRelationship,
+    NodeWithScore,
+    RelatedNodeInfo,
+    TextNode,
+)
 
 from tallystick import Tally
 from tallystick.errors import InvalidInput
@@ -21,12 +26,14 @@ METADATA = {"file_path": "rules/gate.txt", "file_name": "gate.txt", "page": 3, "
 
 
 def _node() -> TextNode:
-    """The first piece of a document, as a splitter of LlamaIndex makes it."""
-    document = Document(text="The gate closes at six. " * 40, id_="gate", metadata=METADATA)
-    splitter = SentenceSplitter(chunk_size=100, chunk_overlap=0)
-    node = splitter.get_nodes_from_documents([document])[0]
-    assert isinstance(node, TextNode)
-    return node
+    """A piece of a document, as a splitter of LlamaIndex makes it."""
+    return TextNode(
+        text="The gate closes at six.",
+        metadata=METADATA,
+        start_char_idx=20,
+        end_char_idx=43,
+        relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id="gate")},
+    )
 
 
 def test_nodes_keep_their_ids_metadata_address_and_place(open_sqlite: OpenTally) -> None:
