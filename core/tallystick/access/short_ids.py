@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tallystick.access.gate import Gate
 from tallystick.errors import InvalidInput
-from tallystick.records import Actor
+from tallystick.records import Actor, is_storable
 from tallystick.storage import Store
 from tallystick.storage.short_ids import IdKind, ids_matching
 
@@ -21,9 +21,11 @@ def full_id(store: Store, gate: Gate, actor: Actor, kinds: Sequence[IdKind], tex
     """Return the one id of these kinds that `text` is, begins or ends, among what the actor may
     see.
 
-    A text that fits nothing is returned as it is: whoever looks for it raises NotFound. Raises
-    InvalidInput where several fit.
+    A text that fits nothing is returned as it is, or printable: whoever looks for it raises
+    NotFound. Raises InvalidInput where several fit.
     """
+    if not is_storable(text):
+        return ascii(text)
     if not _LEAST <= len(text) < _ID_LENGTH or not _ID_CHARACTERS.issuperset(text):
         return text
     if "run" in kinds or "step" in kinds:

@@ -35,6 +35,7 @@ from tallystick.records import (
     CompilationRequest,
     CompiledContext,
     ContextCandidate,
+    Count,
     Foil,
     JsonObject,
     MemoryId,
@@ -155,7 +156,7 @@ class Recordings:
         return self._context.subscriptions.add(listener, self._may_inspect, max_waiting=max_waiting)
 
     def runs(
-        self, scopes: list[Scope], *, limit: int = 20, before: int | None = None
+        self, scopes: list[Scope], *, limit: Count = 20, before: int | None = None
     ) -> list[RunRecord]:
         """Return the runs in those of `scopes` that the actor may inspect, newest first."""
         with self._read() as connection:
@@ -168,7 +169,7 @@ class Recordings:
             return self._find_run(connection, run_id).record
 
     def steps(
-        self, run_id: RunId, *, after: int | None = None, limit: int | None = None
+        self, run_id: RunId, *, after: Count | None = None, limit: Count | None = None
     ) -> list[StepRecord]:
         """Return the steps of a run, in the order in which they started, or a page of them. Raises
         NotFound.
@@ -322,7 +323,7 @@ class Recordings:
             for change in changes_in(receipt, entry.actor)
         ]
 
-    def uses(self, memory_id: MemoryId, *, most: int | None = None) -> list[MemoryUse]:
+    def uses(self, memory_id: MemoryId, *, most: Count | None = None) -> list[MemoryUse]:
         """Return the recorded steps that recalled, saw, left out or wrote a memory and that the
         actor may see.
 

@@ -2,6 +2,7 @@
 
 from tallystick.records._base import (
     ApprovalId,
+    Count,
     Json,
     JsonObject,
     Labels,
@@ -167,6 +168,7 @@ from tallystick.records.upkeep import Erasure, Finding, Proof, Purge, Searched, 
 
 __all__ = [
     "ApprovalId",
+    "Count",
     "MemoryId",
     "MemoryIds",
     "RunId",

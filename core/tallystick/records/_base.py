@@ -16,6 +16,7 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
+    Field,
     GetPydanticSchema,
     JsonValue,
     PlainSerializer,
@@ -36,6 +37,7 @@ __all__ = [
     "SourceId",
     "SourceIds",
     "StepId",
+    "Count",
     "Json",
     "Labels",
     "JsonObject",
@@ -81,6 +83,9 @@ Texts = Annotated[Sequence[str], GetPydanticSchema(lambda _, handler: handler(tu
 """Texts in their order, kept as a tuple; a text alone is refused."""
 Labels = Annotated[Sequence[str], GetPydanticSchema(lambda _, handler: handler(tuple[Words, ...]))]
 """Same as Texts, for texts that are stored as labels."""
+
+Count = Annotated[int, Field(le=2**53 - 1)]
+"""A number of things at most, as every database can store it."""
 
 _REPLACED = "\ufffd"
 

@@ -14,7 +14,7 @@ from tallystick.records.identity import Scope
 from tallystick.records.memory import Memory
 from tallystick.records.policy import PolicyRule
 from tallystick.records.source import SourceRef
-from tallystick.records.times import MomentField, datetime_of, microseconds
+from tallystick.records.times import MomentField, datetime_of, microseconds, resolved
 
 __all__ = [
     "CompilationDecision",
@@ -155,18 +155,19 @@ class ContextItem(Record):
         """Microseconds UTC at which it was last known to be true: `freshness_ts`, else
         `created_at`.
         """
-        return microseconds(self.created_at if self.freshness_ts is None else self.freshness_ts)
+        return resolved(self.created_at if self.freshness_ts is None else self.freshness_ts)
 
     def at(self, zone: tzinfo) -> Self:
-        """Return it with every moment in microseconds UTC, as meant in `zone`."""
-        moments = {"created_at": self.created_at, "freshness_ts": self.freshness_ts}
-        return self.model_copy(
-            update={
-                name: microseconds(moment, zone, name=name)
-                for name, moment in moments.items()
-                if moment is not None and not isinstance(moment, int)
-            }
-        )
+        """Return it with every moment in microseconds UTC, as meant in `zone`.
+
+        Raises InvalidInput for an integer that can only be of another unit.
+        """
+        moments = {
+            name: microseconds(moment, zone, name=name)
+            for name in ("created_at", "freshness_ts")
+            if (moment := getattr(self, name)) is not None
+        }
+        return self.model_copy(update=moments) if moments else self
 
 
 class ToolSpec(Record):

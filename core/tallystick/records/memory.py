@@ -330,15 +330,16 @@ class NewMemory(Record):
     idempotency_key: str | None = None
 
     def at(self, now: int, zone: tzinfo) -> Self:
-        """Return it with every moment in microseconds UTC, as remembered at `now` in `zone`."""
-        moments = {name: getattr(self, name) for name in _MOMENTS}
-        return self.model_copy(
-            update={
-                name: microseconds(moment, zone, name=name, now=now)
-                for name, moment in moments.items()
-                if moment is not None and not isinstance(moment, int)
-            }
-        )
+        """Return it with every moment in microseconds UTC, as remembered at `now` in `zone`.
+
+        Raises InvalidInput for an integer that can only be of another unit.
+        """
+        moments = {
+            name: microseconds(moment, zone, name=name, now=now)
+            for name in _MOMENTS
+            if (moment := getattr(self, name)) is not None
+        }
+        return self.model_copy(update=moments) if moments else self
 
 
 _MOMENTS = ("occurred_at", "valid_from", "valid_until", "expires_at")

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from tallystick.records._base import Persisted, Record
 from tallystick.records.identity import Scope
 from tallystick.records.policy import AccessDecision, AccessKind
-from tallystick.records.times import MomentField, datetime_of, microseconds
+from tallystick.records.times import MomentField, datetime_of, microseconds, resolved
 
 __all__ = [
     "AccessPreview",
@@ -44,7 +44,7 @@ class SpaceMember(Record):
     @property
     def ends_at(self) -> int | None:
         """Microseconds UTC from which on it no longer counts; None means never."""
-        return microseconds(self.expires_at)
+        return resolved(self.expires_at)
 
     def at(self, zone: tzinfo) -> Self:
         """Return it with its end in microseconds UTC, as meant in `zone`."""

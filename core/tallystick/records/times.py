@@ -34,6 +34,7 @@ __all__ = [
     "distance",
     "microseconds",
     "optional_datetime_of",
+    "resolved",
     "seconds",
 ]
 
@@ -147,6 +148,11 @@ def seconds(duration: Duration, *, name: str) -> int:
     return duration
 
 
+def resolved(moment: Occasion | None) -> int | None:
+    """Return a moment of a record; one that still lacks its time zone is read as UTC."""
+    return moment if moment is None or isinstance(moment, int) else microseconds(moment)
+
+
 def as_datetime(moment: int) -> datetime:
     """Return microseconds since 1970 as an aware datetime in UTC."""
     return _EPOCH + timedelta(microseconds=moment)
@@ -217,8 +223,14 @@ def _checked(moment: int) -> int:
 
 
 def _field_value(value: Any) -> Any:
-    """Return microseconds; without an offset a datetime, until the tally's time zone is known."""
+    """Return microseconds; without an offset a datetime, until the tally's time zone is known.
+
+    An integer may be of any range here: stored records are read by the same field. A tally looks at
+    its unit when it is given the record.
+    """
     try:
+        if type(value) is int and FIRST_MOMENT <= value <= LAST_MOMENT:
+            return value
         return _known(value)
     except ValueError as error:
         raise PydanticCustomError("moment", "{problem}", {"problem": str(error)}) from None
@@ -234,7 +246,7 @@ def _occasion_value(value: Any) -> Any:
 
 def _plain(value: Any) -> int | str:
     if isinstance(value, timedelta):
-        return f"PT{value.total_seconds()}S"
+        return str(_DURATION.dump_python(value, mode="json"))
     return value if isinstance(value, int) else str(value.isoformat())
 
 

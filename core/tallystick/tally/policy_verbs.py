@@ -11,6 +11,7 @@ from tallystick.records import (
     Approval,
     ApprovalId,
     ApprovalState,
+    Count,
     Duration,
     checked_arguments,
     seconds,
@@ -113,7 +114,7 @@ class PolicyVerbs(RunVerbs):
         return ModelCheck(check.rule_id, check.effect, check.approval, check.redactor)
 
     def approvals(
-        self, *, state: ApprovalState | None = "pending", limit: int = 50
+        self, *, state: ApprovalState | None = "pending", limit: Count = 50
     ) -> list[Approval]:
         """List the approvals of the bound scope that this actor may decide, or that its own actions
         wait for, newest first; with `state=None` of every state.

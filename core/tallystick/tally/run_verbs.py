@@ -24,6 +24,7 @@ from tallystick.records import (
     CompilationRequest,
     CompileConfig,
     CompiledContext,
+    Count,
     Foil,
     JsonObject,
     Moment,
@@ -203,7 +204,7 @@ class RunVerbs(MemoryVerbs):
                 return JoinedRun(active, is_own=False)
         return JoinedRun(self.run(agent_name, **options), is_own=True)
 
-    def runs(self, *, limit: int = 20) -> list[RunRecord]:
+    def runs(self, *, limit: Count = 20) -> list[RunRecord]:
         """List the runs of the bound scope, newest first."""
         return self._recordings.runs([self.scope], limit=limit)
 

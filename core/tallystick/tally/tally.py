@@ -6,7 +6,9 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+from pydantic import SkipValidation
 
 from tallystick.errors import Denied
 from tallystick.pipeline import Drained, Reconciled
@@ -63,7 +65,7 @@ class Tally:
         secret_finders: Sequence[Finder] = (),
         actor_from: Callable[[CallContext], Actor | None] | None = None,
         owner_fallback: bool = False,
-        tool_classes: Mapping[str, ToolClassSource] | None = None,
+        tool_classes: Annotated[Mapping[str, ToolClassSource] | None, SkipValidation] = None,
     ) -> Tally:
         """Open the tally at `where`, a folder or `postgresql://…`, and create it on first use.
 

@@ -22,6 +22,7 @@ CODER = Actor(user="alice", agent="coder", projects={"apollo"})
 BOB = Actor(user="bob", projects={"apollo"})
 ROOT = Actor(user="root", role="operator")
 DAY = 24 * 3600 * 1_000_000
+EPOCH = 20_000 * DAY
 
 
 def _corrected(bound: BoundTally, memory_id: str, correction: Any, **options: Any) -> Any:
@@ -163,21 +164,28 @@ def test_a_superseded_memory_stands_below_its_replacement_and_says_so(
 
 
 def test_recall_answers_as_of_a_day(open_tally: OpenTally) -> None:
-    clock = StepClock(start=100 * DAY)
+    clock = StepClock(start=EPOCH + 100 * DAY)
     with open_tally(clock=clock) as tally:
         mine = tally.bind(ALICE)
-        old = mine.remember("Ada lives in Berlin.", kind="fact", valid_from=10 * DAY)
-        new = mine.remember("Ada lives in Rome.", kind="fact", valid_from=50 * DAY)
+        old = mine.remember("Ada lives in Berlin.", kind="fact", valid_from=EPOCH + 10 * DAY)
+        new = mine.remember("Ada lives in Rome.", kind="fact", valid_from=EPOCH + 50 * DAY)
         _corrected(mine, old.id, "supersede", by=new.id)
-        mine.remember("Ada lived in Oslo.", kind="fact", valid_from=1 * DAY, valid_until=10 * DAY)
+        mine.remember(
+            "Ada lived in Oslo.",
+            kind="fact",
+            valid_from=EPOCH + 1 * DAY,
+            valid_until=EPOCH + 10 * DAY,
+        )
 
-        assert _found(mine, "where does Ada live?", as_of=20 * DAY) == [
+        assert _found(mine, "where does Ada live?", as_of=EPOCH + 20 * DAY) == [
             ("Ada lives in Berlin.", True)
         ]
-        assert _found(mine, "where does Ada live?", as_of=60 * DAY) == [
+        assert _found(mine, "where does Ada live?", as_of=EPOCH + 60 * DAY) == [
             ("Ada lives in Rome.", False)
         ]
-        assert _found(mine, "where does Ada live?", as_of=2 * DAY) == [("Ada lived in Oslo.", True)]
+        assert _found(mine, "where does Ada live?", as_of=EPOCH + 2 * DAY) == [
+            ("Ada lived in Oslo.", True)
+        ]
         assert _found(mine, "where does Ada live?")[0] == ("Ada lives in Rome.", False)
         assert dict(_found(mine, "where does Ada live?")) == {
             "Ada lives in Rome.": False,

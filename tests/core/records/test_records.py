@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
+from datetime import timedelta
 from functools import cache, reduce
 from operator import or_
 from types import NoneType, UnionType
@@ -19,13 +20,17 @@ from pydantic import JsonValue, ValidationError
 from tallystick import records
 from tallystick.errors import InvalidInput, InvalidRecord, InvalidScope
 from tallystick.records import (
+    FIRST_MOMENT,
     KINDS,
+    LAST_MOMENT,
     Actor,
     ArgumentCondition,
     ContextItem,
     HistoryEntry,
     MemorySpace,
+    MomentField,
     NewMemory,
+    OccasionField,
     Persisted,
     Record,
     ReplayRecipe,
@@ -180,6 +185,11 @@ def values(annotation: Any, metadata: tuple[Any, ...] = ()) -> st.SearchStrategy
     if inspect.isclass(annotation) and issubclass(annotation, Record):
         return instances(annotation)
     origin, inner = get_origin(annotation), get_args(annotation)
+    if annotation in (MomentField, OccasionField):
+        naive = st.datetimes()
+        away = st.timedeltas(timedelta(-9_999), timedelta(9_999))
+        moments = st.integers(FIRST_MOMENT, LAST_MOMENT) | naive
+        return moments if annotation == MomentField else moments | away
     if annotation == Words:
         return any_text.filter(is_storable)
     if origin is Annotated:
@@ -198,6 +208,8 @@ def values(annotation: Any, metadata: tuple[Any, ...] = ()) -> st.SearchStrategy
         return st.sampled_from(inner)
     if origin in (Union, UnionType):
         return reduce(or_, (values(each, metadata) for each in inner))
+    if origin is Sequence:
+        return st.lists(values(inner[0]), max_size=3).map(tuple)
     if origin is tuple and inner[1:] == (...,):
         return st.lists(values(inner[0]), max_size=3).map(tuple)
     if origin is tuple:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystick import NewMemory, Tally, records
-from tallystick.errors import InvalidInput, InvalidRecord, SettingsError
+from tallystick.errors import InvalidInput, SettingsError
 from tallystick.records import Record, as_datetime, microseconds
 from tallystick.records.times import DatetimeOf
 from tallystick.settings import Settings
@@ -80,8 +80,8 @@ def test_what_is_no_moment_is_refused_with_what_to_write(moment: Any, says: str)
 
     assert refused.value.argument == "since"
     assert refused.value.facts() == {"argument": "since"}
-    with pytest.raises(InvalidRecord, match=f"occurred_at: .*{says}") as in_a_record:
-        NewMemory(content="x", occurred_at=moment)
+    with Tally.open(":memory:") as tally, pytest.raises(InvalidInput, match=says) as in_a_record:
+        tally.bind().remember_many([NewMemory(content="x", occurred_at=moment)])
     assert in_a_record.value.argument == "occurred_at"
 
 
