@@ -5,11 +5,15 @@ then defaults.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta, tzinfo
+from difflib import get_close_matches
 from pathlib import Path
 from tomllib import TOMLDecodeError
 from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -21,19 +25,23 @@ from pydantic_settings import (
 )
 
 from tallystick.errors import SettingsError
-from tallystick.records import Limited, Retention
+from tallystick.ranking import RecallWeights
+from tallystick.records import Limited, Retention, ScoreWeights
 
 __all__ = ["Settings"]
 
 _PREFIX = "TALLYSTICK_"
 _FILE = "tallystick.toml"
+_OTHER_VARIABLES = frozenset({"TALLYSTICK_TALLY", "TALLYSTICK_AS"})
+"""Variables of the command line, which are no settings."""
+_LOCAL = "local"
 
 
 class Settings(BaseSettings):
     """The settings with which a tally is opened. Frozen; read with `Settings.read`.
 
-    A list in a variable is JSON, such as `TALLYSTICK_REDACT_TERMS='["Apollo"]'`; an empty variable
-    counts as unset.
+    A list or a table in a variable is JSON, such as `TALLYSTICK_REDACT_TERMS='["Apollo"]'`; an
+    empty variable counts as unset.
     """
 
     model_config = SettingsConfigDict(
@@ -95,6 +103,27 @@ class Settings(BaseSettings):
 
     environment: str | None = None
     """The environment of this process for rules, such as `production`, where a call names none."""
+    time_zone: str = "UTC"
+    """The zone of moments that are given without one: an IANA name such as `Europe/Zurich`, or
+    `local` for that of this machine.
+    """
+    recall_weights: RecallWeights = RecallWeights()
+    """The weight of each signal of recall; those that are not named keep their default."""
+    compile_weights: ScoreWeights = ScoreWeights()
+    """The weight of each part of the compiler's score, in thousandths; those that are not named
+    keep their default.
+    """
+
+    @property
+    def zone(self) -> tzinfo:
+        """The time zone of `time_zone`."""
+        return _zone(self.time_zone)
+
+    @field_validator("time_zone")
+    @classmethod
+    def _is_zone(cls, name: str) -> str:
+        _zone(name)
+        return name
 
     @classmethod
     def read(cls, **overrides: Any) -> Settings:
@@ -103,6 +132,7 @@ class Settings(BaseSettings):
         Raises SettingsError naming each setting that does not fit and where it was set, never its
         value.
         """
+        _refuse_unknown_variables(cls.model_fields)
         try:
             return cls(**overrides)
         except ValidationError as error:
@@ -112,8 +142,8 @@ class Settings(BaseSettings):
             ) from error
         except UnreadableVariable as error:
             raise SettingsError(
-                f"A {_PREFIX}* variable that holds a list is not JSON ({error}). Write it like "
-                f"'[\"Apollo\"]'."
+                f"A {_PREFIX}* variable that holds a list or a table is not JSON ({error}). Write "
+                f"it like '[\"Apollo\"]' or '{{\"text\": 0.5}}'."
             ) from error
         except (TOMLDecodeError, UnicodeDecodeError) as error:
             raise SettingsError(
@@ -137,10 +167,78 @@ class Settings(BaseSettings):
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
 
 
+def _refuse_unknown_variables(names: Iterable[str]) -> None:
+    """Raise SettingsError for variables with our prefix that name no setting: most are misspelt."""
+    variables = {f"{_PREFIX}{name}".upper() for name in names} | _OTHER_VARIABLES
+    unknown = sorted(
+        key
+        for key, value in os.environ.items()
+        if value and key.upper().startswith(_PREFIX) and key.upper() not in variables
+    )
+    if unknown:
+        raise SettingsError(
+            "; ".join(
+                f"{key}: there is no such variable{_suggestion(key.upper(), variables)}"
+                for key in unknown
+            )
+            + " (correct or unset it)"
+        )
+
+
 def _explain(problem: Any, overrides: dict[str, Any]) -> str:
-    name = str(problem["loc"][0])
-    message = "there is no such setting" if problem["type"] == "extra_forbidden" else problem["msg"]
-    return f"{'.'.join(map(str, problem['loc']))}, from {_origin(name, overrides)}: {message}"
+    *path, last = problem["loc"]
+    where = (
+        f"{'.'.join(map(str, problem['loc']))}, from {_origin(str(problem['loc'][0]), overrides)}"
+    )
+    if problem["type"] != "extra_forbidden":
+        return f"{where}: {problem['msg'].removeprefix('Value error, ')}"
+    if not path:
+        return f"{where}: there is no such setting{_suggestion(last, Settings.model_fields)}"
+    table = Settings.model_fields[path[0]].annotation
+    assert isinstance(table, type)
+    assert issubclass(table, BaseModel)
+    return f"{where}: there is no such weight; there are {', '.join(table.model_fields)}"
+
+
+def _suggestion(name: str, names: Iterable[str]) -> str:
+    """Return a question that names what was meant, if something is near."""
+    matches = get_close_matches(name, list(names), n=1, cutoff=0.75)
+    return f"; did you mean {matches[0]}?" if matches else ""
+
+
+def _zone(name: str) -> tzinfo:
+    """Return a time zone by its IANA name, or that of this machine. Raises ValueError."""
+    if name == _LOCAL:
+        return _LocalZone()
+    if name == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        if not available_timezones():
+            raise ValueError(
+                "this machine has no list of time zones. Run: pip install tzdata, or give UTC or "
+                "local"
+            ) from error
+        raise ValueError(
+            "there is no such time zone. Give an IANA name such as Europe/Zurich, or UTC or local"
+        ) from error
+
+
+class _LocalZone(tzinfo):
+    """The zone of this machine, with the summer time of each date."""
+
+    def utcoffset(self, moment: datetime | None) -> timedelta | None:
+        return None if moment is None else moment.replace(tzinfo=None).astimezone().utcoffset()
+
+    def dst(self, moment: datetime | None) -> timedelta | None:
+        return None
+
+    def tzname(self, moment: datetime | None) -> str | None:
+        return None if moment is None else moment.replace(tzinfo=None).astimezone().tzname()
+
+    def fromutc(self, moment: datetime) -> datetime:
+        return moment.replace(tzinfo=UTC).astimezone().replace(tzinfo=self)
 
 
 def _origin(name: str, overrides: dict[str, Any]) -> str:

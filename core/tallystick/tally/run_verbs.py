@@ -125,7 +125,8 @@ class RunVerbs(MemoryVerbs):
                     "token_budget": budget,
                     "response_reserve": reserve,
                     "as_of": self._services.store.clock.now() if at is None else at,
-                    "compile_config": config or CompileConfig(),
+                    "compile_config": config
+                    or CompileConfig(weights=self._services.settings.compile_weights),
                     "target": target or TargetProfile(),
                     "summaries": dict(summaries or {}),
                     "agent": self.actor.agent,
