@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 from tallystick_cli.app import main
 
-__all__ = ["at_terminal", "run_at_terminal"]
+__all__ = ["at_terminal", "run_at_terminal", "run_piped"]
 
 
 @contextmanager
@@ -26,6 +26,26 @@ def at_terminal(typed: str) -> Iterator[None]:
     finally:
         os.close(person)
         os.close(program)
+
+
+def run_piped(*arguments: str, piped: str = "", columns: int = 80) -> tuple[int, str, str]:
+    """Run `tally` without a terminal; return its code, and what it printed as output and as
+    errors.
+    """
+    out, errors = io.StringIO(), io.StringIO()
+    with (
+        patch.object(sys, "argv", ["tally", *arguments]),
+        patch.object(sys, "stdin", io.StringIO(piped)),
+        patch.dict(os.environ, {"COLUMNS": str(columns)}),
+        redirect_stdout(out),
+        redirect_stderr(errors),
+    ):
+        try:
+            main()
+            code = 0
+        except SystemExit as left:
+            code = left.code if isinstance(left.code, int) else int(left.code is not None)
+    return code, out.getvalue(), errors.getvalue()
 
 
 def run_at_terminal(typed: str, *arguments: str) -> tuple[int, str, str]:

@@ -28,10 +28,11 @@ from tallystick.errors import SettingsError
 from tallystick.ranking import RecallWeights
 from tallystick.records import Limited, Retention, ScoreWeights
 
-__all__ = ["Settings"]
+__all__ = ["SETTINGS_FILE", "Settings"]
 
 _PREFIX = "TALLYSTICK_"
-_FILE = "tallystick.toml"
+SETTINGS_FILE = "tallystick.toml"
+"""The file of settings, in the working directory."""
 _OTHER_VARIABLES = frozenset({"TALLYSTICK_TALLY", "TALLYSTICK_AS"})
 """Variables of the command line, which are no settings."""
 _LOCAL = "local"
@@ -45,7 +46,11 @@ class Settings(BaseSettings):
     """
 
     model_config = SettingsConfigDict(
-        env_prefix=_PREFIX, env_ignore_empty=True, toml_file=_FILE, frozen=True, extra="forbid"
+        env_prefix=_PREFIX,
+        env_ignore_empty=True,
+        toml_file=SETTINGS_FILE,
+        frozen=True,
+        extra="forbid",
     )
 
     busy_timeout_ms: int = Field(default=10_000, ge=0)
@@ -147,11 +152,11 @@ class Settings(BaseSettings):
             ) from error
         except (TOMLDecodeError, UnicodeDecodeError) as error:
             raise SettingsError(
-                f"{Path(_FILE).resolve()} is not TOML: {error}. Correct or remove it."
+                f"{Path(SETTINGS_FILE).resolve()} is not TOML: {error}. Correct or remove it."
             ) from error
         except OSError as error:
             raise SettingsError(
-                f"{Path(_FILE).resolve()} cannot be read: {error.strerror}."
+                f"{Path(SETTINGS_FILE).resolve()} cannot be read: {error.strerror}."
             ) from error
 
     @classmethod
@@ -248,4 +253,4 @@ def _origin(name: str, overrides: dict[str, Any]) -> str:
     set_by = next(
         (key for key, value in os.environ.items() if key.upper() == variable and value), None
     )
-    return f"the variable {set_by}" if set_by else str(Path(_FILE).resolve())
+    return f"the variable {set_by}" if set_by else str(Path(SETTINGS_FILE).resolve())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -24,17 +25,9 @@ from tallystick_cli.options import (
 )
 from tallystick_cli.output import print_json, print_view
 from tallystick_cli.session import memory_id_of, open_as_owner
-from tallystick_cli.surface import command_help, help_of
+from tallystick_cli.surface import help_of
 
-__all__ = ["register"]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to `app`."""
-    for command in (verify, diff, why, trace, uses, tape, keygen):
-        name = command.__name__
-        app.command(name, help=command_help(name))(command)
-    app.command("export-receipt")(export_receipt)
+__all__ = ["COMMANDS"]
 
 
 def verify(
@@ -88,6 +81,7 @@ def export_receipt(
         Path | None, typer.Option("--sign", help="Private key in PEM.", exists=True)
     ] = None,
     where: Where = ".tally",
+    as_json: AsJson = False,
 ) -> None:
     """Write a run as one file that `tally verify FILE` checks without the tally."""
     with open_as_owner(where) as owner:
@@ -98,6 +92,9 @@ def export_receipt(
     file = out or Path(f"{views.short(run_id)}.receipt")
     file.write_bytes(content)
     foil = verify_bundle(content).foil
+    if as_json:
+        print_json({"file": str(file), "bytes": len(content), "foil": foil.dump()})
+        return
     print_view(
         Text(
             f"✓ {file} ({len(content):,} bytes){', signed' if foil.signature else ''}",
@@ -186,7 +183,7 @@ def trace(
 
 
 def uses(
-    memory: Annotated[str, typer.Argument(help="Id of a memory, or how it ends.")],
+    memory: Annotated[str, typer.Argument(help="Id of a memory, or how it begins or ends.")],
     where: Where = ".tally",
     as_json: AsJson = False,
 ) -> None:
@@ -216,6 +213,7 @@ def tape(
         Path, typer.Option("--out", "-o", help="File to write, such as tests/tapes/refund.json.")
     ],
     where: Where = ".tally",
+    as_json: AsJson = False,
 ) -> None:
     """Write the calls of a run as a tape: a test plays it to the agent, without a network."""
     with open_as_owner(where) as owner:
@@ -223,6 +221,17 @@ def tape(
     write_tape(recorded, out)
     kinds: list[str] = [call.kind for call in recorded.calls]
     counts = {kind.replace("_", " "): kinds.count(kind) for kind in ("model_call", "tool_call")}
+    if as_json:
+        calls = {name.replace(" ", "_"): count for name, count in counts.items()}
+        print_json(
+            {
+                "file": str(out),
+                "run_id": recorded.run_id,
+                "calls": calls,
+                "fidelity": recorded.fidelity,
+            }
+        )
+        return
     summary = ", ".join(
         f"{count} {kind}{'' if count == 1 else 's'}" for kind, count in counts.items()
     )
@@ -233,6 +242,7 @@ def keygen(
     out: Annotated[
         Path, typer.Argument(help="File for the private key; the public one is written beside it.")
     ],
+    as_json: AsJson = False,
 ) -> None:
     """Make a key to sign bundles with. Keep the private one where the tally is not."""
     public = out.with_name(f"{out.name}.pub")
@@ -244,6 +254,9 @@ def keygen(
     with os.fdopen(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(private_key)
     public.write_bytes(public_key)
+    if as_json:
+        print_json({"private_key": str(out), "public_key": str(public)})
+        return
     print_view(Text(f"✓ {out} (keep it secret) and {public}", style="green"))
 
 
@@ -263,3 +276,15 @@ def _foil(run_id: str, text: str | None) -> Foil | None:
     if not count.isdigit() or not head:
         raise typer.BadParameter("Write the foil as COUNT:DIGEST, as `tally verify` prints it.")
     return Foil(run_id=run_id, count=int(count), head=head)
+
+
+COMMANDS: Mapping[str, Callable[..., None]] = {
+    "verify": verify,
+    "export-receipt": export_receipt,
+    "diff": diff,
+    "why": why,
+    "trace": trace,
+    "uses": uses,
+    "tape": tape,
+    "keygen": keygen,
+}
