@@ -247,7 +247,7 @@ def explore(
         explored = owner.explore(around, depth=depth, limit=limit, before=page)
         if as_json:
             print_json(explored.dump())
-        elif explored.scopes or explored.memories:
+        elif explored.memories or (around is None and explored.scopes):
             print_view(views.explored_view(explored))
         elif around is not None:
             print_view(Text(f"Nothing active is remembered in {around}."))

@@ -83,8 +83,8 @@ def init(
             time_zone = _asked(_TIME_ZONE, "Time zone", Settings.read().time_zone)
     named = {"retention": retention, "time_zone": time_zone}
     chosen = {name: value for name, value in named.items() if value is not None}
-    added = _to_be_added(file, written, chosen)
     settings = Settings.read(**chosen)
+    added = _to_be_added(file, written, chosen)
     actor = None
     if owner != "local" or project:
         actor = Actor.load(

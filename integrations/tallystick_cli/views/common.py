@@ -58,7 +58,7 @@ def fact_table() -> Table:
     return table
 
 
-WHOLE = frozenset({"id", "state", "status", "v", "score", "when", "started", "steps", "took", "#"})
+WHOLE = frozenset({"id", "state", "status", "v", "score", "when", "steps", "took", "#"})
 """Columns that no width of a terminal cuts: what names a row, and what says how it is."""
 
 
@@ -86,13 +86,15 @@ def titled_table(title: str, *columns: str) -> Table:
     return table
 
 
+_LEAST = {"id": 8, "started": 10, "scope": 20}
+"""The least width of a column, by its name."""
+
+
 def _add_column(table: Table, name: str) -> None:
-    if name in WHOLE:
-        # rich takes from columns that do not wrap only when the others are at their least width,
-        # and cuts what is then still too wide at the right: so `whole` columns come first.
-        table.add_column(name, no_wrap=True, min_width=8 if name == "id" else None)
-    else:
-        table.add_column(name, overflow="fold")
+    # rich takes from columns that do not wrap only when the others are at their least width, and
+    # cuts what is then still too wide at the right: so whole columns come first.
+    is_whole = name in WHOLE
+    table.add_column(name, no_wrap=is_whole, min_width=_LEAST.get(name), overflow="fold")
 
 
 LINKS = {
