@@ -131,7 +131,7 @@ def import_checkpoints(
         raise InvalidInput("--allow takes a type as module:Name, such as shop.state:Order.")
     with open_as_owner(where, create=True) as owner:
         saver = TallySaver(view_in(owner, scope), allow=types)
-        with progress_bar("Importing", "threads") as bar:
+        with progress_bar("Importing", "threads", as_json=as_json) as bar:
             task = bar.add_task("import", total=None)
             counts = copied(
                 source,

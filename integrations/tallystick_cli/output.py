@@ -63,12 +63,16 @@ def print_preview(view: RenderableType, token: str | None) -> None:
         typer.echo(f"To do it, give the same command with:\n--apply --token {token}")
 
 
-def progress_bar(label: str, unit: str = "") -> Progress:
-    """Return a bar of progress beside the output: on standard error."""
+def progress_bar(label: str, unit: str = "", *, as_json: bool = False) -> Progress:
+    """Return a bar of progress beside the output: on standard error, and only for a person at a
+    terminal.
+    """
+    console = Terminal(stderr=True)
     return Progress(
         TextColumn(label),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn(unit),
-        console=Terminal(stderr=True),
+        console=console,
+        disable=as_json or not console.is_terminal,
     )

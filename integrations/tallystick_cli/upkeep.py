@@ -147,7 +147,7 @@ def rebuild_index(
             if not reconciled.whole:
                 raise typer.Exit(1)
             return
-        with progress_bar("Rebuilding the index") as bar:
+        with progress_bar("Rebuilding the index", as_json=as_json) as bar:
             task = bar.add_task("rebuild", total=None)
             count = owner.tally.rebuild_index(
                 lambda finished, total: bar.update(task, completed=finished, total=total)

@@ -67,9 +67,14 @@ def fill(place: Path) -> FilledTally:
                 ids["written"] = apollo.remember("The invoice of May was mended.").memory_id
         ids["run"] = run.id
         bot = tally.bind(Actor(user="local", agent="bookkeeper"))
-        with pytest.raises(ApprovalRequired) as blocked, bot.run("agent"):
-            bot.check_tool_call("pay", {"amount": 3, "to": "the painter of the house in Zurich"})
-        ids["approval"] = blocked.value.approvals[0].id
+        with bot.run("bookkeeper") as asking:
+            for name, amount in (("approval", 3), ("other", 4)):
+                with pytest.raises(ApprovalRequired) as blocked:
+                    bot.check_tool_call(
+                        "pay", {"amount": amount, "to": "the painter of the house in Zurich"}
+                    )
+                ids[name] = blocked.value.approvals[0].id
+        ids["asking"] = asking.id
         tally.bind(OWNER).spaces.create(
             "team:core", name="Everybody who works on invoices", members=[], reason="they ask"
         )
@@ -80,5 +85,4 @@ def fill(place: Path) -> FilledTally:
         graph = builder.compile(checkpointer=TallySaver(tally.bind(OWNER)))
         graph.invoke({"note": ""}, {"configurable": {"thread_id": "billing"}})
         ids["checkpoint"] = next(iter(tally.bind(OWNER).threads.history("billing"))).id
-        tally.drain()
     return FilledTally(place, ids)
