@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Annotated, Any
 
 import typer
@@ -144,12 +145,20 @@ for _group, _names in GROUPS.items():
         app.command(_name, help=_help, rich_help_panel=_group)(_command)
 
 
+@cache
+def _built() -> Any:
+    """Return the group of commands, which is built once in a process: that takes longer than most
+    commands.
+    """
+    return typer.main.get_command(app)
+
+
 def main() -> None:
     """Run the command. An error of Tallystick, of a file or of what was typed becomes one line or,
     with --json, one JSON object.
     """
     try:
-        code = app(standalone_mode=False)
+        code = _built()(standalone_mode=False)
     except (TallystickError, OSError, typer.TyperException, typer.Abort) as error:
         failure = failure_of(error)
         print_failure(failure, as_json=wants_json(sys.argv[1:]))
