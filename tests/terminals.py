@@ -6,13 +6,25 @@ import io
 import os
 import pty
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from typing import Any
 from unittest.mock import patch
 
-from tallystick_cli.app import main
+import typer.testing
+from typer.testing import CliRunner
 
-__all__ = ["at_terminal", "run_at_terminal", "run_piped"]
+from tallystick_cli.app import app, build_command, main
+
+__all__ = ["at_terminal", "invoke", "run_at_terminal", "run_piped"]
+
+
+def invoke(arguments: Sequence[str], **options: Any) -> Any:
+    """Same as `CliRunner().invoke(app, …)`, with commands that are built once: building them takes
+    longer than running one.
+    """
+    with patch.object(typer.testing, "_get_command", lambda app: build_command()):
+        return CliRunner().invoke(app, arguments, **options)
 
 
 @contextmanager

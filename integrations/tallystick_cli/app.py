@@ -146,7 +146,7 @@ for _group, _names in GROUPS.items():
 
 
 @cache
-def _built() -> Any:
+def build_command() -> Any:
     """Return the group of commands, which is built once in a process: that takes longer than most
     commands.
     """
@@ -158,7 +158,7 @@ def main() -> None:
     with --json, one JSON object.
     """
     try:
-        code = _built()(standalone_mode=False)
+        code = build_command()(standalone_mode=False)
     except (TallystickError, OSError, typer.TyperException, typer.Abort) as error:
         failure = failure_of(error)
         print_failure(failure, as_json=wants_json(sys.argv[1:]))
