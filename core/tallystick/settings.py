@@ -109,7 +109,7 @@ class Settings(BaseSettings):
     environment: str | None = None
     """The environment of this process for rules, such as `production`, where a call names none."""
     time_zone: str = "UTC"
-    """The zone of moments that are given without one: an IANA name such as `Europe/Zurich`, or
+    """Zone of moments that are given without an offset: an IANA name such as `Europe/Berlin`, or
     `local` for that of this machine.
     """
     recall_weights: RecallWeights = RecallWeights()
@@ -222,11 +222,11 @@ def _zone(name: str) -> tzinfo:
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         if not available_timezones():
             raise ValueError(
-                "this machine has no list of time zones. Run: pip install tzdata, or give UTC or "
-                "local"
+                "names no time zone: this machine has no list of them. Run: pip install tzdata, or "
+                "write UTC or local"
             ) from error
         raise ValueError(
-            "there is no such time zone. Give an IANA name such as Europe/Zurich, or UTC or local"
+            "names no time zone; write one such as Europe/Berlin, UTC or local"
         ) from error
 
 

@@ -15,7 +15,6 @@ from tallystick_cli.options import AsJson, InScope, Key, Limit, Reason, Where
 from tallystick_cli.output import print_json, print_view
 from tallystick_cli.person import confirm, require_person
 from tallystick_cli.session import complete_id, open_as_owner
-from tallystick_cli.surface import help_of
 
 __all__ = ["COMMANDS"]
 
@@ -59,7 +58,8 @@ def approve(
     approval: ApprovalId,
     reason: Reason,
     expires_in: Annotated[
-        int | None, typer.Option("--expires-in", help=help_of("approve", "expires_in"))
+        int | None,
+        typer.Option("--expires-in", help="Seconds for which the grant is good; else a day."),
     ] = None,
     key: Key = None,
     where: Where = ".tally",

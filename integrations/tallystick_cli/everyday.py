@@ -16,8 +16,7 @@ from tallystick_cli import views
 from tallystick_cli.options import AsJson, AtHome, Key, Limit, Scopes, Where
 from tallystick_cli.output import Terminal, print_json, print_view
 from tallystick_cli.session import (
-    memory_id_of,
-    moment_of,
+    id_of,
     open_as_owner,
     readable_scopes,
     view_in,
@@ -101,10 +100,10 @@ def remember(
             subject=subject,
             speaker=speaker,
             category=category,
-            occurred_at=moment_of(owner, occurred_at),
-            valid_from=moment_of(owner, valid_from),
-            valid_until=moment_of(owner, valid_until),
-            expires_at=moment_of(owner, expires_at),
+            occurred_at=occurred_at,
+            valid_from=valid_from,
+            valid_until=valid_until,
+            expires_at=expires_at,
             importance=importance,
             confidence=confidence,
             pinned=pinned,
@@ -150,8 +149,8 @@ def recall(
             tags=tuple(tag or ()),
             conversation=conversation,
             source=source,
-            since=moment_of(owner, since),
-            until=moment_of(owner, until),
+            since=since,
+            until=until,
         )
         if as_json:
             print_json(
@@ -206,7 +205,7 @@ def memories(
             states=states,
             conversation=conversation,
             limit=limit,
-            before=None if before is None else memory_id_of(owner, before),
+            before=None if before is None else id_of(before),
         )
         if as_json:
             print_json([memory.dump() for memory in listed])
@@ -242,8 +241,8 @@ def explore(
     """Look around: what there is, what stands in a scope, what hangs on a memory."""
     with open_as_owner(where) as owner:
         if around is not None and ":" not in around and around != "public":
-            around = memory_id_of(owner, around)
-        page = None if before is None else memory_id_of(owner, before)
+            around = id_of(around)
+        page = None if before is None else id_of(before)
         explored = owner.explore(around, depth=depth, limit=limit, before=page)
         if as_json:
             print_json(explored.dump())

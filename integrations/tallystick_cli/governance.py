@@ -22,7 +22,7 @@ from tallystick_cli.options import (
     Where,
 )
 from tallystick_cli.output import print_json, print_preview, print_view
-from tallystick_cli.session import memory_id_of, open_as_owner
+from tallystick_cli.session import id_of, open_as_owner
 from tallystick_cli.surface import help_of
 
 __all__ = ["COMMANDS"]
@@ -73,7 +73,7 @@ def _cross(
 ) -> None:
     with open_as_owner(where) as owner:
         crossing = getattr(owner, operation)(
-            memory_id_of(owner, memory),
+            id_of(memory),
             into,
             reason=reason,
             mode="apply" if apply else "preview",
@@ -99,7 +99,7 @@ def prove(
     with 1 if it is.
     """
     with open_as_owner(where) as owner:
-        name = memory_id_of(owner, memory)
+        name = id_of(memory)
         erased = any(entry.event == "ERASE" for entry in owner.inspect(name).history)
         proof = (
             owner.operator.prove_erased(name, text=text)

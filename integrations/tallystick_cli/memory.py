@@ -24,7 +24,7 @@ from tallystick_cli.options import (
 )
 from tallystick_cli.output import print_json, print_preview, print_view
 from tallystick_cli.person import confirm, require_person
-from tallystick_cli.session import memory_id_of, moment_of, open_as_owner, view_in
+from tallystick_cli.session import id_of, open_as_owner, view_in
 from tallystick_cli.surface import help_of
 
 __all__ = ["COMMANDS"]
@@ -35,7 +35,7 @@ def inspect(memory: MemoryId, where: Where = ".tally", as_json: AsJson = False) 
     next.
     """
     with open_as_owner(where) as owner:
-        inspection = owner.inspect(memory_id_of(owner, memory))
+        inspection = owner.inspect(id_of(memory))
     if as_json:
         print_json(inspection.dump())
     else:
@@ -45,7 +45,7 @@ def inspect(memory: MemoryId, where: Where = ".tally", as_json: AsJson = False) 
 def history(memory: MemoryId, where: Where = ".tally", as_json: AsJson = False) -> None:
     """Show everything that happened to a memory."""
     with open_as_owner(where) as owner:
-        entries = owner.history(memory_id_of(owner, memory))
+        entries = owner.history(id_of(memory))
     if as_json:
         print_json([entry.dump() for entry in entries])
     else:
@@ -83,7 +83,7 @@ def modify(
     changes: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
     with open_as_owner(where) as owner:
         change = owner.modify(
-            memory_id_of(owner, memory),
+            id_of(memory),
             reason=reason,
             if_version=if_version,
             manual_override=lock,
@@ -121,11 +121,11 @@ def correct(
     with open_as_owner(where) as owner:
         kind: Any = correction
         result = owner.correct(
-            memory_id_of(owner, memory),
+            id_of(memory),
             kind,
             reason=reason,
             mode="apply" if apply else "preview",
-            by=None if by is None else memory_id_of(owner, by),
+            by=None if by is None else id_of(by),
             field=field,
             replacement=replacement,
             confirm_token=token,
@@ -156,8 +156,8 @@ def forget(
     tag: Annotated[
         list[str] | None, typer.Option("--tag", help=help_of("forget_matching", "tags"))
     ] = None,
-    who: Annotated[
-        str | None, typer.Option("--who", help=help_of("forget_matching", "who"))
+    speaker: Annotated[
+        str | None, typer.Option("--speaker", help=help_of("forget_matching", "speaker"))
     ] = None,
     source_type: Annotated[
         str | None, typer.Option("--source-type", help=help_of("forget_matching", "source_type"))
@@ -187,7 +187,7 @@ def forget(
     filters: dict[str, Any] = {
         "kinds": tuple(kind or ()),
         "tags": tuple(tag or ()),
-        "who": who,
+        "speaker": speaker,
         "source_type": source_type,
         "since": since,
         "until": until,
@@ -201,7 +201,6 @@ def forget(
     with open_as_owner(where) as owner:
         if matching:
             bound = view_in(owner, scope)
-            filters |= {"since": moment_of(owner, since), "until": moment_of(owner, until)}
             forgetting = bound.forget_matching(
                 what,
                 reason=reason,
@@ -219,14 +218,12 @@ def forget(
         elif what is None:
             raise InvalidInput("Name the memory to forget, or give --matching and filters.")
         elif preview or (force and not apply):
-            correction = owner.correct(
-                memory_id_of(owner, what), "delete", reason=reason, force=force
-            )
+            correction = owner.correct(id_of(what), "delete", reason=reason, force=force)
             fields, view = correction.dump(), views.correction_view(correction)
             next_token = correction.confirm_token if force else None
         else:
             change = owner.forget(
-                memory_id_of(owner, what),
+                id_of(what),
                 reason=reason,
                 force=force,
                 confirm_token=token,
@@ -248,7 +245,7 @@ def recover(
 ) -> None:
     """Bring a forgotten memory back as it stood, within its window."""
     with open_as_owner(where) as owner:
-        change = owner.recover(memory_id_of(owner, memory), reason=reason, idempotency_key=key)
+        change = owner.recover(id_of(memory), reason=reason, idempotency_key=key)
     if as_json:
         print_json(change.dump())
     else:

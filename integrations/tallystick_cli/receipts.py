@@ -24,10 +24,13 @@ from tallystick_cli.options import (
     Where,
 )
 from tallystick_cli.output import print_json, print_view
-from tallystick_cli.session import memory_id_of, open_as_owner
+from tallystick_cli.session import id_of, open_as_owner, recorded
 from tallystick_cli.surface import help_of
 
 __all__ = ["COMMANDS"]
+
+_WHOLE = 36
+"""Characters of an id."""
 
 
 def verify(
@@ -60,7 +63,7 @@ def verify(
         )
     else:
         with open_as_owner(where) as owner:
-            run_id = owner.recordings.find(run).run_id
+            run_id = recorded(owner, run).run_id
             answer = owner.verify(run_id, foil=_foil(run_id, foil))
     if as_json:
         print_json(answer.dump())
@@ -85,7 +88,7 @@ def export_receipt(
 ) -> None:
     """Write a run as one file that `tally verify FILE` checks without the tally."""
     with open_as_owner(where) as owner:
-        run_id = owner.recordings.find(run).run_id
+        run_id = recorded(owner, run).run_id
         content = owner.recordings.export_receipt(
             run_id, key=None if sign is None else sign.read_bytes()
         )
@@ -189,7 +192,10 @@ def uses(
 ) -> None:
     """List the steps that recalled, saw, left out or wrote a memory."""
     with open_as_owner(where) as owner:
-        memory_uses = owner.recordings.uses(memory_id_of(owner, memory))
+        memory_uses = owner.recordings.uses(id_of(memory))
+        if not memory_uses and len(memory) < _WHOLE:
+            # Of a memory that was erased its whole id is all there is to ask with.
+            owner.inspect(memory)
     if as_json:
         print_json([use.dump() for use in memory_uses])
     elif not memory_uses:
@@ -217,25 +223,25 @@ def tape(
 ) -> None:
     """Write the calls of a run as a tape: a test plays it to the agent, without a network."""
     with open_as_owner(where) as owner:
-        recorded = owner.recordings.tape(owner.recordings.find(run).run_id)
-    write_tape(recorded, out)
-    kinds: list[str] = [call.kind for call in recorded.calls]
+        written = owner.recordings.tape(recorded(owner, run).run_id)
+    write_tape(written, out)
+    kinds: list[str] = [call.kind for call in written.calls]
     counts = {kind.replace("_", " "): kinds.count(kind) for kind in ("model_call", "tool_call")}
     if as_json:
         calls = {name.replace(" ", "_"): count for name, count in counts.items()}
         print_json(
             {
                 "file": str(out),
-                "run_id": recorded.run_id,
+                "run_id": written.run_id,
                 "calls": calls,
-                "fidelity": recorded.fidelity,
+                "fidelity": written.fidelity,
             }
         )
         return
     summary = ", ".join(
         f"{count} {kind}{'' if count == 1 else 's'}" for kind, count in counts.items()
     )
-    print_view(Text(f"✓ {out}: {summary} ({recorded.fidelity})", style="green"))
+    print_view(Text(f"✓ {out}: {summary} ({written.fidelity})", style="green"))
 
 
 def keygen(
@@ -261,7 +267,7 @@ def keygen(
 
 
 def _step(owner: BoundTally, fragment: str) -> StepRecord:
-    record = owner.recordings.find(fragment)
+    record = recorded(owner, fragment)
     if isinstance(record, RunRecord):
         raise InvalidInput(
             f"{fragment} is a run. Name one of its steps; `tally show {fragment}` lists them."

@@ -17,7 +17,7 @@ from tallystick.tally import BoundTally
 from tallystick_cli import views
 from tallystick_cli.options import AsJson, InScope, Limit, StepId, Where
 from tallystick_cli.output import Terminal, print_json, print_view
-from tallystick_cli.session import complete_id, open_as_owner
+from tallystick_cli.session import complete_id, open_as_owner, recorded
 
 __all__ = ["COMMANDS"]
 
@@ -60,7 +60,7 @@ def show(
 ) -> None:
     """Show a step: what the agent saw, why, what it did, and its receipt. For a run, its steps."""
     with open_as_owner(where) as owner:
-        record = owner.recordings.find(identity)
+        record = recorded(owner, identity)
         if isinstance(record, RunRecord):
             _show_run(owner, record, as_json)
         else:
@@ -106,7 +106,7 @@ def recompile(
 ) -> None:
     """Compile a recorded step anew with a change, and show what differs. No model is called."""
     with open_as_owner(where) as owner:
-        step = owner.recordings.find(identity)
+        step = recorded(owner, identity)
         if isinstance(step, RunRecord):
             raise InvalidInput(
                 f"{identity} is a run. Name one of its steps; `tally show {identity}` lists them."

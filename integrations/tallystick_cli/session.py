@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from datetime import datetime
-from typing import get_args
 
 from tallystick.errors import InvalidInput, NotFound, TallyNotFound
-from tallystick.records import Actor, MemoryState, Scope, microseconds
+from tallystick.records import Actor, RunRecord, Scope, StepRecord
 from tallystick.tally import BoundTally, Tally
 
 __all__ = [
     "complete_id",
-    "memory_id_of",
-    "moment_of",
+    "id_of",
     "open_as_owner",
     "readable_scopes",
+    "recorded",
     "set_actor",
     "view_in",
 ]
@@ -87,25 +85,6 @@ def readable_scopes(owner: BoundTally) -> list[Scope]:
     return list(dict.fromkeys([actor.private_scope, *projects, *others]))
 
 
-def moment_of(owner: BoundTally, text: str | None) -> int | None:
-    """Return a moment that was typed: an ISO date or time, in the tally's time zone where it names
-    none, or microseconds since 1970. Raises InvalidInput.
-    """
-    if text is None:
-        return None
-    try:
-        if text.removeprefix("-").isdecimal():
-            return microseconds(int(text))
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise InvalidInput(
-            f"{text!r} is no moment. Write it like 2026-03-01 or 2026-03-01T14:30."
-        ) from error
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=owner.tally.settings.zone)
-    return microseconds(moment)
-
-
 def complete_id(fragment: str, ids: Iterable[str], what: str) -> str:
     """Return the one of `ids` that is `fragment`, or begins or ends with it. Raises InvalidInput,
     NotFound.
@@ -125,25 +104,15 @@ def complete_id(fragment: str, ids: Iterable[str], what: str) -> str:
     return matching.pop()
 
 
-def memory_id_of(owner: BoundTally, text: str) -> str:
-    """Return the id of the memory whose id is, begins or ends with `text`, in the scopes that the
-    owner may read. Raises InvalidInput, NotFound.
+def recorded(owner: BoundTally, text: str) -> RunRecord | StepRecord:
+    """Return the run or step whose id is, begins or ends with `text`. Raises InvalidInput,
+    NotFound.
     """
-    if len(text) >= 36:
-        return text
+    return owner.recordings.find(id_of(text))
+
+
+def id_of(text: str) -> str:
+    """Return an id, or the part of one that a verb completes. Raises InvalidInput."""
     if len(text) < SHORTEST:
         raise InvalidInput(f"Give at least {SHORTEST} characters of the id.")
-    ids: set[str] = set()
-    for scope in owner.tally.scopes():
-        if scope.kind == "private" and scope != owner.actor.private_scope:
-            continue
-        preview = owner.preview_access(scopes=[scope])
-        if not preview.scopes[0].decision.allowed:
-            continue
-        bound = owner.tally.bind(owner.actor, scope).on("cli")
-        listed = bound.memories(states=get_args(MemoryState), limit=1_000_000)
-        ids |= {memory.id for memory in listed}
-    try:
-        return complete_id(text, ids, "memory")
-    except NotFound as error:
-        raise NotFound(f"There is no memory {text} that {owner.actor.user} may see.") from error
+    return text

@@ -215,7 +215,7 @@ CLI = Surface(
         "approve": Offer(
             ("approve",),
             renamed={"approval": "approval_id", "key": "idempotency_key"},
-            own={"approval": _PART_OF_ID},
+            own={"approval": _PART_OF_ID, "expires_in": "whole seconds"},
             note=_PERSON,
         ),
         "deny": Offer(

@@ -17,7 +17,7 @@ from tallystick_cli import views
 from tallystick_cli.options import Apply, AsJson, CheckOnly, Key, Reason, Token, Where
 from tallystick_cli.output import print_json, print_preview, print_view, progress_bar
 from tallystick_cli.person import confirm, require_person
-from tallystick_cli.session import memory_id_of, open_as_owner
+from tallystick_cli.session import id_of, open_as_owner
 from tallystick_cli.surface import help_of
 
 __all__ = ["COMMANDS"]
@@ -75,7 +75,7 @@ def erase(
         require_person("tally erase --apply")
         confirm("destroy the text, which cannot be taken back", "erase")
     with open_as_owner(where) as owner:
-        ids = [memory_id_of(owner, fragment) for fragment in memory]
+        ids = [id_of(fragment) for fragment in memory]
         erasure = owner.operator.erase(
             ids,
             reason=reason,

@@ -219,7 +219,7 @@ def test_a_time_zone_is_known_by_its_name_and_local_is_that_of_the_machine(
         monkeypatch.undo()
         time.tzset()
 
-    with pytest.raises(SettingsError, match="time_zone, from the arguments: there is no such time"):
+    with pytest.raises(SettingsError, match="time_zone, from the arguments: names no time zone"):
         Settings.read(time_zone="Europe/Atlantis")
 
 

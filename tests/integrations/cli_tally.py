@@ -48,9 +48,9 @@ def fill(place: Path) -> FilledTally:
             speaker="Ada",
             tags=["money"],
         )
-        ids["fact"] = fact.memory_id
+        ids["fact"] = fact.id
         ids["source"] = fact.source_id
-        ids["old"] = apollo.remember("Money is rounded up.", kind="decision").memory_id
+        ids["old"] = apollo.remember("Money is rounded up.", kind="decision").id
         memories = apollo.memories()
         with apollo.run("invoice-mender", goal=GOAL) as run:
             for name in ("first", "second"):
@@ -64,7 +64,7 @@ def fill(place: Path) -> FilledTally:
                     step.record("response", {"text": "Done."})
                 ids[name] = step.id
             with run.step("memory_write", name="remember"):
-                ids["written"] = apollo.remember("The invoice of May was mended.").memory_id
+                ids["written"] = apollo.remember("The invoice of May was mended.").id
         ids["run"] = run.id
         bot = tally.bind(Actor(user="local", agent="bookkeeper"))
         with bot.run("bookkeeper") as asking:

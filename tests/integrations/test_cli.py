@@ -137,7 +137,9 @@ def test_recall_shows_what_was_remembered_and_why(tally_command: Command) -> Non
     assert "We indent with tabs." in output.stdout
     assert "visible to project:apollo" in " ".join(output.stdout.split())
     assert (
-        json.loads(tally_command("recall", "indent", "--json").stdout)["hits"][0]["memory"]["who"]
+        json.loads(tally_command("recall", "indent", "--json").stdout)["hits"][0]["memory"][
+            "speaker"
+        ]
         == "Ada"
     )
     assert (
@@ -156,7 +158,7 @@ def test_the_index_is_checked_and_rebuilt(tally_command: Command) -> None:
     ("arguments", "expected"),
     [
         (("show", "nosuchid"), "no run or step nosuchid"),
-        (("show", "x"), "at least 4 characters"),
+        (("show", "x"), "at least 6 characters"),
         (("recall", "x", "--scope", "nonsense"), "is not a scope"),
         (("recall", "x", "--scope", "private:ada"), "principal_mismatch"),
     ],
@@ -258,13 +260,13 @@ def test_a_step_without_a_context_says_what_changed_and_what_it_wrote(
         [wrote, quiet] = bound.recordings.steps(run.id)
     why = tally_command("why", wrote.step_id)
     assert why.returncode == 0
-    assert f"wrote ADD {stored.memory_id} by local" in " ".join(why.stdout.split())
+    assert f"wrote ADD {stored.id} by local" in " ".join(why.stdout.split())
     assert json.loads(tally_command("why", quiet.step_id, "--json").stdout)["knew"] == []
     shown = tally_command("show", quiet.step_id).stdout
     assert "payload not kept" in shown
     assert "m-1" in shown
     assert "commitment" not in shown
-    used = tally_command("uses", stored.memory_id[-8:])
+    used = tally_command("uses", stored.id[-8:])
     assert "written" in used.stdout
 
 

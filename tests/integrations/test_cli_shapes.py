@@ -63,7 +63,7 @@ def test_the_json_of_every_command_keeps_its_names_and_types(tmp_path: Path) -> 
 
     _, output, _ = run_piped("init", "--tally", str(tmp_path / "new"), "--json")
     took(output, "init")
-    kiln = run("remember", "The kiln is hot.")["memory_id"]
+    kiln = run("remember", "The kiln is hot.")["id"]
     run("recall", "how is money rounded")
     run("memories", "--scope", "project:apollo")
     run("explore", "project:apollo")

@@ -47,8 +47,8 @@ def remembered_line(stored: Remembered, scope: Scope) -> Text:
     if stored.status == "skipped":
         return Text("– nothing to remember: all of it was recalled from here", style="yellow")
     if stored.status == "duplicate":
-        return Text(f"– {short(stored.memory_id)} in {scope} says this already")
-    return Text(f"✓ {short(stored.memory_id)} is remembered in {scope}", style="green")
+        return Text(f"– {short(stored.id)} in {scope} says this already")
+    return Text(f"✓ {short(stored.id)} is remembered in {scope}", style="green")
 
 
 def hit_table(hits: Sequence[Hit], *, query: str) -> Table:
@@ -70,7 +70,7 @@ def hit_table(hits: Sequence[Hit], *, query: str) -> Table:
         facts = [
             standing,
             memory.kind,
-            memory.who,
+            memory.speaker,
             f"from {sources}",
             f"visible to {hit.visible_to}",
             f"{signals} ({hit.path})",
@@ -117,7 +117,7 @@ def explored_view(explored: Explored) -> RenderableType:
                 Text(
                     "yes" if scope.readable else "no", style="green" if scope.readable else "yellow"
                 ),
-                scope.reason,
+                scope.access_reason,
                 _counts(scope.states),
                 _counts(scope.kinds),
             )
@@ -130,7 +130,7 @@ def explored_view(explored: Explored) -> RenderableType:
                 for link in memory.links
             }
             table.add_row(
-                Text("  " * memory.distance + short(memory.memory_id), style="cyan"),
+                Text("  " * memory.distance + short(memory.id), style="cyan"),
                 state_text(memory.state),
                 memory.kind,
                 Text(
@@ -156,7 +156,7 @@ def inspection_view(inspection: Inspection) -> RenderableType:
     """Return one memory with everything about it, and the newest recorded steps that used it."""
     facts = fact_table()
     is_source = isinstance(inspection, SourceInspection)
-    facts.add_row("source" if is_source else "memory", Text(inspection.memory_id, style="cyan"))
+    facts.add_row("source" if is_source else "memory", Text(inspection.id, style="cyan"))
     facts.add_row(
         "state",
         Text.assemble(
@@ -173,7 +173,7 @@ def inspection_view(inspection: Inspection) -> RenderableType:
     facts.add_row(
         "recalled",
         Text(
-            f"{'yes' if inspection.shown else 'no'}: {inspection.why}",
+            f"{'yes' if inspection.shown else 'no'}: {inspection.access_reason}",
             style="green" if inspection.shown else "yellow",
         ),
     )
@@ -188,7 +188,7 @@ def inspection_view(inspection: Inspection) -> RenderableType:
         for derived in inspection.derived:
             facts.add_row(
                 "drawn from it",
-                Text.assemble(short(derived.memory_id), "  ", state_text(derived.state)),
+                Text.assemble(short(derived.id), "  ", state_text(derived.state)),
             )
     else:
         facts.add_row("holds", _validity(inspection))
