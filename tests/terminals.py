@@ -6,13 +6,25 @@ import io
 import os
 import pty
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from typing import Any
 from unittest.mock import patch
 
-from tallystick_cli.app import main
+import typer.testing
+from typer.testing import CliRunner
 
-__all__ = ["at_terminal", "run_at_terminal"]
+from tallystick_cli.app import app, build_command, main
+
+__all__ = ["at_terminal", "invoke", "run_at_terminal", "run_piped"]
+
+
+def invoke(arguments: Sequence[str], **options: Any) -> Any:
+    """Same as `CliRunner().invoke(app, …)`, with commands that are built once: building them takes
+    longer than running one.
+    """
+    with patch.object(typer.testing, "_get_command", lambda app: build_command()):
+        return CliRunner().invoke(app, arguments, **options)
 
 
 @contextmanager
@@ -26,6 +38,26 @@ def at_terminal(typed: str) -> Iterator[None]:
     finally:
         os.close(person)
         os.close(program)
+
+
+def run_piped(*arguments: str, piped: str = "", columns: int = 80) -> tuple[int, str, str]:
+    """Run `tally` without a terminal; return its code, and what it printed as output and as
+    errors.
+    """
+    out, errors = io.StringIO(), io.StringIO()
+    with (
+        patch.object(sys, "argv", ["tally", *arguments]),
+        patch.object(sys, "stdin", io.StringIO(piped)),
+        patch.dict(os.environ, {"COLUMNS": str(columns)}),
+        redirect_stdout(out),
+        redirect_stderr(errors),
+    ):
+        try:
+            main()
+            code = 0
+        except SystemExit as left:
+            code = left.code if isinstance(left.code, int) else int(left.code is not None)
+    return code, out.getvalue(), errors.getvalue()
 
 
 def run_at_terminal(typed: str, *arguments: str) -> tuple[int, str, str]:

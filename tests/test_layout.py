@@ -46,7 +46,7 @@ HEAVY = (
 )
 PRIVATE_MODULES = ("tallystick.tally.services", "tallystick.storage", "tallystick.recorder.context")
 REACHING_ALLOWED = {
-    ("tallystick_cli/memory.py", "tallystick.tally.services.services_of"): (
+    ("tallystick_cli/upkeep.py", "tallystick.tally.services.services_of"): (
         "`export` asks the gate which memories the owner may take along"
     ),
 }

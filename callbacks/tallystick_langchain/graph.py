@@ -6,9 +6,22 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from tallystick.adapters import default_agent_name
 from tallystick.recorder import Step
 
-__all__ = ["interrupts_of", "is_bubble_up", "place_of", "stop_step"]
+__all__ = [
+    "agent_name_of",
+    "goes_on",
+    "interrupts_of",
+    "is_bubble_up",
+    "place_of",
+    "stop_step",
+]
+
+_UNNAMED = "LangGraph"
+"""The name of a graph that was compiled without one."""
+_NAMES = ("lc_agent_name", "graph_id")
+"""Metadata that names an agent: of `create_agent(name=…)`, and of LangGraph's server."""
 
 _PLACE = ("thread_id", "langgraph_step", "langgraph_node", "langgraph_checkpoint_ns")
 """Metadata of the place of a call; the last part of the namespace is the task id."""
@@ -17,6 +30,22 @@ _PLACE = ("thread_id", "langgraph_step", "langgraph_node", "langgraph_checkpoint
 def place_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return the place of a call in its graph, which joins its step to a checkpoint."""
     return {name: metadata[name] for name in _PLACE if name in metadata}
+
+
+def agent_name_of(name: str | None, metadata: Mapping[str, Any]) -> str:
+    """Return the name of the agent of a root: that of its runnable, or the one in its metadata,
+    else that of the script which was started.
+    """
+    if name is not None and name != _UNNAMED:
+        return name
+    named = (metadata.get(key) for key in _NAMES)
+    return next((each for each in named if isinstance(each, str) and each), default_agent_name())
+
+
+def goes_on(inputs: Any) -> bool:
+    """Return True if a graph goes on where it stopped: its input is a Command, or nothing."""
+    types = sys.modules.get("langgraph.types")
+    return inputs is None or (types is not None and isinstance(inputs, types.Command))
 
 
 def interrupts_of(error: BaseException) -> list[dict[str, Any]] | None:

@@ -33,6 +33,7 @@ from tallystick.adapters import (
     begin_call,
     check_flag,
     checked_speakers,
+    goal_of_thread,
     has_rules,
     is_nested,
     record_tool_call,
@@ -47,6 +48,8 @@ from tallystick.records import CallContext, EntryKind, Scope, StepKind, StepStat
 from tallystick.tally import BoundTally, Tally
 from tallystick.tokens import usage_of
 from tallystick_langchain.graph import (
+    agent_name_of,
+    goes_on,
     interrupts_of,
     is_bubble_up,
     place_of,
@@ -149,10 +152,10 @@ class TallyCallbackHandler(BaseCallbackHandler):
         strict: bool = False,
         capture: Speakers = "off",
     ) -> None:
-        """`agent_name` names the runs (by default the name of the root runnable). With `strict` a
-        failure to record is raised into the call; otherwise it is counted in `failures`, logged and
-        reported by `verify`. `capture` remembers the words of the `user` to the root, or those of
-        `both`, with one write when it ends.
+        """`agent_name` names the runs (by default the name of the root runnable, or for an unnamed
+        graph that of the script). With `strict` a failure to record is raised into the call;
+        otherwise it is counted in `failures`, logged and reported by `verify`. `capture` remembers
+        the words of the `user` to the root, or those of `both`, with one write when it ends.
         """
         check_flag("strict", strict)
         # LangChain passes on what a hook raises only then; the guard of the hooks decides what that
@@ -565,7 +568,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
             metadata = metadata or {}
             thread = {"thread_id": metadata["thread_id"]} if "thread_id" in metadata else {}
             callback.tree = _Tree(
-                self._agent_name or name or "agent",
+                self._agent_name or agent_name_of(name, metadata),
                 inputs,
                 metadata,
                 {"langchain_run_id": str(run_id), **thread, **_own_tags(tags)},
@@ -594,8 +597,12 @@ class TallyCallbackHandler(BaseCallbackHandler):
                 tree.bound = self._binder.bound(
                     self._call_context({**tree.metadata, **(metadata or {})})
                 )
+                goal = goal_of(tree.inputs)
+                thread = tree.run_metadata.get("thread_id")
+                if goal is None and thread is not None and goes_on(tree.inputs):
+                    goal = goal_of_thread(tree.bound, str(thread))
                 tree.root = RootRun.join(
-                    tree.bound, tree.name, goal=goal_of(tree.inputs), metadata=tree.run_metadata
+                    tree.bound, tree.name, goal=goal, metadata=tree.run_metadata
                 )
             except TallystickError as error:
                 tree.refusal = error

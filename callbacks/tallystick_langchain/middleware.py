@@ -58,13 +58,13 @@ from tallystick.adapters.configurable import call_of_config, namespace_for
 from tallystick.adapters.frames import without_frames
 from tallystick.aio import in_thread
 from tallystick.compiler import FRAMED
-from tallystick.errors import InvalidInput
+from tallystick.errors import InvalidInput, NotFound
 from tallystick.recorder import Run, Step, current_run, current_step, status_for
 from tallystick.records import CallContext, CompileConfig, Hit, PolicyRule, Scope
 from tallystick.tally import BoundTally, ModelCheck, Tally
 from tallystick.tokens import usage_of
 from tallystick_langchain.approvals import approved, approved_async
-from tallystick_langchain.graph import is_bubble_up, place_of, stop_step
+from tallystick_langchain.graph import agent_name_of, is_bubble_up, place_of, stop_step
 from tallystick_langchain.handler import handler_run
 from tallystick_langchain.messages import answer_of_message, goal_of, request_of
 from tallystick_langchain.render import items_of, own_messages, render, tool_specs
@@ -172,7 +172,7 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         with self._capture():
             goal = goal_of(state["messages"])
             run = self._bound(runtime).run(
-                self._agent_name or _configured_agent_name() or "agent", goal=goal
+                self._agent_name or agent_name_of(None, _metadata()), goal=goal
             )
             with self._guard:
                 self._runs[run.id] = run
@@ -238,8 +238,11 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             run = self._runs.get(name) if name is not None else None
         if run is None and name is not None:
             with self._capture():
-                run = self._bound(runtime).run(
-                    self._agent_name or "agent", metadata={"continues": name}
+                bound = self._bound(runtime)
+                run = bound.run(
+                    self._agent_name or agent_name_of(None, _metadata()),
+                    goal=_goal_of_run(bound, name) or goal_of(state["messages"]),
+                    metadata={"continues": name},
                 )
                 with self._guard:
                     self._runs[name] = run
@@ -463,9 +466,16 @@ def _place() -> dict[str, Any]:
     return place_of(ensure_config().get("metadata", {}))
 
 
-def _configured_agent_name() -> str | None:
-    name = ensure_config().get("metadata", {}).get("lc_agent_name")
-    return name if isinstance(name, str) else None
+def _metadata() -> Mapping[str, Any]:
+    return ensure_config().get("metadata", {})
+
+
+def _goal_of_run(bound: BoundTally, run_id: str) -> str | None:
+    """Return the goal of the run that this one goes on with; None if it is gone or another's."""
+    try:
+        return bound.recordings.run(run_id).user_goal
+    except NotFound:
+        return None
 
 
 def _with_ids(system: Sequence[SystemMessage]) -> list[BaseMessage]:

@@ -5,13 +5,15 @@ then defaults.
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime, tzinfo
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta, tzinfo
+from difflib import get_close_matches
 from pathlib import Path
 from tomllib import TOMLDecodeError
 from typing import Annotated, Any, Literal
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -23,43 +25,32 @@ from pydantic_settings import (
 )
 
 from tallystick.errors import SettingsError
-from tallystick.records import Limited, Retention
+from tallystick.ranking import RecallWeights
+from tallystick.records import Limited, Retention, ScoreWeights
 
-__all__ = ["Settings"]
+__all__ = ["SETTINGS_FILE", "Settings"]
 
 _PREFIX = "TALLYSTICK_"
-_FILE = "tallystick.toml"
-
-
-def _zone(name: str) -> tzinfo:
-    """Return a time zone by its name. Raises ValueError."""
-    if name == "local":
-        return datetime.now().astimezone().tzinfo or UTC
-    if name == "UTC":
-        return UTC
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ValueError(
-            "names no time zone; write one such as Europe/Berlin, UTC or local (where the system "
-            "has no list of zones, install the package tzdata)"
-        ) from None
-
-
-def _check_zone(name: str) -> str:
-    _zone(name)
-    return name
+SETTINGS_FILE = "tallystick.toml"
+"""The file of settings, in the working directory."""
+_OTHER_VARIABLES = frozenset({"TALLYSTICK_TALLY", "TALLYSTICK_AS"})
+"""Variables of the command line, which are no settings."""
+_LOCAL = "local"
 
 
 class Settings(BaseSettings):
     """The settings with which a tally is opened. Frozen; read with `Settings.read`.
 
-    A list in a variable is JSON, such as `TALLYSTICK_REDACT_TERMS='["Apollo"]'`; an empty variable
-    counts as unset.
+    A list or a table in a variable is JSON, such as `TALLYSTICK_REDACT_TERMS='["Apollo"]'`; an
+    empty variable counts as unset.
     """
 
     model_config = SettingsConfigDict(
-        env_prefix=_PREFIX, env_ignore_empty=True, toml_file=_FILE, frozen=True, extra="forbid"
+        env_prefix=_PREFIX,
+        env_ignore_empty=True,
+        toml_file=SETTINGS_FILE,
+        frozen=True,
+        extra="forbid",
     )
 
     busy_timeout_ms: int = Field(default=10_000, ge=0)
@@ -115,17 +106,29 @@ class Settings(BaseSettings):
     redact_terms: tuple[str, ...] = ()
     """Words of your own that are redacted like secrets."""
 
-    time_zone: Annotated[str, AfterValidator(_check_zone)] = "UTC"
+    environment: str | None = None
+    """The environment of this process for rules, such as `production`, where a call names none."""
+    time_zone: str = "UTC"
     """Zone of moments that are given without an offset: an IANA name such as `Europe/Berlin`, or
     `local` for that of this machine.
     """
-    environment: str | None = None
-    """The environment of this process for rules, such as `production`, where a call names none."""
+    recall_weights: RecallWeights = RecallWeights()
+    """The weight of each signal of recall; those that are not named keep their default."""
+    compile_weights: ScoreWeights = ScoreWeights()
+    """The weight of each part of the compiler's score, in thousandths; those that are not named
+    keep their default.
+    """
 
     @property
     def zone(self) -> tzinfo:
-        """The zone that `time_zone` names."""
+        """The time zone of `time_zone`."""
         return _zone(self.time_zone)
+
+    @field_validator("time_zone")
+    @classmethod
+    def _is_zone(cls, name: str) -> str:
+        _zone(name)
+        return name
 
     @classmethod
     def read(cls, **overrides: Any) -> Settings:
@@ -134,6 +137,7 @@ class Settings(BaseSettings):
         Raises SettingsError naming each setting that does not fit and where it was set, never its
         value.
         """
+        _refuse_unknown_variables(cls.model_fields)
         try:
             return cls(**overrides)
         except ValidationError as error:
@@ -143,16 +147,16 @@ class Settings(BaseSettings):
             ) from error
         except UnreadableVariable as error:
             raise SettingsError(
-                f"A {_PREFIX}* variable that holds a list is not JSON ({error}). Write it like "
-                f"'[\"Apollo\"]'."
+                f"A {_PREFIX}* variable that holds a list or a table is not JSON ({error}). Write "
+                f"it like '[\"Apollo\"]' or '{{\"text\": 0.5}}'."
             ) from error
         except (TOMLDecodeError, UnicodeDecodeError) as error:
             raise SettingsError(
-                f"{Path(_FILE).resolve()} is not TOML: {error}. Correct or remove it."
+                f"{Path(SETTINGS_FILE).resolve()} is not TOML: {error}. Correct or remove it."
             ) from error
         except OSError as error:
             raise SettingsError(
-                f"{Path(_FILE).resolve()} cannot be read: {error.strerror}."
+                f"{Path(SETTINGS_FILE).resolve()} cannot be read: {error.strerror}."
             ) from error
 
     @classmethod
@@ -168,10 +172,78 @@ class Settings(BaseSettings):
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
 
 
+def _refuse_unknown_variables(names: Iterable[str]) -> None:
+    """Raise SettingsError for variables with our prefix that name no setting: most are misspelt."""
+    variables = {f"{_PREFIX}{name}".upper() for name in names} | _OTHER_VARIABLES
+    unknown = sorted(
+        key
+        for key, value in os.environ.items()
+        if value and key.upper().startswith(_PREFIX) and key.upper() not in variables
+    )
+    if unknown:
+        raise SettingsError(
+            "; ".join(
+                f"{key}: there is no such variable{_suggestion(key.upper(), variables)}"
+                for key in unknown
+            )
+            + " (correct or unset it)"
+        )
+
+
 def _explain(problem: Any, overrides: dict[str, Any]) -> str:
-    name = str(problem["loc"][0])
-    message = "there is no such setting" if problem["type"] == "extra_forbidden" else problem["msg"]
-    return f"{'.'.join(map(str, problem['loc']))}, from {_origin(name, overrides)}: {message}"
+    *path, last = problem["loc"]
+    where = (
+        f"{'.'.join(map(str, problem['loc']))}, from {_origin(str(problem['loc'][0]), overrides)}"
+    )
+    if problem["type"] != "extra_forbidden":
+        return f"{where}: {problem['msg'].removeprefix('Value error, ')}"
+    if not path:
+        return f"{where}: there is no such setting{_suggestion(last, Settings.model_fields)}"
+    table = Settings.model_fields[path[0]].annotation
+    assert isinstance(table, type)
+    assert issubclass(table, BaseModel)
+    return f"{where}: there is no such weight; there are {', '.join(table.model_fields)}"
+
+
+def _suggestion(name: str, names: Iterable[str]) -> str:
+    """Return a question that names what was meant, if something is near."""
+    matches = get_close_matches(name, list(names), n=1, cutoff=0.75)
+    return f"; did you mean {matches[0]}?" if matches else ""
+
+
+def _zone(name: str) -> tzinfo:
+    """Return a time zone by its IANA name, or that of this machine. Raises ValueError."""
+    if name == _LOCAL:
+        return _LocalZone()
+    if name == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        if not available_timezones():
+            raise ValueError(
+                "names no time zone: this machine has no list of them. Run: pip install tzdata, or "
+                "write UTC or local"
+            ) from error
+        raise ValueError(
+            "names no time zone; write one such as Europe/Berlin, UTC or local"
+        ) from error
+
+
+class _LocalZone(tzinfo):
+    """The zone of this machine, with the summer time of each date."""
+
+    def utcoffset(self, moment: datetime | None) -> timedelta | None:
+        return None if moment is None else moment.replace(tzinfo=None).astimezone().utcoffset()
+
+    def dst(self, moment: datetime | None) -> timedelta | None:
+        return None
+
+    def tzname(self, moment: datetime | None) -> str | None:
+        return None if moment is None else moment.replace(tzinfo=None).astimezone().tzname()
+
+    def fromutc(self, moment: datetime) -> datetime:
+        return moment.replace(tzinfo=UTC).astimezone().replace(tzinfo=self)
 
 
 def _origin(name: str, overrides: dict[str, Any]) -> str:
@@ -181,4 +253,4 @@ def _origin(name: str, overrides: dict[str, Any]) -> str:
     set_by = next(
         (key for key, value in os.environ.items() if key.upper() == variable and value), None
     )
-    return f"the variable {set_by}" if set_by else str(Path(_FILE).resolve())
+    return f"the variable {set_by}" if set_by else str(Path(SETTINGS_FILE).resolve())

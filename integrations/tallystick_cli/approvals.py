@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
 import typer
 from rich.text import Text
 
-from tallystick.errors import InvalidInput, NotFound
 from tallystick.records import Approval
 from tallystick.tally import BoundTally
 from tallystick_cli import views
 from tallystick_cli.options import AsJson, InScope, Key, Limit, Reason, Where
 from tallystick_cli.output import print_json, print_view
 from tallystick_cli.person import confirm, require_person
-from tallystick_cli.session import open_as_owner
-from tallystick_cli.surface import command_help, help_of
+from tallystick_cli.session import complete_id, open_as_owner
 
-__all__ = ["register"]
+__all__ = ["COMMANDS"]
 
 ApprovalId = Annotated[
     str,
-    typer.Argument(metavar="APPROVAL", help="Id of an approval, or how it ends (8 characters do)."),
+    typer.Argument(metavar="APPROVAL", help="Id of an approval, or how it begins or ends."),
 ]
 _EVERY = "all"
 _MOST = 1_000_000
@@ -42,7 +41,15 @@ def approvals(
     if as_json:
         print_json([approval.dump() for approval in listed])
     elif not listed:
-        print_view(Text("Nothing waits for a person.", style="dim"))
+        where_else = "" if scope is None else f" in {scope}"
+        nothing = "Nothing waits for a person" if state == "pending" else f"Nothing is {state}"
+        others = "" if state == _EVERY else " `tally approvals --state all` lists what was decided."
+        print_view(
+            Text(
+                f"{'Nothing was ever asked' if state == _EVERY else nothing}{where_else}.{others}",
+                style="dim",
+            )
+        )
     else:
         print_view(views.approval_table(listed))
 
@@ -51,7 +58,8 @@ def approve(
     approval: ApprovalId,
     reason: Reason,
     expires_in: Annotated[
-        int | None, typer.Option("--expires-in", help=help_of("approve", "expires_in"))
+        int | None,
+        typer.Option("--expires-in", help="Seconds for which the grant is good; else a day."),
     ] = None,
     key: Key = None,
     where: Where = ".tally",
@@ -126,18 +134,13 @@ def _listed(owner: BoundTally, state: Any, scope: str | None) -> list[Approval]:
 def _found(owner: BoundTally, fragment: str) -> Approval:
     if len(fragment) >= 36:
         return owner.approval(fragment)
-    if len(fragment) < 6:
-        raise InvalidInput("Give at least 6 characters of the id.")
-    matching = [each for each in _listed(owner, None, None) if each.id.endswith(fragment)]
-    if len(matching) > 1:
-        raise InvalidInput(f"{len(matching)} approvals end with {fragment}. Give more of the id.")
-    if not matching:
-        raise NotFound(f"There is no approval {fragment} that {owner.actor.user} may see.")
-    return matching[0]
+    listed = {each.id: each for each in _listed(owner, None, None)}
+    return listed[complete_id(fragment, listed, "approval")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    for command in (approvals, approve, deny, revoke):
-        name = command.__name__
-        app.command(name, help=command_help(name))(command)
+COMMANDS: Mapping[str, Callable[..., None]] = {
+    "approvals": approvals,
+    "approve": approve,
+    "deny": deny,
+    "revoke": revoke,
+}

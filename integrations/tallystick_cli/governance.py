@@ -4,6 +4,7 @@ change.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Annotated, Literal
 
 import typer
@@ -21,10 +22,10 @@ from tallystick_cli.options import (
     Where,
 )
 from tallystick_cli.output import print_json, print_preview, print_view
-from tallystick_cli.session import memory_id_of, open_as_owner
-from tallystick_cli.surface import command_help, help_of
+from tallystick_cli.session import id_of, open_as_owner
+from tallystick_cli.surface import help_of
 
-__all__ = ["register"]
+__all__ = ["COMMANDS"]
 
 
 def promote(
@@ -72,7 +73,7 @@ def _cross(
 ) -> None:
     with open_as_owner(where) as owner:
         crossing = getattr(owner, operation)(
-            memory_id_of(owner, memory),
+            id_of(memory),
             into,
             reason=reason,
             mode="apply" if apply else "preview",
@@ -98,7 +99,7 @@ def prove(
     with 1 if it is.
     """
     with open_as_owner(where) as owner:
-        name = memory_id_of(owner, memory)
+        name = id_of(memory)
         erased = any(entry.event == "ERASE" for entry in owner.inspect(name).history)
         proof = (
             owner.operator.prove_erased(name, text=text)
@@ -135,8 +136,10 @@ def thaw(reason: Reason, key: Key = None, where: Where = ".tally", as_json: AsJs
     print_view(Text("✓ memory may be changed again", style="green"))
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this page."""
-    for command in (promote, share, prove, freeze, thaw):
-        name = command.__name__
-        app.command(name, help=command_help(name))(command)
+COMMANDS: Mapping[str, Callable[..., None]] = {
+    "promote": promote,
+    "share": share,
+    "prove": prove,
+    "freeze": freeze,
+    "thaw": thaw,
+}

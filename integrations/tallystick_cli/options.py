@@ -11,6 +11,7 @@ from tallystick_cli.surface import help_of
 __all__ = [
     "Apply",
     "AsJson",
+    "AtHome",
     "CheckOnly",
     "FoilText",
     "IfVersion",
@@ -21,6 +22,7 @@ __all__ = [
     "MemoryId",
     "Preview",
     "Reason",
+    "Scopes",
     "StepId",
     "Token",
     "Where",
@@ -37,11 +39,23 @@ Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at mo
 InScope = Annotated[
     str | None,
     typer.Option(
-        "--scope", "-s", help="Such as project:apollo; by default all scopes of the owner."
+        "--scope", "-s", help="Such as project:apollo; by default all that you may look into."
+    ),
+]
+AtHome = Annotated[
+    str | None,
+    typer.Option("--scope", "-s", help="Such as project:apollo; by default your private one."),
+]
+Scopes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--scope",
+        "-s",
+        help="Such as project:apollo; repeatable; by default all that you may read.",
     ),
 ]
 MemoryId = Annotated[
-    str, typer.Argument(metavar="MEMORY", help="Id of a memory, or how it ends (8 characters do).")
+    str, typer.Argument(metavar="MEMORY", help="Id of a memory, or how it begins or ends.")
 ]
 Reason = Annotated[str, typer.Option("--reason", "-r", help=help_of("forget", "reason"))]
 Apply = Annotated[bool, typer.Option("--apply", help="Do it, with the token of a preview.")]

@@ -8,10 +8,11 @@ from typing import Any
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.segment import Segment
 from rich.text import Text
 
-__all__ = ["Terminal", "print_json", "print_view", "print_preview"]
+__all__ = ["Terminal", "print_json", "print_preview", "print_view", "progress_bar"]
 
 
 class Terminal(Console):
@@ -60,3 +61,18 @@ def print_preview(view: RenderableType, token: str | None) -> None:
     print_view(view)
     if token is not None:
         typer.echo(f"To do it, give the same command with:\n--apply --token {token}")
+
+
+def progress_bar(label: str, unit: str = "", *, as_json: bool = False) -> Progress:
+    """Return a bar of progress beside the output: on standard error, and only for a person at a
+    terminal.
+    """
+    console = Terminal(stderr=True)
+    return Progress(
+        TextColumn(label),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn(unit),
+        console=console,
+        disable=as_json or not console.is_terminal,
+    )

@@ -7,10 +7,8 @@ from __future__ import annotations
 import sys
 
 import typer
-from rich.text import Text
 
 from tallystick.errors import InvalidInput
-from tallystick_cli.output import Terminal
 
 __all__ = ["confirm", "require_person"]
 
@@ -25,7 +23,9 @@ def require_person(action: str) -> None:
 
 
 def confirm(action: str, word: str) -> None:
-    """Let the person type `word`; leave the command with 1 for every other answer."""
+    """Let the person type `word`; raise Abort for every other answer, and the command exits with
+    1.
+    """
     answer = typer.prompt(
         f"Type {word} to {action}; anything else leaves it",
         default="",
@@ -33,5 +33,4 @@ def confirm(action: str, word: str) -> None:
         err=True,
     )
     if answer.strip() != word:
-        Terminal(stderr=True).print(Text("Nothing was done.", style="yellow"))
-        raise typer.Exit(1)
+        raise typer.Abort

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -23,18 +24,13 @@ from tallystick_cli.options import (
     Where,
 )
 from tallystick_cli.output import print_json, print_view
-from tallystick_cli.session import memory_id_of, open_as_owner
-from tallystick_cli.surface import command_help, help_of
+from tallystick_cli.session import id_of, open_as_owner, recorded
+from tallystick_cli.surface import help_of
 
-__all__ = ["register"]
+__all__ = ["COMMANDS"]
 
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to `app`."""
-    for command in (verify, diff, why, trace, uses, tape, keygen):
-        name = command.__name__
-        app.command(name, help=command_help(name))(command)
-    app.command("export-receipt")(export_receipt)
+_WHOLE = 36
+"""Characters of an id."""
 
 
 def verify(
@@ -67,7 +63,7 @@ def verify(
         )
     else:
         with open_as_owner(where) as owner:
-            run_id = owner.recordings.find(run).run_id
+            run_id = recorded(owner, run).run_id
             answer = owner.verify(run_id, foil=_foil(run_id, foil))
     if as_json:
         print_json(answer.dump())
@@ -88,16 +84,20 @@ def export_receipt(
         Path | None, typer.Option("--sign", help="Private key in PEM.", exists=True)
     ] = None,
     where: Where = ".tally",
+    as_json: AsJson = False,
 ) -> None:
     """Write a run as one file that `tally verify FILE` checks without the tally."""
     with open_as_owner(where) as owner:
-        run_id = owner.recordings.find(run).run_id
+        run_id = recorded(owner, run).run_id
         content = owner.recordings.export_receipt(
             run_id, key=None if sign is None else sign.read_bytes()
         )
     file = out or Path(f"{views.short(run_id)}.receipt")
     file.write_bytes(content)
     foil = verify_bundle(content).foil
+    if as_json:
+        print_json({"file": str(file), "bytes": len(content), "foil": foil.dump()})
+        return
     print_view(
         Text(
             f"✓ {file} ({len(content):,} bytes){', signed' if foil.signature else ''}",
@@ -186,13 +186,16 @@ def trace(
 
 
 def uses(
-    memory: Annotated[str, typer.Argument(help="Id of a memory, or how it ends.")],
+    memory: Annotated[str, typer.Argument(help="Id of a memory, or how it begins or ends.")],
     where: Where = ".tally",
     as_json: AsJson = False,
 ) -> None:
     """List the steps that recalled, saw, left out or wrote a memory."""
     with open_as_owner(where) as owner:
-        memory_uses = owner.recordings.uses(memory_id_of(owner, memory))
+        memory_uses = owner.recordings.uses(id_of(memory))
+        if not memory_uses and len(memory) < _WHOLE:
+            # Of a memory that was erased its whole id is all there is to ask with.
+            owner.inspect(memory)
     if as_json:
         print_json([use.dump() for use in memory_uses])
     elif not memory_uses:
@@ -216,23 +219,36 @@ def tape(
         Path, typer.Option("--out", "-o", help="File to write, such as tests/tapes/refund.json.")
     ],
     where: Where = ".tally",
+    as_json: AsJson = False,
 ) -> None:
     """Write the calls of a run as a tape: a test plays it to the agent, without a network."""
     with open_as_owner(where) as owner:
-        recorded = owner.recordings.tape(owner.recordings.find(run).run_id)
-    write_tape(recorded, out)
-    kinds: list[str] = [call.kind for call in recorded.calls]
+        written = owner.recordings.tape(recorded(owner, run).run_id)
+    write_tape(written, out)
+    kinds: list[str] = [call.kind for call in written.calls]
     counts = {kind.replace("_", " "): kinds.count(kind) for kind in ("model_call", "tool_call")}
+    if as_json:
+        calls = {name.replace(" ", "_"): count for name, count in counts.items()}
+        print_json(
+            {
+                "file": str(out),
+                "run_id": written.run_id,
+                "calls": calls,
+                "fidelity": written.fidelity,
+            }
+        )
+        return
     summary = ", ".join(
         f"{count} {kind}{'' if count == 1 else 's'}" for kind, count in counts.items()
     )
-    print_view(Text(f"✓ {out}: {summary} ({recorded.fidelity})", style="green"))
+    print_view(Text(f"✓ {out}: {summary} ({written.fidelity})", style="green"))
 
 
 def keygen(
     out: Annotated[
         Path, typer.Argument(help="File for the private key; the public one is written beside it.")
     ],
+    as_json: AsJson = False,
 ) -> None:
     """Make a key to sign bundles with. Keep the private one where the tally is not."""
     public = out.with_name(f"{out.name}.pub")
@@ -244,11 +260,14 @@ def keygen(
     with os.fdopen(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(private_key)
     public.write_bytes(public_key)
+    if as_json:
+        print_json({"private_key": str(out), "public_key": str(public)})
+        return
     print_view(Text(f"✓ {out} (keep it secret) and {public}", style="green"))
 
 
 def _step(owner: BoundTally, fragment: str) -> StepRecord:
-    record = owner.recordings.find(fragment)
+    record = recorded(owner, fragment)
     if isinstance(record, RunRecord):
         raise InvalidInput(
             f"{fragment} is a run. Name one of its steps; `tally show {fragment}` lists them."
@@ -263,3 +282,15 @@ def _foil(run_id: str, text: str | None) -> Foil | None:
     if not count.isdigit() or not head:
         raise typer.BadParameter("Write the foil as COUNT:DIGEST, as `tally verify` prints it.")
     return Foil(run_id=run_id, count=int(count), head=head)
+
+
+COMMANDS: Mapping[str, Callable[..., None]] = {
+    "verify": verify,
+    "export-receipt": export_receipt,
+    "diff": diff,
+    "why": why,
+    "trace": trace,
+    "uses": uses,
+    "tape": tape,
+    "keygen": keygen,
+}

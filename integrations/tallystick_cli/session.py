@@ -5,21 +5,35 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import get_args
 
-from tallystick.errors import InvalidInput, NotFound
-from tallystick.records import Actor, MemoryState
+from tallystick.errors import InvalidInput, NotFound, TallyNotFound
+from tallystick.records import Actor, RunRecord, Scope, StepRecord
 from tallystick.tally import BoundTally, Tally
 
-__all__ = ["set_actor", "memory_id_of", "open_as_owner"]
+__all__ = [
+    "complete_id",
+    "id_of",
+    "open_as_owner",
+    "readable_scopes",
+    "recorded",
+    "set_actor",
+    "view_in",
+]
+
+SHORTEST = 6
+"""Characters of an id that a person gives at least."""
 
 _ACTING: ContextVar[Actor | None] = ContextVar("tallystick_cli_acting", default=None)
+_PROJECTS: ContextVar[frozenset[str]] = ContextVar("tallystick_cli_projects", default=frozenset())
 
 
 def set_actor(user: str | None, projects: Iterable[str]) -> None:
-    """Set the actor of the commands that follow. Raises InvalidRecord."""
-    named = {"user": user, "projects": frozenset(projects)}
-    _ACTING.set(None if user is None else Actor.load(named))
+    """Set the actor of the commands that follow, or the projects of the owner. Raises
+    InvalidRecord.
+    """
+    names = frozenset(projects)
+    _ACTING.set(None if user is None else Actor.load({"user": user, "projects": names}))
+    _PROJECTS.set(names)
 
 
 @contextmanager
@@ -29,7 +43,13 @@ def open_as_owner(where: str, *, create: bool = False) -> Iterator[BoundTally]:
     Where a tally has an owner, the owner alone operates it; without one, whoever may write to its
     database.
     """
-    with Tally.open(where, create=create, background=False) as tally:
+    try:
+        opened = Tally.open(where, create=create, background=False)
+    except TallyNotFound as error:
+        raise TallyNotFound(
+            f"{error} Make one with `tally init --tally {where}`, or name another with --tally."
+        ) from error
+    with opened as tally:
         acting, owner = _ACTING.get(), tally.owner
         if owner is None and acting is None:
             raise InvalidInput(
@@ -40,29 +60,59 @@ def open_as_owner(where: str, *, create: bool = False) -> Iterator[BoundTally]:
             acting = acting.replace(role="operator")
         elif acting is not None and owner is not None and acting.user == owner.user:
             acting = owner.replace(projects=owner.projects | acting.projects)
+        elif owner is not None and acting is None and _PROJECTS.get():
+            acting = owner.replace(projects=owner.projects | _PROJECTS.get())
         yield tally.bind(acting).on("cli")
 
 
-def memory_id_of(owner: BoundTally, text: str) -> str:
-    """Return the id of the memory whose id is, or ends with, `text`, in the owner's scopes. Raises
-    InvalidInput, NotFound.
+def view_in(owner: BoundTally, scope: str | None) -> BoundTally:
+    """Return the owner's view in a scope, by default the one it is bound to. Raises
+    InvalidScope.
     """
-    if len(text) >= 36:
-        return text
-    if len(text) < 6:
-        raise InvalidInput("Give at least 6 characters of the id.")
-    ids = set()
-    for scope in owner.tally.scopes():
-        if scope.kind == "private" and scope != owner.actor.private_scope:
-            continue
-        preview = owner.preview_access(scopes=[scope])
-        if not preview.scopes[0].decision.allowed:
-            continue
-        bound = owner.tally.bind(owner.actor, scope).on("cli")
-        listed = bound.memories(states=get_args(MemoryState), limit=1_000_000)
-        ids |= {memory.id for memory in listed if memory.id.endswith(text)}
-    if len(ids) > 1:
-        raise InvalidInput(f"{len(ids)} memories end with {text}. Give more of the id.")
-    if not ids:
-        raise NotFound(f"There is no memory {text} that {owner.actor.user} may see.")
-    return ids.pop()
+    return owner if scope is None else owner.tally.bind(owner.actor, scope).on("cli")
+
+
+def readable_scopes(owner: BoundTally) -> list[Scope]:
+    """Return the scopes that the owner may read: the private one, those of its projects, and every
+    other that has memories.
+    """
+    actor = owner.actor
+    projects = [
+        Scope(kind="project", key=name, organization=actor.organization)
+        for name in sorted(actor.projects)
+    ]
+    others = [explored.scope for explored in owner.explore().scopes if explored.readable]
+    return list(dict.fromkeys([actor.private_scope, *projects, *others]))
+
+
+def complete_id(fragment: str, ids: Iterable[str], what: str) -> str:
+    """Return the one of `ids` that is `fragment`, or begins or ends with it. Raises InvalidInput,
+    NotFound.
+    """
+    candidates = set(ids)
+    if fragment in candidates:
+        return fragment
+    if len(fragment) < SHORTEST:
+        raise InvalidInput(f"Give at least {SHORTEST} characters of the id of the {what}.")
+    matching = {each for each in candidates if each.startswith(fragment) or each.endswith(fragment)}
+    if len(matching) > 1:
+        raise InvalidInput(
+            f"The ids of {len(matching)} {what}s begin or end with {fragment}. Give more of it."
+        )
+    if not matching:
+        raise NotFound(f"There is no {what} {fragment} here that you may see.")
+    return matching.pop()
+
+
+def recorded(owner: BoundTally, text: str) -> RunRecord | StepRecord:
+    """Return the run or step whose id is, begins or ends with `text`. Raises InvalidInput,
+    NotFound.
+    """
+    return owner.recordings.find(id_of(text))
+
+
+def id_of(text: str) -> str:
+    """Return an id, or the part of one that a verb completes. Raises InvalidInput."""
+    if len(text) < SHORTEST:
+        raise InvalidInput(f"Give at least {SHORTEST} characters of the id.")
+    return text

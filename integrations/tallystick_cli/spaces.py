@@ -1,23 +1,24 @@
-"""The command that opens a scope to others: it creates the space, changes its members, opens or
-closes it.
+"""Commands of spaces: open a scope to others, list the spaces, preview what somebody could
+recall.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
 from tallystick.errors import InvalidInput, NotFound
-from tallystick.records import SpaceMember
+from tallystick.records import Actor, Scope, SpaceMember
 from tallystick_cli import views
 from tallystick_cli.options import AsJson, IfVersion, Key, Reason, Where
 from tallystick_cli.output import print_json, print_view
 from tallystick_cli.session import open_as_owner
 
-__all__ = ["register"]
+__all__ = ["COMMANDS"]
 
 _FORM = "user:bob=writer, agent:coder=reader@2026-12-31 or everyone=reader"
 
@@ -84,6 +85,61 @@ def space(
         print_view(views.space_table([result]))
 
 
+def spaces(where: Where = ".tally", as_json: AsJson = False) -> None:
+    """List the spaces that the owner may see, with their members."""
+    with open_as_owner(where) as owner:
+        stored = owner.spaces.list()
+    if as_json:
+        print_json([space.dump() for space in stored])
+    else:
+        print_view(
+            views.space_table(stored)
+            if stored
+            else Text(
+                "No space was created here yet. `tally space SCOPE --name … --member …` opens a "
+                "scope to others.",
+                style="dim",
+            )
+        )
+
+
+def preview_agent(
+    user: Annotated[str, typer.Argument(help="The person it acts for.")],
+    agent: Annotated[
+        str | None, typer.Option("--agent", help="The agent; without it the person alone.")
+    ] = None,
+    project: Annotated[
+        list[str] | None, typer.Option("--project", help="A project that it belongs to.")
+    ] = None,
+    delegation: Annotated[
+        list[str] | None, typer.Option("--delegation", help="A delegation that it holds.")
+    ] = None,
+    scope: Annotated[
+        list[str] | None, typer.Option("--scope", "-s", help="A scope; by default all there are.")
+    ] = None,
+    where: Where = ".tally",
+    as_json: AsJson = False,
+) -> None:
+    """Show what an agent or person could recall, scope by scope, and why not the rest. Changes
+    nothing.
+    """
+    subject = Actor.load(
+        {
+            "user": user,
+            "agent": agent,
+            "projects": set(project or ()),
+            "delegations": set(delegation or ()),
+        }
+    )
+    with open_as_owner(where) as owner:
+        scopes: list[str | Scope] = list(scope) if scope else list(owner.tally.scopes())
+        access = owner.preview_access(actor=subject, scopes=scopes)
+    if as_json:
+        print_json(access.dump())
+    else:
+        print_view(views.preview_table(access))
+
+
 def _changed(
     existing: Iterable[SpaceMember], added: Iterable[SpaceMember], without: Iterable[str]
 ) -> list[SpaceMember]:
@@ -120,6 +176,8 @@ def _member(text: str) -> SpaceMember:
     )
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command of this page."""
-    app.command()(space)
+COMMANDS: Mapping[str, Callable[..., None]] = {
+    "space": space,
+    "spaces": spaces,
+    "preview-agent": preview_agent,
+}

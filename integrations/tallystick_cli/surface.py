@@ -11,13 +11,16 @@ from tallystick.operations import OPERATIONS, Offer, Surface
 
 __all__ = ["CLI", "command_help", "help_of"]
 
-_END_OF_ID = "takes the end of an id too"
+_PART_OF_ID = "takes the beginning or end of an id too"
 _APPLY = "a flag, beside the preview that is the default"
-_MEMORY = {"memory": _END_OF_ID}
-_STEP = {"step": _END_OF_ID}
+_MEMORY = {"memory": _PART_OF_ID}
+_STEP = {"step": _PART_OF_ID}
 _CONFIRM = {"apply": "mode", "token": "confirm_token", "key": "idempotency_key"}
 _OF_CHANGES = "a field of `changes`"
 _LISTS = "the option of all lists"
+_ISO = "text: an ISO date or time"
+_SCOPES = "by default all that one may read"
+_OF_SOURCE = "a part of the source"
 _PERSON = "Shows it first and needs a person at a terminal."
 _ELSEWHERE = "an application's argument; the command keeps to what a person types"
 
@@ -29,39 +32,51 @@ CLI = Surface(
         "scope": "which scope the command works in",
     },
     offers={
-        "memories": Offer(
-            ("memories",),
-            renamed={"state": "states"},
-            own={"limit": "a terminal shows fewer", "state": "one each time; active by default"},
-            absent=dict.fromkeys(("kinds", "conversation", "before", "namespace"), _ELSEWHERE),
+        "remember": Offer(
+            ("remember",),
+            renamed={
+                "text": "content",
+                "tag": "tags",
+                "source_uri": "source",
+                "key": "idempotency_key",
+            },
+            own={
+                "text": "without it standard input is read",
+                "tag": "one each time",
+                **dict.fromkeys(("occurred_at", "valid_from", "valid_until", "expires_at"), _ISO),
+                **dict.fromkeys(("source_uri", "source_title", "source_type"), _OF_SOURCE),
+            },
+            absent=dict.fromkeys(("attributes", "derived_from"), _ELSEWHERE),
         ),
         "recall": Offer(
             ("recall",),
-            renamed={"text": "query"},
-            own={"text": "an uppercase word in the help", "limit": "the default, spelled out"},
+            renamed={"text": "query", "kind": "kinds", "tag": "tags", "scope": "scopes"},
+            own={
+                "limit": "the default, spelled out",
+                "scope": _SCOPES,
+                "since": _ISO,
+                "until": _ISO,
+            },
             absent=dict.fromkeys(
-                (
-                    "kinds",
-                    "conversation",
-                    "scopes",
-                    "tags",
-                    "source",
-                    "since",
-                    "until",
-                    "asked_at",
-                    "budget_tokens",
-                    "states",
-                    "as_of",
-                    "namespace",
-                ),
-                _ELSEWHERE,
+                ("asked_at", "budget_tokens", "states", "as_of", "namespace"), _ELSEWHERE
             ),
+        ),
+        "memories": Offer(
+            ("memories",),
+            renamed={"state": "states", "kind": "kinds"},
+            own={
+                "limit": "a terminal shows fewer",
+                "state": "one each time; active by default",
+            },
+            absent={"namespace": _ELSEWHERE},
         ),
         "explore": Offer(
             ("explore",),
-            own={"around": _END_OF_ID, "limit": _LISTS},
+            own={"around": _PART_OF_ID, "limit": _LISTS},
             absent={"states": _ELSEWHERE},
         ),
+        "wake": Offer(("wake",), renamed={"scope": "scopes"}, own={"scope": _SCOPES}),
+        "pack": Offer(("context_pack",), renamed={"scope": "scopes"}, own={"scope": _SCOPES}),
         "inspect": Offer(("inspect",), renamed={"memory": "memory_id"}, own=_MEMORY),
         "history": Offer(("history",), renamed={"memory": "memory_id"}, own=_MEMORY),
         "modify": Offer(
@@ -84,7 +99,7 @@ CLI = Surface(
             own={
                 **_MEMORY,
                 "apply": _APPLY,
-                "by": _END_OF_ID,
+                "by": _PART_OF_ID,
                 "correction": "text, whose values its help lists",
             },
             absent=dict.fromkeys(("evidence", "valid_from", "if_version", "force"), _ELSEWHERE),
@@ -103,6 +118,8 @@ CLI = Surface(
                 "matching": "a flag that makes WHAT a query",
                 "preview": "what a forget would do, which `correct` previews",
                 "apply": _APPLY,
+                "since": _ISO,
+                "until": _ISO,
             },
             absent=dict.fromkeys(("if_version", "limit"), _ELSEWHERE),
         ),
@@ -150,7 +167,7 @@ CLI = Surface(
             absent={"run_id": "that of the step"},
         ),
         "trace": Offer(("trace",), renamed={"step": "step_id"}, own=_STEP),
-        "diff": Offer(("diff",), own=dict.fromkeys(("before", "after"), _END_OF_ID)),
+        "diff": Offer(("diff",), own=dict.fromkeys(("before", "after"), _PART_OF_ID)),
         "uses": Offer(
             ("uses",), renamed={"memory": "memory_id"}, own=_MEMORY, absent={"most": _ELSEWHERE}
         ),
@@ -158,7 +175,7 @@ CLI = Surface(
             ("verify",),
             renamed={"run": "run_id"},
             own={
-                "run": "the end of an id, or the file of a bundle",
+                "run": "a part of an id, or the file of a bundle",
                 "foil": "COUNT:DIGEST, as the command prints it",
                 "public_key": "of a bundle, which is checked without the tally",
             },
@@ -168,10 +185,11 @@ CLI = Surface(
             ("replay",),
             renamed={"identity": "step_id", "drop": "recipe"},
             own={
-                "identity": _END_OF_ID,
+                "identity": _PART_OF_ID,
                 "keep": "records it; without it nothing is recorded",
                 **dict.fromkeys(
-                    ("drop", "source", "model", "budget", "rules"), "a part of the recipe"
+                    ("drop", "source", "model", "provider", "weights", "budget", "rules"),
+                    "a part of the recipe",
                 ),
             },
             is_part=True,
@@ -197,19 +215,19 @@ CLI = Surface(
         "approve": Offer(
             ("approve",),
             renamed={"approval": "approval_id", "key": "idempotency_key"},
-            own={"approval": _END_OF_ID},
+            own={"approval": _PART_OF_ID, "expires_in": "whole seconds"},
             note=_PERSON,
         ),
         "deny": Offer(
             ("deny",),
             renamed={"approval": "approval_id", "key": "idempotency_key"},
-            own={"approval": _END_OF_ID},
+            own={"approval": _PART_OF_ID},
             note=_PERSON,
         ),
         "revoke": Offer(
             ("revoke",),
             renamed={"approval": "approval_id", "key": "idempotency_key"},
-            own={"approval": _END_OF_ID},
+            own={"approval": _PART_OF_ID},
             note=_PERSON,
         ),
         "erase": Offer(
@@ -245,19 +263,18 @@ CLI = Surface(
                 "journal_days": "asked for at a terminal",
                 "owner": "who owns a new tally",
                 "project": "a project of the owner",
+                "retention": "a setting, which is written to the file of settings",
+                "time_zone": "a setting, which is written to the file of settings",
             },
             absent={"idempotency_key": "a new tally has no earlier request"},
             is_part=True,
         ),
     },
     excluded={
-        "remember": "an application remembers what was said; a person looks after it",
         "remember_many": "an application's call",
         "get": "`inspect` shows a memory with its reasons",
         "modify_many": "an application's call",
         "source": "`inspect` shows a source too, with the beginning of its text",
-        "context_pack": "text for a model, which an application asks for",
-        "wake": "text for a model, which an application asks for",
         "space": "`spaces` lists them all",
         "approval": "`approve` and `deny` show it before they ask",
         "erase_recorded": "an application's call, which has no preview's token yet",
@@ -270,6 +287,7 @@ CLI = Surface(
         "tape": "writes a tape to a file",
         "keygen": "makes a key, without a tally",
         "rebuild-index": "work on the folder, whose owner needs no permission",
+        "help": "shows the commands",
     },
 )
 

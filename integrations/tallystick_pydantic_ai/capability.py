@@ -56,6 +56,7 @@ from tallystick.adapters import (
     check_count,
     check_flag,
     checked_speakers,
+    default_agent_name,
     has_rules,
     is_enforced,
     is_nested,
@@ -236,8 +237,8 @@ class TallyRecorder(OncePerAgent):
         agent = getattr(ctx.agent, "name", None)
         return RootRun.join(
             self._binder.bound(call_of_run(self._binder, ctx)),
-            self.agent_name or agent or "agent",
-            goal=prompt_text(ctx.prompt),
+            self.agent_name or agent or default_agent_name(),
+            goal=prompt_text(ctx.prompt) or _earlier_goal(ctx),
             metadata={"pydantic_ai_run_id": ctx.run_id},
         )
 
@@ -700,6 +701,12 @@ class _RecordedModel(WrapperModel):
                 "request", request, summary={"model": request["model"], "messages": len(messages)}
             )
         return step
+
+
+def _earlier_goal(ctx: RunContext[Any]) -> str | None:
+    """Return the latest prompt of the conversation, for a run that goes on without one."""
+    part = prompt_part(ctx.messages, None, lambda text: text)
+    return None if part is None else prompt_text(part.content)
 
 
 def _identity(ctx: RunContext[Any]) -> dict[str, Any]:

@@ -52,7 +52,7 @@ _SIZES = {"4 kB": (9, 400), "80 kB": (81, 1_000)}
 """Messages before the last, and characters of each."""
 _PLAN = ("search", "read", "add")
 _CALLS = 1 + 2 * len(_PLAN)
-_SINK = "TALLYSTICK_BENCH_SINK"
+_SINK = "BENCH_RECORDER_SINK"
 _WARM = 3
 """Turns before those that count."""
 

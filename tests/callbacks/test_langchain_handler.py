@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Any, cast
 
 import pytest
@@ -77,7 +79,7 @@ def test_an_agent_is_one_run_with_a_step_for_each_call(open_sqlite: OpenTally) -
         _agent().invoke({"messages": [("user", "double 21")]}, config={"callbacks": [handler]})
 
         [run] = tally.bind().runs()
-        assert (run.agent_name, run.status) == ("LangGraph", "completed")
+        assert (run.agent_name, run.status) == ("agent", "completed")
         assert _steps(tally.bind()) == EXPECTED
         assert tally.recordings.verify(run.run_id).ok
 
@@ -286,3 +288,61 @@ def test_a_secret_at_the_end_of_what_is_kept_of_a_goal_is_redacted_whole(
         assert goal is not None
         assert "sk-proj" not in goal
         assert "[redacted:" in goal
+
+
+def test_a_resumed_run_has_the_goal_of_the_turn_that_it_goes_on_with(
+    open_sqlite: OpenTally,
+) -> None:
+    from langchain.agents import create_agent
+    from langchain.agents.middleware import HumanInTheLoopMiddleware
+    from langgraph.checkpoint.memory import InMemorySaver
+    from langgraph.types import Command
+
+    def calls(number: int) -> AIMessage:
+        return AIMessage(
+            "", tool_calls=[{"name": "double", "args": {"value": number}, "id": f"call_{number}"}]
+        )
+
+    with open_sqlite() as tally:
+        agent: Any = create_agent(
+            _says(calls(21), "It is 42.", calls(4), "It is 8."),
+            [double],
+            name="calculator",
+            middleware=[HumanInTheLoopMiddleware(interrupt_on={"double": True})],
+            checkpointer=InMemorySaver(),
+        )
+        handler = TallyCallbackHandler(tally, strict=True)
+        config: Any = {"callbacks": [handler], "configurable": {"thread_id": "t"}}
+        approve: Any = Command(resume={"decisions": [{"type": "approve"}]})
+        for question in ("double 21", "double 4"):
+            agent.invoke({"messages": [("user", question)]}, config)
+            agent.invoke(approve, config)
+
+        runs = [(run.agent_name, run.user_goal, run.status) for run in tally.bind().runs()]
+        assert runs == [
+            ("calculator", "double 4", "completed"),
+            ("calculator", "double 4", "blocked"),
+            ("calculator", "double 21", "completed"),
+            ("calculator", "double 21", "blocked"),
+        ]
+
+
+def test_a_graph_without_a_name_has_that_of_its_server_or_of_the_script(
+    open_sqlite: OpenTally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main = ModuleType("__main__")
+    main.__file__ = "/shop/support_bot.py"
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    with open_sqlite() as tally:
+        handler = TallyCallbackHandler(tally, strict=True)
+        config: Any = {"callbacks": [handler]}
+        question = {"messages": [("user", "double 21")]}
+        _agent().invoke(question, config)
+        _agent().invoke(question, {**config, "metadata": {"graph_id": "support"}})
+        _agent().invoke(question, {**config, "run_name": "nightly"})
+
+        assert [run.agent_name for run in tally.bind().runs()] == [
+            "nightly",
+            "support",
+            "support_bot",
+        ]

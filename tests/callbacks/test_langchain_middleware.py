@@ -453,6 +453,36 @@ def test_a_person_may_be_asked_in_between(open_tally: OpenTally) -> None:
         assert [kind for kind, *_ in _steps(anna)] == ["model_call", "tool_call", "model_call"]
 
 
+def test_a_run_that_goes_on_in_another_process_has_the_goal_of_the_first(
+    open_tally: OpenTally,
+) -> None:
+    saver = InMemorySaver()
+    config: Any = {"configurable": {"thread_id": "t"}}
+
+    def agent(tally: Tally, *answers: Any) -> Any:
+        return create_agent(
+            _model(*answers),
+            [double],
+            name="calculator",
+            checkpointer=saver,
+            middleware=[
+                HumanInTheLoopMiddleware(interrupt_on={"double": True}),
+                TallyMiddleware(tally.bind(ANNA)),
+            ],
+        )
+
+    with open_tally() as tally:
+        agent(tally, CALL).invoke({"messages": [HumanMessage("Double 21.")]}, config)
+    with open_tally() as tally:
+        approve: Any = Command(resume={"decisions": [{"type": "approve"}]})
+        agent(tally, "It is 42.").invoke(approve, config)
+
+        runs = tally.bind(ANNA).runs()
+        assert [(run.agent_name, run.user_goal) for run in runs] == [
+            ("calculator", "Double 21.")
+        ] * 2
+
+
 # Rendering
 
 texts = st.text(max_size=40)

@@ -5,12 +5,17 @@ its origin.
 from __future__ import annotations
 
 import os
+import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
+from tallystick import ContextItem, Tally
 from tallystick.errors import SettingsError
+from tallystick.ranking import RecallWeights
+from tallystick.records import ScoreWeights
 from tallystick.settings import Settings
 
 
@@ -53,6 +58,9 @@ def test_with_nothing_said_the_defaults_stand() -> None:
         "secret_engine": None,
         "redact_terms": (),
         "environment": None,
+        "time_zone": "UTC",
+        "recall_weights": RecallWeights().model_dump(),
+        "compile_weights": ScoreWeights().model_dump(),
     }
 
 
@@ -120,14 +128,99 @@ def test_a_bad_value_is_named_with_where_it_was_set(
 
 def test_a_misspelt_setting_is_not_passed_over() -> None:
     with pytest.raises(
-        SettingsError, match="redact_pi, from the arguments: there is no such setting"
+        SettingsError,
+        match=r"redact_pi, from the arguments: there is no such setting; did you mean redact_pii\?",
     ):
         Settings.read(redact_pi=True)
     file = _file("redact_pi = true")
     with pytest.raises(SettingsError) as raised:
         Settings.read()
 
-    assert str(raised.value) == f"redact_pi, from {file}: there is no such setting"
+    assert str(raised.value) == (
+        f"redact_pi, from {file}: there is no such setting; did you mean redact_pii?"
+    )
+
+
+def test_a_misspelt_variable_is_refused_and_the_right_name_suggested(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TALLYSTICK_TALLY", "/somewhere")
+    monkeypatch.setenv("TALLYSTICK_AS", "ada")
+    monkeypatch.setenv("TALLYSTICK_RETENTOIN", "")
+    assert Settings.read().retention == "redacted_payloads"
+
+    monkeypatch.setenv("TALLYSTICK_RETENTOIN", "full_payloads")
+    with pytest.raises(SettingsError) as raised:
+        Settings.read()
+
+    assert str(raised.value) == (
+        "TALLYSTICK_RETENTOIN: there is no such variable; did you mean TALLYSTICK_RETENTION? "
+        "(correct or unset it)"
+    )
+
+
+def test_weights_are_in_the_file_by_name_and_the_others_keep_their_default() -> None:
+    file = _file("[recall_weights]\ntext = 0.5\n[compile_weights]\nfreshness = 0\n")
+
+    read = Settings.read()
+    assert read.recall_weights == RecallWeights(text=0.5)
+    assert read.compile_weights == ScoreWeights(freshness=0)
+
+    _file("[recall_weights]\ntxet = 0.5\n")
+    with pytest.raises(SettingsError) as raised:
+        Settings.read()
+    assert str(raised.value) == (
+        f"recall_weights.txet, from {file}: there is no such weight; there are "
+        f"{', '.join(RecallWeights.model_fields)}"
+    )
+
+
+def test_weights_of_the_file_rank_and_compile_and_those_of_a_call_win(tmp_path: Path) -> None:
+    question = "What did Ada say about the kiln?"
+    _file("[recall_weights]\nspeaker = -9\n[compile_weights]\nrelevance = 7\nfreshness = 0\n")
+    with Tally.open(tmp_path / "tally", background=False) as tally:
+        bound = tally.bind()
+        for speaker in ("Ada", "Bob"):
+            bound.remember(f"The kiln is hot, says {speaker}.", speaker=speaker)
+        assert "Bob" in bound.recall(question)[0].memory.content
+        assert "Ada" in bound.recall(question, weights=RecallWeights())[0].memory.content
+        items = [
+            ContextItem(id="note", kind="retrieval_doc", content="The kiln is hot."),
+            ContextItem(id="ask", kind="user_msg", content=question),
+        ]
+        note = next(d for d in bound.compile(items, budget=500).decisions if d.item_id == "note")
+    assert note.score_breakdown["freshness"] == 0
+    assert 0 < note.score_breakdown["relevance"] <= 7_000
+
+    with Tally.open(tmp_path / "tally", background=False, weights=RecallWeights()) as tally:
+        assert "Ada" in tally.bind().recall(question)[0].memory.content
+
+
+def test_a_time_zone_is_known_by_its_name_and_local_is_that_of_the_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    summer, winter = datetime(2026, 7, 1, 12), datetime(2026, 1, 1, 12)
+    zone = Settings.read(time_zone="Europe/Zurich").zone
+    assert [day.replace(tzinfo=zone).utcoffset() for day in (summer, winter)] == [
+        timedelta(hours=2),
+        timedelta(hours=1),
+    ]
+
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        local = Settings.read(time_zone="local").zone
+        assert [day.replace(tzinfo=local).utcoffset() for day in (summer, winter)] == [
+            timedelta(hours=-4),
+            timedelta(hours=-5),
+        ]
+        assert datetime(2026, 7, 1, 16, tzinfo=UTC).astimezone(local).hour == 12
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+    with pytest.raises(SettingsError, match="time_zone, from the arguments: names no time zone"):
+        Settings.read(time_zone="Europe/Atlantis")
 
 
 def test_every_bad_setting_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

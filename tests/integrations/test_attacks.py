@@ -33,7 +33,7 @@ from llama_index.core.workflow import (
     Workflow,
     step,
 )
-from typer.testing import CliRunner
+from tests.terminals import invoke
 
 from tallystick import Actor, PolicyRule, Tally
 from tallystick.errors import (
@@ -50,7 +50,6 @@ from tallystick.memory import Put
 from tallystick.operations import MEMORY_TOOLS
 from tallystick.records import ArgumentCondition
 from tallystick.tally import BoundTally
-from tallystick_cli.app import app
 from tallystick_langchain import ToolRules, memory_tools
 from tallystick_langgraph import TallyStore
 from tallystick_llama_index import memory_tools as llama_memory_tools
@@ -652,16 +651,16 @@ def test_stored_text_does_not_steer_a_terminal(tmp_path: Path, command: str, as_
         "history": [memory_id],
         "explore": ["private:local"],
     }[command]
-    result = CliRunner().invoke(
-        app,
+    result = invoke(
         [command, *arguments, "--tally", place, *(["--json"] if as_json else [])],
         env={"COLUMNS": "200"},
     )
     assert result.exit_code == 0, result.exception
     assert [mark for mark in STEERING if mark in result.output] == []
     if as_json and command in ("memories", "recall"):
-        [listed] = json.loads(result.output)
-        assert listed.get("content", listed.get("memory", {}).get("content")) == text
+        answer = json.loads(result.output)
+        [listed] = [hit["memory"] for hit in answer["hits"]] if command == "recall" else answer
+        assert listed["content"] == text
     elif command in ("memories", "recall"):
         assert "[bold]b[/bold]" in result.output
 
@@ -674,8 +673,8 @@ def test_a_user_named_on_the_command_line_operates_nothing(
     with Tally.open(place, owner=OWNER, background=False) as tally:
         tally.bind(ADA).remember(SECRET.format("ada"))
     reason = ["--reason", "r"] if command[0] != "memories" else []
-    result = CliRunner().invoke(app, ["--as", "bob", *command, *reason, "--tally", place])
+    result = invoke(["--as", "bob", *command, *reason, "--tally", place])
     assert result.exit_code != 0
     assert "salary" not in result.output
-    own = CliRunner().invoke(app, ["--as", "ada", "memories", "--tally", place])
+    own = invoke(["--as", "ada", "memories", "--tally", place])
     assert "salary" in own.output

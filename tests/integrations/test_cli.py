@@ -137,10 +137,13 @@ def test_recall_shows_what_was_remembered_and_why(tally_command: Command) -> Non
     assert "We indent with tabs." in output.stdout
     assert "visible to project:apollo" in " ".join(output.stdout.split())
     assert (
-        json.loads(tally_command("recall", "indent", "--json").stdout)[0]["memory"]["who"] == "Ada"
+        json.loads(tally_command("recall", "indent", "--json").stdout)["hits"][0]["memory"][
+            "speaker"
+        ]
+        == "Ada"
     )
     assert (
-        "Nothing is remembered"
+        "Nothing in private:local answers this.\nThere are memories in project:apollo (1)"
         in tally_command("recall", "zebra", "--scope", "private:local").stdout
     )
 
@@ -155,7 +158,7 @@ def test_the_index_is_checked_and_rebuilt(tally_command: Command) -> None:
     ("arguments", "expected"),
     [
         (("show", "nosuchid"), "no run or step nosuchid"),
-        (("show", "x"), "at least 4 characters"),
+        (("show", "x"), "at least 6 characters"),
         (("recall", "x", "--scope", "nonsense"), "is not a scope"),
         (("recall", "x", "--scope", "private:ada"), "principal_mismatch"),
     ],

@@ -10,13 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.terminals import run_at_terminal
-from typer.testing import CliRunner
+from tests.terminals import invoke, run_at_terminal
 
 from tallystick import Actor, PolicyRule, Tally
 from tallystick.errors import ActionDenied, ApprovalRequired, Denied, InvalidInput, NotFound
 from tallystick.records import Approval
-from tallystick_cli.app import app
 
 OWNER = Actor(user="local", role="operator")
 BOT = Actor(user="local", agent="bot")
@@ -57,9 +55,9 @@ def waiting(place: Path) -> Approval:
 def test_what_waits_is_listed_and_shown_with_exactly_its_arguments(
     place: Path, waiting: Approval
 ) -> None:
-    listed = CliRunner().invoke(app, ["approvals", "--json", "--tally", str(place)])
+    listed = invoke(["approvals", "--json", "--tally", str(place)])
     assert [each["id"] for each in json.loads(listed.output)] == [waiting.id]
-    table = CliRunner().invoke(app, ["approvals", "--tally", str(place)])
+    table = invoke(["approvals", "--tally", str(place)])
     assert waiting.id[-8:] in table.output
 
     code, shown, errors = run_at_terminal(
@@ -92,7 +90,7 @@ def test_a_person_grants_it_and_the_same_action_runs_once(place: Path, waiting: 
             "the invoice is right",
             {"user": "local", "role": "operator"},
         )
-    used = CliRunner().invoke(app, ["approvals", "--state", "used", "--json", "-t", str(place)])
+    used = invoke(["approvals", "--state", "used", "--json", "-t", str(place)])
     assert [each["id"] for each in json.loads(used.output)] == [waiting.id]
 
 
@@ -111,10 +109,10 @@ def test_without_a_terminal_nothing_is_decided_and_no_option_skips_the_question(
     place: Path, waiting: Approval, command: str
 ) -> None:
     arguments = [command, waiting.id, "--reason", "r", "--tally", str(place)]
-    refused = CliRunner().invoke(app, arguments, input=f"{command}\n")
+    refused = invoke(arguments, input=f"{command}\n")
     assert isinstance(refused.exception, InvalidInput)
     assert "needs a person at a terminal" in str(refused.exception)
-    assert CliRunner().invoke(app, [*arguments, "--yes"]).exit_code == 2
+    assert invoke([*arguments, "--yes"]).exit_code == 2
     with opened(place) as tally:
         assert tally.bind(OWNER).approval(waiting.id).state == "pending"
 

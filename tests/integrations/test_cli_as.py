@@ -11,13 +11,12 @@ import pytest
 from langchain.agents import create_agent
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import HumanMessage
-from typer.testing import CliRunner
+from tests.terminals import invoke
 
 from tallystick import Actor, Tally
 from tallystick.records import NewMemory
 from tallystick.storage import journal
 from tallystick.tally.services import services_of
-from tallystick_cli.app import app
 from tallystick_langchain import TallyCallbackHandler, TallyMiddleware
 from tallystick_langgraph import TallySaver
 
@@ -50,7 +49,7 @@ def place(tmp_path: Path) -> Path:
 @pytest.fixture
 def run(place: Path) -> Run:
     def run(*arguments: str) -> tuple[int, str]:
-        result = CliRunner().invoke(app, list(arguments), env={"TALLYSTICK_TALLY": str(place)})
+        result = invoke(list(arguments), env={"TALLYSTICK_TALLY": str(place)})
         return result.exit_code, f"{result.output}{result.exception or ''}"
 
     return run

@@ -11,12 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.terminals import run_at_terminal
-from typer.testing import CliRunner
+from tests.terminals import invoke, run_at_terminal
 
 from tallystick import Actor, Tally
 from tallystick.errors import InvalidInput, StateConflict
-from tallystick_cli.app import app
 
 OWNER = Actor(user="local", projects={"apollo"}, role="operator")
 Command = Callable[..., tuple[int, str]]
@@ -35,9 +33,7 @@ def place(tmp_path: Path) -> Path:
 @pytest.fixture
 def run(place: Path) -> Command:
     def run(*arguments: str) -> tuple[int, str]:
-        result = CliRunner().invoke(
-            app, [*arguments, "--tally", str(place)], env={"COLUMNS": "160"}
-        )
+        result = invoke([*arguments, "--tally", str(place)], env={"COLUMNS": "160"})
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         return result.exit_code, result.output
@@ -137,11 +133,9 @@ def test_a_tally_is_made_its_journal_s_window_chosen_and_its_health_told(
     tmp_path: Path, run: Command
 ) -> None:
     fresh = str(tmp_path / "fresh")
-    result = CliRunner().invoke(
-        app, ["init", "--owner", "ada", "--journal-days", "90", "--tally", fresh]
-    )
+    result = invoke(["init", "--owner", "ada", "--journal-days", "90", "--tally", fresh])
     assert (result.exit_code, "belongs to ada" in " ".join(result.output.split())) == (0, True)
-    findings = json.loads(CliRunner().invoke(app, ["doctor", "--json", "--tally", fresh]).output)
+    findings = json.loads(invoke(["doctor", "--json", "--tally", fresh]).output)
     assert {finding["check"]: finding["text"] for finding in findings}[
         "journal window"
     ] == "90 days"
@@ -161,11 +155,9 @@ def test_who_could_recall_what_is_shown(run: Command) -> None:
 def test_scopes_are_exported_and_imported(tmp_path: Path, run: Command) -> None:
     out, other = str(tmp_path / "out"), str(tmp_path / "other")
     assert "3 memories" in " ".join(run("export", out)[1].split())
-    brought = CliRunner().invoke(app, ["import", out, "--tally", other])
+    brought = invoke(["import", out, "--tally", other])
     assert "3 memories" in " ".join(brought.output.split())
-    again = CliRunner().invoke(
-        app, ["recall", "pipeline", "--scope", "private:local", "--tally", other]
-    )
+    again = invoke(["recall", "pipeline", "--scope", "private:local", "--tally", other])
     assert "pelican" in again.output or "Nothing" in again.output
 
 
@@ -175,7 +167,7 @@ def test_scopes_are_exported_and_imported(tmp_path: Path, run: Command) -> None:
         (("inspect", "zzzzzzzz"), "There is no memory zzzzzzzz"),
         (("inspect", "zz"), "at least 6 characters"),
         (("init", "--journal-days", "many"), "number of days"),
-        (("correct", "zzzzzzzz", "hide", "--reason", " "), "There is no memory"),
+        (("correct", "zzzzzzzz", "hide", "--reason", "r"), "There is no memory"),
     ],
 )
 def test_a_mistake_is_one_line(place: Path, arguments: tuple[str, ...], expected: str) -> None:
@@ -331,7 +323,7 @@ def _told(place: Path, *arguments: str) -> tuple[int, str]:
     [
         (["init", "--owner", " "], "user"),
         (["init", "--journal-days", "²"], "number of days"),
-        (["memories", "--state", "nope"], "no state"),
+        (["memories", "--state", "nope"], "`states` Input should be 'active'"),
         (["memories", "--scope", "nope"], "no scope"),
         (["memories", "--scope", "private:eve"], "belongs to somebody else"),
         (["modify", "x" * 40, "--reason", "r"], "Say what is to change"),
@@ -392,7 +384,7 @@ def test_on_a_tally_without_an_owner_one_says_who_acts(postgres_url: str) -> Non
         stored = tally.bind(OWNER, scope="project:apollo").remember("We deploy by ferry.").id
 
     def run(*arguments: str) -> tuple[int, str]:
-        result = CliRunner().invoke(app, [*arguments, "--tally", postgres_url])
+        result = invoke([*arguments, "--tally", postgres_url])
         return result.exit_code, f"{result.output}{result.exception}"
 
     code, output = run("memories", "--scope", "project:apollo")
@@ -429,10 +421,10 @@ def test_on_a_tally_without_an_owner_one_says_who_acts(postgres_url: str) -> Non
 
 
 def test_memories_are_forgotten_by_filters(run: Command) -> None:
-    filters = ("--kind", "decision", "--who", "Ada", "--scope", "project:apollo")
+    filters = ("--kind", "decision", "--speaker", "Ada", "--scope", "project:apollo")
     arguments = ("forget", "--matching", *filters, "-r", "r")
     preview = json.loads(run(*arguments, "--json")[1])
-    assert [match["memory_id"] for match in preview["matches"]] == [_id(run, "by hand")]
+    assert [match["id"] for match in preview["matches"]] == [_id(run, "by hand")]
     code, shown = run(*arguments, "--apply", "--token", preview["confirm_token"])
     assert (code, "1 memories forgotten" in shown) == (0, True)
     with pytest.raises(InvalidInput, match="give --matching"):

@@ -303,6 +303,7 @@ def test_a_refusal_is_recorded_and_holds(open_sqlite: OpenTally, answer: Any) ->
         refused = bank.resume(waiting, {"c0": answer})
 
         assert refused.output == "done"
+        assert [run.user_goal for run in tally.bind(ANNA).runs()] == ["pay", "pay"]
         [approval] = tally.bind(ANNA).approvals(state="denied")
         assert (approval.decided_by or {})["user"] == "anna"
         if isinstance(answer, ToolDenied):

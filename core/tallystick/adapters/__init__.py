@@ -30,6 +30,7 @@ from tallystick.adapters.enforcement import (
     register_enforcer,
     release_enforcement,
 )
+from tallystick.adapters.naming import default_agent_name, goal_of_thread
 from tallystick.adapters.parameters import recordable_parameters, recordable_tools
 from tallystick.adapters.rendering import changed_items, json_value, message_item
 from tallystick.adapters.stream_times import StreamTimes
@@ -68,8 +69,10 @@ __all__ = [
     "checked_speakers",
     "claim_enforcement",
     "decide_as_person",
+    "default_agent_name",
     "describe_value",
     "enforcing",
+    "goal_of_thread",
     "has_rules",
     "is_enforced",
     "is_nested",

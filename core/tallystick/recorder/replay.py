@@ -19,6 +19,7 @@ from tallystick.recorder.payloads import plain
 from tallystick.recorder.run import Step
 from tallystick.records import (
     CompilationRequest,
+    CompileConfig,
     CompiledContext,
     Fidelity,
     Json,
@@ -26,6 +27,7 @@ from tallystick.records import (
     ReplayRecipe,
     ReplayResult,
     RunRecord,
+    ScoreWeights,
     StepEntry,
     StepRecord,
     json_bytes,
@@ -224,11 +226,26 @@ def _changed(request: CompilationRequest, recipe: ReplayRecipe) -> CompilationRe
         "model": recipe.model_override,
         "token_budget": recipe.token_budget,
         "response_reserve": recipe.response_reserve,
-        "compile_config": recipe.compile_overrides,
+        "compile_config": _config(request, recipe),
         "policy_rules": recipe.policy_rules,
     }
     changes |= {name: value for name, value in overrides.items() if value is not None}
     return request.model_copy(update=changes)
+
+
+def _config(request: CompilationRequest, recipe: ReplayRecipe) -> CompileConfig | None:
+    """Return the configuration of the recipe with its weights; None where it changes neither."""
+    if not recipe.score_weights:
+        return recipe.compile_overrides
+    config = recipe.compile_overrides or request.compile_config
+    unknown = sorted(set(recipe.score_weights) - set(ScoreWeights.model_fields))
+    if unknown:
+        raise InvalidInput(
+            f"{', '.join(unknown)}: there is no such score weight; there are "
+            f"{', '.join(ScoreWeights.model_fields)}."
+        )
+    weights = ScoreWeights.load({**config.weights.dump(), **recipe.score_weights})
+    return config.model_copy(update={"weights": weights})
 
 
 def _from_elsewhere(memories: Sequence[Memory], sources: Sequence[str]) -> list[Memory]:

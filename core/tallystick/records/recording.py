@@ -240,6 +240,8 @@ class ReplayRecipe(Persisted):
     token_budget: int | None = None
     response_reserve: int | None = None
     compile_overrides: CompileConfig | None = None
+    score_weights: dict[str, int] = {}
+    """Name of a score weight to its new value, in thousandths; the others stay as they were."""
     policy_rules: tuple[PolicyRule, ...] | None = None
     """Rules in place of those of the step; an empty list removes all."""
     context_mutations: dict[str, str | None] = {}
@@ -263,6 +265,7 @@ class ReplayRecipe(Persisted):
             all(change is None for change in changes)
             and not self.context_mutations
             and not self.without_sources
+            and not self.score_weights
         )
 
 

@@ -107,8 +107,10 @@ class Purge(Record):
     answers: int = 0
     """First answers under idempotency keys: a call under one of them is done anew."""
     working: int
+    journal_window_chosen: bool = False
+    """True if somebody chose how long the journal is kept."""
     journal_window_days: int | None = None
-    """None: no window was chosen, and the journal is kept."""
+    """None: no window was chosen, or to keep the journal for ever."""
 
 
 class Finding(Record):

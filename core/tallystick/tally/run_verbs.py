@@ -36,6 +36,7 @@ from tallystick.records import (
     Retention,
     RunId,
     RunRecord,
+    ScoreWeights,
     SourceRef,
     StepId,
     TargetProfile,
@@ -94,7 +95,8 @@ class RunVerbs(MemoryVerbs):
         Relevance is measured against `query`, by default the latest user message. Age and ends are
         counted at `as_of`, by default now: the same candidates at the same moment give the same id.
         The `working` memory of the open run is a candidate too; False leaves it out, and that of
-        another run takes its place. `rules` are added to those of the tally.
+        another run takes its place. `rules` are added to those of the tally; a `config` that names
+        no weights has those of the settings.
 
         Inside a step of a run the compile is recorded with it, and refused where a candidate stands
         in a scope that not all readers of the run may read. Raises InvalidInput, InvalidRecord,
@@ -130,7 +132,7 @@ class RunVerbs(MemoryVerbs):
                     "token_budget": budget,
                     "response_reserve": reserve,
                     "as_of": self._services.store.clock.now() if at is None else at,
-                    "compile_config": config or CompileConfig(),
+                    "compile_config": _weighted(config, self._services.settings.compile_weights),
                     "target": target or TargetProfile(),
                     "summaries": dict(summaries or {}),
                     "agent": self.actor.agent,
@@ -357,3 +359,12 @@ class RunVerbs(MemoryVerbs):
     def threads(self) -> Threads:
         """The checkpoint threads of the bound scope."""
         return Threads(self._services.checkpoints, self.actor, self.scope)
+
+
+def _weighted(config: CompileConfig | None, weights: ScoreWeights) -> CompileConfig:
+    """Return a configuration with the weights of the settings, unless it names its own."""
+    if config is None:
+        return CompileConfig(weights=weights)
+    if "weights" in config.model_fields_set:
+        return config
+    return config.model_copy(update={"weights": weights})

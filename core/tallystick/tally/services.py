@@ -114,7 +114,7 @@ class Services:
             local_embedder=self.embedder.local,
             vector_search=settings.vector_search,
             exact_scan_limit=settings.exact_scan_limit,
-            weights=weights or RecallWeights(),
+            weights=weights or settings.recall_weights,
             reranker=reranker,
             rerank_deadline_ms=settings.rerank_deadline_ms,
             corpora=CorpusCache(most_bytes=settings.recall_cache_mb * 1024 * 1024),

@@ -73,7 +73,8 @@ class Tally:
         `owner` is recorded when an embedded tally is created and acts for runtimes that name
         nobody. `embedder` may be an Embedder, a Chroma EmbeddingFunction, a LangChain Embeddings, a
         PydanticAI Embedder or a LlamaIndex BaseEmbedding; the default works offline. `chroma` is
-        the address of a Chroma server. `weights` change how recall ranks; a `reranker` orders its
+        the address of a Chroma server. `weights` change how recall ranks, before the setting
+        `recall_weights`; a `reranker` orders its
         best hits anew, if it answers in time. `secret_finders` are engines of your own that find
         what to redact in a text. `actor_from` says for every piece of every runtime who acts in a
         call (by default read from the places where the runtime carries identity). Once a runtime

@@ -158,6 +158,7 @@ def purge(
             ),
             answers=rows.count_answers(connection, windows.answers_before(now)),
             working=working.count_expired(connection, now),
+            journal_window_chosen=chosen,
             journal_window_days=days if chosen else None,
         )
     if mode == "preview":

@@ -22,6 +22,7 @@ from tallystick_cli.views.memories import (
     hit_table,
     inspection_view,
     memory_table,
+    remembered_line,
 )
 from tallystick_cli.views.runs import run_table, state_table, step_table, step_view
 from tallystick_cli.views.spaces import preview_table, space_table
@@ -57,6 +58,7 @@ __all__ = [
     "proof_view",
     "purge_view",
     "reconciled_view",
+    "remembered_line",
     "replay_view",
     "run_table",
     "short",

@@ -19,16 +19,20 @@ __all__ = ["approval_line", "approval_table", "approval_view"]
 
 def approval_table(approvals: Iterable[Approval]) -> Table:
     """Return approvals, one in a row."""
-    table = plain_table("id", "state", "asked", "by", "scope", "rule", "action")
+    table = plain_table("id", "state", "when", "what")
     for approval in approvals:
         table.add_row(
-            short(approval.id),
+            Text(short(approval.id), style="cyan"),
             approval.state,
             local_time(approval.created_at),
-            Text(_identity(approval.asked_by)),
-            Text(str(approval.scope)),
-            Text(approval.rule_id),
-            Text(f"{approval.action} {approval.subject} {_compact(approval)}"),
+            Text.assemble(
+                f"{approval.action} {approval.subject} {_compact(approval)}\n",
+                (
+                    f"asked by {_identity(approval.asked_by)} in {approval.scope}, "
+                    f"by the rule {approval.rule_id}",
+                    "dim",
+                ),
+            ),
         )
     return table
 

@@ -17,6 +17,7 @@ from tallystick.records import (
 
 __all__ = [
     "LINKS",
+    "WHOLE",
     "add_affected",
     "cut_text",
     "fact_table",
@@ -57,18 +58,20 @@ def fact_table() -> Table:
     return table
 
 
+WHOLE = frozenset({"id", "state", "status", "v", "score", "when", "steps", "took", "#"})
+"""Columns that no width of a terminal cuts: what names a row, and what says how it is."""
+
+
 def plain_table(*columns: str) -> Table:
+    """Return a table without rules, whose cells wrap, but for those of the columns in `WHOLE`."""
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in columns[:-1]:
-        table.add_column(name, overflow="fold")
-    table.add_column(columns[-1], overflow="fold", ratio=1)
+    for name in columns:
+        _add_column(table, name)
     return table
 
 
-def titled_table(title: str, *columns: tuple[str, int | None]) -> Table:
-    """Return a table whose rows take one line each; a column without a width takes the rest of the
-    line.
-    """
+def titled_table(title: str, *columns: str) -> Table:
+    """Same as `plain_table`, with a title and a rule under the names of its columns."""
     table = Table(
         title=title,
         title_justify="left",
@@ -78,11 +81,20 @@ def titled_table(title: str, *columns: tuple[str, int | None]) -> Table:
         padding=(0, 1, 0, 0),
         pad_edge=False,
     )
-    for name, width in columns:
-        table.add_column(
-            name, width=width, no_wrap=True, overflow="ellipsis", ratio=1 if width is None else None
-        )
+    for name in columns:
+        _add_column(table, name)
     return table
+
+
+_LEAST = {"id": 8, "started": 10, "scope": 20}
+"""The least width of a column, by its name."""
+
+
+def _add_column(table: Table, name: str) -> None:
+    # rich takes from columns that do not wrap only when the others are at their least width, and
+    # cuts what is then still too wide at the right: so whole columns come first.
+    is_whole = name in WHOLE
+    table.add_column(name, no_wrap=is_whole, min_width=_LEAST.get(name), overflow="fold")
 
 
 LINKS = {

@@ -61,28 +61,28 @@ def decision_table(
     used, budget = allocation.get("used", 0), allocation.get("budget", request.token_budget)
     table = titled_table(
         title or "What the model saw, and why",
-        *(("", 8), ("item", 23), ("why", 22), ("tokens", 10), ("score", 5)),
+        *("status", "score", "tokens", "item", "why"),
     )
     if width >= _WIDE:
         table.add_column("says", ratio=1, no_wrap=True, overflow="ellipsis")
     table.caption = f"{used} of {budget} tokens{'' if compiled.token_exact else ' (estimated)'}"
     table.caption_justify = "left"
-    for column in table.columns[3:5]:
-        column.justify = "right"
+    for column in table.columns[1:3]:
+        column.justify, column.no_wrap = "right", True
     says = _contents(request, compiled)
     order = {"include": 0, "compress": 1, "redact": 2, "exclude": 3}
     for decision in sorted(compiled.decisions, key=lambda decision: order[decision.decision]):
         style = _DECISION[decision.decision]
         cells = [
             Text(_SIGN[decision.decision], style=style),
-            Text(_item(decision.item_id), style=style),
-            Text(_reason(decision), style=style),
-            Text(_tokens(decision)),
             Text(
                 f"{decision.score_breakdown['total'] / 1_000_000:.2f}"
                 if decision.score_breakdown
                 else ""
             ),
+            Text(_tokens(decision)),
+            Text(_item(decision.item_id), style=style),
+            Text(_reason(decision), style=style),
             Text(" ".join(says.get(decision.item_id, "").split())[:80], style="dim"),
         ]
         table.add_row(*cells[: len(table.columns)])
@@ -93,7 +93,7 @@ def diff_table(diff: CompileDiff) -> Table:
     """Return the differences of two compiles, candidate by candidate."""
     table = titled_table(
         f"{diff.tokens_before} → {diff.tokens_after} tokens, {diff.unchanged} items as before",
-        *(("", 9), ("item", 22), ("before", 22), ("after", 22)),
+        *("status", "item", "before", "after"),
     )
     if diff.budget_before != diff.budget_after:
         table.caption, table.caption_justify = (

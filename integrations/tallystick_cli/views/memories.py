@@ -15,6 +15,8 @@ from tallystick.records import (
     Hit,
     Inspection,
     Memory,
+    Remembered,
+    Scope,
     SourceInspection,
 )
 from tallystick_cli.views.common import (
@@ -30,13 +32,28 @@ from tallystick_cli.views.common import (
     titled_table,
 )
 
-__all__ = ["explored_view", "history_table", "hit_table", "inspection_view", "memory_table"]
+__all__ = [
+    "explored_view",
+    "history_table",
+    "hit_table",
+    "inspection_view",
+    "memory_table",
+    "remembered_line",
+]
+
+
+def remembered_line(stored: Remembered, scope: Scope) -> Text:
+    """Return what was remembered, in a line."""
+    if stored.status == "skipped":
+        return Text("– nothing to remember: all of it was recalled from here", style="yellow")
+    if stored.status == "duplicate":
+        return Text(f"– {short(stored.id)} in {scope} says this already")
+    return Text(f"✓ {short(stored.id)} is remembered in {scope}", style="green")
 
 
 def hit_table(hits: Sequence[Hit], *, query: str) -> Table:
     """Return recalled memories with their scores, sources and reasons."""
-    table = titled_table(f"Recall: {query}", ("score", 5), ("memory", None), ("id", 8))
-    table.columns[1].no_wrap = False
+    table = titled_table(f"Recall: {query}", "id", "score", "memory")
     for hit in hits:
         memory = hit.memory
         signals = ", ".join(f"{name} {value:.2f}" for name, value in hit.signals.items() if value)
@@ -59,11 +76,11 @@ def hit_table(hits: Sequence[Hit], *, query: str) -> Table:
             f"{signals} ({hit.path})",
         ]
         table.add_row(
+            Text(short(memory.id), style="cyan"),
             Text(f"{hit.score:.2f}", style="green"),
             Text.assemble(
                 cut_text(memory.content, 300), "\n", (" · ".join(filter(None, facts)), "dim")
             ),
-            Text(short(memory.id), style="cyan"),
         )
     return table
 
@@ -77,13 +94,13 @@ _TIMES = ("valid_from", "valid_until", "expires_at", "freshness_ts")
 
 def memory_table(memories: Iterable[Memory]) -> Table:
     """Return memories, newest first."""
-    table = plain_table("id", "state", "kind", "v", "says")
+    table = plain_table("id", "state", "v", "kind", "says")
     for memory in memories:
         table.add_row(
             Text(short(memory.id), style="cyan"),
             state_text(memory.state),
-            memory.kind,
             str(memory.version),
+            memory.kind,
             Text(one_line(memory.content) or "(not shown)", style="" if memory.content else "dim"),
         )
     return table
@@ -132,7 +149,7 @@ def explored_view(explored: Explored) -> RenderableType:
         parts.append(
             Text("There is more: raise --limit, or give the last id as --before.", style="dim")
         )
-    return Group(*parts) if parts else Text("There is nothing that you may see.", style="dim")
+    return Group(*parts)
 
 
 def inspection_view(inspection: Inspection) -> RenderableType:

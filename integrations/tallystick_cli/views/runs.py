@@ -24,6 +24,7 @@ from tallystick.records import (
 from tallystick_cli.views.common import (
     cut_text,
     local_time,
+    plain_table,
     short,
     titled_table,
 )
@@ -41,44 +42,38 @@ _STATUS = {
 }
 
 
+_GOAL = 120
+"""Characters of a goal in a list of runs."""
+
+
 def run_table(runs: Iterable[tuple[RunRecord, int]]) -> Table:
-    """Runs with their number of steps, as a table."""
-    table = titled_table(
-        "Runs",
-        ("id", 8),
-        ("started", 16),
-        ("agent", 12),
-        ("status", 11),
-        ("steps", 5),
-        ("goal", None),
-    )
+    """Return runs with their number of steps: the agent, and below it what it was asked."""
+    table = titled_table("Runs", "id", "status", "started", "steps", "agent and goal")
     for run, steps in runs:
+        goal = cut_text(" ".join((run.user_goal or "").split()), _GOAL)
         table.add_row(
             Text(short(run.run_id), style="cyan"),
-            local_time(run.started_at),
-            Text(run.agent_name, style="bold"),
             _status(run.status) + Text(f" {run.gaps} missed" if run.gaps else "", style="yellow"),
+            local_time(run.started_at),
             str(steps),
-            " ".join((run.user_goal or "").split()),
+            Text.assemble((run.agent_name, "bold"), f"\n{goal}" if goal else ""),
         )
     return table
 
 
 def step_table(steps: Iterable[StepRecord]) -> Table:
-    """The steps of a run, as a table."""
-    table = titled_table(
-        "Steps", ("#", 3), ("id", 8), ("kind", 14), ("name", 24), ("took", 9), ("status", 11)
-    )
-    table.columns[4].justify = "right"
+    """Return the steps of a run, as a table."""
+    table = titled_table("Steps", "#", "id", "status", "took", "kind", "name")
+    table.columns[3].justify = "right"
     for step in steps:
         took = "" if step.ended_at is None else f"{(step.ended_at - step.started_at) / 1000:.0f} ms"
         table.add_row(
             str(step.step_index),
             Text(short(step.step_id), style="cyan"),
+            _status(step.status),
+            took,
             step.step_kind,
             Text(step.name or "", style="bold"),
-            took,
-            _status(step.status),
         )
     return table
 
@@ -129,18 +124,16 @@ def step_view(
 
 def state_table(states: Sequence[Mapping[str, Any]]) -> RenderableType:
     """Return checkpoints, each with its writes and the steps that wrote them."""
-    table = Table(
-        "checkpoint", "step", "source", "channels", "written by", box=None, header_style="bold"
-    )
+    table = plain_table("id", "#", "source", "channels", "written by")
     for checkpoint in states:
         writers = "\n".join(
             f"{', '.join(write['channels'])} ← "
-            f"{' '.join(short(step) for step in write['steps']) or write['task']}"
+            f"{' '.join(short(step) for step in write['steps']) or short(write['task'])}"
             for write in checkpoint["writes"]
         )
         metadata = checkpoint["metadata"]
         table.add_row(
-            checkpoint["checkpoint"],
+            Text(short(checkpoint["checkpoint"]), style="cyan"),
             str(metadata.get("step", "")),
             str(metadata.get("source", "")),
             ", ".join(checkpoint["channels"]),

@@ -1,0 +1,177 @@
+"""The command that makes a tally: it asks once, at a terminal, what only a person can decide."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from tallystick.errors import InvalidInput, SettingsError
+from tallystick.records import Actor
+from tallystick.settings import SETTINGS_FILE, Settings
+from tallystick.tally import Tally
+from tallystick_cli.options import AsJson, Where
+from tallystick_cli.output import Terminal, print_json, print_view
+
+__all__ = ["COMMANDS"]
+
+_KEEP = "keep"
+_RETENTION = (
+    "Runs are recorded with what the model saw and answered. redacted_payloads keeps it without "
+    "secrets, full_payloads as it was (needed to replay exactly), metadata_only keeps no text."
+)
+_JOURNAL = (
+    "The journal lists every change of memory and who made it. It can be kept for a number of "
+    "days (90 or 180 are usual), or for ever (`keep`)."
+)
+_TIME_ZONE = (
+    "A date without a time zone, such as 2026-03-01, is of this zone: UTC, `local` for that of "
+    "this machine, or a name such as Europe/Zurich."
+)
+
+
+def init(
+    where: Where = ".tally",
+    owner: Annotated[
+        str, typer.Option("--owner", help="Who acts where a runtime names nobody.")
+    ] = "local",
+    project: Annotated[
+        list[str] | None, typer.Option("--project", help="A project of the owner; repeatable.")
+    ] = None,
+    retention: Annotated[
+        str | None,
+        typer.Option(
+            "--retention",
+            help="What recorded steps keep: redacted_payloads, full_payloads or metadata_only; "
+            f"written to {SETTINGS_FILE}.",
+        ),
+    ] = None,
+    journal_days: Annotated[
+        str | None,
+        typer.Option(
+            "--journal-days", help="Days that journals are kept (90 or 180 are usual), or `keep`."
+        ),
+    ] = None,
+    time_zone: Annotated[
+        str | None,
+        typer.Option(
+            "--time-zone",
+            help="Zone of dates without one: UTC, local or a name such as Europe/Zurich; written "
+            f"to {SETTINGS_FILE}.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a tally: name its owner, choose what recorded runs and its journal keep. At a terminal
+    it asks.
+    """
+    file = Path(SETTINGS_FILE)
+    written = _read_file(file)
+    _require_days(journal_days)
+    if sys.stdin.isatty():
+        if retention is None and "retention" not in written:
+            retention = _asked(_RETENTION, "Retention", Settings.read().retention)
+        if journal_days is None and not _has_window(where):
+            journal_days = _asked(_JOURNAL, "Journal, days", "180")
+            _require_days(journal_days)
+        if time_zone is None and "time_zone" not in written:
+            time_zone = _asked(_TIME_ZONE, "Time zone", Settings.read().time_zone)
+    named = {"retention": retention, "time_zone": time_zone}
+    chosen = {name: value for name, value in named.items() if value is not None}
+    settings = Settings.read(**chosen)
+    added = _to_be_added(file, written, chosen)
+    actor = None
+    if owner != "local" or project:
+        actor = Actor.load(
+            {"user": owner, "projects": frozenset(project or ()), "role": "operator"}
+        )
+    with Tally.open(where, owner=actor, settings=settings, background=False) as tally:
+        bound = tally.bind(None).on("cli")
+        if journal_days is not None:
+            bound.operator.choose_journal_window(
+                None if journal_days == _KEEP else int(journal_days)
+            )
+        window = bound.operator.purge(mode="preview")
+        summary: dict[str, Any] = {
+            "place": tally.location,
+            "owner": bound.actor.user,
+            "journal_days": window.journal_window_days,
+            "journal_chosen": window.journal_window_chosen,
+            "retention": settings.retention,
+            "time_zone": settings.time_zone,
+            "written": added,
+            "file": str(file.resolve()) if added else None,
+        }
+    _add_to_file(file, added)
+    if as_json:
+        print_json(summary)
+        return
+    print_view(Text(f"✓ {summary['place']} belongs to {summary['owner']}", style="green"))
+    if added:
+        lines = ", ".join(f'{name} = "{value}"' for name, value in added.items())
+        print_view(Text(f"✓ written to {file.resolve()}: {lines}", style="green"))
+    if not window.journal_window_chosen:
+        print_view(
+            Text(
+                "! The journal is kept until you choose: tally init --journal-days 180",
+                style="yellow",
+            )
+        )
+    print_view(Text('Next: tally remember "We indent with tabs."', style="dim"))
+
+
+def _has_window(where: str) -> bool:
+    """Return True if there is a tally for whose journal somebody has chosen a window."""
+    if "://" not in where and not Path(where).exists():
+        return False
+    with Tally.open(where, background=False) as tally:
+        if tally.owner is None:
+            return False
+        return tally.bind(None).on("cli").operator.purge(mode="preview").journal_window_chosen
+
+
+def _asked(explanation: str, question: str, default: str) -> str:
+    """Return a person's answer to a question that is explained first."""
+    Terminal(stderr=True).print(Text(explanation, style="dim"))
+    return str(typer.prompt(question, default, err=True)).strip()
+
+
+def _require_days(days: str | None) -> None:
+    if days is not None and days != _KEEP and not (days.isascii() and days.isdecimal()):
+        raise InvalidInput("--journal-days takes a number of days, or keep.")
+
+
+def _read_file(file: Path) -> Mapping[str, Any]:
+    """Return the settings file's contents; nothing if there is none. Raises SettingsError."""
+    Settings.read()
+    return tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+
+
+def _to_be_added(
+    file: Path, written: Mapping[str, Any], chosen: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the settings that the file does not have yet. Raises SettingsError where it has
+    another value: what a person wrote is never overwritten.
+    """
+    for name, value in chosen.items():
+        if name in written and written[name] != value:
+            raise SettingsError(
+                f"{file.resolve()} already has {name} = {written[name]!r}. Change it there."
+            )
+    return {name: value for name, value in chosen.items() if name not in written}
+
+
+def _add_to_file(file: Path, added: Mapping[str, str]) -> None:
+    """Write settings before the first line of the file, so that they belong to no table of it."""
+    if added:
+        lines = "".join(f'{name} = "{value}"\n' for name, value in added.items())
+        before = file.read_text(encoding="utf-8") if file.exists() else ""
+        file.write_text(lines + before, encoding="utf-8")
+
+
+COMMANDS: Mapping[str, Callable[..., None]] = {"init": init}

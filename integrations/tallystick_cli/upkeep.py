@@ -1,0 +1,177 @@
+"""Commands of upkeep: check and mend, remove what is past its window, erase, move, rebuild."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from tallystick.records import Scope
+from tallystick.tally import BoundTally
+from tallystick.tally.services import services_of
+from tallystick_cli import views
+from tallystick_cli.options import Apply, AsJson, CheckOnly, Key, Reason, Token, Where
+from tallystick_cli.output import print_json, print_preview, print_view, progress_bar
+from tallystick_cli.person import confirm, require_person
+from tallystick_cli.session import id_of, open_as_owner
+from tallystick_cli.surface import help_of
+
+__all__ = ["COMMANDS"]
+
+
+def doctor(
+    repair: Annotated[bool, typer.Option("--repair", help="Mend what can be mended.")] = False,
+    where: Where = ".tally",
+    as_json: AsJson = False,
+) -> None:
+    """Check chains, commitments, jobs, retention and the index. Exits with 1 when something is
+    wrong.
+    """
+    with open_as_owner(where) as owner:
+        findings = owner.operator.doctor(repair=repair)
+    if as_json:
+        print_json([finding.dump() for finding in findings])
+    else:
+        print_view(views.doctor_table(findings))
+    if any(finding.status == "problem" for finding in findings):
+        raise typer.Exit(1)
+
+
+def purge(
+    apply: Annotated[bool, typer.Option("--apply", help="Remove it.")] = False,
+    key: Key = None,
+    where: Where = ".tally",
+    as_json: AsJson = False,
+) -> None:
+    """Count what is past its window; with --apply remove it. Nothing within its window goes."""
+    with open_as_owner(where) as owner:
+        result = owner.operator.purge(mode="apply" if apply else "preview", idempotency_key=key)
+    if as_json:
+        print_json(result.dump())
+    else:
+        print_view(views.purge_view(result))
+
+
+def erase(
+    memory: Annotated[
+        list[str],
+        typer.Argument(metavar="MEMORY…", help="Ids of memories, or how they begin or end."),
+    ],
+    reason: Reason,
+    apply: Apply = False,
+    token: Token = None,
+    key: Key = None,
+    where: Where = ".tally",
+    as_json: AsJson = False,
+) -> None:
+    """Preview the destruction of memories' text in every copy; with --apply and the --token do it,
+    with proof.
+    """
+    if apply:
+        require_person("tally erase --apply")
+        confirm("destroy the text, which cannot be taken back", "erase")
+    with open_as_owner(where) as owner:
+        ids = [id_of(fragment) for fragment in memory]
+        erasure = owner.operator.erase(
+            ids,
+            reason=reason,
+            mode="apply" if apply else "preview",
+            confirm_token=token,
+            idempotency_key=key,
+        )
+    if as_json:
+        print_json(erasure.dump())
+    else:
+        print_preview(views.erasure_view(erasure), erasure.confirm_token)
+    if any(not proof.holds for proof in erasure.proofs):
+        raise typer.Exit(1)
+
+
+def export(
+    folder: Annotated[Path | None, typer.Argument(help=help_of("export", "folder"))] = None,
+    preview: Annotated[bool, typer.Option("--preview", help="Count it, write nothing.")] = False,
+    where: Where = ".tally",
+    scope: Annotated[
+        list[str] | None, typer.Option("--scope", "-s", help="A scope; repeatable.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write scopes to a folder of JSON lines and blobs, each with its digest; by default all that
+    one may take.
+    """
+    with open_as_owner(where) as owner:
+        chosen = [Scope.parse(name) for name in scope] if scope else _exportable(owner)
+        transfer = owner.operator.export(
+            folder, scopes=chosen, mode="preview" if preview else "apply"
+        )
+    if as_json:
+        print_json(transfer.dump())
+    else:
+        print_view(
+            views.transfer_preview(transfer)
+            if preview
+            else views.transfer_view(transfer, verb="exported to", folder=folder or Path())
+        )
+
+
+def import_(
+    folder: Annotated[Path, typer.Argument(help=help_of("import_from", "folder"))],
+    key: Key = None,
+    where: Where = ".tally",
+    as_json: AsJson = False,
+) -> None:
+    """Bring an export into a new tally; every digest is checked before anything is written."""
+    with open_as_owner(where, create=True) as owner:
+        transfer = owner.operator.import_from(folder, idempotency_key=key)
+    if as_json:
+        print_json(transfer.dump())
+    else:
+        print_view(views.transfer_view(transfer, verb="imported from", folder=folder))
+
+
+def rebuild_index(
+    where: Where = ".tally", check: CheckOnly = False, as_json: AsJson = False
+) -> None:
+    """Make the Chroma index anew from the database. With --check only say whether it matches."""
+    with open_as_owner(where) as owner:
+        if check:
+            reconciled = owner.tally.reconcile_index(repair=False)
+            if as_json:
+                print_json({**asdict(reconciled), "whole": reconciled.whole})
+            else:
+                print_view(views.reconciled_view(reconciled))
+            if not reconciled.whole:
+                raise typer.Exit(1)
+            return
+        with progress_bar("Rebuilding the index", as_json=as_json) as bar:
+            task = bar.add_task("rebuild", total=None)
+            count = owner.tally.rebuild_index(
+                lambda finished, total: bar.update(task, completed=finished, total=total)
+            )
+    if as_json:
+        print_json({"vectors": count})
+    else:
+        print_view(Text(f"✓ {count} vectors in the index", style="green"))
+
+
+def _exportable(owner: BoundTally) -> list[Scope]:
+    gate = services_of(owner.tally).gate
+    return [
+        scope
+        for scope in owner.tally.scopes()
+        if gate.require_or_none(owner.actor, "export", scope) is not None
+    ]
+
+
+COMMANDS: Mapping[str, Callable[..., None]] = {
+    "doctor": doctor,
+    "purge": purge,
+    "erase": erase,
+    "export": export,
+    "import": import_,
+    "rebuild-index": rebuild_index,
+}

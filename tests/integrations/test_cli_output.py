@@ -1,0 +1,310 @@
+"""What `tally` prints: groups of commands, tables that keep ids, empty answers, errors as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from tests.integrations.cli_tally import GOAL, FilledTally, fill
+from tests.terminals import run_at_terminal, run_piped
+
+from tallystick import Tally, __version__
+from tallystick.errors import Denied, NotFound, TallyNotFound, VersionConflict
+from tallystick.records import AccessDecision
+from tallystick_cli.app import GROUPS, app
+from tallystick_cli.failures import failure_of
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> FilledTally:
+    return fill(tmp_path_factory.mktemp("cli") / "tally")
+
+
+@pytest.fixture
+def run(filled: FilledTally) -> Run:
+    return lambda *arguments, **options: run_piped(
+        *arguments, "--tally", str(filled.place), **options
+    )
+
+
+def test_every_command_is_in_one_group_and_help_lists_the_groups() -> None:
+    grouped = [name for names in GROUPS.values() for name in names]
+    assert sorted(grouped) == sorted(str(command.name) for command in app.registered_commands)
+
+    for arguments in ((), ("--help",), ("help",)):
+        code, output, errors = run_piped(*arguments, columns=100)
+        assert (code, errors) == (0, "")
+        places = [output.index(f"─ {group} ─") for group in GROUPS]
+        assert places == sorted(places)
+
+
+def test_help_shows_the_options_of_a_command_and_suggests_one_that_is_near() -> None:
+    assert "--occurred-at" in run_piped("help", "remember")[1]
+    code, output, errors = run_piped("help", "remembr")
+    assert (code, output, "Did you mean 'remember'?" in errors) == (2, "", True)
+    assert run_piped("--version") == (0, f"tallystick {__version__}\n", "")
+
+
+def test_every_command_takes_json() -> None:
+    group: Any = typer.main.get_command(app)
+    without = [
+        name
+        for name, command in group.commands.items()
+        if "--json" not in {option for each in command.params for option in each.opts}
+    ]
+    assert without == ["help"]
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100])
+def test_tables_keep_ids_and_states_whole(run: Run, filled: FilledTally, columns: int) -> None:
+    ids = {name: identity[-8:] for name, identity in filled.ids.items()}
+    apollo = ("--scope", "project:apollo")
+    tables: list[tuple[tuple[str, ...], list[str]]] = [
+        (("runs",), [ids["run"], "completed", "invoice-mender"]),
+        (("show", ids["run"]), [ids["run"], ids["first"], ids["second"], "completed"]),
+        (("memories", *apollo), [ids["fact"], ids["old"], "active"]),
+        (("explore", "project:apollo"), [ids["fact"], ids["old"], "active"]),
+        (("recall", "how is money rounded"), [ids["fact"], ids["old"]]),
+        (("approvals",), [ids["approval"], "pending"]),
+        (("state", "billing"), [ids["checkpoint"]]),
+        (("uses", ids["fact"]), [ids["first"], ids["second"]]),
+        (("spaces",), ["team:core"]),
+        (("preview-agent", "bob"), ["project:apollo", "private:local"]),
+        (("diff", ids["first"], ids["second"]), [ids["first"], ids["second"]]),
+        (("forget", "--matching", "money", "--reason", "x", *apollo), [ids["fact"], ids["old"]]),
+    ]
+    for arguments, whole in tables:
+        code, output, errors = run(*arguments, columns=columns)
+        assert (code, errors) == (0, ""), arguments
+        assert [text for text in whole if text not in output] == [], (arguments, output)
+        table = [line for line in output.splitlines() if not line.startswith("--apply")]
+        assert max(map(len, table)) <= columns
+
+    shown = " ".join(run("runs", columns=columns)[1].split())
+    assert all(word in shown for word in GOAL.split())
+    decisions = run("show", ids["first"], columns=columns)[1]
+    assert ids["fact"] in decisions
+
+
+def test_an_empty_answer_says_what_is_empty_and_where_there_is_something(run: Run) -> None:
+    assert run("memories")[1] == (
+        "Nothing is remembered in private:local.\n"
+        "There are memories in project:apollo (3): look there with --scope.\n"
+    )
+    assert (
+        "Nothing in private:local answers this.\nThere are memories in project:apollo"
+        in (run("recall", "zebra", "--scope", "private:local")[1])
+    )
+    assert (
+        "project:apollo answers this, with these filters"
+        in (run("recall", "money", "--kind", "plan")[1])
+    )
+    assert "Nothing active is remembered in private:local." in run("explore", "private:local")[1]
+    assert "some in private:local, project:apollo" in run("runs", "--scope", "team:core")[1]
+    assert "`tally approvals --state all`" in run("approvals", "--state", "denied")[1]
+    assert "its threads: billing" in run("state", "shipping")[2]
+    assert "no threads in project:apollo" in (run("verify-threads", "--scope", "project:apollo")[1])
+
+
+def test_a_tally_that_is_empty_or_absent_says_how_to_begin(tmp_path: Path) -> None:
+    empty = str(tmp_path / "empty")
+    Tally.open(empty, background=False).close()
+    for arguments in (("explore",), ("memories",), ("recall", "x"), ("wake",)):
+        code, output, _ = run_piped(*arguments, "--tally", empty)
+        assert (code, "This tally is empty. Remember something:" in output) == (0, True), output
+    assert "No runs are recorded here yet" in run_piped("runs", "--tally", empty)[1]
+
+    code, output, errors = run_piped("runs", "--tally", str(tmp_path / "none"))
+    assert (code, output) == (2, "")
+    assert f"Make one with `tally init --tally {tmp_path / 'none'}`" in errors
+
+
+def test_an_id_goes_by_its_beginning_or_its_end_everywhere(run: Run, filled: FilledTally) -> None:
+    for name, command in {
+        "fact": "inspect",
+        "run": "verify",
+        "first": "why",
+        "second": "recompile",
+    }.items():
+        for part in (filled.ids[name][-6:], filled.ids[name][:35]):
+            assert run(command, part)[0] == 0, (command, part)
+    assert "at least 6 characters" in run("inspect", filled.ids["fact"][-5:])[2]
+    assert "Give more of it" in run("inspect", filled.ids["fact"][:6])[2]
+    checkpoint = filled.ids["checkpoint"]
+    [shown] = json.loads(run("state", "billing", checkpoint[-8:], "--json")[1])
+    assert shown["checkpoint"] == checkpoint
+    listed = json.loads(run("memories", "--scope", "project:apollo", "--json")[1])
+    older = json.loads(
+        run("memories", "--scope", "project:apollo", "--json", "--before", listed[0]["id"][-8:])[1]
+    )
+    assert older == listed[1:]
+    dropped = run("recompile", filled.ids["first"], "--drop", filled.ids["fact"][-8:], "--json")
+    [removed] = json.loads(dropped[1])["diff"]["removed"]
+    assert removed["item_id"] == filled.ids["fact"]
+
+
+def test_a_step_is_compiled_anew_with_other_weights_and_another_provider(
+    run: Run, filled: FilledTally, tmp_path: Path
+) -> None:
+    step = filled.ids["first"]
+    file = tmp_path / "weights.toml"
+    file.write_text("[compile_weights]\ntrust = 0\n")
+    again = json.loads(
+        run(
+            *("recompile", step, "--provider", "anthropic", "--json"),
+            *("--weights", "importance=0", "--weights", str(file)),
+        )[1]
+    )
+    assert again["recipe"]["provider_override"] == "anthropic"
+    assert again["recipe"]["score_weights"] == {"importance": 0, "trust": 0}
+    [note] = [
+        change
+        for change in again["diff"]["rescored"]
+        if change["item_id"] == "invoices/rounding_of_money.py"
+    ]
+    assert note["before"]["score_breakdown"]["importance"] > 0
+    assert note["after"]["score_breakdown"]["importance"] == 0
+    assert note["after"]["score_breakdown"]["trust"] == 0
+    assert "~ score" in run("recompile", step, "--weights", "importance=0")[1]
+
+    for weights, expected in (
+        ("imprtance=0", "there is no such score weight; there are relevance, freshness"),
+        ("trust=high", "a score weight is a whole number"),
+        (str(tmp_path / "none.toml"), "No such file"),
+    ):
+        code, output, errors = run("recompile", step, "--weights", weights)
+        assert (code, output, expected in errors) == (2, "", True), errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("show", "12345678"), "not_found", "no run or step"),
+        (("memories", "--scope", "private:ada"), "denied", "tally --as USER"),
+        (("remember", "x", "--scope", "project:zeus"), "denied", "tally --project NAME"),
+        (("remember", "x", "--occurred-at", "soon"), "invalid_record", "ISO 8601 text such as"),
+        (("recall", "x", "--scope", "nonsense"), "invalid_scope", "is not a scope"),
+        (("recompile", "12345678", "--rules", "/none/rules.toml"), "not_found", "12345678"),
+        (("export-receipt", "RUN", "--out", "/none/receipt"), "os_error", "/none/receipt: No such"),
+        (("approve", "APPROVAL", "--reason", "x"), "invalid_input", "person at a terminal"),
+        (("recall",), "usage", "Missing argument"),
+        (("recall", "x", "--limt", "3"), "usage", "--limit"),
+        (("recall", "x", "--limit", "many"), "usage", "--limit"),
+        (("memores",), "usage", "Did you mean 'memories'"),
+        (("show", "STEP", "--budget", "half"), "usage", "No such option"),
+        (("recompile", "STEP", "--budget", "half"), "invalid_input", "50%"),
+        (("explore", "--depth", "7"), "usage", "--depth"),
+    ],
+)
+def test_an_error_is_one_line_for_a_person_and_one_object_for_a_program(
+    run: Run, filled: FilledTally, arguments: tuple[str, ...], code: str, words: str
+) -> None:
+    names = {"RUN": "run", "STEP": "first", "APPROVAL": "approval"}
+    command = [filled.ids[names[word]] if word in names else word for word in arguments]
+    exit_code, output, errors = run(*command)
+    assert (exit_code, output) == (2, "")
+    assert words in errors
+    assert errors.startswith("tally: ")
+    assert "Traceback" not in errors
+
+    exit_code, output, errors = run(*command, "--json")
+    assert (exit_code, errors) == (2, "")
+    error = json.loads(output)
+    assert set(error) == {"error"}
+    assert set(error["error"]) == {"code", "message", "facts"}
+    assert error["error"]["code"] == code
+    assert words in error["error"]["message"]
+
+
+def test_facts_of_an_error_go_along_and_options_before_the_command_are_named() -> None:
+    decision = AccessDecision(
+        allowed=False, reason="missing_actor", operation="read", surface="cli"
+    )
+    assert failure_of(Denied(decision)).facts["reason"] == "missing_actor"
+    assert failure_of(VersionConflict("id", expected=1, actual=2)).facts["actual"] == 2
+    assert failure_of(NotFound("no")).code == "not_found"
+    assert failure_of(TallyNotFound("no")).exit_code == 2
+    assert failure_of(OSError("full")).message == "full."
+
+    _, output, _ = run_piped("--json", "runs")
+    assert "--json comes after the command" in json.loads(output)["error"]["message"]
+
+
+def test_a_person_who_says_no_is_code_1_and_nothing_is_done(filled: FilledTally) -> None:
+    arguments = ("deny", filled.ids["approval"], "--reason", "x", "--tally", str(filled.place))
+    code, _, errors = run_at_terminal("no", *arguments)
+    assert (code, "Nothing was done." in errors) == (1, True)
+    code, output, _ = run_at_terminal("no", *arguments, "--json")
+    assert (code, json.loads(output)["error"]["code"]) == (1, "aborted")
+
+
+def test_a_text_is_remembered_with_its_moment_and_its_source(tmp_path: Path) -> None:
+    place = str(tmp_path / "tally")
+    assert run_piped("init", "--tally", place)[0] == 0
+    stored = json.loads(
+        run_piped(
+            *("remember", "--json", "--tally", place, "--kind", "decision", "--tag", "kiln"),
+            *("--speaker", "Ada", "--subject", "kiln", "--pin", "--importance", "80"),
+            *("--occurred-at", "2026-03-01", "--source-uri", "https://kiln.example/log"),
+            piped="The kiln fires\nat noon.\n",
+        )[1]
+    )
+    assert stored["status"] == "created"
+    [memory] = json.loads(run_piped("memories", "--kind", "decision", "--json", "-t", place)[1])
+    assert memory["content"] == "The kiln fires\nat noon."
+    assert (memory["pinned"], memory["importance"], memory["tags"]) == (True, 80, ["kiln"])
+    assert memory["occurred_at"] == 1_772_323_200_000_000
+    [hit] = json.loads(run_piped("recall", "kiln", "--json", "--tally", place)[1])["hits"]
+    assert hit["sources"][0]["uri"] == "https://kiln.example/log"
+
+    code, output, errors = run_piped("wake", "--tally", place)
+    assert (code, "at noon." in output, "1 memory, " in errors) == (0, True, True)
+    packed = json.loads(run_piped("pack", "when does it fire", "--json", "-t", place)[1])
+    assert packed["items"][0]["id"].endswith(stored["id"][-8:])
+    for since, count in (("2026-02-28T23:00", 1), ("2026-03-01T01:00+00:00", 0)):
+        found = json.loads(run_piped("recall", "kiln", "--since", since, "--json", "-t", place)[1])
+        assert len(found["hits"]) == count
+    again = run_piped("remember", "The kiln fires\nat noon.", "--kind", "decision", "-t", place)
+    assert f"{stored['id'][-8:]} in private:local says this already" in again[1]
+    assert "`content` is empty" in run_piped("remember", "-t", place)[2]
+    apollo = run_piped("--project", "apollo", "remember", "x", "-s", "project:apollo", "-t", place)
+    assert (apollo[0], "is remembered in project:apollo" in apollo[1]) == (0, True)
+
+
+def test_init_asks_once_at_a_terminal_and_writes_settings_beside_what_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "tallystick.toml"
+    file.write_text("# ours\n[compile_weights]\ntrust = 100\n")
+    code, output, errors = run_at_terminal("full_payloads\n90\nEurope/Zurich", "init", "--json")
+    summary = json.loads(output)
+    assert code == 0
+    assert (summary["retention"], summary["journal_days"]) == ("full_payloads", 90)
+    assert summary["written"] == {"retention": "full_payloads", "time_zone": "Europe/Zurich"}
+    assert "The journal lists every change" in " ".join(errors.split())
+    assert file.read_text() == (
+        'retention = "full_payloads"\ntime_zone = "Europe/Zurich"\n'
+        "# ours\n[compile_weights]\ntrust = 100\n"
+    )
+
+    code, output, errors = run_at_terminal("", "init")
+    assert (code, errors) == (0, "")
+    assert "written to" not in output
+    assert "until you choose" not in output
+    stored = run_piped("remember", "x", "--occurred-at", "2026-07-01T12:00", "--json")
+    [memory] = json.loads(run_piped("memories", "--json")[1])
+    assert stored[0] == 0
+    assert memory["occurred_at"] == 1_782_900_000_000_000
+
+    code, _, errors = run_piped("init", "--retention", "metadata_only")
+    assert (code, "already has retention = 'full_payloads'" in errors) == (2, True)
+    code, output, _ = run_piped("init", "--tally", "other")
+    assert (code, "until you choose: tally init --journal-days" in output) == (0, True)
+    assert "names no time zone" in run_piped("init", "--time-zone", "Mars/Base")[2]

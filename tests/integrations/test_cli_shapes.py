@@ -1,0 +1,128 @@
+"""The JSON of every command keeps its names and types: a field that is renamed fails here.
+
+`make test ARGS="tests/integrations/test_cli_shapes.py --inline-snapshot=fix"` writes new ones.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from inline_snapshot import external_file
+from tests.integrations.cli_tally import fill
+from tests.terminals import run_at_terminal, run_piped
+
+from tallystick_cli.app import GROUPS
+
+_OPEN = frozenset({"payload", "metadata", "attributes", "summary", "recipe", "request", "facts"})
+"""Fields whose content belongs to a runtime, or to a record that is shown elsewhere."""
+
+
+def shape_of(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the fields in a value, each with its type: lists as what is in them."""
+    if isinstance(value, dict) and path.rpartition(".")[2] not in _OPEN:
+        if not value:
+            yield path, "object"
+        for name, each in value.items():
+            yield from shape_of(each, f"{path}.{name}")
+    elif isinstance(value, list):
+        if not value:
+            yield path, "array"
+        for each in value:
+            yield from shape_of(each, f"{path}[]")
+    else:
+        yield path, _type_of(value)
+
+
+def _type_of(value: Any) -> str:
+    names = {dict: "object", str: "string", int: "integer", float: "number", bool: "boolean"}
+    return "null" if value is None else names[type(value)]
+
+
+def test_the_json_of_every_command_keeps_its_names_and_types(tmp_path: Path) -> None:
+    filled = fill(tmp_path / "tally")
+    ids, where = filled.ids, ("--tally", str(filled.place))
+    reason = ("--reason", "a test")
+    shapes: dict[str, dict[str, str]] = {}
+
+    def took(output: str, command: str) -> Any:
+        answer = json.loads(output)
+        types: dict[str, set[str]] = {}
+        for path, kind in shape_of(answer):
+            types.setdefault(path, set()).add(kind)
+        shapes[command] = {path: " or ".join(sorted(types[path])) for path in sorted(types)}
+        return answer
+
+    def run(command: str, *arguments: str, piped: str = "") -> Any:
+        code, output, errors = run_piped(command, *arguments, *where, "--json", piped=piped)
+        assert (code, errors) == (0, ""), (command, output)
+        return took(output, command)
+
+    _, output, _ = run_piped("init", "--tally", str(tmp_path / "new"), "--json")
+    took(output, "init")
+    kiln = run("remember", "The kiln is hot.")["id"]
+    run("recall", "how is money rounded")
+    run("memories", "--scope", "project:apollo")
+    run("explore", "project:apollo")
+    run("wake", "--scope", "project:apollo")
+    run("pack", "how is money rounded")
+    run("inspect", ids["fact"])
+    run("modify", ids["fact"], "--tag", "money", "--tag", "invoices", *reason)
+    run("correct", ids["old"], "mark_stale", *reason)
+    run("forget", ids["old"], *reason)
+    run("prove", ids["old"])
+    run("recover", ids["old"], *reason)
+    run("history", ids["old"])
+    run("space", "team:core", "--member", "user:local=steward", *reason)
+    run("promote", kiln, "project:apollo", *reason)
+    run("share", kiln, "project:apollo", *reason)
+    run("spaces")
+    run("preview-agent", "bob", "--agent", "coder")
+    run("runs")
+    run("show", ids["first"])
+    run("why", ids["second"])
+    run("trace", ids["first"], "nearest rappen")
+    run("uses", ids["fact"])
+    run("diff", ids["first"], ids["second"])
+    run("recompile", ids["first"], "--drop", ids["fact"])
+    run("verify", ids["run"])
+    run("export-receipt", ids["run"], "--out", str(tmp_path / "receipt"))
+    run("tape", ids["run"], "--out", str(tmp_path / "tape.json"))
+    _, output, _ = run_piped("keygen", str(tmp_path / "key"), "--json")
+    took(output, "keygen")
+    run("approvals")
+    for verb, name in (("approve", "approval"), ("revoke", "approval"), ("deny", "other")):
+        code, output, _ = run_at_terminal(verb, verb, ids[name], *reason, *where, "--json")
+        assert code == 0, output
+        took(output, verb)
+    run("state", "billing")
+    run("verify-threads")
+    source = sqlite3.connect(tmp_path / "checkpoints.sqlite")
+    source.executescript(_OF_A_SAVER)
+    source.close()
+    run("import-checkpoints", str(tmp_path / "checkpoints.sqlite"))
+    run("doctor")
+    run("purge")
+    run("erase", ids["old"], *reason)
+    run("export", str(tmp_path / "export"))
+    run("rebuild-index")
+    run("freeze", *reason)
+    run("thaw", *reason)
+    _, output, _ = run_piped(
+        "import", str(tmp_path / "export"), "--tally", str(tmp_path / "other"), "--json"
+    )
+    took(output, "import")
+
+    assert set(shapes) == {name for names in GROUPS.values() for name in names} - {"help"}
+    assert shapes == external_file("../fixtures/cli_shapes.json")
+
+
+_OF_A_SAVER = """
+CREATE TABLE checkpoints (thread_id TEXT, checkpoint_ns TEXT, checkpoint_id TEXT,
+    parent_checkpoint_id TEXT, type TEXT, checkpoint BLOB, metadata BLOB);
+CREATE TABLE writes (thread_id TEXT, checkpoint_ns TEXT, checkpoint_id TEXT, task_id TEXT,
+    idx INTEGER, channel TEXT, type TEXT, value BLOB);
+"""
