@@ -61,8 +61,11 @@ def decision_table(
     used, budget = allocation.get("used", 0), allocation.get("budget", request.token_budget)
     table = titled_table(
         title or "What the model saw, and why",
-        *(("", 8), ("item", 23), ("why", 22), ("tokens", 10), ("score", 5)),
+        *(("", 8), ("item", 26), ("why", 20), ("tokens", 10), ("score", 5)),
     )
+    for column in table.columns[1:3]:
+        # Names and reasons are what the table is read for: a long one takes another line.
+        column.no_wrap, column.overflow = False, "fold"
     if width >= _WIDE:
         table.add_column("says", ratio=1, no_wrap=True, overflow="ellipsis")
     table.caption = f"{used} of {budget} tokens{'' if compiled.token_exact else ' (estimated)'}"
