@@ -67,6 +67,8 @@ def name(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
+# LlamaIndex looks at the fields of its agents in a way that pydantic deprecates.
+@pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecationWarning")
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_the_python_of_a_page_runs(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -134,7 +136,7 @@ def test_the_commands_of_a_page_exist(page: Path) -> None:
     }
 
     assert set(re.findall(r"(?:^\$ |`)make ([a-z-]+)", text, re.M)) <= targets
-    assert set(re.findall(r"(?:^\$ |`)tally ([a-z-]+)", text, re.M)) <= verbs
+    assert set(re.findall(r"(?:^\$ |`)tally (?:--[a-z]+ \S+ )*([a-z][a-z-]*)", text, re.M)) <= verbs
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -137,20 +135,3 @@ def test_the_api_reference_has_the_public_modules() -> None:
             ".testing",
         )
     } <= modules
-
-
-def test_getting_started_is_one_script_that_runs(tmp_path: Path) -> None:
-    """In a process of its own, from an empty folder, as somebody would paste it."""
-    page = (DOCS / "getting-started.md").read_text(encoding="utf-8")
-    script = "\n".join(re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S))
-
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", script],
-        cwd=tmp_path,
-        text=True,
-        capture_output=True,
-        timeout=200,
-        check=False,
-    )
-
-    assert (done.returncode, done.stderr) == (0, "")

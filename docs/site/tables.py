@@ -226,15 +226,14 @@ def _settings() -> str:
 
 def _field_docstrings(record: type[BaseModel]) -> dict[str, str]:
     """Return the sentence below each field in the source, on one line."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(record)))
-    body = tree.body[0].body  # type: ignore[attr-defined]
-    return {
-        field.target.id: " ".join(text.value.value.split())
-        for field, text in pairwise(body)
-        if isinstance(field, ast.AnnAssign)
-        and isinstance(text, ast.Expr)
-        and isinstance(text.value, ast.Constant)
-    }
+    source: Any = ast.parse(textwrap.dedent(inspect.getsource(record)))
+    docs = {}
+    for field, text in pairwise(source.body[0].body):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+            match text:
+                case ast.Expr(ast.Constant(str(sentence))):
+                    docs[field.target.id] = " ".join(sentence.split())
+    return docs
 
 
 def _type(annotation: Any) -> str:
