@@ -273,7 +273,7 @@ def _commands() -> str:
         panel = getattr(command, "rich_help_panel", None)
         title = panel if isinstance(panel, str) else "Commands"
         panels.setdefault(title, []).append(_command(name, command))
-    parts = [f"Before any command stand `tally`'s own options:\n\n{shared}"]
+    parts = [f"The options of `tally` itself come before the command:\n\n{shared}"]
     for title, commands in panels.items():
         parts.append(f"## {title}\n\n" + "\n".join(commands))
     return "\n".join(parts).rstrip("\n") + "\n"
