@@ -12,7 +12,8 @@ ifeq ($(UV),)
 INSTALL := $(BIN)/python -m pip install -q
 # Says every twentieth package, so that the first minute is not silent.
 INSTALL_ALOUD = set -o pipefail; $(BIN)/python -m pip install $(1) | awk ' \
-	/^Collecting/ {if (++n % 20 == 0) {print "  … " n " packages, now " $$2; fflush()}} \
+	/^Collecting/ {sub(/[^A-Za-z0-9_.-].*/, "", $$2); \
+		if (++n % 20 == 0) {print "  … " n " packages, now " $$2; fflush()}} \
 	/^Installing collected/ {print "  … putting them in place"; fflush()}'
 else
 INSTALL := uv pip install -q --python $(BIN)/python
