@@ -156,6 +156,28 @@ def test_no_block_of_python_is_passed_over(page: Path) -> None:
     assert text.count("```python") == sum(block.language == "python" for block in blocks(text))
 
 
+def test_the_readme_explains_receipts_before_it_uses_their_words() -> None:
+    before = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## Receipts\n")[0]
+
+    assert re.findall(r"(?i)\b(?:foil|stock|tape|bundle|pack|wake)s?\b", before) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_sentences_are_short(page: Path) -> None:
+    """Twenty words in the mean at most, and none that has to be read twice."""
+    text = re.sub(
+        r"^```.*?^```|<!--.*?-->", "", page.read_text(encoding="utf-8"), flags=re.M | re.S
+    )
+    lines = [line for line in text.splitlines() if line and not line.startswith(("#", "|", "!"))]
+    plain = [re.sub(r"`[^`]*`|\[([^\]]*)\]\([^)]*\)", r"\1 ", line) for line in lines]
+    lengths = [
+        len(part.split()) for line in plain for part in re.split(r"(?<=[.!?:;])\s+", line) if part
+    ]
+
+    assert sum(lengths) <= 20 * len(lengths)
+    assert max(lengths) <= 50
+
+
 def test_every_public_name_is_written_about() -> None:
     import tallystick
 

@@ -11,7 +11,6 @@ import argparse
 import asyncio
 import io
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -174,8 +173,10 @@ class Demo:
             "The agent noted a convention down, with the file that states it. A new question:"
         )
         hits = bound.recall(QUESTION, limit=2)
-        table = views.hit_table(hits, query=QUESTION)
-        self._console.print(table)
+        self._console.print(views.hit_table(hits, query=QUESTION))
+        self.pictures["recall.svg"] = _drawn(
+            views.hit_table(hits, query=QUESTION), "tally recall TEXT"
+        )
         self._line(f"An agent of [bold]PydanticAI[/], the next day: “{QUESTION}”")
         self._line(f"  {_ask_pydantic_ai(bound, self._model)}")
         self._line("A retriever of [bold]LlamaIndex[/]: “rounding convention”")
@@ -237,6 +238,7 @@ class Demo:
             f"The record is whole: {verified.receipts} receipts in a chain, and "
             f"{verified.payloads_checked} stored texts that match them.",
         )
+        self.pictures["verify.svg"] = _drawn(views.verification_view(verified), "tally verify RUN")
         if self._verbose:
             self._console.print(views.verification_view(verified))
         self._line("Now somebody with access to the files tampers with copies of it:")
@@ -256,7 +258,7 @@ class Demo:
             )
 
         self._console.print(table(self._console.width))
-        self.pictures["receipt.svg"] = _drawn([table(_PICTURE_WIDTH)], "tally show STEP")
+        self.pictures["receipt.svg"] = _drawn(table(_PICTURE_WIDTH), "tally show STEP")
         patches = [
             call["args"]["patch"]
             for message in outcome["messages"]
@@ -341,11 +343,10 @@ def _pasted(runtime: str, code: str) -> RenderableType:
     return Syntax(f"{title}{code}", "python", background_color="default")
 
 
-def _drawn(parts: Iterable[RenderableType], title: str) -> str:
+def _drawn(view: RenderableType, title: str) -> str:
     """Return what a terminal shows as a picture that asks no server for its fonts."""
     picture = Console(record=True, width=_PICTURE_WIDTH, file=io.StringIO())
-    for part in parts:
-        picture.print(part)
+    picture.print(view)
     # Rich names fonts on a server; without them a picture shows in the reader's own monospace font.
     return re.sub(r"@font-face {.*?}\s*", "", picture.export_svg(title=title), flags=re.DOTALL)
 
