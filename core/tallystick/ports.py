@@ -33,6 +33,7 @@ __all__ = [
 ]
 
 
+@runtime_checkable
 class Clock(Protocol):
     """Tells the time. Order never comes from here, only from the journal's sequence."""
 
@@ -41,6 +42,7 @@ class Clock(Protocol):
         ...
 
 
+@runtime_checkable
 class Ids(Protocol):
     """Makes identifiers. The default gives UUIDv7, which sort roughly by time."""
 
@@ -93,6 +95,7 @@ class TokenCounter(Protocol):
         ...
 
 
+@runtime_checkable
 class Extractor(Protocol):
     """Draws memories out of a source. Runs only where the developer turned it on."""
 
@@ -103,6 +106,7 @@ class Extractor(Protocol):
         ...
 
 
+@runtime_checkable
 class Reranker(Protocol):
     """Orders candidates anew, within a deadline."""
 
@@ -111,6 +115,7 @@ class Reranker(Protocol):
         ...
 
 
+@runtime_checkable
 class Summarizer(Protocol):
     """Shortens text outside the compiler, after policy; its result is a recorded item."""
 

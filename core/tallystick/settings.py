@@ -5,11 +5,13 @@ then defaults.
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from tomllib import TOMLDecodeError
 from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -27,6 +29,26 @@ __all__ = ["Settings"]
 
 _PREFIX = "TALLYSTICK_"
 _FILE = "tallystick.toml"
+
+
+def _zone(name: str) -> tzinfo:
+    """Return a time zone by its name. Raises ValueError."""
+    if name == "local":
+        return datetime.now().astimezone().tzinfo or UTC
+    if name == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError(
+            "names no time zone; write one such as Europe/Berlin, UTC or local (where the system "
+            "has no list of zones, install the package tzdata)"
+        ) from None
+
+
+def _check_zone(name: str) -> str:
+    _zone(name)
+    return name
 
 
 class Settings(BaseSettings):
@@ -93,8 +115,17 @@ class Settings(BaseSettings):
     redact_terms: tuple[str, ...] = ()
     """Words of your own that are redacted like secrets."""
 
+    time_zone: Annotated[str, AfterValidator(_check_zone)] = "UTC"
+    """Zone of moments that are given without an offset: an IANA name such as `Europe/Berlin`, or
+    `local` for that of this machine.
+    """
     environment: str | None = None
     """The environment of this process for rules, such as `production`, where a call names none."""
+
+    @property
+    def zone(self) -> tzinfo:
+        """The zone that `time_zone` names."""
+        return _zone(self.time_zone)
 
     @classmethod
     def read(cls, **overrides: Any) -> Settings:

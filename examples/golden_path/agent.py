@@ -147,7 +147,7 @@ def _tools(bound: BoundTally, workspace: Workspace) -> list[BaseTool]:
             tags=["convention"],
             source=SourceRef(source_type="file", uri=path, title="Conventions", author="project"),
         )
-        return f"remembered as {stored.memory_id}"
+        return f"remembered as {stored.id}"
 
     return [run_tests, read_file, apply_patch, remember_convention]
 

@@ -291,8 +291,8 @@ def forget(
     tag: Annotated[
         list[str] | None, typer.Option("--tag", help=help_of("forget_matching", "tags"))
     ] = None,
-    who: Annotated[
-        str | None, typer.Option("--who", help=help_of("forget_matching", "who"))
+    speaker: Annotated[
+        str | None, typer.Option("--speaker", help=help_of("forget_matching", "speaker"))
     ] = None,
     source_type: Annotated[
         str | None, typer.Option("--source-type", help=help_of("forget_matching", "source_type"))
@@ -322,7 +322,7 @@ def forget(
     filters: dict[str, Any] = {
         "kinds": tuple(kind or ()),
         "tags": tuple(tag or ()),
-        "who": who,
+        "speaker": speaker,
         "source_type": source_type,
         "since": since,
         "until": until,

@@ -374,5 +374,5 @@ def _message_of(turn: Memory) -> ChatMessage:
         return ChatMessage.model_validate(body)
     roles: Sequence[str] = [role.value for role in MessageRole]
     return ChatMessage(
-        turn.content, role=MessageRole(turn.who) if turn.who in roles else MessageRole.USER
+        turn.content, role=MessageRole(turn.speaker) if turn.speaker in roles else MessageRole.USER
     )

@@ -22,7 +22,7 @@ from tallystick_llama_index.actors import call_of_tags
 
 __all__ = ["TallyRetriever", "with_code"]
 
-_FOR_MODELS = ("notice", "kind", "who", "occurred_at")
+_FOR_MODELS = ("notice", "kind", "speaker", "occurred_at")
 """Metadata of a node that a model reads; the rest is for the application."""
 _BODY = "\n{metadata_str}\n\n{content}\n"
 """Template of a node between the marks of its frame; its metadata begin with the notice."""
@@ -79,14 +79,14 @@ def _node(bound: BoundTally, hit: Hit) -> NodeWithScore:
     metadata: dict[str, Any] = {
         "notice": NOTICE,
         "kind": memory.kind,
-        "who": None if memory.who is None else as_name(memory.who),
+        "speaker": None if memory.speaker is None else as_name(memory.speaker),
         "occurred_at": None if memory.occurred_at is None else _iso(memory.occurred_at),
         "version": memory.version,
         "tags": list(memory.tags),
         "source_ids": list(hit.source_ids),
         "sources": [source.uri or source.title or source.source_type for source in hit.sources],
         "visible_to": str(hit.visible_to),
-        "reason": hit.reason,
+        "access_reason": hit.access_reason,
         "signals": dict(hit.signals),
     }
     fields = {name: value for name, value in metadata.items() if value is not None}

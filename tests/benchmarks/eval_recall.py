@@ -263,7 +263,7 @@ def ours(conversation: Conversation) -> Iterator[tuple[Tally, dict[str, str]]]:
         )
         yield (
             tally,
-            {done.memory_id: turn.id for done, turn in zip(made, conversation.turns, strict=True)},
+            {done.id: turn.id for done, turn in zip(made, conversation.turns, strict=True)},
         )
 
 

@@ -108,7 +108,7 @@ def _filled(tally: Tally, count: int) -> tuple[BoundTally, list[str]]:
     ids: list[str] = []
     texts = _texts(count)
     for start in range(0, count, _BATCH):
-        ids += [one.memory_id for one in bound.remember_many(texts[start : start + _BATCH])]
+        ids += [one.id for one in bound.remember_many(texts[start : start + _BATCH])]
     return bound, ids
 
 

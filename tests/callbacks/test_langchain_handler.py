@@ -164,7 +164,7 @@ def test_what_a_tool_remembers_is_joined_to_its_step(open_sqlite: OpenTally) -> 
         @tool
         def note(text: str) -> str:
             """Note something."""
-            return owner.remember(text).memory_id
+            return owner.remember(text).id
 
         note.invoke(
             {"text": "Noted."}, config={"callbacks": [TallyCallbackHandler(tally, strict=True)]}

@@ -114,7 +114,7 @@ class TestMiddleware(AdapterContract):
         return {"content": content, "kind": "turn", "speaker": "alice", "conversation": "t1"}
 
     def store_memories(self, bound: BoundTally, contents: Sequence[str]) -> list[str]:
-        return [one.memory_id for one in bound.remember_many(list(contents))]
+        return [one.id for one in bound.remember_many(list(contents))]
 
     def remember(self, bound: BoundTally, content: str) -> None:
         watching = TallyMiddleware(bound, memories=0, capture="user", strict=True)
@@ -174,7 +174,7 @@ def test_what_is_forgotten_in_the_middle_of_a_turn_is_not_given_again(
 ) -> None:
     with open_sqlite() as tally:
         anna = tally.bind(ANNA)
-        memory_id = anna.remember("Anna's favourite number is 21.").memory_id
+        memory_id = anna.remember("Anna's favourite number is 21.").id
 
         @tool
         def forget_it() -> str:

@@ -95,7 +95,7 @@ def test_forgetting_stops_the_graph_until_a_person_agrees(open_sqlite: OpenTally
         agent = _agent(
             owner,
             "memory_forget",
-            {"memory_id": stored.memory_id, "reason": "tidy"},
+            {"memory_id": stored.id, "reason": "tidy"},
             saver=InMemorySaver(),
         )
         config: Any = {
@@ -104,7 +104,7 @@ def test_forgetting_stops_the_graph_until_a_person_agrees(open_sqlite: OpenTally
         }
         [inputs] = agent.invoke({"messages": [("user", "forget it")]}, config)["__interrupt__"]
         assert inputs.value["action_requests"][0]["name"] == "memory_forget"
-        assert owner.get(stored.memory_id).content == "Keep me."
+        assert owner.get(stored.id).content == "Keep me."
         assert [step.status for step in owner.recordings.steps(owner.runs()[0].run_id)] == [
             "completed",
             "blocked",
@@ -120,7 +120,7 @@ def test_a_person_may_say_no_and_the_model_is_told_why(open_sqlite: OpenTally) -
         agent = _agent(
             owner,
             "memory_forget",
-            {"memory_id": stored.memory_id, "reason": "tidy"},
+            {"memory_id": stored.id, "reason": "tidy"},
             saver=InMemorySaver(),
         )
         config: Any = {"configurable": {"thread_id": "t"}}
@@ -136,7 +136,7 @@ def test_a_person_may_say_no_and_the_model_is_told_why(open_sqlite: OpenTally) -
             json.loads(str(tool_message.content))["message"]
             == "memory_forget was not done. It is dear to me."
         )
-        assert owner.get(stored.memory_id).content == "Keep me."
+        assert owner.get(stored.id).content == "Keep me."
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
@@ -146,19 +146,19 @@ def test_where_nobody_can_be_asked_nothing_is_changed(
     with open_sqlite() as tally:
         stored = tally.bind().remember("Keep me.")
         forget = memory_tools(tally)[5]
-        arguments = {"memory_id": stored.memory_id, "reason": "tidy"}
+        arguments = {"memory_id": stored.id, "reason": "tidy"}
         answer = (
             asyncio.run(forget.ainvoke(arguments)) if asynchronous else forget.invoke(arguments)
         )
         assert answer["reason"] == "not_approved"
-        assert tally.bind().get(stored.memory_id).content == "Keep me."
+        assert tally.bind().get(stored.id).content == "Keep me."
 
 
 def test_whose_middleware_asks_may_leave_it_to_that(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         stored = tally.bind().remember("Forget me.")
         memory_tools(tally, approval="elsewhere")[5].invoke(
-            {"memory_id": stored.memory_id, "reason": "tidy"}
+            {"memory_id": stored.id, "reason": "tidy"}
         )
         assert tally.bind().memories() == []
 

@@ -105,7 +105,7 @@ def test_what_stays_here_reaches_no_port_that_is_far_away(
             {"sensitivity": "secret"},
         )
         kept = [
-            mine.remember(f"pelican {n} nests near the heron", attributes=way).memory_id
+            mine.remember(f"pelican {n} nests near the heron", attributes=way).id
             for n, way in enumerate(ways)
         ]
         [first, second, third] = kept
@@ -189,16 +189,16 @@ def test_no_part_of_a_secret_in_a_query_reaches_a_port_that_is_far_away(
         mine.items.put([Put(("notes",), "heron", {"text": "which key is used"})])
         tally.drain()
         for text in (query, f"  {query}\n", f"was Bob asked: {query}"):
-            assert note.memory_id in {hit.memory.id for hit in mine.recall(text)}
+            assert note.id in {hit.memory.id for hit in mine.recall(text)}
         mine.context_pack(query)
         mine.items.find(query=query)
         mine.forget_matching(query, reason="r")
-        mine.modify(note.memory_id, content=f"{query} again", reason="r")
+        mine.modify(note.id, content=f"{query} again", reason="r")
         tally.drain()
         with mine.run("coder") as run, run.step("model_call"):
             mine.compile(list(mine.recall(query)), budget=2_000, query=query)
-        mine.forget(note.memory_id, reason="r")
-        mine.operator.prove_unreachable(note.memory_id)
+        mine.forget(note.id, reason="r")
+        mine.operator.prove_unreachable(note.id)
 
     assert len(embedder.seen) > 5
     assert reranker.seen

@@ -174,7 +174,7 @@ def test_no_claim_of_an_actor_opens_the_memory_of_another(
     open_tally: OpenTally, claim: Actor
 ) -> None:
     with open_tally() as tally:
-        secret = tally.bind(ADA).remember(SECRET.format("ada")).memory_id
+        secret = tally.bind(ADA).remember(SECRET.format("ada")).id
         other = tally.bind(claim)
         assert list(other.recall("salary")) == []
         with pytest.raises(NotFound):
@@ -242,7 +242,7 @@ def test_a_memory_tool_says_of_an_item_what_it_says_of_nothing(
         ]
         assert answers[0] == answers[1]
         assert ada.items.get([(("users", "bob"), "k")]) == [item]
-        own = ada.remember("A note.").memory_id
+        own = ada.remember("A note.").id
         assert "error" not in MEMORY_TOOLS[name].function(ada, own, *arguments[name])
 
 
@@ -457,7 +457,7 @@ def test_a_yes_to_one_change_of_a_memory_is_none_to_another(
 ) -> None:
     with open_sqlite() as tally:
         ada = tally.bind(ADA)
-        memory_id = ada.remember("as it was").memory_id
+        memory_id = ada.remember("as it was").id
         [modify] = [t for t in llama_memory_tools(ada) if t.metadata.name == "memory_modify"]
         calls = [
             {"memory_id": memory_id, "content": text, "reason": "r", "if_version": 1}
@@ -557,13 +557,13 @@ def test_an_agent_changes_nothing_pinned_through_a_tool(
 
     with open_sqlite() as tally:
         agent, person = tally.bind(CODER), tally.bind(ADA)
-        pinned = person.remember("Never push on Friday.", pinned=True).memory_id
+        pinned = person.remember("Never push on Friday.", pinned=True).id
         assert "error" in use(agent, pinned)
         assert person.get(pinned).version == 1
         if name == "memory_modify":
             assert "error" not in use(person, pinned)
         else:
-            assert "error" not in use(agent, agent.remember("A note.").memory_id)
+            assert "error" not in use(agent, agent.remember("A note.").id)
 
 
 # Crossing: ids and tokens of others
@@ -582,7 +582,7 @@ VERBS: dict[str, Callable[[BoundTally, str], Any]] = {
     "explore": lambda bound, id: bound.explore(id),
     "derived_from": lambda bound, id: bound.remember("So.", derived_from=[id]),
     "supersede by": lambda bound, id: bound.correct(
-        bound.remember("Mine.").memory_id, "supersede", by=id, reason="r"
+        bound.remember("Mine.").id, "supersede", by=id, reason="r"
     ),
     "approval": lambda bound, id: bound.approval(id),
     "approve": lambda bound, id: bound.approve(id, reason="r"),
@@ -595,7 +595,7 @@ def test_what_is_hidden_and_what_is_absent_answer_alike(open_tally: OpenTally, v
     with open_tally(rules=[ASK]) as tally:
         ada = tally.bind(ADA)
         stored = ada.remember(SECRET.format("ada"))
-        hidden = stored.memory_id
+        hidden = stored.id
         if verb == "source":
             hidden = stored.source_id
         elif verb.startswith("approv"):
@@ -615,8 +615,8 @@ def test_what_is_hidden_and_what_is_absent_answer_alike(open_tally: OpenTally, v
 def test_the_token_of_a_preview_is_for_exactly_that_call(open_tally: OpenTally, use: str) -> None:
     with open_tally() as tally:
         ada = tally.bind(ADA.replace(projects={"apollo"}))
-        memory_id = ada.remember("A plan.").memory_id
-        other_id = ada.remember("Another plan.").memory_id
+        memory_id = ada.remember("A plan.").id
+        other_id = ada.remember("Another plan.").id
         token = ada.promote(memory_id, "project:apollo", reason="r").confirm_token
         agent = tally.bind(CODER.replace(projects={"apollo"}))
         with pytest.raises((StateConflict, Denied)):
@@ -644,7 +644,7 @@ def test_stored_text_does_not_steer_a_terminal(tmp_path: Path, command: str, as_
     place = str(tmp_path / "tally")
     text = f"heron \x1b]0;x\x07 \x1b[2J {STEERING} [bold]b[/bold] [/] [link=https://evil]x[/link]"
     with Tally.open(place, owner=OWNER, background=False) as tally:
-        memory_id = tally.bind().remember(text, speaker=f"S{STEERING}", tags=["t\x1b"]).memory_id
+        memory_id = tally.bind().remember(text, speaker=f"S{STEERING}", tags=["t\x1b"]).id
     arguments = {
         "memories": [],
         "recall": ["heron"],

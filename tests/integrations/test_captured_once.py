@@ -44,7 +44,7 @@ def _model(*answers: AIMessage | str) -> Model:
 
 def _turns(bound: BoundTally) -> list[tuple[str | None, str]]:
     turns = sorted(bound.memories(kinds=["turn"]), key=lambda turn: turn.position or 0)
-    return [(turn.who, turn.content) for turn in turns]
+    return [(turn.speaker, turn.content) for turn in turns]
 
 
 def _invoke(agent: Any, text: str, *handlers: TallyCallbackHandler) -> None:

@@ -257,13 +257,13 @@ def test_a_step_without_a_context_says_what_changed_and_what_it_wrote(
         [wrote, quiet] = bound.recordings.steps(run.id)
     why = tally_command("why", wrote.step_id)
     assert why.returncode == 0
-    assert f"wrote ADD {stored.memory_id} by local" in " ".join(why.stdout.split())
+    assert f"wrote ADD {stored.id} by local" in " ".join(why.stdout.split())
     assert json.loads(tally_command("why", quiet.step_id, "--json").stdout)["knew"] == []
     shown = tally_command("show", quiet.step_id).stdout
     assert "payload not kept" in shown
     assert "m-1" in shown
     assert "commitment" not in shown
-    used = tally_command("uses", stored.memory_id[-8:])
+    used = tally_command("uses", stored.id[-8:])
     assert "written" in used.stdout
 
 

@@ -377,8 +377,8 @@ def test_stored_text_does_not_steer_the_terminal(place: Path, run: Command) -> N
         )
     for arguments in (
         ("memories", "--scope", "project:apollo"),
-        ("inspect", stored.memory_id),
-        ("history", stored.memory_id),
+        ("inspect", stored.id),
+        ("history", stored.id),
         ("recall", "herring"),
         ("explore", "project:apollo"),
     ):
@@ -389,7 +389,7 @@ def test_stored_text_does_not_steer_the_terminal(place: Path, run: Command) -> N
 
 def test_on_a_tally_without_an_owner_one_says_who_acts(postgres_url: str) -> None:
     with Tally.open(postgres_url, background=False) as tally:
-        stored = tally.bind(OWNER, scope="project:apollo").remember("We deploy by ferry.").memory_id
+        stored = tally.bind(OWNER, scope="project:apollo").remember("We deploy by ferry.").id
 
     def run(*arguments: str) -> tuple[int, str]:
         result = CliRunner().invoke(app, [*arguments, "--tally", postgres_url])

@@ -222,7 +222,7 @@ def test_a_query_is_a_run_with_its_retrieval_and_its_answer(open_sqlite: OpenTal
         assert looked["request"]["query"] == "When does the heron nest?"
         [document] = looked["response"]["documents"]
         assert (document["id"], document["node"]["text"]) == (
-            stored.memory_id,
+            stored.id,
             "The heron nests in March.",
         )
         assert document["score"] is not None
@@ -256,7 +256,7 @@ def test_what_a_tool_remembers_is_joined_to_its_step(open_sqlite: OpenTally) -> 
     with open_sqlite() as tally:
         owner = tally.bind()
         note = FunctionTool.from_defaults(
-            lambda text: owner.remember(text).memory_id, name="note", description="Note."
+            lambda text: owner.remember(text).id, name="note", description="Note."
         )
         with TallyInstrumentation(tally, strict=True):
             note.call(text="Noted.")

@@ -61,7 +61,7 @@ class TestMemory(AdapterContract):
         }
 
     def store_memories(self, bound: BoundTally, contents: Sequence[str]) -> list[str]:
-        return [one.memory_id for one in bound.remember_many(list(contents))]
+        return [one.id for one in bound.remember_many(list(contents))]
 
     def remember(self, bound: BoundTally, content: str) -> None:
         TallyMemory.from_defaults(bound, session_id="s1").put(_user(content))
@@ -197,7 +197,7 @@ def test_a_session_can_be_set_and_reset(open_tally: OpenTally) -> None:
 def test_a_block_gives_nothing_again_that_was_forgotten_since(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         anna = tally.bind(ANNA)
-        memory_id = anna.remember("The key is under the mat.").memory_id
+        memory_id = anna.remember("The key is under the mat.").id
         block = TallyMemoryBlock.of(anna)
 
         def asked() -> str:

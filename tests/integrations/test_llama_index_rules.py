@@ -283,7 +283,7 @@ def test_memory_tools_go_by_the_rules_and_ask_once(open_sqlite: OpenTally, wrapp
         stored = tally.bind(ANNA).remember("Tea at four.")
         tools: Any = memory_tools(tally, actor=BOT)
         tools = ruled_tools(tally, tools, actor=BOT) if wrapped else tools
-        forget = {"memory_id": stored.memory_id, "reason": "stale"}
+        forget = {"memory_id": stored.id, "reason": "stale"}
 
         async def forgetting() -> tuple[int, list[Any]]:
             llm = Scripted(

@@ -103,7 +103,7 @@ def test_the_six_tools_are_offered_with_their_descriptions_and_without_the_conte
 def test_a_person_may_say_no_and_the_model_is_told_why(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         owner = tally.bind()
-        arguments = {"memory_id": owner.remember("Keep me.").memory_id, "reason": "tidy"}
+        arguments = {"memory_id": owner.remember("Keep me.").id, "reason": "tidy"}
         with TallyInstrumentation(tally, strict=True):
             answer = _through_tool(owner, "memory_forget", arguments, "It is dear to me.")
         assert answer["message"] == "memory_forget was not done. It is dear to me."
@@ -115,7 +115,7 @@ def test_a_person_may_say_no_and_the_model_is_told_why(open_sqlite: OpenTally) -
 def test_who_asks_elsewhere_may_leave_it_to_that(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         owner = tally.bind()
-        arguments = {"memory_id": owner.remember("Forget me.").memory_id, "reason": "tidy"}
+        arguments = {"memory_id": owner.remember("Forget me.").id, "reason": "tidy"}
         forget = memory_tools(owner, approval="elsewhere")[5]
         asyncio.run(_called(forget, arguments, None))
         assert owner.memories() == []

@@ -139,7 +139,7 @@ def test_a_tool_that_forgets_waits_for_approval(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         owner = tally.bind()
         stored = owner.remember("Keep me.")
-        model = _calls("memory_forget", {"memory_id": stored.memory_id, "reason": "tidy"})
+        model = _calls("memory_forget", {"memory_id": stored.id, "reason": "tidy"})
         agent = Agent(
             model, capabilities=[Tallystick(tally)], output_type=[str, DeferredToolRequests]
         )
@@ -148,7 +148,7 @@ def test_a_tool_that_forgets_waits_for_approval(open_sqlite: OpenTally) -> None:
 
         assert isinstance(waiting, DeferredToolRequests)
         assert [call.tool_name for call in waiting.approvals] == ["memory_forget"]
-        assert owner.get(stored.memory_id).content == "Keep me."
+        assert owner.get(stored.id).content == "Keep me."
         steps = owner.recordings.steps(owner.runs()[0].run_id)
         assert [(step.step_kind, step.status) for step in steps] == [
             ("model_call", "completed"),

@@ -102,7 +102,7 @@ def test_what_was_forgotten_leaves_the_conversation(open_sqlite: OpenTally) -> N
 
     with open_sqlite() as tally:
         anna = tally.bind(ANNA)
-        key = anna.remember("The key is under the mat.").memory_id
+        key = anna.remember("The key is under the mat.").id
         anna.remember("The key of the boat is on the hook.")
         agent = Agent(FunctionModel(answer), capabilities=[Tallystick(tally)], deps_type=Actor)
 

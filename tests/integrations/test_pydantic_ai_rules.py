@@ -394,7 +394,7 @@ def test_a_memory_tool_asks_once_in_both_ways(open_sqlite: OpenTally) -> None:
     forget = rule("require_approval", tool=("memory_forget",))
     with open_sqlite(rules=[forget]) as tally:
         stored = tally.bind(ANNA).remember("Tea at four.")
-        arguments = {"memory_id": stored.memory_id, "reason": "stale"}
+        arguments = {"memory_id": stored.id, "reason": "stale"}
         bank = Bank(tally, capabilities=[Tallystick(tally, actor=BOT, context=False)])
 
         def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
@@ -414,7 +414,7 @@ def test_a_memory_tool_asks_once_in_both_ways(open_sqlite: OpenTally) -> None:
         assert [each.state for each in tally.bind(ANNA).approvals(state=None)] == ["used"]
 
         again = tally.bind(ANNA).remember("Tea at five.")
-        arguments["memory_id"] = again.memory_id
+        arguments["memory_id"] = again.id
         bank.run("forget")
         [approval] = tally.bind(ANNA).approvals()
         tally.bind(ANNA).approve(approval.id, reason="yes")

@@ -7,6 +7,7 @@ from tallystick.access.audience import readers_of, require_no_widening, widens
 from tallystick.access.confirm import Confirmation, ConfirmToken
 from tallystick.access.frame_keys import FrameKeys
 from tallystick.access.gate import Gate
+from tallystick.access.short_ids import full_id
 from tallystick.access.spaces import Spaces
 from tallystick.access.visibility import (
     UNREADABLE,
@@ -17,6 +18,7 @@ from tallystick.access.visibility import (
 )
 
 __all__ = [
+    "full_id",
     "UNREADABLE",
     "Answer",
     "Approvals",

@@ -46,7 +46,7 @@ def widens(connection: Connection, gate: Gate, actor: Actor, origin: Scope, into
         within |= {
             _name(member)
             for member in _readers(stored[origin])
-            if member.expires_at is None or now < member.expires_at
+            if member.ends_at is None or now < member.ends_at
         }
     if _EVERYBODY in within or f"organization:{into.organization}" in within:
         return False

@@ -114,7 +114,7 @@ class Gate:
 
         Raises InvalidInput for more at once than a minute allows: no wait would let them through.
         """
-        most = self._limits.most(limited)
+        most = self._limits.per_minute.get(limited)
         if most is None or count < 1:
             return
         if count > most:

@@ -25,20 +25,17 @@ class Limits:
     """The calls of each actor. Thread-safe."""
 
     def __init__(self, per_minute: Mapping[Limited, int]) -> None:
-        self._per_minute = dict(per_minute)
+        self.per_minute = dict(per_minute)
+        """The calls that a minute allows; a kind that is not there has no limit."""
         self._guard = threading.Lock()
         self._due: dict[_Key, int] = {}
         self._refusal_ids: dict[_Key, str] = {}
-
-    def most(self, limited: Limited) -> int | None:
-        """Return how many calls a minute allows; None for any number."""
-        return self._per_minute.get(limited)
 
     def wait(self, actor: Actor, limited: Limited, now: int, *, count: int = 1) -> int:
         """Count `count` calls and return 0, or return the microseconds after which the actor may
         make them; they must not be more than a minute's worth.
         """
-        most = self.most(limited)
+        most = self.per_minute.get(limited)
         if most is None:
             return 0
         key, share = _key(actor, limited), count * (_MINUTE_US // most)

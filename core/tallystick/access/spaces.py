@@ -4,28 +4,47 @@ reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, tzinfo
+from typing import Annotated, Any
 from urllib.parse import quote
+
+from pydantic import GetPydanticSchema
 
 from tallystick.access.gate import Gate
 from tallystick.errors import InvalidInput, NotFound, StateConflict, VersionConflict
-from tallystick.records import AccessDecision, Actor, MemorySpace, ReasonCode, Scope, SpaceMember
+from tallystick.records import (
+    AccessDecision,
+    Actor,
+    MemorySpace,
+    ReasonCode,
+    Scope,
+    SpaceMember,
+    checked_arguments,
+)
 from tallystick.storage import Connection, Store, journal, spaces
 from tallystick.storage.idempotency import IdempotentCall
 
 __all__ = ["Spaces"]
 
+Members = Annotated[
+    Sequence[SpaceMember | Mapping[str, Any]],
+    GetPydanticSchema(lambda _, handler: handler(tuple[SpaceMember, ...])),
+]
+"""Members of a space: records, or mappings of their fields."""
 _CHANGEABLE = ("name", "description", "state", "members")
 
 
+@checked_arguments
 class Spaces:
     """The spaces that one actor may see or manage. Thread-safe."""
 
-    def __init__(self, store: Store, gate: Gate, actor: Actor) -> None:
+    def __init__(self, store: Store, gate: Gate, actor: Actor, *, zone: tzinfo = UTC) -> None:
+        """Use `bound.spaces`. Memberships end at moments of `zone`, where they have no offset."""
         self._store = store
         self._gate = gate
         self._actor = actor
+        self._zone = zone
 
     def create(
         self,
@@ -33,7 +52,7 @@ class Spaces:
         *,
         name: str,
         description: str = "",
-        members: Iterable[SpaceMember] = (),
+        members: Members = (),
         reason: str,
         idempotency_key: str | None = None,
     ) -> MemorySpace:
@@ -56,9 +75,7 @@ class Spaces:
                 "scope": target,
                 "name": name,
                 "description": description,
-                "members": _with_creator(
-                    self._actor, target, tuple(map(SpaceMember.load, members))
-                ),
+                "members": _with_creator(self._actor, target, self._members(members)),
                 "created_at": now,
                 "created_by": self._actor.user,
                 "updated_at": now,
@@ -111,6 +128,7 @@ class Spaces:
 
     def update(
         self,
+        /,
         scope: str | Scope,
         *,
         reason: str,
@@ -133,7 +151,7 @@ class Spaces:
             )
             raise InvalidInput(f"{problem} Give one or more of {', '.join(_CHANGEABLE)}.")
         if "members" in changes:
-            changes["members"] = tuple(map(SpaceMember.load, changes["members"]))
+            changes["members"] = self._members(changes["members"])
         printable = {**changes, "members": [member.dump() for member in changes.get("members", ())]}
         call = IdempotentCall(
             target,
@@ -165,6 +183,11 @@ class Spaces:
 
         with self._gate.journaling(self._actor):
             return self._store.database.write(unit, name="space.update")
+
+    def _members(
+        self, members: Iterable[SpaceMember | Mapping[str, Any]]
+    ) -> tuple[SpaceMember, ...]:
+        return tuple(SpaceMember.load(member).at(self._zone) for member in members)
 
     def _visible(self, connection: Connection, scope: Scope) -> MemorySpace | None:
         if not self._gate.decide(connection, self._actor, "inspect", scope).allowed:

@@ -16,7 +16,7 @@ __all__ = ["code_of", "framed_hits", "without_frames", "without_recalls"]
 
 def framed_hits(bound: BoundTally, hits: Iterable[Hit]) -> str:
     """Return hits as one frame with its code, each with its speaker; empty for none."""
-    quotes = [Quote(hit.memory.content, hit.memory.who) for hit in hits]
+    quotes = [Quote(hit.memory.content, hit.memory.speaker) for hit in hits]
     if not quotes:
         return ""
     return framed(quotes, services_of(bound).memory.frame_keys.signing(bound.scope))

@@ -61,7 +61,7 @@ def searchable_texts(items: tuple[ContextItem, ...], request: CompilationRequest
             conversation = _TALK
         elif memory is not None and memory.conversation is not None:
             conversation, position = f"memory:{memory.conversation}", memory.position
-        at = item.freshness_ts if item.freshness_ts is not None else item.created_at
+        at = item.known_at
         if memory is not None:
             at = memory.occurred_at
         kind = item.kind if memory is None else memory.kind

@@ -85,7 +85,7 @@ def _rank(state: State, item_id: str) -> tuple[bool, int, int, int, int, str]:
     # Trust by quarters comes before freshness, so that fresh hearsay does not displace what is well
     # known.
     item = state.items[item_id]
-    moment = item.freshness_ts if item.freshness_ts is not None else item.created_at
+    moment = item.known_at
     return (
         item_id not in state.required,
         -(item.trust_score // 25),

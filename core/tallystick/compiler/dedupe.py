@@ -32,7 +32,7 @@ def dedupe(state: State) -> State:
 
 def _rank(state: State, item_id: str) -> tuple[bool, int, int, int, str]:
     item = state.items[item_id]
-    moment = item.freshness_ts if item.freshness_ts is not None else item.created_at
+    moment = item.known_at
     return (
         item_id not in state.required,
         -item.trust_score,

@@ -68,7 +68,7 @@ def _memory_item(memory: Memory) -> ContextItem:
             source_type="memory",
             uri=f"memory:{memory.id}",
             version=str(memory.version),
-            author=memory.who,
+            author=memory.speaker,
         ),
         created_at=memory.created_at,
         freshness_ts=freshness,
@@ -115,7 +115,7 @@ def _expiry(item: ContextItem, memories: dict[str, Memory]) -> int | None:
         return memory.expires_at
     if item.ttl_seconds is None:
         return None
-    start = item.freshness_ts if item.freshness_ts is not None else item.created_at
+    start = item.known_at
     if start is None:
         return 0 if item.ttl_seconds == 0 else None
     return start + item.ttl_seconds * 1_000_000

@@ -89,7 +89,7 @@ def _relevance(state: State) -> dict[str, int]:
 def _freshness(state: State, item: ContextItem, ages: dict[str, int]) -> int:
     if item.kind in CONVERSATION:
         return half_life_decay(ages[item.id], _TURN_HALF_LIFE)
-    moment = item.freshness_ts if item.freshness_ts is not None else item.created_at
+    moment = item.known_at
     if moment is None:
         return _UNKNOWN_AGE
     return half_life_decay(
@@ -99,7 +99,7 @@ def _freshness(state: State, item: ContextItem, ages: dict[str, int]) -> int:
 
 def _staleness(state: State, item: ContextItem) -> int:
     end = state.expiry.get(item.id)
-    start = item.freshness_ts if item.freshness_ts is not None else item.created_at
+    start = item.known_at
     if end is None or start is None or end <= start:
         return 0
     return min(_ONE, max(0, (state.request.as_of - start) * _ONE // (end - start)))

@@ -50,7 +50,7 @@ CHANGEABLE = (
     "content",
     "kind",
     "subject",
-    "who",
+    "speaker",
     "category",
     "confidence",
     "importance",
@@ -68,7 +68,7 @@ SHARED = (
     "content",
     "kind",
     "subject",
-    "who",
+    "speaker",
     "category",
     "confidence",
     "importance",
@@ -81,7 +81,7 @@ SHARED = (
 )
 """Fields that a copy in another scope takes over."""
 
-_CORRECTABLE = ("content", "subject", "who", "category", "tags", "attributes", "valid_until")
+_CORRECTABLE = ("content", "subject", "speaker", "category", "tags", "attributes", "valid_until")
 """Fields that a correction of the copy itself may have changed."""
 
 _TRIES = 4
@@ -195,7 +195,7 @@ def _modify(
             memory = memory.model_copy(update={"locked_until": lock_until})
         if memories.body_of(memory) == memories.body_of(current.memory) and lock_until is None:
             change = Change(
-                memory_id=memory_id,
+                id=memory_id,
                 event="UPDATE",
                 status="unchanged",
                 version=memory.version,
@@ -240,7 +240,7 @@ def forget(
             require_version(memory, if_version)
         if memory.state == "deleted":
             result = Forgotten(
-                memory_id=memory_id,
+                id=memory_id,
                 event="FORGET",
                 status="unchanged",
                 version=memory.version,
@@ -268,7 +268,7 @@ def forget_one(write: MemoryWrite, current: memories.Stored, reason: str) -> For
     _, audit_id = write.rewrite(current, memory, "memory.forget", reason=reason)
     follow(write, current, None)
     return Forgotten(
-        memory_id=current.memory.id,
+        id=current.memory.id,
         event="FORGET",
         status="changed",
         version=current.memory.version + 1,
@@ -314,7 +314,7 @@ def recover(
             require_version(memory, if_version)
         if memory.state == "active":
             result = Change(
-                memory_id=memory_id,
+                id=memory_id,
                 event="RECOVER",
                 status="unchanged",
                 version=memory.version,
@@ -329,7 +329,7 @@ def recover(
                 current, again, "memory.recover", reason=reason, vector=again_vector
             )
             result = Change(
-                memory_id=memory_id,
+                id=memory_id,
                 event="RECOVER",
                 status="changed",
                 version=again.version,
@@ -392,7 +392,7 @@ def apply_modify(
     )
     follow(write, current, memory, vector=vector, sharing=sharing)
     return Change(
-        memory_id=memory.id,
+        id=memory.id,
         event="UPDATE",
         status="changed",
         version=memory.version,
@@ -499,7 +499,7 @@ def _changed(memory: Memory, changes: Mapping[str, Any]) -> Memory:
                 f"`{name}` {moment} is no moment of the years 1 to 9999, in microseconds since "
                 f"1970, UTC."
             )
-    for name in ("subject", "who", "category", "tags"):
+    for name in ("subject", "speaker", "category", "tags"):
         words = getattr(changed, name)
         if not all(is_storable(text) for text in ((words or "",) if name != "tags" else words)):
             raise InvalidInput(

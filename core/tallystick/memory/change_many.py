@@ -43,7 +43,7 @@ def modify_many(
         reason = str(arguments.pop("reason", ""))
         try:
             change = modify(memory_id, reason=reason, **arguments)
-            results.append(Changed(memory_id=memory_id, change=change))
+            results.append(Changed(id=memory_id, change=change))
         except (InvalidInput, NotFound, Denied, Conflict) as error:
             results.append(_refused(memory_id, error))
     if idempotency_key is not None:
@@ -58,7 +58,7 @@ def modify_many(
 def _refused(memory_id: str, error: Exception) -> Changed:
     conflict = error if isinstance(error, VersionConflict) else None
     return Changed(
-        memory_id=memory_id,
+        id=memory_id,
         error=type(error).__name__,
         message=str(error),
         expected=None if conflict is None else conflict.expected,

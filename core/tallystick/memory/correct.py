@@ -55,7 +55,16 @@ _TOUCHES: Mapping[CorrectionKind, tuple[str, ...]] = {
     "mark_duplicate": ("state",),
     "supersede": ("state", "valid_until"),
     "hide": ("state",),
-    "redact": ("state", "content", "subject", "who", "category", "tags", "attributes", "redacted"),
+    "redact": (
+        "state",
+        "content",
+        "subject",
+        "speaker",
+        "category",
+        "tags",
+        "attributes",
+        "redacted",
+    ),
     "delete": ("state",),
 }
 """The fields that a correction changes, and `restore` puts back as they were."""
@@ -88,7 +97,7 @@ _IMPACT: Mapping[CorrectionKind, RecallImpact] = {
     "delete": "leaves_recall",
     "restore": "returns",
 }
-_TEXTS = ("content", "subject", "who", "category")
+_TEXTS = ("content", "subject", "speaker", "category")
 _PLACEHOLDER = "[redacted]"
 
 
@@ -318,7 +327,7 @@ def _plan(
     after = _after(connection, context, current, other, request, now)
     correction = Correction(
         mode="preview",
-        memory_id=memory_id,
+        id=memory_id,
         correction=request.correction,
         version=memory.version,
         before=memory.state,
@@ -412,8 +421,6 @@ def _after(
 def _redaction(memory: Memory, field: str, replacement: str) -> dict[str, Any]:
     """Return the changed fields of `memory`, with the value at the path `field` replaced."""
     head, *rest = field.split(".")
-    if head == "speaker" and not rest:
-        head = field = "who"
     redacted = tuple(dict.fromkeys((*memory.redacted, field)))
     if head in _TEXTS and not rest:
         update: dict[str, Any] = {head: replacement, "redacted": redacted}
@@ -532,7 +539,7 @@ def _apply(
     if stays or request.correction != "restore":
         follow(write, current, memory if stays else None, vector=vector)
     change = Change(
-        memory_id=memory.id,
+        id=memory.id,
         event="FORGET" if request.correction == "delete" else "CORRECT",
         status="changed",
         version=memory.version,

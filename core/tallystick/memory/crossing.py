@@ -143,7 +143,7 @@ def _plan(
     crossing = Crossing(
         mode="preview",
         operation=operation,
-        memory_id=memory_id,
+        id=memory_id,
         version=memory.version,
         into=into,
         decisions=(leaving, entering),

@@ -136,7 +136,7 @@ def _counted_scope(
         scope=scope,
         name=name,
         readable=readable,
-        reason=reason,
+        access_reason=reason,
         states=dict(sorted(states.items())),
         kinds=dict(sorted(kinds.items())),
     )
@@ -249,7 +249,7 @@ def _views(
         )
         explored.append(
             ExploredMemory(
-                memory_id=memory.id,
+                id=memory.id,
                 scope=memory.scope,
                 kind=memory.kind,
                 state=memory.state,

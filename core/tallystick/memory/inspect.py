@@ -60,7 +60,7 @@ def inspect(context: MemoryContext, actor: Actor, memory_id: str) -> Inspection:
         )
         events = journal.about(connection, memory_id)
         inspection = Inspection(
-            memory_id=memory.id,
+            id=memory.id,
             scope=memory.scope,
             kind=memory.kind,
             state=memory.state,
@@ -77,7 +77,9 @@ def inspect(context: MemoryContext, actor: Actor, memory_id: str) -> Inspection:
             shown=readable
             and memory.state != "duplicate"
             and not is_expired(memory.expires_at, now),
-            why=_CLOSED.get(memory.state, decision.reason) if decision.allowed else decision.reason,
+            access_reason=_CLOSED.get(memory.state, decision.reason)
+            if decision.allowed
+            else decision.reason,
             decision=decision,
             readers=readers_of(connection, memory.scope),
             sources=tuple(source.source_id for source in memory.sources),
@@ -98,7 +100,7 @@ def inspect(context: MemoryContext, actor: Actor, memory_id: str) -> Inspection:
         update={
             "preview": preview_of(context, memory, most=_MOST),
             "subject": memory.subject,
-            "speaker": memory.who,
+            "speaker": memory.speaker,
             "tags": memory.tags,
             "attributes": context.redactor.redact_json(memory.attributes)[0],
             "conversation": memory.conversation,

@@ -154,7 +154,7 @@ def _put(write: MemoryWrite, scope: ScopeRow, put: Put, item: PreparedMemory | N
             # Its time to live is over: the next put is another item.
             forget_one(write, stored, "its time to live is over")
         remembered = ingest_one(write, scope, item)
-        created = memories.get(tx, remembered.memory_id)
+        created = memories.get(tx, remembered.id)
         assert created is not None
         doc = created.doc
         if expires is not None:

@@ -43,7 +43,7 @@ class ForgetRequest:
     kinds: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     """All of them."""
-    who: str | None = None
+    speaker: str | None = None
     source_type: SourceType | None = None
     since: int | None = None
     until: int | None = None
@@ -57,7 +57,7 @@ class ForgetRequest:
         named: dict[str, Json] = {
             "kinds": list(self.kinds),
             "tags": list(self.tags),
-            "who": self.who,
+            "who": self.speaker,
             "source_type": self.source_type,
             "since": self.since,
             "until": self.until,
@@ -108,7 +108,7 @@ def forget_matching(
             return Forgetting.load({**answered, "mode": "apply"})
     matches, complete = _matches(context, actor, scope, request, limit)
     chosen = [match for match in matches if match.action == "forget"]
-    preview: Json = [[match.memory_id, match.version] for match in chosen]
+    preview: Json = [[match.id, match.version] for match in chosen]
     now = context.store.clock.now()
     secret = None if row is None else row.secret
     confirmation = Confirmation(context.gate, secret, _PURPOSE, actor)
@@ -162,12 +162,12 @@ def _checked_limit(context: MemoryContext, request: ForgetRequest) -> int:
     return limit
 
 
-_FILTERS = ("kinds", "tags", "who", "source_type", "since", "until")
+_FILTERS = ("kinds", "tags", "speaker", "source_type", "since", "until")
 
 
 def _forget_match(write: MemoryWrite, match: ForgetMatch, reason: str) -> Forgotten:
     """Forget one match inside the open transaction, at the version that was previewed."""
-    current = write.context.visible(write.tx, write.actor, match.memory_id, "delete")
+    current = write.context.visible(write.tx, write.actor, match.id, "delete")
     require_version(current.memory, match.version)
     require_unpinned(write.tx, current, write.actor)
     require_unlocked(current.memory, write.actor, write.now)
@@ -209,7 +209,7 @@ def _matches(
             ordered = [entry for entry in by_id if entry is not None]
         matches = tuple(
             ForgetMatch(
-                memory_id=entry.memory.id,
+                id=entry.memory.id,
                 version=entry.memory.version,
                 score=None if scores is None else scores[entry.memory.id],
                 action="keep_pinned"
@@ -235,7 +235,7 @@ def _docs(
         now=now,
         kinds=request.kinds,
         tags=request.tags,
-        who=request.who,
+        speaker=request.speaker,
         source_type=request.source_type,
         since=request.since,
         until=request.until,

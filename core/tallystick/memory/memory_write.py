@@ -232,14 +232,14 @@ def _text_row(tx: Connection, memory: Memory) -> search.TextRow:
     """Return the words that a memory is found by: its text in slices, each beginning with its
     speaker, its subject and its tags.
     """
-    header = " ".join(filter(None, (memory.who, memory.subject, *memory.tags)))
+    header = " ".join(filter(None, (memory.speaker, memory.subject, *memory.tags)))
     keys = recall_keys(tx, memory.scope, memory.content, memory.attributes)
     text = searchable(memory.content, memory.attributes, keys)
     return search.TextRow(
         words=indexed_words(slices(text), header=header),
         marks=text_flags(memory.content)
         | (search.LOCAL_ONLY if is_local_only(memory.attributes) else 0),
-        speaker=memory.who,
+        speaker=memory.speaker,
         tags=memory.tags,
         names=_names(memory),
     )

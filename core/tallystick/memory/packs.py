@@ -69,14 +69,14 @@ def context_pack(
         _item(
             hit.memory,
             hit.source_ids,
-            hit.reason,
+            hit.access_reason,
             why="relevance",
             score=hit.score,
             history=hit.history,
         )
         for hit in hits
     ]
-    speakers = {hit.memory.id: hit.memory.who for hit in hits}
+    speakers = {hit.memory.id: hit.memory.speaker for hit in hits}
     filling = _Filling(context, budget_tokens, counter, speakers, longest=_OF_PACK)
     share = int(budget_tokens * _SHARE)
     for item in working:
@@ -131,7 +131,7 @@ def wake(
                     continue
                 sources = tuple(source.source_id for source in memory.sources)
                 chosen[memory.id] = _item(memory, sources, decisions[memory.scope].reason, why=why)
-                speakers[memory.id] = memory.who
+                speakers[memory.id] = memory.speaker
                 reasons.setdefault(why, []).append(chosen[memory.id])
     context.gate.log_read(actor, "wake", scope_list, results=len(chosen))
     items = [item for group in reasons.values() for item in group]
@@ -164,16 +164,16 @@ def _item(
     history: bool = False,
 ) -> PackItem:
     return PackItem(
-        memory_id=memory.id,
+        id=memory.id,
         source_ids=tuple(source_ids),
         visible_to=memory.scope,
-        reason=reason,
-        why=why,
+        access_reason=reason,
+        chosen_as=why,
         score=score,
         fresh="redacted" if memory.state == "redacted" else "history" if history else "current",
         known_at=memory.freshness_ts,
         kind=memory.kind,
-        text=f"{memory.who}: {memory.content}" if memory.who else memory.content,
+        text=f"{memory.speaker}: {memory.content}" if memory.speaker else memory.content,
     )
 
 
@@ -215,28 +215,28 @@ class _Filling:
         cost, else 0.
         """
         budget = min(budget, self.remaining)
-        if item.memory_id in self._chosen or budget < _LEAST:
+        if item.id in self._chosen or budget < _LEAST:
             return 0
-        fitted = self._fitted.get(item.memory_id)
+        fitted = self._fitted.get(item.id)
         if fitted is None:
-            fitted = self._fitted[item.memory_id] = self._fit(item)
+            fitted = self._fitted[item.id] = self._fit(item)
         if fitted.cost > budget:
             return 0
-        self._chosen[item.memory_id] = fitted.item
+        self._chosen[item.id] = fitted.item
         self.remaining -= fitted.cost
         return fitted.cost
 
     def packed(self, items: Sequence[PackItem], home: Scope) -> ContextPack:
         """Return the pack, in the order of `items`, framed under the key of `home`."""
         key = self._context.frame_keys.signing(home) if self._chosen else None
-        chosen = [self._chosen[item.memory_id] for item in items if item.memory_id in self._chosen]
+        chosen = [self._chosen[item.id] for item in items if item.id in self._chosen]
         text = framed(map(self._quote, chosen), key)
         while chosen and self._counter.count(text) > self._budget:
             chosen.pop()
             text = framed(map(self._quote, chosen), key)
         counts: Counter[str] = Counter()
         for item in chosen:
-            counts.update(self._fitted[item.memory_id].redactions)
+            counts.update(self._fitted[item.id].redactions)
         return ContextPack(
             text=text,
             items=tuple(chosen),
@@ -272,7 +272,7 @@ class _Filling:
 
     def _quote(self, item: PackItem) -> Quote:
         """Return one item as the agent reads it: its kind and day, its text, and the id to cite."""
-        speaker, text = self._speakers.get(item.memory_id), item.text
+        speaker, text = self._speakers.get(item.id), item.text
         if speaker and text.startswith(f"{speaker}: "):
             text = text[len(speaker) + 2 :]
         else:
@@ -295,4 +295,6 @@ def _labels(item: PackItem) -> _Labels:
     freshness = {"history": ", holds no longer", "redacted": ", redacted"}.get(item.fresh, "")
     source = f"source {item.source_ids[0]}" if item.source_ids else "no source"
     visible_to = as_name(str(item.visible_to))
-    return _Labels(f"[{item.kind}{day}{freshness}] ", f" ({source}; {visible_to}; {item.reason})")
+    return _Labels(
+        f"[{item.kind}{day}{freshness}] ", f" ({source}; {visible_to}; {item.access_reason})"
+    )

@@ -24,7 +24,7 @@ _MOST = 2**53
 _WORDS: dict[str, Any] = {
     "content": "",
     "subject": None,
-    "who": None,
+    "speaker": None,
     "category": None,
     "attributes": {},
     "tags": (),

@@ -624,7 +624,7 @@ def _hit(
         sources=tuple(reference for _, reference in refs),
         source_ids=tuple(source_id for source_id, _ in refs),
         visible_to=memory.scope,
-        reason=decisions[memory.scope].reason,
+        access_reason=decisions[memory.scope].reason,
         path=path,
         fresh=not candidate.history,
         history=candidate.history,

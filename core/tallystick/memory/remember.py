@@ -21,6 +21,7 @@ from tallystick.records import (
     Json,
     Memory,
     NewMemory,
+    Occasion,
     ReasonCode,
     Remembered,
     Scope,
@@ -90,7 +91,7 @@ def remember(
             )
     results = iter(stored)
     return [
-        Remembered(memory_id="", status="skipped", source_id="", warnings=(_RECALLED,))
+        Remembered(id="", status="skipped", source_id="", warnings=(_RECALLED,))
         if own is None
         else _with_warning(next(results), is_cut=own.content != item.content)
         for item, own in zip(items, own_items, strict=True)
@@ -130,11 +131,8 @@ def check_new(item: NewMemory) -> None:
         validate_attributes(item.kind, item.attributes)
     if item.position is not None and item.conversation is None:
         raise InvalidInput("`position` is a place in a conversation: name the `conversation` too.")
-    if (
-        item.valid_from is not None
-        and item.valid_until is not None
-        and item.valid_from >= item.valid_until
-    ):
+    start, end = _utc(item.valid_from), _utc(item.valid_until)
+    if start is not None and end is not None and start >= end:
         raise InvalidInput("`valid_from` must come before `valid_until`.")
     for name in ("speaker", "subject", "category", "conversation", "idempotency_key"):
         value = getattr(item, name)
@@ -142,6 +140,12 @@ def check_new(item: NewMemory) -> None:
             raise InvalidInput(
                 f"`{name}` holds a NUL or half a character; only `content` may hold any text."
             )
+
+
+def _utc(moment: Occasion | None) -> int | None:
+    """Return a moment of a memory to be, which `NewMemory.at` has brought to microseconds."""
+    assert moment is None or isinstance(moment, int)
+    return moment
 
 
 def prepare(
@@ -214,14 +218,16 @@ def ingest_one(write: MemoryWrite, scope: ScopeRow, item: PreparedMemory) -> Rem
             return Remembered.load(answered)
 
     content_key = parts.put(tx, scope, new.content.encode("utf-8", "surrogatepass"), at=now)
-    source_id = write.add_source(scope, item.reference, content_key, occurred_at=new.occurred_at)
+    source_id = write.add_source(
+        scope, item.reference, content_key, occurred_at=_utc(new.occurred_at)
+    )
     existing = _existing(tx, scope, new, content_key)
     if existing is not None:
         memories.link_source(tx, existing.doc, source_id)
         details = {"version": existing.version, "source": source_id}
         write.journal_event(scope.scope, "memory.seen", existing.id, details)
         answer = Remembered(
-            memory_id=existing.id,
+            id=existing.id,
             status="duplicate",
             source_id=source_id,
             version=existing.version,
@@ -254,7 +260,7 @@ def _add_memory(
     write: MemoryWrite, scope: ScopeRow, item: PreparedMemory, source_id: str, content_key: str
 ) -> Remembered:
     tx, context, now, new = write.tx, write.context, write.now, item.new
-    position = new.position
+    position, occurred_at = new.position, _utc(new.occurred_at)
     if new.conversation is not None and position is None:
         position = memories.next_position(tx, scope.id, new.conversation)
     memory = Memory(
@@ -263,24 +269,24 @@ def _add_memory(
         kind=new.kind,
         subject=new.subject,
         content=new.content,
-        who=new.speaker,
+        speaker=new.speaker,
         category=new.category,
         sources=(SourceHash(source_id=source_id, content_hash=content_key),),
         source_run_id=new.source_run_id,
-        source_step_ids=new.source_step_ids,
+        source_step_ids=tuple(new.source_step_ids),
         confidence=new.confidence,
         importance=new.importance,
         pinned=new.pinned,
-        valid_from=new.valid_from,
-        valid_until=new.valid_until,
-        freshness_ts=new.occurred_at if new.occurred_at is not None else now,
-        expires_at=new.expires_at,
-        tags=new.tags,
+        valid_from=_utc(new.valid_from),
+        valid_until=_utc(new.valid_until),
+        freshness_ts=now if occurred_at is None else occurred_at,
+        expires_at=_utc(new.expires_at),
+        tags=tuple(new.tags),
         attributes=new.attributes,
         embedding_model=context.embedder.fingerprint if item.vector is not None else None,
         conversation=new.conversation,
         position=position,
-        occurred_at=new.occurred_at,
+        occurred_at=occurred_at,
         created_at=now,
         updated_at=now,
         created_by=write.actor.user,
@@ -320,7 +326,7 @@ def _add_memory(
     write.journal_event(scope.scope, "memory.add", memory.id, details)
     job_id = write.show(memory, doc=doc, scope_id=scope.id, vector=item.vector)
     return Remembered(
-        memory_id=memory.id,
+        id=memory.id,
         status="created",
         source_id=source_id,
         job_id=job_id,

@@ -69,7 +69,7 @@ def inspect_source(
     ]
     elsewhere = len(drawn) - len(inspectable)
     inspection = SourceInspection(
-        memory_id=record.id,
+        id=record.id,
         scope=row.scope,
         kind="source",
         state=lifecycle,
@@ -77,7 +77,7 @@ def inspect_source(
         created_by=record.created_by,
         updated_at=max([record.created_at, *(stored.memory.updated_at for stored in drawn)]),
         shown=shown,
-        why=_WHY.get(lifecycle, decision.reason) if decision.allowed else decision.reason,
+        access_reason=_WHY.get(lifecycle, decision.reason) if decision.allowed else decision.reason,
         decision=decision,
         readers=readers_of(connection, row.scope),
         affected=_affected(connection, context, actor, inspectable, elsewhere=elsewhere),
@@ -86,7 +86,7 @@ def inspect_source(
         occurred_at=record.occurred_at,
         derived=tuple(
             DerivedMemory(
-                memory_id=stored.memory.id,
+                id=stored.memory.id,
                 scope=stored.memory.scope,
                 kind=stored.memory.kind,
                 state=stored.memory.state,

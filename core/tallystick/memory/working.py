@@ -139,11 +139,11 @@ class WorkingMemory:
         decision = self._context.gate.require(self._actor, "read", self._scope)
         return tuple(
             PackItem(
-                memory_id=f"working:{value.name}",
+                id=f"working:{value.name}",
                 source_ids=(),
                 visible_to=self._scope,
-                reason=decision.reason,
-                why="working",
+                access_reason=decision.reason,
+                chosen_as="working",
                 fresh="current",
                 known_at=value.updated_at,
                 kind="working",

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from tallystick.operations.operation import Arguments, IdempotencyKey, Operation, Reason
-from tallystick.records import Approval, ApprovalState
+from tallystick.records import Approval, ApprovalState, DurationField
 
 __all__ = ["OPERATIONS"]
 
@@ -36,7 +36,8 @@ class Approve(Arguments):
     approval_id: ApprovalId
     reason: Reason
     expires_in: Annotated[
-        int | None, Field(description="Seconds for which the grant is good; by default a day.")
+        DurationField | None,
+        Field(description="Seconds, or an ISO 8601 duration, for which it is good; else a day."),
     ] = None
     idempotency_key: IdempotencyKey = None
 

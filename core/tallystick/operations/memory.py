@@ -13,7 +13,6 @@ from tallystick.operations.operation import (
     IdempotencyKey,
     IfVersion,
     MemoryId,
-    Moment,
     OfMemory,
     Operation,
     Reason,
@@ -36,7 +35,9 @@ from tallystick.records import (
     JsonObject,
     Memory,
     MemoryState,
+    MomentField,
     NewMemory,
+    OccasionField,
     Remembered,
     SourceInspection,
     SourceRef,
@@ -70,7 +71,8 @@ class Remember(Arguments):
     speaker: Annotated[str | None, Field(description="Who said it.")] = None
     category: Annotated[str | None, Field(description="A category of your own.")] = None
     occurred_at: Annotated[
-        Moment | None, Field(description="When it was said or happened, microseconds UTC.")
+        MomentField | None,
+        Field(description="When it was said or happened: ISO 8601, or microseconds UTC."),
     ] = None
     conversation: Annotated[
         str | None, Field(description="The conversation that it is a turn of.")
@@ -83,13 +85,16 @@ class Remember(Arguments):
     confidence: Annotated[int, Field(description="0 to 100.")] = 100
     pinned: Annotated[bool, Field(description="Keep it in every pack; never forget it.")] = False
     valid_from: Annotated[
-        Moment | None, Field(description="Since when it holds, microseconds UTC.")
+        MomentField | None,
+        Field(description="Since when it holds: ISO 8601, or microseconds UTC."),
     ] = None
     valid_until: Annotated[
-        Moment | None, Field(description="Until when it holds, microseconds UTC.")
+        OccasionField | None,
+        Field(description="Until when it holds: ISO 8601, or microseconds UTC."),
     ] = None
     expires_at: Annotated[
-        Moment | None, Field(description="When it leaves every recall, microseconds UTC.")
+        OccasionField | None,
+        Field(description="When it leaves every recall: ISO 8601, or microseconds UTC."),
     ] = None
     derived_from: Annotated[
         tuple[str, ...], Field(description="Ids of memories that it was concluded from.")
@@ -117,11 +122,15 @@ class Recall(Arguments):
     tags: Annotated[tuple[str, ...], Field(description="Only memories with all of these.")] = ()
     source: Annotated[str | None, Field(description="Only from this source id or address.")] = None
     since: Annotated[
-        Moment | None, Field(description="Said or happened at this moment or later.")
+        OccasionField | None,
+        Field(description="Said or happened at this moment or later."),
     ] = None
-    until: Annotated[Moment | None, Field(description="Said or happened before it.")] = None
+    until: Annotated[
+        OccasionField | None,
+        Field(description="Said or happened before it."),
+    ] = None
     asked_at: Annotated[
-        Moment | None, Field(description='The moment from which "last week" is counted.')
+        MomentField | None, Field(description='The moment from which "last week" is counted.')
     ] = None
     budget_tokens: Annotated[
         int | None, Field(description="Tokens at most: the best hits that fit together.")
@@ -129,7 +138,10 @@ class Recall(Arguments):
     states: Annotated[
         tuple[MemoryState, ...], Field(description="Only memories in these states.")
     ] = ()
-    as_of: Annotated[Moment | None, Field(description="What was valid at this moment.")] = None
+    as_of: Annotated[
+        MomentField | None,
+        Field(description="What was valid at this moment."),
+    ] = None
     namespace: Annotated[
         tuple[str, ...] | None,
         Field(description="Items of stores beneath this namespace as well; [] is all of them."),
@@ -162,7 +174,7 @@ class Modify(Arguments):
     if_version: IfVersion = None
     idempotency_key: IdempotencyKey = None
     manual_override: Annotated[
-        Moment | bool,
+        OccasionField | bool,
         Field(description="Lock it against agents: until this moment, or for a while."),
     ] = False
 
@@ -203,15 +215,17 @@ class ForgetMatching(Confirmed):
     ] = None
     kinds: Annotated[tuple[str, ...], Field(description="Only memories of these kinds.")] = ()
     tags: Annotated[tuple[str, ...], Field(description="Only memories with all of these.")] = ()
-    who: Annotated[str | None, Field(description="Only what this speaker said.")] = None
+    speaker: Annotated[str | None, Field(description="Only what this speaker said.")] = None
     source_type: Annotated[
         SourceType | None, Field(description="Only from sources of this type, such as tool.")
     ] = None
     since: Annotated[
-        Moment | None, Field(description="Said, happened or remembered at this moment or later.")
+        OccasionField | None,
+        Field(description="Said, happened or remembered at this moment or later."),
     ] = None
     until: Annotated[
-        Moment | None, Field(description="Said, happened or remembered before it.")
+        OccasionField | None,
+        Field(description="Said, happened or remembered before it."),
     ] = None
 
 
@@ -239,7 +253,8 @@ class Correct(Confirmed):
     replacement: Annotated[str, Field(description="The text in its place.")] = "[redacted]"
     evidence: Annotated[tuple[str, ...], Field(description="Ids of the sources that show it.")] = ()
     valid_from: Annotated[
-        Moment | None, Field(description="Since when the replacement holds, microseconds UTC.")
+        MomentField | None,
+        Field(description="Since when the replacement holds: ISO 8601, or microseconds UTC."),
     ] = None
     if_version: IfVersion = None
     force: Annotated[bool, Field(description="Also what is pinned.")] = False

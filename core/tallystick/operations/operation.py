@@ -20,7 +20,6 @@ __all__ = [
     "IdempotencyKey",
     "IfVersion",
     "MemoryId",
-    "Moment",
     "NoArguments",
     "OfMemory",
     "Operation",
@@ -45,7 +44,6 @@ IfVersion = Annotated[int | None, Field(description="Only if the memory is at th
 IdempotencyKey = Annotated[
     str | None, Field(description="Key of this request: sent again, it gets the first answer.")
 ]
-Moment = Annotated[int, Field(description="Microseconds since 1970, UTC.")]
 
 
 class Arguments(BaseModel):

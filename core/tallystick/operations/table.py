@@ -22,6 +22,7 @@ OPERATIONS: Mapping[str, Operation] = {
 """The operations by name, in the order in which surfaces list them."""
 
 NOT_OPERATIONS: Mapping[str, str] = {
+    "aio": "the same verbs, awaited",
     "check_model_call": "guards a call that happens in this process",
     "check_tool_call": "guards a call that happens in this process",
     "compile": "takes candidates as objects of the runtime, which only an adapter has",

@@ -87,7 +87,7 @@ def memory_search(bound: BoundTally, query: str, limit: int = 5) -> Answer:
             **_memory_fields(hit.memory),
             "score": round(hit.score, 4),
             "visible_to": str(hit.visible_to),
-            "reason": hit.reason,
+            "access_reason": hit.access_reason,
             **({"holds_no_longer": True, "replaced_by": hit.replaced_by} if hit.history else {}),
         }
         for hit in recalled
@@ -106,7 +106,7 @@ def memory_store(
     if kind == STORE_ITEM:
         raise InvalidInput(f"A {STORE_ITEM} is put by the store of a runtime. Choose another kind.")
     stored = bound.remember(content, kind=kind, tags=tags or ())
-    return {"memory_id": stored.memory_id, "status": stored.status}
+    return {"id": stored.id, "status": stored.status}
 
 
 @_errors_as_answers
@@ -165,7 +165,7 @@ def _memory_fields(memory: Memory) -> Answer:
         "version": memory.version,
         "kind": memory.kind,
         "text": as_field(memory.content),
-        "who": None if memory.who is None else as_name(memory.who),
+        "speaker": None if memory.speaker is None else as_name(memory.speaker),
         "tags": [as_name(tag) for tag in memory.tags],
         "source_ids": [source.source_id for source in memory.sources],
     }
@@ -174,7 +174,7 @@ def _memory_fields(memory: Memory) -> Answer:
 
 def _change_fields(change: Change) -> Answer:
     return {
-        "memory_id": change.memory_id,
+        "id": change.id,
         "status": change.status,
         "version": change.version,
         "state": change.state,

@@ -285,7 +285,7 @@ def _names(member: SpaceMember, actor: Actor) -> bool:
 
 
 def _lives(member: SpaceMember, now: int) -> bool:
-    return member.expires_at is None or now < member.expires_at
+    return member.ends_at is None or now < member.ends_at
 
 
 def _is_closed_by_default(scope: Scope) -> bool:

@@ -37,9 +37,6 @@ __all__ = [
     "restored",
 ]
 
-Finder = Callable[[str], Iterable["Finding"]]
-"""An engine of the user's own: yields the texts to redact, with their places."""
-
 _SHORTEST_NUMBER = 4
 """Digits below which a whole number is no secret."""
 _MOST_PASSES = 8
@@ -56,6 +53,10 @@ class Finding:
     start: int
     end: int
     kind: str
+
+
+Finder = Callable[[str], Iterable[Finding]]
+"""An engine of the user's own: yields the texts to redact, with their places."""
 
 
 class RedactedText(NamedTuple):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Annotated, Any, NamedTuple
 
-from tallystick.access import visible_docs
+from tallystick.access import full_id, visible_docs
 from tallystick.errors import CorruptTally, InvalidInput, NotFound
 from tallystick.policy.rule_checks import check_rules
 from tallystick.ports import TokenCounter
@@ -37,6 +37,7 @@ from tallystick.records import (
     ContextCandidate,
     Foil,
     JsonObject,
+    MemoryId,
     MemoryUse,
     PrefixReuse,
     Provenance,
@@ -45,20 +46,28 @@ from tallystick.records import (
     ReplayRecipe,
     ReplayResult,
     Retention,
+    RunId,
     RunRecord,
     Scope,
     SourceRef,
     StepDiff,
     StepEntry,
+    StepId,
     StepRecord,
     Tape,
+    Texts,
     Verification,
+    checked_arguments,
     commitment,
 )
+from tallystick.records._base import IdOf
 from tallystick.storage import Connection, journal, parts, recordings, sources
 from tallystick.storage.payloads import Payloads
+from tallystick.storage.short_ids import IdKind
 
 __all__ = ["RecordedCompile", "Recordings", "StepPrefixReuse"]
+
+RunOrStepId = Annotated[str, IdOf("run", "step")]
 
 _MAX_GOAL = 500
 """Characters of a goal that are kept."""
@@ -78,6 +87,7 @@ class StepPrefixReuse(NamedTuple):
     reuse: PrefixReuse
 
 
+@checked_arguments
 class Recordings:
     """The recordings of one tally as one actor sees them: the runs of its scopes, or of all scopes
     for an operator.
@@ -130,6 +140,9 @@ class Recordings:
         )
         return Run(self._context, self._actor, record)
 
+    def _full_id(self, kinds: tuple[IdKind, ...], text: str) -> str:
+        return full_id(self._context.store, self._context.gate, self._actor, kinds, text)
+
     def subscribe(self, listener: Listener, *, max_waiting: int = MAX_WAITING) -> Subscription:
         """Call `listener` with each run that starts or ends and each step that ends, after the
         commit, until the subscription is closed or the tally is.
@@ -149,13 +162,13 @@ class Recordings:
             allowed = [scope for scope in scopes if self._may_see(connection, scope)]
             return recordings.list_runs(connection, allowed, limit=limit, before=before)
 
-    def run(self, run_id: str) -> RunRecord:
+    def run(self, run_id: RunId) -> RunRecord:
         """Return one run. Raises NotFound for hidden and absent runs alike."""
         with self._read() as connection:
             return self._find_run(connection, run_id).record
 
     def steps(
-        self, run_id: str, *, after: int | None = None, limit: int | None = None
+        self, run_id: RunId, *, after: int | None = None, limit: int | None = None
     ) -> list[StepRecord]:
         """Return the steps of a run, in the order in which they started, or a page of them. Raises
         NotFound.
@@ -166,39 +179,26 @@ class Recordings:
             self._find_run(connection, run_id)
             return recordings.steps_of(connection, run_id, after=after, limit=limit)
 
-    def step_counts(self, runs: Iterable[RunRecord]) -> dict[str, int]:
+    def step_counts(self, runs: Sequence[RunRecord]) -> dict[str, int]:
         """Return the number of steps of each of these runs, which `runs` has returned."""
         with self._read() as connection:
             return recordings.count_steps(connection, [run.run_id for run in runs])
 
-    def step(self, step_id: str) -> StepRecord:
+    def step(self, step_id: StepId) -> StepRecord:
         """Return one step. Raises NotFound."""
         with self._read() as connection:
             return self._find_step(connection, step_id)[0]
 
-    def find(self, fragment: str) -> RunRecord | StepRecord:
-        """Return the run or step whose id is `fragment`, or begins or ends with it (at least 4
-        characters).
+    def find(self, fragment: RunOrStepId) -> RunRecord | StepRecord:
+        """Return the run or step whose id is `fragment`, or begins or ends with it (6 characters
+        do).
 
         Raises NotFound if the actor may see none, InvalidInput if there are several.
         """
-        if len(fragment) < 4:
-            raise InvalidInput("Give at least 4 characters of an id.")
-        with self._read() as connection:
-            matches = recordings.ids_matching(connection, fragment)
-        visible: list[RunRecord | StepRecord] = []
-        for record_type, record_id in matches:
-            try:
-                visible.append(
-                    self.run(record_id) if record_type == "run" else self.step(record_id)
-                )
-            except NotFound:
-                continue
-        if not visible:
-            raise NotFound(f"There is no run or step {fragment} that {self._actor.user} may see.")
-        if len(visible) > 1:
-            raise InvalidInput(f"{fragment} fits several ids. Give more of it.")
-        return visible[0]
+        for find in (self.run, self.step):
+            with suppress(NotFound):
+                return find(fragment)
+        raise NotFound(f"There is no run or step {fragment} that {self._actor.user} may see.")
 
     def steps_of_task(self, task_id: str) -> list[StepRecord]:
         """Return the steps that were recorded in a task of a graph and that the actor may see."""
@@ -212,13 +212,13 @@ class Recordings:
                 continue
         return visible
 
-    def receipts(self, run_id: str) -> list[Receipt]:
+    def receipts(self, run_id: RunId) -> list[Receipt]:
         """Return the receipts of a run, in the order of its chain. Raises NotFound."""
         with self._read() as connection:
             self._find_run(connection, run_id)
             return receipts_of(connection, run_id)
 
-    def receipt(self, step_id: str) -> Receipt:
+    def receipt(self, step_id: StepId) -> Receipt:
         """Return the receipt of one step. Raises NotFound, also while the step is running."""
         with self._read() as connection:
             self._find_step(connection, step_id)
@@ -227,7 +227,7 @@ class Recordings:
             raise NotFound(f"Step {step_id} has no receipt: it has not ended.")
         return receipt
 
-    def entries(self, step_id: str) -> list[StepEntry]:
+    def entries(self, step_id: StepId) -> list[StepEntry]:
         """Return the entries of a step, with the payloads that are kept. An operator's look at
         what others recorded is journaled. Raises NotFound, CorruptTally.
         """
@@ -239,7 +239,7 @@ class Recordings:
         self._journal_look(look)
         return rows
 
-    def compiled(self, step_id: str) -> RecordedCompile:
+    def compiled(self, step_id: StepId) -> RecordedCompile:
         """Return the request and the result of a step's compile. Raises NotFound where it compiled
         or kept nothing.
         """
@@ -258,7 +258,7 @@ class Recordings:
 
     # Questions
 
-    def knew(self, step_id: str) -> list[ContextCandidate]:
+    def knew(self, step_id: StepId) -> list[ContextCandidate]:
         """Return every candidate that went into a step's context, and why. Raises NotFound."""
         return [
             item
@@ -266,7 +266,7 @@ class Recordings:
             if item.decision.decision != "exclude"
         ]
 
-    def unseen(self, step_id: str) -> list[ContextCandidate]:
+    def unseen(self, step_id: StepId) -> list[ContextCandidate]:
         """Return every candidate left out of a step's context, and why. Raises NotFound."""
         return [
             item
@@ -274,7 +274,7 @@ class Recordings:
             if item.decision.decision == "exclude"
         ]
 
-    def trace(self, step_id: str, text: str) -> list[Provenance]:
+    def trace(self, step_id: StepId, text: str) -> list[Provenance]:
         """Trace a sentence of a step's context to where it came from: to the raw source where the
         actor may read it.
 
@@ -292,7 +292,7 @@ class Recordings:
             raise InvalidInput(f"No item in the context of step {step_id} holds these words.")
         return provenances
 
-    def changed(self, step_id: str) -> StepDiff:
+    def changed(self, step_id: StepId) -> StepDiff:
         """Compare a step with the step of the same kind before it. Raises NotFound, also for the
         first of its kind.
         """
@@ -305,11 +305,11 @@ class Recordings:
             )
         return self.diff(before, step_id)
 
-    def diff(self, before: str, after: str) -> StepDiff:
+    def diff(self, before: StepId, after: StepId) -> StepDiff:
         """Compare two steps, of one run or of two. Raises NotFound."""
         return diff_steps((before, self.entries(before)), (after, self.entries(after)))
 
-    def written(self, run_id: str) -> list[RecordedWrite]:
+    def written(self, run_id: RunId) -> list[RecordedWrite]:
         """Return the changes of memory that the steps of a run made, in the order of their
         receipts. Raises NotFound.
         """
@@ -322,7 +322,7 @@ class Recordings:
             for change in changes_in(receipt, entry.actor)
         ]
 
-    def uses(self, memory_id: str, *, most: int | None = None) -> list[MemoryUse]:
+    def uses(self, memory_id: MemoryId, *, most: int | None = None) -> list[MemoryUse]:
         """Return the recorded steps that recalled, saw, left out or wrote a memory and that the
         actor may see.
 
@@ -365,13 +365,13 @@ class Recordings:
 
     # Proof
 
-    def verify(self, run_id: str, *, foil: Foil | None = None) -> Verification:
+    def verify(self, run_id: RunId, *, foil: Foil | None = None) -> Verification:
         """Check stock and foil: every byte that the run's chain covers. Raises NotFound."""
         with self._read() as connection:
             run, scope_id = self._find_run(connection, run_id)
             return verify(Stored(connection, run, scope_id), foil)
 
-    def foil(self, run_id: str, *, key: bytes | None = None) -> Foil:
+    def foil(self, run_id: RunId, *, key: bytes | None = None) -> Foil:
         """Return the head of a run's chain, signed with a private key in PEM if one is given: keep
         it elsewhere.
 
@@ -382,7 +382,7 @@ class Recordings:
             end = journal.foil(connection, run_stream(run_id), run_id)
         return end if key is None else sign(end, key)
 
-    def export_receipt(self, run_id: str, *, key: bytes | None = None) -> bytes:
+    def export_receipt(self, run_id: RunId, *, key: bytes | None = None) -> bytes:
         """Return a run as a bundle that `verify_bundle` checks without the tally, its foil signed
         if a key is given.
 
@@ -403,7 +403,7 @@ class Recordings:
         self._journal_look(look)
         return content
 
-    def prefix_reuse(self, run_id: str) -> list[StepPrefixReuse]:
+    def prefix_reuse(self, run_id: RunId) -> list[StepPrefixReuse]:
         """Return for each compile in the ended steps of a run its step id, and how much of its
         prompt begins like the prompt before.
 
@@ -418,7 +418,7 @@ class Recordings:
                     reuses.append(StepPrefixReuse(receipt.step_id, PrefixReuse.load(prefix)))
         return reuses
 
-    def tape(self, run_id: str) -> Tape:
+    def tape(self, run_id: RunId) -> Tape:
         """Return the model and tool calls of a run, to play its agent again without a network.
 
         Raises NotFound, and NotReplayable where payloads were not kept.
@@ -427,7 +427,7 @@ class Recordings:
         return tape_of(run, [(step, self.entries(step.step_id)) for step in self.steps(run_id)])
 
     def player(
-        self, run_id: str, *, ignore: Iterable[str] = (), errors: Iterable[type[Exception]] = ()
+        self, run_id: RunId, *, ignore: Texts = (), errors: Sequence[type[Exception]] = ()
     ) -> Player:
         """Return a player of a run's tape that redacts by the rules of this tally; see Player.
         Raises the same as `tape`.
@@ -438,7 +438,8 @@ class Recordings:
 
     def replay(
         self,
-        step_id: str,
+        /,
+        step_id: StepId,
         *,
         call: Call | None = None,
         recipe: ReplayRecipe | None = None,
@@ -456,7 +457,8 @@ class Recordings:
 
     def replayed(
         self,
-        step_id: str,
+        /,
+        step_id: StepId,
         *,
         call: Call | None = None,
         recipe: ReplayRecipe | None = None,

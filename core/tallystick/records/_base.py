@@ -1,55 +1,60 @@
-"""The base of all records: frozen, closed to unknown fields, made of plain JSON."""
+"""The base of all records: frozen, closed to unknown fields, made of plain JSON; and the same check
+for the arguments of public verbs.
+"""
 
 from __future__ import annotations
 
+import inspect
 import json
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from datetime import UTC, datetime
-from typing import Annotated, Any, Self
+from dataclasses import dataclass
+from functools import cache, wraps
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar, get_args, get_type_hints
 
 from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
-    Field,
+    GetPydanticSchema,
     JsonValue,
     PlainSerializer,
     ValidationError,
+    validate_call,
 )
 from pydantic_core import PydanticSerializationError
 
-from tallystick.errors import InvalidInput, InvalidRecord, explain_validation
+from tallystick.errors import InvalidInput, InvalidRecord, explain_problem, explain_validation
 from tallystick.records.canonical import read_json
+from tallystick.records.times import DatetimeOf
 
 __all__ = [
-    "FIRST_MOMENT",
-    "LAST_MOMENT",
-    "Moment",
+    "ApprovalId",
+    "MemoryId",
+    "MemoryIds",
+    "RunId",
+    "SourceId",
+    "SourceIds",
+    "StepId",
     "Json",
+    "Labels",
     "JsonObject",
-    "Micros",
     "Names",
     "Persisted",
     "Record",
+    "Texts",
     "Words",
+    "checked_arguments",
     "is_storable",
-    "microseconds",
 ]
+
+T = TypeVar("T")
 
 Json = JsonValue
 """Any JSON value."""
 
 JsonObject = dict[str, JsonValue]
 """A JSON object."""
-
-FIRST_MOMENT, LAST_MOMENT = -62_135_596_800_000_000, 253_402_300_799_999_999
-"""The years 1 to 9999: the range of calendars and of every database."""
-
-Moment = int | datetime
-"""A point in time: microseconds since 1970 UTC, or an aware datetime."""
-
-Micros = Annotated[int, Field(ge=FIRST_MOMENT, le=LAST_MOMENT)]
-"""A moment: microseconds since 1970 UTC."""
 
 
 def is_storable(text: str) -> bool:
@@ -72,6 +77,11 @@ def _require_storable(text: str) -> str:
 Words = Annotated[str, AfterValidator(_require_storable)]
 """A text that is stored as a name or label."""
 
+Texts = Annotated[Sequence[str], GetPydanticSchema(lambda _, handler: handler(tuple[str, ...]))]
+"""Texts in their order, kept as a tuple; a text alone is refused."""
+Labels = Annotated[Sequence[str], GetPydanticSchema(lambda _, handler: handler(tuple[Words, ...]))]
+"""Same as Texts, for texts that are stored as labels."""
+
 _REPLACED = "\ufffd"
 
 Names = Annotated[
@@ -86,8 +96,24 @@ class Record(BaseModel):
     """A value that crosses rooms. It cannot be changed; `replace` returns a changed copy."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", validate_default=False, ser_json_inf_nan="strings"
+        frozen=True,
+        extra="forbid",
+        validate_default=False,
+        ser_json_inf_nan="strings",
+        ignored_types=(DatetimeOf,),
     )
+
+    if not TYPE_CHECKING:  # type checkers read the fields
+
+        def __init__(self, **fields: Any) -> None:
+            """Validate the fields. Raises InvalidRecord naming those that do not fit."""
+            try:
+                super().__init__(**fields)
+            except ValidationError as error:
+                raise _invalid(type(self), error) from error
+
+        # As pydantic marks its own: nested records are then validated without a call of Python.
+        __init__.__pydantic_base_init__ = True
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with `changes`, validated. Raises InvalidRecord."""
@@ -103,7 +129,7 @@ class Record(BaseModel):
         try:
             return cls.model_validate(data)
         except ValidationError as error:
-            raise InvalidRecord(f"{cls.__name__}: {explain_validation(error)}") from error
+            raise _invalid(cls, error) from error
 
     @classmethod
     def loads(cls, text: str | bytes) -> Self:
@@ -113,7 +139,7 @@ class Record(BaseModel):
         except ValidationError as error:
             if error.errors()[0]["type"] == "json_invalid":
                 return cls.load(_lenient(cls.__name__, text))
-            raise InvalidRecord(f"{cls.__name__}: {explain_validation(error)}") from error
+            raise _invalid(cls, error) from error
 
     def dump(self, *, defaults: bool = True) -> JsonObject:
         """Return the record as plain JSON values, with or without the fields that have their
@@ -157,23 +183,126 @@ def _lenient(name: str, text: str | bytes) -> Any:
         raise InvalidRecord(f"{name}: this is not JSON ({error})") from error
 
 
-def microseconds(moment: Moment | None) -> int | None:
-    """Return a moment as microseconds since 1970, UTC. Raises InvalidInput."""
-    if moment is None:
-        return None
-    if isinstance(moment, bool) or not isinstance(moment, int | datetime):
-        raise InvalidInput(
-            f"{moment!r} is no moment. Give microseconds since 1970, UTC, or an aware datetime."
-        )
-    if isinstance(moment, int):
-        if not FIRST_MOMENT <= moment <= LAST_MOMENT:
-            raise InvalidInput(
-                f"{moment} is no moment of the years 1 to 9999. Give microseconds since 1970, UTC."
-            )
-        return moment
-    if moment.tzinfo is None:
-        raise InvalidInput(
-            "This datetime has no time zone. Give an aware one, such as datetime.now(UTC)."
-        )
-    delta = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
+def _invalid(record: type[Record], error: ValidationError) -> InvalidRecord:
+    location = error.errors(include_input=False, include_url=False, include_context=False)[0]["loc"]
+    return InvalidRecord(
+        f"{record.__name__}: {explain_validation(error)}",
+        argument=str(location[0]) if location else None,
+    )
+
+
+@dataclass(frozen=True, init=False)
+class IdOf:
+    """Marks an argument as an id of a record of these kinds, of which a part is enough."""
+
+    kinds: tuple[str, ...]
+
+    def __init__(self, *kinds: str) -> None:
+        object.__setattr__(self, "kinds", kinds)
+
+
+MemoryId = Annotated[str, IdOf("memory")]
+SourceId = Annotated[str, IdOf("source")]
+RunId = Annotated[str, IdOf("run")]
+StepId = Annotated[str, IdOf("step")]
+ApprovalId = Annotated[str, IdOf("approval")]
+MemoryIds = Annotated[Texts, IdOf("memory")]
+SourceIds = Annotated[Texts, IdOf("source")]
+
+
+def checked_arguments(cls: type[T]) -> type[T]:
+    """Validate the arguments of a class's public methods by their annotations, before each call.
+
+    A value of another type raises InvalidInput that names the argument; the methods themselves see
+    what their annotations say, with ids completed by the `_full_id` of the instance. A call with
+    other arguments than a method has raises TypeError.
+    """
+    for name, member in vars(cls).items():
+        if name.startswith("_"):
+            continue
+        if isinstance(member, classmethod):
+            setattr(cls, name, classmethod(_checked(member.__func__)))
+        elif inspect.isfunction(member):
+            setattr(cls, name, _checked(member))
+    return cls
+
+
+def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
+    names = list(inspect.signature(function).parameters)
+
+    @cache
+    def check() -> tuple[Callable[..., Any], dict[str, tuple[str, ...]]]:
+        # Only the arguments: an error of the method itself is never taken for one of its caller.
+        @wraps(function)
+        def arguments(*args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+            return args, kwargs
+
+        hints = get_type_hints(function, include_extras=True)
+        ids = {name: kinds for name in names if (kinds := _kinds_of_id(hints.get(name)))}
+        return validate_call(config=ConfigDict(arbitrary_types_allowed=True))(arguments), ids
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        validate, ids = check()
+        try:
+            args, kwargs = validate(*args, **kwargs)
+        except ValidationError as error:
+            raise _argument_error(function, args, kwargs, error) from None
+        if ids:
+            args, kwargs = _with_full_ids(ids, names, args, kwargs)
+        return function(*args, **kwargs)
+
+    return call
+
+
+def _kinds_of_id(hint: Any) -> tuple[str, ...]:
+    """Return the kinds of the ids that an annotation takes; empty where it takes none."""
+    for part in get_args(hint):
+        kinds = part.kinds if isinstance(part, IdOf) else _kinds_of_id(part)
+        if kinds:
+            return kinds
+    return ()
+
+
+def _with_full_ids(
+    ids: dict[str, tuple[str, ...]],
+    names: list[str],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    complete = args[0]._full_id
+    named = dict(zip(names, args, strict=False)) | kwargs
+    for name, kinds in ids.items():
+        value = named.get(name)
+        if isinstance(value, str):
+            named[name] = complete(kinds, value)
+        elif isinstance(value, tuple):
+            named[name] = tuple(complete(kinds, part) for part in value)
+    return tuple(named[name] for name in names[: len(args)]), {name: named[name] for name in kwargs}
+
+
+def _argument_error(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    error: ValidationError,
+) -> InvalidInput:
+    """Return the error for arguments that do not validate. Raises TypeError, as Python words it,
+    where their number or names do not fit.
+    """
+    try:
+        inspect.signature(function).bind(*args, **kwargs)
+    except TypeError as mismatch:
+        raise TypeError(f"{function.__name__}() {mismatch}") from None
+    problems: dict[str, list[str]] = {}
+    names = list(inspect.signature(function).parameters)
+    for problem in error.errors(include_input=False, include_url=False, include_context=False):
+        head, *path = problem["loc"]
+        name = names[head] if isinstance(head, int) else head
+        inner = ".".join(str(part) for part in path if isinstance(part, int))
+        text = explain_problem(problem)
+        problems.setdefault(name, []).append(f"{text}{f' (at {inner})' if inner else ''}")
+    listed = "; ".join(
+        f"`{name}` {' or '.join(dict.fromkeys(texts))}" for name, texts in problems.items()
+    )
+    return InvalidInput(f"{function.__name__}: {listed}.", argument=next(iter(problems)))

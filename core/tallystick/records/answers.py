@@ -6,6 +6,7 @@ from tallystick.records._base import JsonObject, Record
 from tallystick.records.context import CompilationDecision
 from tallystick.records.recording import CompileDiff, StepRecord
 from tallystick.records.source import SourceRef
+from tallystick.records.times import datetime_of
 
 __all__ = ["ContextCandidate", "MemoryUse", "Provenance", "StepDiff", "RecordedWrite"]
 
@@ -49,6 +50,7 @@ class RecordedWrite(Record):
     """The ids of the actor."""
     at: int
     """Microseconds UTC."""
+    time = datetime_of("at")
 
 
 class MemoryUse(Record):

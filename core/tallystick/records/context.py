@@ -4,7 +4,8 @@ CompiledContext.
 
 from __future__ import annotations
 
-from typing import Literal
+from datetime import tzinfo
+from typing import Literal, Self
 
 from pydantic import Field
 
@@ -13,6 +14,7 @@ from tallystick.records.identity import Scope
 from tallystick.records.memory import Memory
 from tallystick.records.policy import PolicyRule
 from tallystick.records.source import SourceRef
+from tallystick.records.times import MomentField, datetime_of, microseconds
 
 __all__ = [
     "CompilationDecision",
@@ -114,10 +116,10 @@ class ContextItem(Record):
     kind: ItemKind
     content: str
     source_ref: SourceRef = SourceRef()
-    created_at: int | None = None
-    """Microseconds UTC."""
-    freshness_ts: int | None = None
-    """Microseconds UTC at which it was last known to be true."""
+    created_at: MomentField | None = None
+    """A moment without an offset is one of the tally's time zone."""
+    freshness_ts: MomentField | None = None
+    """The moment at which it was last known to be true."""
     ttl_seconds: int | None = Field(default=None, ge=0)
     """Lifetime from `freshness_ts` (else `created_at`)."""
     trust_score: int = Field(default=50, ge=0, le=100)
@@ -147,6 +149,24 @@ class ContextItem(Record):
     """`subject` and `supersedes` (ids) steer conflict detection; the rest is the caller's."""
     tool_call_ids: tuple[str, ...] = ()
     tool_call_id: str | None = None
+
+    @property
+    def known_at(self) -> int | None:
+        """Microseconds UTC at which it was last known to be true: `freshness_ts`, else
+        `created_at`.
+        """
+        return microseconds(self.created_at if self.freshness_ts is None else self.freshness_ts)
+
+    def at(self, zone: tzinfo) -> Self:
+        """Return it with every moment in microseconds UTC, as meant in `zone`."""
+        moments = {"created_at": self.created_at, "freshness_ts": self.freshness_ts}
+        return self.model_copy(
+            update={
+                name: microseconds(moment, zone, name=name)
+                for name, moment in moments.items()
+                if moment is not None and not isinstance(moment, int)
+            }
+        )
 
 
 class ToolSpec(Record):
@@ -239,6 +259,7 @@ class CompilationRequest(Persisted):
     """Tokens kept free for the answer, inside `token_budget`."""
     as_of: int
     """Now, microseconds UTC."""
+    as_of_time = datetime_of("as_of")
     compile_config: CompileConfig = CompileConfig()
     target: TargetProfile = TargetProfile()
     relevance: dict[str, int] = {}

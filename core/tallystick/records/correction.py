@@ -6,8 +6,9 @@ from typing import Literal
 
 from tallystick.records._base import Record
 from tallystick.records.identity import Scope
-from tallystick.records.memory import Change, CorrectionKind, MemoryState
+from tallystick.records.memory import Change, CorrectionKind, MemoryState, StoredId
 from tallystick.records.policy import AccessDecision
+from tallystick.records.times import optional_datetime_of
 
 __all__ = ["Affected", "Correction", "Crossing", "CrossingReach", "Link", "RecallImpact"]
 
@@ -52,7 +53,7 @@ class Correction(Record):
     """The preview or the result of a correction."""
 
     mode: Literal["preview", "apply"]
-    memory_id: str
+    id: StoredId
     correction: CorrectionKind
     version: int
     """The version that it is about."""
@@ -66,9 +67,11 @@ class Correction(Record):
     reversible: bool
     reversible_until: int | None = None
     """Microseconds UTC; None where there is no end."""
+    reversible_until_time = optional_datetime_of("reversible_until")
     confirm_token: str | None = None
     expires_at: int | None = None
     """Microseconds UTC from which on the token is refused."""
+    expires_time = optional_datetime_of("expires_at")
     result: Change | None = None
 
 
@@ -92,7 +95,7 @@ class Crossing(Record):
 
     mode: Literal["preview", "apply"]
     operation: Literal["promote", "share"]
-    memory_id: str
+    id: StoredId
     version: int
     into: Scope
     decisions: tuple[AccessDecision, ...]
@@ -104,6 +107,7 @@ class Crossing(Record):
     confirm_token: str | None = None
     expires_at: int | None = None
     """Microseconds UTC from which on the token is refused."""
+    expires_time = optional_datetime_of("expires_at")
     copy_id: str | None = None
     """The id of the copy in the other scope."""
     audit_id: str | None = None

@@ -8,7 +8,14 @@ from functools import lru_cache
 from typing import Annotated, Any, Literal, NamedTuple, Self, cast, get_args
 from urllib.parse import quote, unquote
 
-from pydantic import AfterValidator, Field, field_validator, model_serializer, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from tallystick.errors import InvalidScope
 from tallystick.records._base import Names, Record
@@ -33,6 +40,14 @@ def _whole(value: str) -> str:
 
 
 _Name = Annotated[str, AfterValidator(_whole)]
+
+
+def _id_text(value: Any) -> Any:
+    """Return a user's integer id as text, as databases and frameworks number users."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+_UserName = Annotated[_Name, BeforeValidator(_id_text)]
 
 
 class Diary(NamedTuple):
@@ -137,8 +152,8 @@ class Actor(Record):
     An actor with an `agent` is never an operator.
     """
 
-    user: _Name
-    """The principal: a person or a service account."""
+    user: _UserName
+    """The principal: a person or a service account. An integer id is taken as text."""
     agent: _Name | None = None
     """The agent that acts for the principal, if one does."""
     acting_for: _Name | None = None
@@ -159,6 +174,13 @@ class Actor(Record):
     """True if a runtime named nobody and the owner acts for that reason alone: refused once users
     were named. Never stored.
     """
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_no_name(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            raise ValueError("takes an Actor, not a text: write Actor(user=…)")
+        return value
 
     @field_validator("user")
     @classmethod

@@ -11,6 +11,7 @@ from tallystick.records.identity import Scope
 from tallystick.records.memory import EdgeKind, HistoryEntry, MemoryState
 from tallystick.records.policy import AccessDecision, ReasonCode
 from tallystick.records.source import SourceState, SourceType
+from tallystick.records.times import datetime_of, optional_datetime_of
 
 __all__ = [
     "Action",
@@ -45,10 +46,14 @@ class Freshness(Record):
     current: bool
     valid_from: int | None = None
     """Microseconds UTC, as are the others."""
+    valid_from_time = optional_datetime_of("valid_from")
     valid_until: int | None = None
+    valid_until_time = optional_datetime_of("valid_until")
     known_at: int | None = None
     """The last time at which it was known to be true."""
+    known_time = optional_datetime_of("known_at")
     expires_at: int | None = None
+    expires_time = optional_datetime_of("expires_at")
     replaced_by: str | None = None
     origins_changed: tuple[str, ...] = ()
     """Memories that it was concluded from and that are no longer active, or were corrected."""
@@ -60,20 +65,23 @@ class Inspection(Record):
     A source is inspected too: see `SourceInspection`.
     """
 
-    memory_id: str
+    id: str
     scope: Scope
     kind: str
     state: MemoryState | SourceState
     version: int = 1
     created_at: int
     """Microseconds UTC."""
+    created_time = datetime_of("created_at")
     created_by: str
     updated_at: int
+    updated_time = datetime_of("updated_at")
     updated_by: str | None = None
     pinned: bool = False
     importance: int = 50
     confidence: int = 100
     locked_until: int | None = None
+    locked_until_time = optional_datetime_of("locked_until")
     conversation: str | None = None
     position: int | None = None
     subject: str | None = None
@@ -86,7 +94,7 @@ class Inspection(Record):
     """
     shown: bool
     """True if this actor's recall can show its text."""
-    why: ReasonCode
+    access_reason: ReasonCode
     """The reason why it is shown, or why not."""
     decision: AccessDecision
     """The decision of policy about this actor's reading there."""
@@ -110,19 +118,20 @@ class Inspection(Record):
 class DerivedMemory(Record):
     """One memory that was drawn from a source."""
 
-    memory_id: str
+    id: str
     scope: Scope
     kind: str
     state: MemoryState
     version: int
     updated_at: int
     """Microseconds UTC."""
+    updated_time = datetime_of("updated_at")
 
 
 class SourceInspection(Inspection):
     """One source with its lifecycle and the memories drawn from it.
 
-    `memory_id` is the id of the source and `kind` is `source`. Its `state` follows its memories:
+    `id` is that of the source and `kind` is `source`. Its `state` follows its memories:
     active while one of them is, else redacted, hidden or deleted as they are, erased once its bytes
     are destroyed. `updated_at` is the last change of it or of one of them. It is immutable, so that
     there are no actions: change the memories.
@@ -137,6 +146,7 @@ class SourceInspection(Inspection):
     """Keyed digest of its bytes within the scope."""
     occurred_at: int | None = None
     """Microseconds UTC when it was said or happened."""
+    occurred_time = optional_datetime_of("occurred_at")
     text: str | None = None
     """The whole text as it arrived, given by `source` alone, where it is shown."""
     derived: tuple[DerivedMemory, ...] = ()
@@ -148,17 +158,18 @@ class SourceInspection(Inspection):
 class PackItem(Record):
     """One memory in a pack of context, with the reasons for it."""
 
-    memory_id: str
+    id: str
     source_ids: tuple[str, ...]
     visible_to: Scope
-    reason: str
+    access_reason: str
     """The reason why this actor may see it: a policy reason code."""
-    why: str
-    """The reason why it is in the pack: `relevance`, `pinned`, `constraint`, …"""
+    chosen_as: str
+    """The part of the pack that it is in: `relevance`, `pinned`, `constraint`, …"""
     score: float | None = None
     fresh: Literal["current", "history", "redacted"]
     known_at: int | None = None
     """Microseconds UTC of the last time at which it was known to be true."""
+    known_time = optional_datetime_of("known_at")
     kind: str
     text: str
     """Its text in the pack: secrets replaced, and cut if `cut` is True."""
@@ -196,7 +207,7 @@ class ExploredScope(Record):
     """The name of its space, if it has one."""
     readable: bool
     """True if its memories may be read; otherwise they are only counted."""
-    reason: ReasonCode
+    access_reason: ReasonCode
     """The reason, either way."""
     states: dict[str, int] = {}
     """Memories by state; those that are not active only for an actor that may inspect."""
@@ -207,7 +218,7 @@ class ExploredScope(Record):
 class ExploredMemory(Record):
     """One memory found by exploring."""
 
-    memory_id: str
+    id: str
     scope: Scope
     kind: str
     state: MemoryState
@@ -215,6 +226,7 @@ class ExploredMemory(Record):
     pinned: bool
     updated_at: int
     """Microseconds UTC."""
+    updated_time = datetime_of("updated_at")
     distance: int = 0
     """Links between it and the memory in the middle."""
     preview: str | None = None

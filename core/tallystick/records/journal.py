@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tallystick.records._base import JsonObject, Persisted
+from tallystick.records.times import datetime_of
 
 __all__ = ["JournalEntry"]
 
@@ -20,6 +21,7 @@ class JournalEntry(Persisted):
     event: str
     at: int
     """Microseconds UTC."""
+    time = datetime_of("at")
     actor: JsonObject
     surface: str
     reason: str | None = None

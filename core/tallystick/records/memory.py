@@ -4,14 +4,34 @@ return.
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import tzinfo
+from difflib import get_close_matches
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetPydanticSchema,
+    SkipValidation,
+    ValidationError,
+)
+from pydantic_core import PydanticCustomError
 
 from tallystick.errors import InvalidRecord, explain_validation
-from tallystick.records._base import JsonObject, Micros, Persisted, Record, Words
+from tallystick.records._base import JsonObject, Labels, Persisted, Record, Texts
 from tallystick.records.identity import Scope
 from tallystick.records.source import SourceRef
+from tallystick.records.times import (
+    MomentField,
+    OccasionField,
+    datetime_of,
+    microseconds,
+    optional_datetime_of,
+)
 
 __all__ = [
     "KINDS",
@@ -31,6 +51,7 @@ __all__ = [
     "NewMemory",
     "Remembered",
     "SourceHash",
+    "StoredId",
     "register_kind",
     "validate_attributes",
 ]
@@ -156,6 +177,37 @@ def validate_attributes(kind: str, attributes: JsonObject) -> None:
         raise InvalidRecord(f"attributes of {kind}: {explain_validation(error)}") from error
 
 
+StoredId = Annotated[str, Field(validation_alias=AliasChoices("id", "memory_id"))]
+"""The id of the memory that a result is about; stored answers of earlier releases say
+`memory_id`.
+"""
+
+
+def _check_kind(name: str) -> str:
+    if name not in KINDS:
+        near = get_close_matches(name, KINDS, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise PydanticCustomError(
+            "kind",
+            "names no kind {name}; {hint}There are {kinds}",
+            {"name": repr(name), "hint": hint, "kinds": ", ".join(sorted(KINDS))},
+        )
+    return name
+
+
+_Kind = Annotated[str, AfterValidator(_check_kind)]
+Kinds = Annotated[Sequence[str], GetPydanticSchema(lambda _, handler: handler(tuple[_Kind, ...]))]
+"""Names of kinds, each of which is registered."""
+States = Annotated[
+    Sequence[MemoryState], GetPydanticSchema(lambda _, handler: handler(tuple[MemoryState, ...]))
+]
+"""States of memories."""
+Scopes = Annotated[
+    Sequence[str | Scope], GetPydanticSchema(lambda _, handler: handler(tuple[str | Scope, ...]))
+]
+"""Scopes, or their texts."""
+
+
 class SourceHash(Record):
     """One source that a memory was derived from, with the hash it had then."""
 
@@ -172,8 +224,8 @@ class Memory(Persisted):
     subject: str | None = None
     """The subject of the memory, for facts that can contradict one another."""
     content: str
-    who: str | None = None
-    """The speaker who said it."""
+    speaker: str | None = Field(default=None, validation_alias=AliasChoices("speaker", "who"))
+    """Who said it. Stored as `who`."""
     category: str | None = None
     sources: tuple[SourceHash, ...] = ()
     source_run_id: str | None = None
@@ -191,16 +243,22 @@ class Memory(Persisted):
     """Paths of the fields that were redacted: their values now are the replacement."""
     locked_until: int | None = None
     """Microseconds UTC until which agents may not change it: a person's edit."""
+    locked_until_time = optional_datetime_of("locked_until")
     valid_from: int | None = None
     """Microseconds UTC; None means since ever."""
+    valid_from_time = optional_datetime_of("valid_from")
     valid_until: int | None = None
     """Microseconds UTC, exclusive; None means still."""
+    valid_until_time = optional_datetime_of("valid_until")
     freshness_ts: int | None = None
     """Microseconds UTC of the last time at which it was known to be true."""
+    freshness_time = optional_datetime_of("freshness_ts")
     expires_at: int | None = None
     """Microseconds UTC after which it leaves recall."""
+    expires_time = optional_datetime_of("expires_at")
     access_count: int = 0
     last_accessed: int | None = None
+    last_accessed_time = optional_datetime_of("last_accessed")
     update_count: int = 0
     updated_by: str | None = None
     extraction_status: ExtractionStatus = "none"
@@ -215,8 +273,11 @@ class Memory(Persisted):
     """Place in the conversation, counted from 0."""
     occurred_at: int | None = None
     """Microseconds UTC when it was said or happened."""
+    occurred_time = optional_datetime_of("occurred_at")
     created_at: int
+    created_time = datetime_of("created_at")
     updated_at: int
+    updated_time = datetime_of("updated_at")
     created_by: str
 
 
@@ -234,8 +295,11 @@ class Edge(Persisted):
     evidence: tuple[str, ...] = ()
     """Source ids."""
     valid_from: int | None = None
+    valid_from_time = optional_datetime_of("valid_from")
     valid_until: int | None = None
+    valid_until_time = optional_datetime_of("valid_until")
     created_at: int
+    created_time = datetime_of("created_at")
 
 
 class NewMemory(Record):
@@ -246,30 +310,55 @@ class NewMemory(Record):
     subject: str | None = None
     speaker: str | None = None
     category: str | None = None
-    occurred_at: Micros | None = None
-    """Microseconds UTC."""
+    occurred_at: MomentField | None = None
+    """When it was said or happened. A moment without an offset is one of the tally's time zone."""
     conversation: str | None = None
     position: int | None = Field(default=None, ge=0, le=2**53 - 1)
     source: SourceRef | None = None
-    tags: tuple[Words, ...] = ()
+    tags: Labels = ()
     attributes: JsonObject = {}
     importance: int = Field(default=50, ge=0, le=100)
     confidence: int = Field(default=100, ge=0, le=100)
     pinned: bool = False
-    valid_from: Micros | None = None
-    valid_until: Micros | None = None
-    expires_at: Micros | None = None
-    derived_from: tuple[str, ...] = ()
+    valid_from: MomentField | None = None
+    valid_until: OccasionField | None = None
+    expires_at: OccasionField | None = None
+    """A moment, or a timedelta from when it is remembered; so is `valid_until`."""
+    derived_from: Texts = ()
     """Memories of readable scopes from which this one was concluded."""
     source_run_id: str | None = None
-    source_step_ids: tuple[str, ...] = ()
+    source_step_ids: Texts = ()
     idempotency_key: str | None = None
+
+    def at(self, now: int, zone: tzinfo) -> Self:
+        """Return it with every moment in microseconds UTC, as remembered at `now` in `zone`."""
+        moments = {name: getattr(self, name) for name in _MOMENTS}
+        return self.model_copy(
+            update={
+                name: microseconds(moment, zone, name=name, now=now)
+                for name, moment in moments.items()
+                if moment is not None and not isinstance(moment, int)
+            }
+        )
+
+
+def _check_items(items: Any) -> Any:
+    if isinstance(items, str | bytes | Mapping | BaseModel) or not isinstance(items, Iterable):
+        raise PydanticCustomError("items", "takes a list of memories; write [value] for one")
+    return items
+
+
+NewMemories = Annotated[
+    Iterable[NewMemory | Mapping[str, Any] | str], SkipValidation, AfterValidator(_check_items)
+]
+"""Memories to be: records, mappings of their fields, or texts."""
+_MOMENTS = ("occurred_at", "valid_from", "valid_until", "expires_at")
 
 
 class Remembered(Record):
     """The result of one `remember`."""
 
-    memory_id: str
+    id: StoredId
     """Empty when it was skipped, as is `source_id`."""
     status: Literal["created", "duplicate", "skipped"]
     """`duplicate`: an active memory says the same already; its new occurrence was kept as a source.
@@ -284,7 +373,7 @@ class Remembered(Record):
 class Change(Record):
     """The result of one `modify`, `forget`, `recover` or `correct`."""
 
-    memory_id: str
+    id: StoredId
     event: Literal["UPDATE", "FORGET", "RECOVER", "CORRECT"]
     status: Literal["changed", "unchanged"]
     version: int
@@ -297,12 +386,13 @@ class Forgotten(Change):
     """The result of a `forget`; until `recoverable_until` the memory can be recovered."""
 
     recoverable_until: int | None = None
+    recoverable_until_time = optional_datetime_of("recoverable_until")
 
 
 class Changed(Record):
     """The result of one item of `modify_many`: a change, or the error that prevented it."""
 
-    memory_id: str
+    id: StoredId
     change: Change | None = None
     error: str | None = None
     """Name of the error, such as `VersionConflict`; the item then changed nothing."""
@@ -315,7 +405,7 @@ class Changed(Record):
 class ForgetMatch(Record):
     """One memory that `forget_matching` found, at the version that was previewed."""
 
-    memory_id: str
+    id: StoredId
     version: int
     score: float | None
     """As recall scores it against the query; None without a query."""
@@ -339,6 +429,7 @@ class Forgetting(Record):
     """
     expires_at: int | None = None
     """Microseconds UTC from which on the token is refused."""
+    expires_time = optional_datetime_of("expires_at")
     results: tuple[Forgotten, ...] = ()
 
 
@@ -352,7 +443,7 @@ class Hit(Record):
     sources: tuple[SourceRef, ...] = ()
     source_ids: tuple[str, ...] = ()
     visible_to: Scope
-    reason: str
+    access_reason: str
     """The reason why this actor may see it: a policy reason code."""
     path: str = "exact"
     """The search for its vector: `exact`, `chroma` or `none`."""
@@ -367,6 +458,40 @@ class Hit(Record):
     duplicates: tuple[str, ...] = ()
     """Memories that say the same and are collapsed into this one."""
 
+    @property
+    def content(self) -> str:
+        """The text of the memory."""
+        return self.memory.content
+
+    @property
+    def why(self) -> str:
+        """Why it was found, in words: the signals that speak for it."""
+        reasons = [
+            words for name, (least, words) in _WHY.items() if self.signals.get(name, 0.0) > least
+        ]
+        if self.history:
+            reasons.append(
+                "it held once" if self.replaced_by is None else "it was replaced by what holds now"
+            )
+        return "; ".join(reasons) or "nothing speaks for it: it is the nearest there is"
+
+
+_WHY = {
+    "text": (0.0, "it shares words with the question"),
+    "vector": (0.3, "it is close in meaning"),
+    "words": (0.5, "it has words of similar meaning"),
+    "answers": (0.0, "it follows a question like this one"),
+    "neighbours": (0.0, "it is next to a match"),
+    "session": (0.0, "its conversation is about this"),
+    "date": (0.0, "it is of a date that the question names"),
+    "time_words": (0.0, "it tells a time, which the question asks for"),
+    "speaker": (0.0, "it was said by somebody whom the question names"),
+    "source": (0.0, "it comes from a source that the question names"),
+    "task": (0.0, "it was written in this run"),
+    "project": (0.0, "it belongs to this project"),
+}
+"""For each signal the value above which it is told, and its words."""
+
 
 class HistoryEntry(Record):
     """One event in the life of a memory, oldest first."""
@@ -378,6 +503,7 @@ class HistoryEntry(Record):
     correction: CorrectionKind | None = None
     """The kind of correction, for a CORRECT."""
     at: int
+    time = datetime_of("at")
     actor: JsonObject
     surface: str
     reason: str | None = None
@@ -390,6 +516,7 @@ class HistoryEntry(Record):
     """
     erased_at: int | None = None
     """Microseconds UTC when the text of this version was erased."""
+    erased_time = optional_datetime_of("erased_at")
     correlation_id: str | None = None
     request_id: str | None = None
     session_id: str | None = None

@@ -8,6 +8,7 @@ from pydantic import SerializerFunctionWrapHandler, model_serializer, model_vali
 
 from tallystick.records._base import Json, JsonObject, Persisted, Record
 from tallystick.records.identity import Scope
+from tallystick.records.times import datetime_of, optional_datetime_of
 
 __all__ = [
     "AccessDecision",
@@ -142,12 +143,16 @@ class Approval(Persisted):
     state: ApprovalState = "pending"
     created_at: int
     """Microseconds UTC."""
+    created_time = datetime_of("created_at")
     expires_at: int
     """End of the wait for a decision, of a grant once it is given, or of a denial."""
+    expires_time = datetime_of("expires_at")
     decided_by: JsonObject | None = None
     decided_reason: str | None = None
     decided_at: int | None = None
+    decided_time = optional_datetime_of("decided_at")
     used_at: int | None = None
+    used_time = optional_datetime_of("used_at")
     token: str | None = None
     """The token of a grant, only in the answer to whoever granted it."""
 

@@ -10,6 +10,7 @@ from tallystick.records._base import Json, JsonObject, Persisted, Record
 from tallystick.records.context import CompilationDecision, CompileConfig
 from tallystick.records.identity import Scope
 from tallystick.records.policy import PolicyRule
+from tallystick.records.times import datetime_of, optional_datetime_of
 
 __all__ = [
     "CompileDiff",
@@ -69,7 +70,9 @@ class RunRecord(Persisted):
     user_goal: str | None = None
     started_at: int
     """Microseconds UTC."""
+    started_time = datetime_of("started_at")
     ended_at: int | None = None
+    ended_time = optional_datetime_of("ended_at")
     status: StepStatus = "running"
     retention: Retention = "redacted_payloads"
     metadata: JsonObject = {}
@@ -89,7 +92,9 @@ class StepRecord(Persisted):
     parent_step_id: str | None = None
     started_at: int
     """Microseconds UTC."""
+    started_time = datetime_of("started_at")
     ended_at: int | None = None
+    ended_time = optional_datetime_of("ended_at")
     status: StepStatus = "running"
     metadata: JsonObject = {}
 
@@ -103,6 +108,7 @@ class StepEntry(Record):
     """Counted from 0 within the step."""
     kind: EntryKind
     at: int
+    time = datetime_of("at")
     commitment: str
     """Salted digest of the stored payload bytes; empty where none were stored."""
     payload: Json = None
@@ -138,7 +144,9 @@ class Receipt(Persisted):
     name: str | None = None
     status: StepStatus
     started_at: int
+    started_time = datetime_of("started_at")
     ended_at: int
+    ended_time = datetime_of("ended_at")
     retention: Retention
     token_method: str = "not counted"
     """Method by which tokens were counted in this step; see TokenCounter.method."""
@@ -177,6 +185,7 @@ class PurgedRun(Record):
 
     at: int
     """Time of the purge, microseconds UTC."""
+    time = datetime_of("at")
     before: int
     """Moment before which recordings were purged, microseconds UTC."""
     entries: int

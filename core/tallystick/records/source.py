@@ -6,6 +6,7 @@ from typing import Literal
 
 from tallystick.records._base import JsonObject, Persisted, Record
 from tallystick.records.identity import Scope
+from tallystick.records.times import datetime_of, optional_datetime_of
 
 __all__ = ["PrivacyClass", "Source", "SourceRef", "SourceState", "SourceType"]
 
@@ -59,6 +60,8 @@ class Source(Persisted):
     created_by: str
     created_at: int
     """Microseconds UTC."""
+    created_time = datetime_of("created_at")
     occurred_at: int | None = None
     """The time at which it was said or happened, microseconds UTC, if known."""
+    occurred_time = optional_datetime_of("occurred_at")
     lifecycle_state: SourceState = "active"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import tzinfo
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from tallystick.records._base import Micros, Persisted, Record
+from tallystick.records._base import Persisted, Record
 from tallystick.records.identity import Scope
 from tallystick.records.policy import AccessDecision, AccessKind
+from tallystick.records.times import MomentField, datetime_of, microseconds
 
 __all__ = [
     "AccessPreview",
@@ -36,8 +38,18 @@ class SpaceMember(Record):
     """Operations granted beyond those of the role; never `manage`, which only the role of a steward
     gives.
     """
-    expires_at: Micros | None = None
-    """Microseconds UTC from which on this membership no longer counts; None means never."""
+    expires_at: MomentField | None = None
+    """The moment from which on this membership no longer counts; None means never."""
+
+    @property
+    def ends_at(self) -> int | None:
+        """Microseconds UTC from which on it no longer counts; None means never."""
+        return microseconds(self.expires_at)
+
+    def at(self, zone: tzinfo) -> Self:
+        """Return it with its end in microseconds UTC, as meant in `zone`."""
+        end = microseconds(self.expires_at, zone, name="expires_at")
+        return self if end == self.expires_at else self.model_copy(update={"expires_at": end})
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -65,8 +77,10 @@ class MemorySpace(Persisted):
     version: int = Field(default=1, ge=1)
     created_at: int
     """Microseconds UTC."""
+    created_time = datetime_of("created_at")
     created_by: str
     updated_at: int
+    updated_time = datetime_of("updated_at")
     updated_by: str
 
     @model_validator(mode="after")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from tallystick.records._base import Record
+from tallystick.records.times import datetime_of, optional_datetime_of
 
 __all__ = ["Erasure", "Finding", "Proof", "Purge", "Searched", "Transfer"]
 
@@ -16,6 +17,7 @@ class Searched(Record):
 
     at: int
     """Microseconds UTC."""
+    time = datetime_of("at")
     holds: bool
     """True if it found them nowhere."""
     problems: int = 0
@@ -27,7 +29,7 @@ class Searched(Record):
 class Proof(Record):
     """The proof that a memory is gone: the checks, their problems, and the limits of the proof."""
 
-    memory_id: str
+    id: str
     claim: Literal["unreachable", "erased"]
     holds: bool
     checked: tuple[str, ...]
@@ -40,6 +42,7 @@ class Proof(Record):
     """The last search for the text's bytes, where this proof was given no text to search for."""
     at: int
     """Microseconds UTC."""
+    time = datetime_of("at")
     audit_id: str | None = None
 
 
@@ -74,6 +77,7 @@ class Erasure(Record):
     confirm_token: str | None = None
     expires_at: int | None = None
     """Microseconds UTC from which on the token is refused."""
+    expires_time = optional_datetime_of("expires_at")
     proofs: tuple[Proof, ...] = ()
     audit_ids: tuple[str, ...] = ()
 

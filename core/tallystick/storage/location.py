@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
 
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
@@ -27,6 +30,8 @@ _NETWORK = {
     "ceph",
     "glusterfs",
 }
+_TEMPORARY = ":memory:"
+"""What SQLite calls a database that nobody keeps."""
 _HEADER = 512
 """Bytes of the smallest page of SQLite; a database has at least one."""
 
@@ -38,10 +43,13 @@ class Location:
     url: URL
     folder: Path | None
     """The folder of an embedded tally; None for PostgreSQL."""
+    process: int | None = None
+    """The process with which the folder ends; None for a folder that stays."""
 
     @classmethod
     def find(cls, where: str | os.PathLike[str], *, create: bool = True) -> Location:
-        """Read `where`: a folder, or a URL such as `postgresql://user@host/database`.
+        """Read `where`: a folder, a URL such as `postgresql://user@host/database`, or `:memory:`
+        for a folder that is removed when the tally is closed.
 
         Creates the folder with `create`. Raises InvalidInput, TallyNotFound, CorruptTally, or
         StorageError for network disks.
@@ -49,7 +57,15 @@ class Location:
         text = os.fspath(where)
         if "://" in text:
             return cls(cls._database_url(text), None)
+        if text == _TEMPORARY:
+            return cls._of_folder(Path(mkdtemp(prefix="tallystick-")), process=os.getpid())
         folder = Path(text).expanduser().absolute()
+        if _is_checkpoint_database(folder):
+            raise InvalidInput(
+                f"{folder} is a database of checkpoints. A tally is a folder: copy them into one "
+                f"with `tally import-checkpoints {folder} --tally .tally`, then open that.",
+                argument="where",
+            )
         if folder.is_file():
             raise InvalidInput(
                 f"{folder} is a file. A tally is a folder: give one that exists or may be made."
@@ -76,7 +92,16 @@ class Location:
                 f"{folder} is on a network file system ({kind}), whose locks cannot be trusted. "
                 "Use a local disk, or PostgreSQL."
             )
-        return cls(URL.create("sqlite", database=str(database)), folder)
+        return cls._of_folder(folder)
+
+    @classmethod
+    def _of_folder(cls, folder: Path, *, process: int | None = None) -> Location:
+        return cls(URL.create("sqlite", database=str(folder / "tally.db")), folder, process)
+
+    def remove_temporary(self) -> None:
+        """Remove the folder, if it ends with this process; a forked one leaves it alone."""
+        if self.process == os.getpid() and self.folder is not None:
+            rmtree(self.folder, ignore_errors=True)
 
     @property
     def is_embedded(self) -> bool:
@@ -100,6 +125,20 @@ class Location:
                 "Give a folder, or postgresql://user@host/database."
             )
         return url.set(drivername="postgresql+psycopg")
+
+
+def _is_checkpoint_database(path: Path) -> bool:
+    """Return True for an SQLite file that LangGraph's own saver has written."""
+    if not path.is_file():
+        return False
+    connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
+    try:
+        names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
+    except sqlite3.DatabaseError:
+        return False
+    finally:
+        connection.close()
+    return {"checkpoints", "writes"} <= names
 
 
 def _file_system(folder: Path) -> str | None:

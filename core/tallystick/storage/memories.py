@@ -78,7 +78,7 @@ BODY_FIELDS = (
     "content",
     "kind",
     "subject",
-    "who",
+    "speaker",
     "category",
     "confidence",
     "importance",
@@ -98,6 +98,10 @@ BODY_FIELDS = (
     "redacted",
 )
 """The fields of a version: everything about a memory that can change."""
+_STORED_NAMES = {"speaker": "who"}
+"""Names in stored bodies, where the first release chose another one; committed bytes keep them."""
+_FIELD_NAMES = {stored: name for name, stored in _STORED_NAMES.items()}
+_BODY = tuple((_STORED_NAMES.get(name, name), name) for name in BODY_FIELDS)
 _ATTRIBUTES = {"attributes"}
 
 FINDABLE: tuple[MemoryState, ...] = ("active", "superseded", "duplicate", "redacted")
@@ -314,8 +318,10 @@ class VersionBody:
 
 
 def body_of(memory: Memory) -> dict[str, Any]:
-    """Return the fields of a version, as JSON values."""
-    body = {name: getattr(memory, name) for name in BODY_FIELDS}
+    """Return the fields of a version as they are stored, as JSON values."""
+    body = {stored: getattr(memory, name) for stored, name in _BODY}
+    if memory.redacted:
+        body["redacted"] = tuple(_STORED_NAMES.get(path, path) for path in memory.redacted)
     if memory.attributes:  # the one field that may hold numbers which JSON does not know
         body |= memory.model_dump(mode="json", include=_ATTRIBUTES)
     return body
@@ -379,11 +385,12 @@ def add_version(tx: Connection, doc: int, memory: Memory, *, at: int) -> str:
 
 def _body_bytes(memory: Memory) -> bytes:
     """Return the stored body: `json_bytes` of `body_of`."""
-    if not memory.attributes:
+    if not memory.attributes and not memory.redacted:
         # The other fields are text, integers and tuples of text: none needs to be converted.
         try:
             return orjson.dumps(
-                {name: getattr(memory, name) for name in BODY_FIELDS}, option=orjson.OPT_SORT_KEYS
+                {stored: getattr(memory, name) for stored, name in _BODY},
+                option=orjson.OPT_SORT_KEYS,
             )
         except orjson.JSONEncodeError:
             pass  # a large integer or half a character
@@ -620,7 +627,7 @@ def versions(connection: Connection, doc: int) -> list[VersionBody]:
     return [
         VersionBody(
             row.version,
-            None if row.body is None else json.loads(row.body),
+            None if row.body is None else _parsed(row.body),
             row.commitment,
             row.created_at,
             row.erased_at,
@@ -676,11 +683,19 @@ def _hydrate(connection: Connection, rows: Sequence[Any]) -> list[Stored]:
     return [_stored(row, tuple(hashes.get(row.doc, ()))) for row in rows]
 
 
-def _parsed(body: str) -> Any:
+def _parsed(text: str) -> dict[str, Any]:
+    """Return a stored body by the names of a memory's fields."""
+    body: dict[str, Any]
     try:
-        return from_json(body)
+        body = from_json(text)
     except ValueError:  # half a character, which is stored as its escape
-        return json.loads(body)
+        body = json.loads(text)
+    for stored, name in _FIELD_NAMES.items():
+        if stored in body:
+            body[name] = body.pop(stored)
+    if body.get("redacted"):
+        body["redacted"] = [_FIELD_NAMES.get(path, path) for path in body["redacted"]]
+    return body
 
 
 _TASK_STATES = {"open": "todo", "active": "doing"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 from sqlalchemy import Connection, bindparam, exists, func, select, update
@@ -18,7 +18,6 @@ from tallystick.storage.rows import readable
 
 __all__ = [
     "EntryRow",
-    "IdMatch",
     "NewRun",
     "StoredPayload",
     "StoredRun",
@@ -34,7 +33,6 @@ __all__ = [
     "entry_row",
     "find_run",
     "find_step",
-    "ids_matching",
     "list_runs",
     "stored_payloads",
     "set_gaps",
@@ -145,13 +143,6 @@ class UnfinishedRun(NamedTuple):
 
     run_id: str
     process: str | None
-
-
-class IdMatch(NamedTuple):
-    """A run or step whose id matches a fragment."""
-
-    record_type: Literal["run", "step"]
-    id: str
 
 
 class StoredPayload(NamedTuple):
@@ -314,21 +305,6 @@ def find_run(connection: Connection, run_id: str) -> StoredRun | None:
     """Return a run, or None."""
     row = connection.execute(_RUN, {"id": run_id}).first()
     return StoredRun(_run(row), row.scope_id) if row else None
-
-
-def ids_matching(connection: Connection, fragment: str, *, limit: int = 3) -> list[IdMatch]:
-    """Return runs and steps whose id begins or ends with `fragment`."""
-    matches: list[IdMatch] = []
-    tables_by_type: tuple[tuple[Literal["run", "step"], Any], ...] = (("run", _r), ("step", _s))
-    for record_type, table in tables_by_type:
-        size = len(fragment)
-        begins = func.substr(table.c.id, 1, size) == fragment
-        ends = func.substr(table.c.id, func.length(table.c.id) - size + 1) == fragment
-        rows = connection.execute(
-            select(table.c.id).where(begins | ends).order_by(table.c.id).limit(limit)
-        )
-        matches += [IdMatch(record_type, row.id) for row in rows]
-    return matches
 
 
 def list_runs(

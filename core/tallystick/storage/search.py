@@ -225,7 +225,7 @@ def active_docs(
     now: int,
     kinds: Sequence[str] = (),
     tags: Sequence[str] = (),
-    who: str | None = None,
+    speaker: str | None = None,
     source_type: str | None = None,
     since: int | None = None,
     until: int | None = None,
@@ -243,8 +243,8 @@ def active_docs(
     )
     if kinds:
         query = query.where(_m.c.kind.in_(list(kinds)))
-    if who is not None:
-        query = query.join(_x, _x.c.doc == _m.c.doc).where(_x.c.speaker == who)
+    if speaker is not None:
+        query = query.join(_x, _x.c.doc == _m.c.doc).where(_x.c.speaker == speaker)
     if source_type is not None:
         of_type = select(_ms.c.doc).join(_s, _s.c.id == _ms.c.source_id)
         query = query.where(_m.c.doc.in_(of_type.where(_s.c.source_type == source_type)))

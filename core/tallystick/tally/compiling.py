@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import tzinfo
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
+
+from pydantic import AfterValidator, BaseModel, SkipValidation
+from pydantic_core import PydanticCustomError
 
 from tallystick import compiler
 from tallystick.access import Approvals, GuardedCall, require_no_widening
@@ -45,6 +49,16 @@ Candidate = ContextItem | Memory | Hit | WorkingMemory | Mapping[str, Any]
 mapping of item fields.
 """
 
+
+def _check_candidates(items: Any) -> Any:
+    if isinstance(items, str | bytes | Mapping | BaseModel) or not isinstance(items, Iterable):
+        raise PydanticCustomError("items", "takes a list of candidates; write [value] for one")
+    return items
+
+
+CandidateItems = Annotated[Iterable[Candidate], SkipValidation, AfterValidator(_check_candidates)]
+"""Candidates of `compile`, in any order."""
+
 _Record = TypeVar("_Record", ContextItem, Memory)
 
 _SHORT_TEXT = 20
@@ -63,8 +77,11 @@ class Candidates(NamedTuple):
     memories: tuple[Memory, ...]
 
 
-def candidates_of(candidates: Iterable[Candidate]) -> Candidates:
-    """Sort candidates into items and memories. Raises InvalidRecord."""
+def candidates_of(candidates: Iterable[Candidate], zone: tzinfo) -> Candidates:
+    """Sort candidates into items and memories; `zone` is that of moments without an offset.
+
+    Raises InvalidRecord.
+    """
     items: list[ContextItem] = []
     memories: list[Memory] = []
     for candidate in candidates:
@@ -75,7 +92,7 @@ def candidates_of(candidates: Iterable[Candidate]) -> Candidates:
         elif isinstance(candidate, WorkingMemory):
             items.extend(candidate.items())
         else:
-            items.append(_detached(ContextItem.load(candidate)))
+            items.append(_detached(ContextItem.load(candidate).at(zone)))
     return Candidates(tuple(items), tuple(memories))
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 from tallystick import memory
 from tallystick.errors import InvalidInput
@@ -28,28 +28,42 @@ from tallystick.records import (
     Inspection,
     JsonObject,
     Memory,
-    MemoryState,
+    MemoryId,
+    MemoryIds,
     Moment,
     NewMemory,
+    Occasion,
     PackItem,
     Remembered,
+    RunId,
     Scope,
+    SourceId,
+    SourceIds,
     SourceInspection,
     SourceRef,
     SourceType,
-    microseconds,
+    Texts,
+    checked_arguments,
 )
+from tallystick.records._base import IdOf
+from tallystick.records.memory import Kinds, NewMemories, Scopes, States
 from tallystick.tally.view import ObservedCall, View
 
 __all__ = ["MemoryVerbs"]
 
+MemoryOrSourceId = Annotated[str, IdOf("memory", "source")]
+
 _HITS = 10
 _PACKED_HITS = 200
 """Hits at most: by default, and where a budget of tokens decides."""
+_MOMENTS = frozenset({"occurred_at", "valid_from", "valid_until", "freshness_ts", "expires_at"})
+_AHEAD = frozenset({"valid_until", "expires_at"})
+"""Fields that `modify` takes as moments; those of them that may be a timedelta from now."""
 _USES = 10
 """Steps that inspecting a memory names."""
 
 
+@checked_arguments
 class MemoryVerbs(View):
     """What an actor does with memory in its scope."""
 
@@ -65,15 +79,15 @@ class MemoryVerbs(View):
         conversation: str | None = None,
         position: int | None = None,
         source: SourceRef | None = None,
-        tags: Iterable[str] = (),
+        tags: Texts = (),
         attributes: JsonObject | None = None,
         importance: int = 50,
         confidence: int = 100,
         pinned: bool = False,
         valid_from: Moment | None = None,
-        valid_until: Moment | None = None,
-        expires_at: Moment | None = None,
-        derived_from: Iterable[str] = (),
+        valid_until: Occasion | None = None,
+        expires_at: Occasion | None = None,
+        derived_from: MemoryIds = (),
         idempotency_key: str | None = None,
     ) -> Remembered:
         """Store `content` as it is and make it recallable; it is both when this returns.
@@ -90,19 +104,19 @@ class MemoryVerbs(View):
                 "subject": subject,
                 "speaker": speaker,
                 "category": category,
-                "occurred_at": microseconds(occurred_at),
+                "occurred_at": occurred_at,
                 "conversation": conversation,
                 "position": position,
                 "source": source,
-                "tags": tuple(tags),
+                "tags": tags,
                 "attributes": attributes or {},
                 "importance": importance,
                 "confidence": confidence,
                 "pinned": pinned,
-                "valid_from": microseconds(valid_from),
-                "valid_until": microseconds(valid_until),
-                "expires_at": microseconds(expires_at),
-                "derived_from": tuple(derived_from),
+                "valid_from": valid_from,
+                "valid_until": valid_until,
+                "expires_at": expires_at,
+                "derived_from": derived_from,
                 "idempotency_key": idempotency_key,
             }
         )
@@ -110,7 +124,7 @@ class MemoryVerbs(View):
 
     def remember_many(
         self,
-        items: Iterable[NewMemory | Mapping[str, Any] | str],
+        items: NewMemories,
         *,
         idempotency_key: str | None = None,
     ) -> list[Remembered]:
@@ -119,7 +133,7 @@ class MemoryVerbs(View):
         `idempotency_key` is that of the whole call; an item may have one of its own beside it.
         """
         with self._observed("memory_write", "remember") as call:
-            new = [_new_memory(item, call) for item in items]
+            new = [self._new_memory(item, call) for item in items]
             self._admit("write", count=len(new))
             results = memory.remember(
                 self._services.memory,
@@ -130,7 +144,7 @@ class MemoryVerbs(View):
                 idempotency_key=idempotency_key,
             )
             if call.step is not None and results:
-                stored = [{"id": result.memory_id, "status": result.status} for result in results]
+                stored = [{"id": result.id, "status": result.status} for result in results]
                 call.record(
                     "memory_write", [item.dump() for item in new], summary={"memories": stored}
                 )
@@ -142,19 +156,19 @@ class MemoryVerbs(View):
         query: str,
         *,
         limit: int | None = None,
-        kinds: Sequence[str] = (),
+        kinds: Kinds = (),
         conversation: str | None = None,
-        scopes: Sequence[str | Scope] | None = None,
-        tags: Sequence[str] = (),
+        scopes: Scopes | None = None,
+        tags: Texts = (),
         source: str | None = None,
-        since: Moment | None = None,
-        until: Moment | None = None,
+        since: Occasion | None = None,
+        until: Occasion | None = None,
         asked_at: Moment | None = None,
         budget_tokens: int | None = None,
         weights: RecallWeights | None = None,
-        states: Sequence[MemoryState] = (),
+        states: States = (),
         as_of: Moment | None = None,
-        namespace: Sequence[str] | None = None,
+        namespace: Texts | None = None,
     ) -> Recalled:
         """Return the memories that answer `query`, best first, each with the reasons for its place.
 
@@ -185,11 +199,11 @@ class MemoryVerbs(View):
                     tags=tuple(tags),
                     conversation=conversation,
                     source=source,
-                    since=microseconds(since),
-                    until=microseconds(until),
-                    asked_at=microseconds(asked_at),
+                    since=self._ago(since, "since"),
+                    until=self._ago(until, "until"),
+                    asked_at=self._moment(asked_at, "asked_at"),
                     states=tuple(states),
-                    as_of=microseconds(as_of),
+                    as_of=self._moment(as_of, "as_of"),
                     namespace=None if namespace is None else labels_of(namespace),
                     run_id=None if run is None else run.id,
                     project=self.scope.key if self.scope.kind == "project" else None,
@@ -222,13 +236,13 @@ class MemoryVerbs(View):
         counter = self._services.counter(None)
         remaining, fitting = budget_tokens, []
         for hit in hits:
-            tokens = counter.count(f"{hit.memory.who or ''}: {hit.memory.content}")
+            tokens = counter.count(f"{hit.memory.speaker or ''}: {hit.memory.content}")
             if tokens <= remaining:
                 fitting.append(hit)
                 remaining -= tokens
         return fitting
 
-    def still_stand(self, recalled: Iterable[Memory | Hit]) -> bool:
+    def still_stand(self, recalled: Sequence[Memory | Hit]) -> bool:
         """Return True if recalled memories may be shown again.
 
         That is the case while none was changed, forgotten or withdrawn since. For callers that keep
@@ -237,7 +251,7 @@ class MemoryVerbs(View):
         memories = [hit.memory if isinstance(hit, Hit) else hit for hit in recalled]
         return memory.still_stand(self._services.memory, self.actor, memories)
 
-    def get(self, memory_id: str) -> Memory:
+    def get(self, memory_id: MemoryId) -> Memory:
         """Return one memory. Raises NotFound for forgotten, hidden and absent ones alike."""
         self._admit("read")
         return memory.get(self._services.memory, self.actor, memory_id)
@@ -245,12 +259,12 @@ class MemoryVerbs(View):
     def memories(
         self,
         *,
-        kinds: Sequence[str] = (),
-        states: Sequence[MemoryState] = ("active",),
+        kinds: Kinds = (),
+        states: States = ("active",),
         conversation: str | None = None,
         limit: int = 50,
-        before: str | None = None,
-        namespace: Sequence[str] | None = (),
+        before: MemoryId | None = None,
+        namespace: Texts | None = (),
     ) -> list[Memory]:
         """List memories of the bound scope, newest first.
 
@@ -272,12 +286,13 @@ class MemoryVerbs(View):
 
     def modify(
         self,
-        memory_id: str,
+        /,
+        memory_id: MemoryId,
         *,
         reason: str,
         if_version: int | None = None,
         idempotency_key: str | None = None,
-        manual_override: Moment | bool = False,
+        manual_override: Occasion | bool = False,
         **changes: Any,
     ) -> Change:
         """Change fields of a memory, such as `content=…` or `tags=…`; its history keeps the old.
@@ -292,7 +307,8 @@ class MemoryVerbs(View):
         if manual_override is True:
             lock_until = self._services.store.clock.now() + self._services.memory.override_us
         elif manual_override is not False:
-            lock_until = microseconds(manual_override)
+            lock_until = self._moment(manual_override, "manual_override", ahead=True)
+        changes = self._with_moments(changes)
         with self._observed("memory_write", "modify") as call:
             self._admit("modify")
             change = memory.modify(
@@ -310,7 +326,7 @@ class MemoryVerbs(View):
         return change
 
     def modify_many(
-        self, items: Iterable[Mapping[str, Any]], *, idempotency_key: str | None = None
+        self, items: Sequence[Mapping[str, Any]], *, idempotency_key: str | None = None
     ) -> list[Changed]:
         """Same as `modify` for each mapping of its arguments; results in order.
 
@@ -327,7 +343,7 @@ class MemoryVerbs(View):
 
     def forget(
         self,
-        memory_id: str,
+        memory_id: MemoryId,
         *,
         reason: str,
         if_version: int | None = None,
@@ -363,7 +379,7 @@ class MemoryVerbs(View):
 
     def _forget_by_force(
         self,
-        memory_id: str,
+        memory_id: MemoryId,
         reason: str,
         if_version: int | None,
         confirm_token: str | None,
@@ -392,19 +408,20 @@ class MemoryVerbs(View):
         mode: Literal["preview", "apply"] = "preview",
         threshold: float = 0.5,
         limit: int | None = None,
-        kinds: Sequence[str] = (),
-        tags: Sequence[str] = (),
-        who: str | None = None,
+        kinds: Kinds = (),
+        tags: Texts = (),
+        speaker: str | None = None,
         source_type: SourceType | None = None,
-        since: Moment | None = None,
-        until: Moment | None = None,
+        since: Occasion | None = None,
+        until: Occasion | None = None,
         confirm_token: str | None = None,
         idempotency_key: str | None = None,
     ) -> Forgetting:
         """Forget the memories of the bound scope that pass every filter and answer `query`.
 
-        Filters keep `kinds`, all of `tags`, what `who` said, what came from a `source_type`, and
-        what was said or happened, else was remembered, from `since` up to `until`. With a `query`
+        Filters keep `kinds`, all of `tags`, what `speaker` said, what came from a `source_type`,
+        and what was said or happened, else was remembered, from `since` up to `until`; a timedelta
+        is so long ago. With a `query`
         a match is what recall scores at `threshold` or more; one of all these is needed. At most
         `limit` are forgotten, by default and at most `forget_batch` (100).
 
@@ -423,10 +440,10 @@ class MemoryVerbs(View):
             limit=limit,
             kinds=tuple(kinds),
             tags=tuple(tags),
-            who=who,
+            speaker=speaker,
             source_type=source_type,
-            since=microseconds(since),
-            until=microseconds(until),
+            since=self._ago(since, "since"),
+            until=self._ago(until, "until"),
         )
         with self._observed("memory_write", "forget_matching") as call:
             forgetting = memory.forget_matching(
@@ -448,7 +465,7 @@ class MemoryVerbs(View):
 
     def recover(
         self,
-        memory_id: str,
+        memory_id: MemoryId,
         *,
         reason: str,
         if_version: int | None = None,
@@ -471,15 +488,15 @@ class MemoryVerbs(View):
 
     def correct(
         self,
-        memory_id: str,
+        memory_id: MemoryId,
         correction: CorrectionKind,
         *,
         reason: str,
         mode: Literal["preview", "apply"] = "preview",
-        by: str | None = None,
+        by: MemoryId | None = None,
         field: str = "content",
         replacement: str = "[redacted]",
-        evidence: Iterable[str] = (),
+        evidence: SourceIds = (),
         valid_from: Moment | None = None,
         confirm_token: str | None = None,
         if_version: int | None = None,
@@ -491,7 +508,7 @@ class MemoryVerbs(View):
         The token is good for 15 minutes. `by` is the replacement for `supersede`, valid since
         `valid_from` as `evidence` (source ids) shows, and the canonical memory for
         `mark_duplicate`. `redact` puts `replacement` in the place of `field`: content, subject,
-        who, category, tags or a path such as attributes.phone. `restore` reverses the latest
+        speaker, category, tags or a path such as attributes.phone. `restore` reverses the latest
         correction. Raises InvalidInput, NotFound, Denied (`confirm_token_required`),
         VersionConflict, StateConflict when something changed since the preview, or
         IdempotencyMismatch; then nothing changed.
@@ -505,7 +522,7 @@ class MemoryVerbs(View):
             field=field,
             replacement=replacement,
             evidence=tuple(evidence),
-            valid_from=microseconds(valid_from),
+            valid_from=self._moment(valid_from, "valid_from"),
             force=force,
         )
         with self._observed("memory_write", "correct") as call:
@@ -530,7 +547,7 @@ class MemoryVerbs(View):
 
     def promote(
         self,
-        memory_id: str,
+        memory_id: MemoryId,
         into: str | Scope,
         *,
         reason: str,
@@ -550,7 +567,7 @@ class MemoryVerbs(View):
 
     def share(
         self,
-        memory_id: str,
+        memory_id: MemoryId,
         into: str | Scope,
         *,
         reason: str,
@@ -567,7 +584,7 @@ class MemoryVerbs(View):
     def _cross(
         self,
         operation: Literal["promote", "share"],
-        memory_id: str,
+        memory_id: MemoryId,
         into: str | Scope,
         reason: str,
         mode: Literal["preview", "apply"],
@@ -602,7 +619,7 @@ class MemoryVerbs(View):
                 )
         return crossing
 
-    def inspect(self, memory_id: str) -> Inspection:
+    def inspect(self, memory_id: MemoryOrSourceId) -> Inspection:
         """Explain a memory: what it is, its visibility, what depends on it, what may be done next.
 
         It includes the newest journal entries about it and the newest recorded steps that used it,
@@ -614,10 +631,10 @@ class MemoryVerbs(View):
         inspection = memory.inspect(self._services.memory, self.actor, memory_id)
         if isinstance(inspection, SourceInspection):
             return inspection
-        uses = self._recordings.uses(inspection.memory_id, most=_USES)
+        uses = self._recordings.uses(inspection.id, most=_USES)
         return inspection.model_copy(update={"uses": tuple(uses)})
 
-    def source(self, source_id: str) -> SourceInspection:
+    def source(self, source_id: SourceId) -> SourceInspection:
         """Return a source: its text as it arrived, its lifecycle and the memories drawn from it.
 
         The text is None where every memory drawn from it is hidden, forgotten or redacted. Raises
@@ -628,12 +645,12 @@ class MemoryVerbs(View):
 
     def explore(
         self,
-        around: str | Scope | None = None,
+        around: MemoryId | Scope | None = None,
         *,
         depth: int = 1,
         limit: int = 50,
-        before: str | None = None,
-        states: Sequence[MemoryState] = ("active",),
+        before: MemoryId | None = None,
+        states: States = ("active",),
     ) -> Explored:
         """Look around without a query: the scopes, the contents of one, the links of a memory.
 
@@ -655,7 +672,7 @@ class MemoryVerbs(View):
                 states=states,
             )
             if explored.memories:
-                ids = [listed.memory_id for listed in explored.memories]
+                ids = [listed.id for listed in explored.memories]
                 shown = [listed.scope for listed in explored.memories]
                 call.record("memory_read", explored, summary={"memories": ids}, scopes=shown)
         return explored
@@ -665,7 +682,7 @@ class MemoryVerbs(View):
         query: str,
         *,
         budget_tokens: int = 2_000,
-        scopes: Sequence[str | Scope] | None = None,
+        scopes: Scopes | None = None,
         model: str | None = None,
     ) -> ContextPack:
         """Return what answers `query` as text for an agent, within the budget.
@@ -692,7 +709,7 @@ class MemoryVerbs(View):
         self,
         *,
         budget_tokens: int = 1_200,
-        scopes: Sequence[str | Scope] | None = None,
+        scopes: Scopes | None = None,
         model: str | None = None,
     ) -> ContextPack:
         """Return a pack without a query: pins, constraints, preferences, decisions, open tasks."""
@@ -710,13 +727,13 @@ class MemoryVerbs(View):
             _record_pack(call, {}, pack)
         return pack
 
-    def history(self, memory_id: str) -> list[HistoryEntry]:
+    def history(self, memory_id: MemoryId) -> list[HistoryEntry]:
         """Return everything that happened to a memory, oldest first. Raises NotFound."""
         self._admit("read")
         return memory.history(self._services.memory, self.actor, memory_id)
 
     def preview_access(
-        self, *, actor: Actor | None = None, scopes: Sequence[str | Scope] | None = None
+        self, *, actor: Actor | None = None, scopes: Scopes | None = None
     ) -> AccessPreview:
         """List what `actor` (by default this one) could recall from `scopes`, and why not the rest.
 
@@ -735,7 +752,7 @@ class MemoryVerbs(View):
         services = self._services
         return memory.Items(services.memory, self.actor, self.scope, self._wake_worker)
 
-    def working(self, run_id: str | None = None) -> memory.WorkingMemory:
+    def working(self, run_id: RunId | None = None) -> memory.WorkingMemory:
         """Return the working memory of a run, by default the open one.
 
         Raises InvalidInput where no run is open.
@@ -750,12 +767,36 @@ class MemoryVerbs(View):
         of_run = self._working_of_run(self._scopes(scopes))
         return () if of_run is None else of_run.pack_items()
 
+    def _new_memory(
+        self, item: NewMemory | Mapping[str, Any] | str, call: ObservedCall
+    ) -> NewMemory:
+        """Load an item, marked with the step that remembers it unless it names a run itself."""
+        if not isinstance(item, NewMemory):
+            item = NewMemory.load({"content": item} if isinstance(item, str) else item)
+        new = item.at(self._services.store.clock.now(), self._services.zone)
+        step = call.step
+        if step is None or new.source_run_id is not None:
+            return new
+        return new.model_copy(
+            update={
+                "source_run_id": step.run.id,
+                "source_step_ids": (*new.source_step_ids, step.id),
+            }
+        )
+
+    def _with_moments(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the changes of `modify` with moments in microseconds."""
+        return {
+            name: self._moment(value, name, ahead=name in _AHEAD) if name in _MOMENTS else value
+            for name, value in changes.items()
+        }
+
     def _record_change(
         self, call: ObservedCall, change: Change, payload: Mapping[str, Any]
     ) -> None:
         self._wake_worker()
         summary = {
-            "id": change.memory_id,
+            "id": change.id,
             "event": change.event,
             "status": change.status,
             "version": change.version,
@@ -763,25 +804,8 @@ class MemoryVerbs(View):
         call.record("memory_write", payload, summary=summary)
 
 
-def _new_memory(item: NewMemory | Mapping[str, Any] | str, call: ObservedCall) -> NewMemory:
-    """Load an item, marked with the step that remembers it unless it names a run itself."""
-    if isinstance(item, NewMemory):
-        new = item
-    else:
-        new = NewMemory.load({"content": item} if isinstance(item, str) else item)
-    step = call.step
-    if step is None or new.source_run_id is not None:
-        return new
-    return new.model_copy(
-        update={
-            "source_run_id": step.run.id,
-            "source_step_ids": (*new.source_step_ids, step.id),
-        }
-    )
-
-
 def _record_pack(call: ObservedCall, request: Mapping[str, Any], pack: ContextPack) -> None:
-    ids = [item.memory_id for item in pack.items if item.why != "working"]
+    ids = [item.id for item in pack.items if item.chosen_as != "working"]
     call.record(
         "memory_read", {**request, "items": ids}, summary={"memories": ids, "tokens": pack.tokens}
     )

@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from tallystick.access import full_id
 from tallystick.errors import InvalidInput
 from tallystick.memory.change import require_mode
-from tallystick.records import Actor, Erasure, Finding, Proof, Purge, Scope, Transfer
+from tallystick.records import (
+    Actor,
+    Erasure,
+    Finding,
+    MemoryId,
+    MemoryIds,
+    Proof,
+    Purge,
+    RunId,
+    Scope,
+    StepId,
+    Transfer,
+    checked_arguments,
+)
+from tallystick.storage.short_ids import IdKind
 from tallystick.tally.services import Services
 from tallystick.upkeep import doctor, erase, portable, proof, retention
 
 __all__ = ["Operator"]
 
 
+@checked_arguments
 @dataclass(frozen=True)
 class Operator:
     """A tally as one actor may operate it. Thread-safe.
@@ -29,9 +45,12 @@ class Operator:
     actor: Actor
     scope: Scope
 
+    def _full_id(self, kinds: tuple[IdKind, ...], text: str) -> str:
+        return full_id(self._services.store, self._services.gate, self.actor, kinds, text)
+
     def erase(
         self,
-        memory_ids: str | Iterable[str],
+        memory_ids: MemoryId | MemoryIds,
         *,
         reason: str,
         mode: Literal["preview", "apply"] = "preview",
@@ -63,9 +82,9 @@ class Operator:
 
     def erase_recorded(
         self,
-        run_id: str,
+        run_id: RunId,
         *,
-        step_id: str | None = None,
+        step_id: StepId | None = None,
         reason: str,
         mode: Literal["preview", "apply"] = "preview",
         idempotency_key: str | None = None,
@@ -90,7 +109,7 @@ class Operator:
                 rebuilt=self._services.drop_caches,
             )
 
-    def prove_unreachable(self, memory_id: str) -> Proof:
+    def prove_unreachable(self, memory_id: MemoryId) -> Proof:
         """Try every read path for a forgotten or hidden memory, and list the copies that are kept.
 
         Raises NotFound, and StateConflict while it is not forgotten.
@@ -98,7 +117,7 @@ class Operator:
         self._services.gate.admit(self.actor, "inspect", self.scope)
         return proof.prove_unreachable(self._services.memory, self.actor, memory_id)
 
-    def prove_erased(self, memory_id: str, *, text: str | None = None) -> Proof:
+    def prove_erased(self, memory_id: MemoryId, *, text: str | None = None) -> Proof:
         """Search for what is left of an erased memory; with `text` in every table and file.
 
         Without `text` the proof names the search that the erasure made for it (`proof.searched`):

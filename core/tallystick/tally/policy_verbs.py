@@ -1,10 +1,20 @@
-"""The verbs of policy: check a call against the rules, and decide what waits for a person."""
+"""The verbs of policy: check a call against the rules, decide what waits for a person, open scopes
+to others, operate the tally.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tallystick.records import Approval, ApprovalState
+from tallystick.access import Spaces
+from tallystick.records import (
+    Approval,
+    ApprovalId,
+    ApprovalState,
+    Duration,
+    checked_arguments,
+    seconds,
+)
 from tallystick.tally.call_rules import CallFacts
 from tallystick.tally.enforcement import (
     CheckedCall,
@@ -13,6 +23,7 @@ from tallystick.tally.enforcement import (
     check_call,
     refuse_unenforced,
 )
+from tallystick.tally.operator import Operator
 from tallystick.tally.run_verbs import RunVerbs
 
 __all__ = ["PolicyVerbs"]
@@ -21,6 +32,7 @@ _DIRECT = "direct call"
 """The piece that enforces where an application checks a call itself."""
 
 
+@checked_arguments
 class PolicyVerbs(RunVerbs):
     """What rules and people decide over the calls of an agent."""
 
@@ -109,35 +121,36 @@ class PolicyVerbs(RunVerbs):
         self._admit("inspect")
         return self._approvals.in_state(state, limit=limit)
 
-    def approval(self, approval_id: str) -> Approval:
+    def approval(self, approval_id: ApprovalId) -> Approval:
         """Return one approval. Raises NotFound."""
         self._admit("inspect")
         return self._approvals.get(approval_id)
 
     def approve(
         self,
-        approval_id: str,
+        approval_id: ApprovalId,
         *,
         reason: str,
-        expires_in: int | None = None,
+        expires_in: Duration | None = None,
         idempotency_key: str | None = None,
     ) -> Approval:
-        """Grant an action, once, for `expires_in` seconds (a day); the answer carries its token.
+        """Grant an action, once, for `expires_in` (a timedelta, or seconds; by default a day).
 
-        The next identical action of the same actor uses the grant up, with the token or without. A
-        person decides: the principal of a private scope, a steward of the space, an operator.
-        Raises NotFound, Denied, InvalidInput, StateConflict, IdempotencyMismatch.
+        The answer carries its token. The next identical action of the same actor uses the grant up,
+        with the token or without. A person decides: the principal of a private scope, a steward of
+        the space, an operator. Raises NotFound, Denied, InvalidInput, StateConflict,
+        IdempotencyMismatch.
         """
         return self._approvals.decide(
             approval_id,
             "granted",
             reason=reason,
-            expires_in=expires_in,
+            expires_in=None if expires_in is None else seconds(expires_in, name="expires_in"),
             idempotency_key=idempotency_key,
         )
 
     def deny(
-        self, approval_id: str, *, reason: str, idempotency_key: str | None = None
+        self, approval_id: ApprovalId, *, reason: str, idempotency_key: str | None = None
     ) -> Approval:
         """Deny an action: while it stands, the same action is refused with this reason.
 
@@ -148,7 +161,7 @@ class PolicyVerbs(RunVerbs):
         )
 
     def revoke(
-        self, approval_id: str, *, reason: str, idempotency_key: str | None = None
+        self, approval_id: ApprovalId, *, reason: str, idempotency_key: str | None = None
     ) -> Approval:
         """Take back a grant that was not used, or a denial: the same action is asked for anew.
 
@@ -178,3 +191,14 @@ class PolicyVerbs(RunVerbs):
             return
         with self._observed("policy_check", facts.name or facts.kind) as call:
             refuse_unenforced(rules, self._approvals, facts, call)
+
+    @property
+    def spaces(self) -> Spaces:
+        """The spaces that this actor may see or manage: create, get, list, update."""
+        services = self._services
+        return Spaces(services.store, services.gate, self.actor, zone=services.zone)
+
+    @property
+    def operator(self) -> Operator:
+        """The operator's verbs: erase, prove, purge, freeze, doctor, export, import."""
+        return Operator(self._services, self.actor, self.scope)

@@ -33,17 +33,20 @@ from tallystick.records import (
     ReplayRecipe,
     ReplayResult,
     Retention,
+    RunId,
     RunRecord,
     SourceRef,
+    StepId,
     TargetProfile,
     ToolSpec,
     Verification,
-    microseconds,
+    checked_arguments,
 )
 from tallystick.storage import journal
 from tallystick.tally.captured_turns import Captured
 from tallystick.tally.compiling import (
     Candidate,
+    CandidateItems,
     candidates_of,
     compile_request,
     require_fitting_scopes,
@@ -61,12 +64,13 @@ class JoinedRun(NamedTuple):
     """True if the adapter started the run and is to end it."""
 
 
+@checked_arguments
 class RunVerbs(MemoryVerbs):
     """What an actor does with runs, and with the context of their model calls."""
 
     def compile(
         self,
-        items: Iterable[Candidate],
+        items: CandidateItems,
         *,
         budget: int,
         model: str | None = None,
@@ -104,8 +108,8 @@ class RunVerbs(MemoryVerbs):
                 "where the tally is opened: Tally.open(…, rules=…)."
             )
         check_rules((*self._services.rules, *own), error=InvalidInput)
-        at = microseconds(as_of)
-        candidates = candidates_of(self._with_working(items, working))
+        at = self._moment(as_of, "as_of")
+        candidates = candidates_of(self._with_working(items, working), self._services.zone)
         with self._observed("other", "compile") as call:
             if call.step is not None:
                 require_fitting_scopes(self._services, self.actor, candidates, call.step.run.scope)
@@ -203,7 +207,7 @@ class RunVerbs(MemoryVerbs):
         """List the runs of the bound scope, newest first."""
         return self._recordings.runs([self.scope], limit=limit)
 
-    def verify(self, run_id: str, *, foil: Foil | None = None) -> Verification:
+    def verify(self, run_id: RunId, *, foil: Foil | None = None) -> Verification:
         """Same as `recordings.verify`, with the checkpoint threads in which the run's steps ran.
 
         A thread of a scope that the actor may not read is named in `cannot_prove`. Raises NotFound.
@@ -238,7 +242,8 @@ class RunVerbs(MemoryVerbs):
 
     def replay(
         self,
-        step_id: str,
+        /,
+        step_id: StepId,
         *,
         call: Call | None = None,
         recipe: ReplayRecipe | None = None,
@@ -342,7 +347,7 @@ class RunVerbs(MemoryVerbs):
             actor=self._traced_actor,
             at=store.clock.now(),
             audit_id=store.ids.new(),
-            subject_id=earlier.remembered.memory_id,
+            subject_id=earlier.remembered.id,
             details={"run": run.id, "observer": observer, "stored_by": earlier.observer},
         )
         store.database.write(lambda tx: journal.append(tx, event), name="turn.seen_again")

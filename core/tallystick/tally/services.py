@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import tzinfo
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -136,10 +138,16 @@ class Services:
             self.memory, eager=settings.vector_search == "chroma" or bool(settings.chroma)
         )
         self.call_rules.note(owner or Actor(user="tallystick", surface="open"))
+        weakref.finalize(self, store.location.remove_temporary)
         self._guard = threading.Lock()
         self._counters: dict[str | None, TokenCounter] = {}
         if background:
             self.worker.start()
+
+    @property
+    def zone(self) -> tzinfo:
+        """The time zone of moments that are given without an offset."""
+        return self.settings.zone
 
     @property
     def windows(self) -> retention.Windows:
@@ -180,6 +188,7 @@ class Services:
         self.store.liveness.close()
         self.store.database.close()
         self.recorder.close()
+        self.store.location.remove_temporary()
 
 
 def record_owner(store: Store, owner: Actor | None) -> Actor | None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType, TracebackType
-from typing import Any, Self
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
-from tallystick.access import Spaces
 from tallystick.errors import Denied
 from tallystick.pipeline import Drained, Reconciled
 from tallystick.policy.redaction import Finder
@@ -16,16 +15,24 @@ from tallystick.policy.tool_classes import ToolClassSource
 from tallystick.ports import Clock, Ids, Reranker, SystemClock, TokenCounter, UuidIds
 from tallystick.ranking import RecallWeights
 from tallystick.recorder import Recordings
-from tallystick.records import AccessDecision, Actor, CallContext, PolicyRule, Scope
+from tallystick.records import (
+    AccessDecision,
+    Actor,
+    CallContext,
+    PolicyRule,
+    Scope,
+    checked_arguments,
+)
 from tallystick.settings import Settings
 from tallystick.storage import Location, Store, scopes
-from tallystick.tally.operator import Operator
+from tallystick.tally.async_view import AsyncBoundTally
 from tallystick.tally.policy_verbs import PolicyVerbs
 from tallystick.tally.services import Services, record_owner
 
 __all__ = ["BoundTally", "Tally"]
 
 
+@checked_arguments
 class Tally:
     """An opened store: one folder, or one PostgreSQL database.
 
@@ -53,13 +60,14 @@ class Tally:
         background: bool = True,
         weights: RecallWeights | None = None,
         reranker: Reranker | None = None,
-        secret_finders: Iterable[Finder] = (),
+        secret_finders: Sequence[Finder] = (),
         actor_from: Callable[[CallContext], Actor | None] | None = None,
         owner_fallback: bool = False,
-        tool_classes: Mapping[str, ToolClassSource] = MappingProxyType({}),
+        tool_classes: Mapping[str, ToolClassSource] | None = None,
     ) -> Tally:
         """Open the tally at `where`, a folder or `postgresql://…`, and create it on first use.
 
+        `:memory:` is a folder of its own that is removed when the tally is closed.
         `owner` is recorded when an embedded tally is created and acts for runtimes that name
         nobody. `embedder` may be an Embedder, a Chroma EmbeddingFunction, a LangChain Embeddings, a
         PydanticAI Embedder or a LlamaIndex BaseEmbedding; the default works offline. `chroma` is
@@ -98,10 +106,11 @@ class Tally:
                 secret_finders=secret_finders,
                 actor_from=actor_from,
                 owner_fallback=owner_fallback,
-                tool_classes=tool_classes,
+                tool_classes=tool_classes or {},
             )
         except BaseException:
             store.database.close()
+            store.location.remove_temporary()
             raise
         return cls(services)
 
@@ -210,6 +219,17 @@ class Tally:
         """Write what is still in memory and close. Closing twice is allowed."""
         self._services.close()
 
+    if not TYPE_CHECKING:  # a type checker names the missing attribute itself
+
+        def __getattr__(self, name: str) -> Any:
+            """Say where the verbs are."""
+            if not name.startswith("_") and hasattr(BoundTally, name):
+                raise AttributeError(
+                    f"A Tally has no {name!r}: say who acts first, as in tally.bind().{name} for "
+                    f"the owner, or tally.bind(Actor(user=…)).{name}."
+                )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     def __enter__(self) -> Self:
         return self
 
@@ -231,19 +251,13 @@ class BoundTally(PolicyVerbs):
 
     The verbs of memory, of runs and of policy are its own. `spaces` opens scopes to others,
     `operator` has what only somebody in charge does, `recordings` and `threads` read what was
-    recorded and checkpointed. Thread-safe.
+    recorded and checkpointed, `aio` is all of it awaited. Thread-safe.
     """
 
     tally: Tally
     """The tally behind the view."""
 
     @property
-    def spaces(self) -> Spaces:
-        """The spaces that this actor may see or manage: create, get, list, update."""
-        services = self._services
-        return Spaces(services.store, services.gate, self.actor)
-
-    @property
-    def operator(self) -> Operator:
-        """The operator's verbs: erase, prove, purge, freeze, doctor, export, import."""
-        return Operator(self._services, self.actor, self.scope)
+    def aio(self) -> AsyncBoundTally:
+        """The same verbs for `async def` callers, awaited."""
+        return AsyncBoundTally(self)

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from tallystick.access import widens
+from tallystick.access import full_id, widens
 from tallystick.memory import WorkingMemory
 from tallystick.recorder import (
     RecorderContext,
@@ -21,12 +21,23 @@ from tallystick.recorder import (
     active_run,
     active_step,
 )
-from tallystick.records import Actor, EntryKind, Limited, Scope, StepKind
+from tallystick.records import (
+    Actor,
+    EntryKind,
+    Limited,
+    Occasion,
+    Scope,
+    StepKind,
+    checked_arguments,
+    microseconds,
+)
+from tallystick.storage.short_ids import IdKind
 from tallystick.tally.services import Services
 
 __all__ = ["ObservedCall", "View"]
 
 
+@checked_arguments
 @dataclass(frozen=True)
 class View:
     """An actor working in one scope of a tally. Thread-safe."""
@@ -85,6 +96,23 @@ class View:
         wake = self._services.worker.wake
         if not wake.is_set():  # to look costs less than to set it anew
             wake.set()
+
+    def _full_id(self, kinds: tuple[IdKind, ...], text: str) -> str:
+        """Return the id that `text` is a part of, among what this actor may see."""
+        return full_id(self._services.store, self._services.gate, self.actor, kinds, text)
+
+    def _moment(self, moment: Occasion | None, name: str, *, ahead: bool = False) -> int | None:
+        """Return a moment in microseconds; with `ahead` a timedelta counts from now.
+
+        Raises InvalidInput that names the argument.
+        """
+        now = self._services.store.clock.now() if ahead and moment is not None else None
+        return microseconds(moment, self._services.zone, name=name, now=now)
+
+    def _ago(self, moment: Occasion | None, name: str) -> int | None:
+        """Same as `_moment`, where a timedelta counts back from now."""
+        now = None if moment is None else self._services.store.clock.now()
+        return microseconds(moment, self._services.zone, name=name, now=now, back=True)
 
     def _admit(self, access: Limited, *, count: int = 1) -> None:
         """Count accesses of this actor. Raises RateLimited beyond the tally's limit."""

@@ -105,7 +105,7 @@ class AdapterContract:
         order.
         """
         return [
-            result.memory_id
+            result.id
             for result in bound.remember_many([self.stored_fields(content) for content in contents])
         ]
 
@@ -201,9 +201,7 @@ class AdapterContract:
         self._needs("remember")
         with open_tally() as tally:
             alice = _apollo(tally)
-            direct = alice.remember_many([self.stored_fields("Direct and adapted alike.")])[
-                0
-            ].memory_id
+            direct = alice.remember_many([self.stored_fields("Direct and adapted alike.")])[0].id
             expected = [_comparable(entry) for entry in alice.history(direct)]
             alice.forget(direct, reason="to make room")
 
@@ -234,9 +232,7 @@ class AdapterContract:
         with open_tally() as tally:
             alice = _apollo(tally)
             changed, gone = (self.reasons.get(verb, "asked") for verb in ("modify", "forget"))
-            direct = alice.remember_many([self.stored_fields("Direct and adapted alike.")])[
-                0
-            ].memory_id
+            direct = alice.remember_many([self.stored_fields("Direct and adapted alike.")])[0].id
             alice.modify(
                 direct,
                 content=self.stored_fields("Changed.")["content"],
@@ -324,7 +320,7 @@ class AdapterContract:
         self._needs("remember")
         with open_tally() as tally:
             alice = _apollo(tally)
-            first = alice.remember("We indent with tabs.").memory_id
+            first = alice.remember("We indent with tabs.").id
             pack = alice.context_pack("how do we indent?")
 
             self.remember(alice, pack.text)

@@ -100,7 +100,9 @@ class _Stage:
         self.times.append(time.perf_counter() - began)
         for hit in hits:
             self.hits += 1
-            self.covered += bool(hit.source_ids and hit.sources and hit.reason and hit.visible_to)
+            self.covered += bool(
+                hit.source_ids and hit.sources and hit.access_reason and hit.visible_to
+            )
         expected = set(relevant)
         if expected:
             places = [place for place, hit in enumerate(hits) if hit.memory.id in expected]
@@ -149,7 +151,7 @@ class _Stage:
         results = bound.remember_many(
             [{"content": _sentence(self.source, about)} for _ in range(count)]
         )
-        return [result.memory_id for result in results]
+        return [result.id for result in results]
 
 
 _NOUNS = (
@@ -205,7 +207,7 @@ def _sentence(source: random.Random, about: Sequence[str]) -> str:
 
 
 def _keep(bound: BoundTally, texts: Iterable[str], **options: Any) -> list[str]:
-    return [bound.remember(text, **options).memory_id for text in texts]
+    return [bound.remember(text, **options).id for text in texts]
 
 
 def _correct(bound: BoundTally, memory_id: str, correction: Any, **options: Any) -> None:
@@ -489,7 +491,7 @@ def _source_grounding(stage: _Stage) -> None:
         stage.ask(apollo, f"what does the {noun} cost?", [memory_id])
     apollo.modify(ids[0], content="The lantern costs 99 crowns.", reason="dearer")
     derived = apollo.remember("Lanterns got dearer.", derived_from=[ids[0]])
-    for memory_id in (*ids[:5], derived.memory_id):
+    for memory_id in (*ids[:5], derived.id):
         memory = apollo.get(memory_id)
         with services_of(stage.tally).store.database.read() as connection:
             from tallystick.storage import memories, scopes
@@ -504,7 +506,7 @@ def _source_grounding(stage: _Stage) -> None:
         stage.check(bool(memory.sources), "a memory has no source")
     stage.check(len(apollo.get(ids[0]).sources) == 2, "a change left no source of its own")
     stage.check(
-        apollo.inspect(ids[0]).affected.derived == (derived.memory_id,),
+        apollo.inspect(ids[0]).affected.derived == (derived.id,),
         "what was concluded is not named",
     )
 
@@ -571,7 +573,7 @@ def _mutation_targets(stage: _Stage) -> None:
             for minute in (0, 30)
         ],
     )
-    pinned = apollo.remember("The standup is never cancelled.", pinned=True).memory_id
+    pinned = apollo.remember("The standup is never cancelled.", pinned=True).id
     ambiguous = _keep(apollo, ["Anna moved to Oslo.", "Anna moved to Rome."], kind="fact")
 
     def snapshot() -> dict[str, tuple[int, str]]:
@@ -600,10 +602,10 @@ def _mutation_targets(stage: _Stage) -> None:
     )
     preview = apollo.forget_matching("standup on Tuesdays", reason="r", threshold=0.6)
     stage.check(
-        pinned not in {match.memory_id for match in preview.matches if match.action == "forget"},
+        pinned not in {match.id for match in preview.matches if match.action == "forget"},
         "pinned goes",
     )
-    intended = [match.memory_id for match in preview.matches if match.action == "forget"]
+    intended = [match.id for match in preview.matches if match.action == "forget"]
     stage.check(set(intended) <= set(standups), "the preview names what nobody meant")
 
     def executed() -> None:

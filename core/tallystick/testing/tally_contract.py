@@ -56,12 +56,12 @@ class TallyContract:
 
             [hit] = alice.recall("how do we indent?")
 
-            assert (hit.memory.id, hit.memory.content, hit.memory.who) == (
-                stored.memory_id,
+            assert (hit.memory.id, hit.memory.content, hit.memory.speaker) == (
+                stored.id,
                 "We indent with tabs.",
                 "Alice",
             )
-            assert (hit.source_ids, hit.reason, str(hit.visible_to)) == (
+            assert (hit.source_ids, hit.access_reason, str(hit.visible_to)) == (
                 (stored.source_id,),
                 "allowed_project",
                 "project:apollo",
@@ -84,10 +84,10 @@ class TallyContract:
                 _apollo(tally, EVE).recall("password")
             assert refused.value.reason == "unverified_membership"
             with pytest.raises(NotFound) as hidden:
-                tally.bind(BOB).get(stored.memory_id)
+                tally.bind(BOB).get(stored.id)
             with pytest.raises(NotFound) as absent:
                 tally.bind(BOB).get("no-such-memory")
-            assert str(hidden.value).replace(stored.memory_id, "?") == str(absent.value).replace(
+            assert str(hidden.value).replace(stored.id, "?") == str(absent.value).replace(
                 "no-such-memory", "?"
             )
 
@@ -133,7 +133,7 @@ class TallyContract:
             first = alice.remember("We ship on Fridays.")
             second = alice.remember("We ship on Fridays.")
 
-            assert (second.memory_id, second.status) == (first.memory_id, "duplicate")
+            assert (second.id, second.status) == (first.id, "duplicate")
             [hit] = alice.recall("ship")
             assert hit.source_ids == (first.source_id, second.source_id)
 
@@ -142,10 +142,10 @@ class TallyContract:
             alice = _apollo(tally)
             turns = [alice.remember("yes", kind="turn", conversation="c1") for _ in range(2)]
 
-            assert len({turn.memory_id for turn in turns}) == 2
+            assert len({turn.id for turn in turns}) == 2
             assert [memory.position for memory in alice.memories(conversation="c1")] == [1, 0]
             again = alice.remember("yes", kind="turn", conversation="c1", position=1)
-            assert (again.memory_id, again.status) == (turns[1].memory_id, "duplicate")
+            assert (again.id, again.status) == (turns[1].id, "duplicate")
             with pytest.raises(PositionTaken):
                 alice.remember("no", kind="turn", conversation="c1", position=1)
 
@@ -181,12 +181,12 @@ class TallyContract:
             stored = alice.remember("We indent with tabs.")
 
             changed = alice.modify(
-                stored.memory_id, content="We indent with spaces.", reason="voted", if_version=1
+                stored.id, content="We indent with spaces.", reason="voted", if_version=1
             )
 
             assert (changed.status, changed.version) == ("changed", 2)
             with pytest.raises(VersionConflict) as stale:
-                alice.modify(stored.memory_id, content="x", reason="late", if_version=1)
+                alice.modify(stored.id, content="x", reason="late", if_version=1)
             assert (stale.value.expected, stale.value.actual) == (1, 2)
             assert [hit.memory.content for hit in alice.recall("indent")] == [
                 "We indent with spaces."
@@ -195,7 +195,7 @@ class TallyContract:
                 [],
                 ["We indent with spaces."],
             )
-            add, update = alice.history(stored.memory_id)
+            add, update = alice.history(stored.id)
             assert (add.event, add.new["content"]) == ("ADD", "We indent with tabs.")
             assert (update.event, update.reason, update.old, update.new) == (
                 "UPDATE",
@@ -211,17 +211,17 @@ class TallyContract:
             alice = _apollo(tally)
             stored = alice.remember("The heron nests in March.")
 
-            forgotten = alice.forget(stored.memory_id, reason="not ours")
+            forgotten = alice.forget(stored.id, reason="not ours")
 
             assert forgotten.recoverable_until is not None
             assert list(alice.recall("heron March")) == []
             assert alice.memories() == []
             with pytest.raises(NotFound):
-                alice.get(stored.memory_id)
-            assert alice.forget(stored.memory_id, reason="again").status == "unchanged"
-            assert alice.recover(stored.memory_id, reason="it was ours").status == "changed"
-            assert [hit.memory.id for hit in alice.recall("heron")] == [stored.memory_id]
-            assert [entry.event for entry in alice.history(stored.memory_id)] == [
+                alice.get(stored.id)
+            assert alice.forget(stored.id, reason="again").status == "unchanged"
+            assert alice.recover(stored.id, reason="it was ours").status == "changed"
+            assert [hit.memory.id for hit in alice.recall("heron")] == [stored.id]
+            assert [entry.event for entry in alice.history(stored.id)] == [
                 "ADD",
                 "FORGET",
                 "RECOVER",
@@ -233,12 +233,12 @@ class TallyContract:
         with open_tally() as tally:
             alice = _apollo(tally)
             first = alice.remember("Say it again.")
-            alice.forget(first.memory_id, reason="stale")
+            alice.forget(first.id, reason="stale")
             second = alice.remember("Say it again.")
 
-            assert (second.status, second.memory_id != first.memory_id) == ("created", True)
+            assert (second.status, second.id != first.id) == ("created", True)
             with pytest.raises(StateConflict):
-                alice.recover(first.memory_id, reason="both?")
+                alice.recover(first.id, reason="both?")
 
     def test_a_pinned_memory_is_forgotten_by_an_operator_with_force_and_a_preview_only(
         self, open_tally: OpenTally
@@ -247,15 +247,15 @@ class TallyContract:
             alice = _apollo(tally)
             stored = alice.remember("Never push on Friday.", pinned=True)
             with pytest.raises(StateConflict) as refused:
-                alice.forget(stored.memory_id, reason="tidy", force=True)
+                alice.forget(stored.id, reason="tidy", force=True)
             assert refused.value.reason == "pinned_memory"
             operator = _apollo(tally, Actor(user="ops", projects={"apollo"}, role="operator"))
             with pytest.raises(Denied) as unseen:
-                operator.forget(stored.memory_id, reason="asked", force=True)
+                operator.forget(stored.id, reason="asked", force=True)
             assert unseen.value.reason == "confirm_token_required"
-            preview = operator.correct(stored.memory_id, "delete", reason="asked", force=True)
+            preview = operator.correct(stored.id, "delete", reason="asked", force=True)
             forgotten = operator.forget(
-                stored.memory_id, reason="asked", force=True, confirm_token=preview.confirm_token
+                stored.id, reason="asked", force=True, confirm_token=preview.confirm_token
             )
             assert forgotten.state == "deleted"
             assert forgotten.recoverable_until is not None
@@ -273,7 +273,7 @@ class TallyContract:
                 with pytest.raises(InvalidInput):
                     alice.remember_many([bad])
             with pytest.raises(InvalidInput):
-                alice.modify(alice.remember("fine").memory_id, content="y", reason=" ")
+                alice.modify(alice.remember("fine").id, content="y", reason=" ")
             assert [memory.content for memory in alice.memories()] == ["fine"]
 
     def test_any_text_comes_back_as_it_was(self, open_tally: OpenTally) -> None:
@@ -288,7 +288,7 @@ class TallyContract:
                 "%_*\"'",
             ):
                 stored = alice.remember(text)
-                assert alice.get(stored.memory_id).content == text
+                assert alice.get(stored.id).content == text
 
     def test_no_embedder_runs_inside_a_write(self, open_tally: OpenTally) -> None:
         with open_tally() as tally, pytest.raises(InsideTransaction):

@@ -59,7 +59,7 @@ _SINCE = (
     "that the text was not written again since it was searched for: give `text=` to search anew",
 )
 _CLAIM = "proof.erased"
-_WORDS = ("content", "subject", "who", "category", "tags", "attributes")
+_WORDS = ("content", "subject", "speaker", "category", "tags", "attributes")
 
 
 def prove_unreachable(context: MemoryContext, actor: Actor, memory_id: str) -> Proof:
@@ -94,7 +94,7 @@ def prove_unreachable(context: MemoryContext, actor: Actor, memory_id: str) -> P
         actor,
         stored,
         Proof(
-            memory_id=memory_id,
+            id=memory_id,
             claim="unreachable",
             holds=not problems,
             checked=tuple(checked),
@@ -177,7 +177,7 @@ def prove_erased(
     cannot = CANNOT_ERASE + (_CANNOT_SERVER if folder is None else ()) + open_question
     cannot += () if reach.whole else CANNOT_BEYOND
     proof = Proof(
-        memory_id=memory_id,
+        id=memory_id,
         claim="erased",
         holds=not problems,
         checked=tuple(checked),
@@ -321,10 +321,7 @@ def _reading_problems(context: MemoryContext, actor: Actor, stored: memories.Sto
     ):
         problems.append("inspecting it shows what it says")
     around = explore(context, actor, memory.id, states=get_args(MemoryState)).memories
-    if any(
-        node.memory_id == memory.id and (node.preview or node.subject or node.tags)
-        for node in around
-    ):
+    if any(node.id == memory.id and (node.preview or node.subject or node.tags) for node in around):
         problems.append("looking around shows what it says")
     return problems
 

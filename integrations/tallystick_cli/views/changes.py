@@ -40,11 +40,10 @@ def change_line(change: Change) -> Text:
     """Return the result of a change in one line."""
     if change.status == "unchanged":
         return Text(
-            f"– nothing changed: {short(change.memory_id)} is {change.state}, version "
-            f"{change.version}"
+            f"– nothing changed: {short(change.id)} is {change.state}, version {change.version}"
         )
     until = getattr(change, "recoverable_until", None)
-    text = f"✓ {short(change.memory_id)} is {change.state}, version {change.version}"
+    text = f"✓ {short(change.id)} is {change.state}, version {change.version}"
     return Text(text + (f"; recoverable until {local_time(until)}" if until else ""), style="green")
 
 
@@ -53,7 +52,7 @@ def correction_view(correction: Correction) -> RenderableType:
     if correction.result is not None:
         return change_line(correction.result)
     facts = fact_table()
-    facts.add_row("memory", Text(correction.memory_id, style="cyan"))
+    facts.add_row("memory", Text(correction.id, style="cyan"))
     facts.add_row("correction", Text(correction.correction, style="bold"))
     facts.add_row(
         "state", Text.assemble(state_text(correction.before), " → ", state_text(correction.after))
@@ -76,7 +75,7 @@ def crossing_view(crossing: Crossing) -> RenderableType:
     if crossing.copy_id is not None:
         return Text(f"✓ {short(crossing.copy_id)} stands in {crossing.into}", style="green")
     facts = fact_table()
-    facts.add_row("memory", Text(crossing.memory_id, style="cyan"))
+    facts.add_row("memory", Text(crossing.id, style="cyan"))
     facts.add_row("into", str(crossing.into))
     facts.add_row("readers there", ", ".join(crossing.readers) or "nobody yet")
     reach = crossing.reach
@@ -99,7 +98,7 @@ def forgetting_view(forgetting: Forgetting) -> RenderableType:
     for match in forgetting.matches:
         what = Text("forget") if match.action == "forget" else Text("keep: pinned", style="yellow")
         table.add_row(
-            Text(short(match.memory_id), style="cyan"),
+            Text(short(match.id), style="cyan"),
             "" if match.score is None else f"{match.score:.2f}",
             what,
         )

@@ -53,7 +53,7 @@ def hit_table(hits: Sequence[Hit], *, query: str) -> Table:
         facts = [
             standing,
             memory.kind,
-            memory.who,
+            memory.speaker,
             f"from {sources}",
             f"visible to {hit.visible_to}",
             f"{signals} ({hit.path})",
@@ -100,7 +100,7 @@ def explored_view(explored: Explored) -> RenderableType:
                 Text(
                     "yes" if scope.readable else "no", style="green" if scope.readable else "yellow"
                 ),
-                scope.reason,
+                scope.access_reason,
                 _counts(scope.states),
                 _counts(scope.kinds),
             )
@@ -113,7 +113,7 @@ def explored_view(explored: Explored) -> RenderableType:
                 for link in memory.links
             }
             table.add_row(
-                Text("  " * memory.distance + short(memory.memory_id), style="cyan"),
+                Text("  " * memory.distance + short(memory.id), style="cyan"),
                 state_text(memory.state),
                 memory.kind,
                 Text(
@@ -139,7 +139,7 @@ def inspection_view(inspection: Inspection) -> RenderableType:
     """Return one memory with everything about it, and the newest recorded steps that used it."""
     facts = fact_table()
     is_source = isinstance(inspection, SourceInspection)
-    facts.add_row("source" if is_source else "memory", Text(inspection.memory_id, style="cyan"))
+    facts.add_row("source" if is_source else "memory", Text(inspection.id, style="cyan"))
     facts.add_row(
         "state",
         Text.assemble(
@@ -156,7 +156,7 @@ def inspection_view(inspection: Inspection) -> RenderableType:
     facts.add_row(
         "recalled",
         Text(
-            f"{'yes' if inspection.shown else 'no'}: {inspection.why}",
+            f"{'yes' if inspection.shown else 'no'}: {inspection.access_reason}",
             style="green" if inspection.shown else "yellow",
         ),
     )
@@ -171,7 +171,7 @@ def inspection_view(inspection: Inspection) -> RenderableType:
         for derived in inspection.derived:
             facts.add_row(
                 "drawn from it",
-                Text.assemble(short(derived.memory_id), "  ", state_text(derived.state)),
+                Text.assemble(short(derived.id), "  ", state_text(derived.state)),
             )
     else:
         facts.add_row("holds", _validity(inspection))

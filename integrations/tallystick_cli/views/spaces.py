@@ -25,7 +25,7 @@ def space_table(spaces: Iterable[MemorySpace]) -> Table:
     for space in spaces:
         members = "\n".join(
             f"{member.principal_type}:{member.principal_id} {member.role}"
-            + (f" until {local_time(member.expires_at)}" if member.expires_at else "")
+            + (f" until {local_time(member.ends_at)}" if member.ends_at else "")
             for member in space.members
         )
         table.add_row(str(space.scope), space.name, space.state, members)

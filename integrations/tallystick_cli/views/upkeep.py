@@ -48,7 +48,7 @@ def proof_view(proof: Proof) -> RenderableType:
     """Return the checks of a proof, the problems, and the limits of the proof."""
     facts = fact_table()
     claim = "nothing reaches it" if proof.claim == "unreachable" else "nothing holds it"
-    facts.add_row("memory", Text(proof.memory_id, style="cyan"))
+    facts.add_row("memory", Text(proof.id, style="cyan"))
     facts.add_row(
         "claim",
         Text(f"{'✓' if proof.holds else '✗'} {claim}", style="green" if proof.holds else "red"),

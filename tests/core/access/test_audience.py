@@ -96,10 +96,8 @@ def test_a_conclusion_has_no_more_readers_than_what_it_was_drawn_from(
         shared = apollo.remember("The salary talks are in May.")
 
         with pytest.raises(Denied) as refused:
-            apollo.remember("Ada earns most.", derived_from=[shared.memory_id, private.memory_id])
-        narrower = mine.remember(
-            "May is when I ask.", derived_from=[shared.memory_id, private.memory_id]
-        )
+            apollo.remember("Ada earns most.", derived_from=[shared.id, private.id])
+        narrower = mine.remember("May is when I ask.", derived_from=[shared.id, private.id])
 
         assert refused.value.reason == "scope_crossing_requires_promotion"
         assert "promote or share it from there" in str(refused.value)
@@ -114,12 +112,12 @@ def test_a_call_of_a_narrower_view_leaves_ids_and_no_text_in_a_wider_run(
         mine, apollo = tally.bind(ALICE), tally.bind(ALICE, scope="project:apollo")
         with apollo.run("coder") as run, run.step("tool_call"):
             kept = mine.remember(SALARY)
-            mine.modify(kept.memory_id, content=f"{SALARY} More soon.", reason="news")
+            mine.modify(kept.id, content=f"{SALARY} More soon.", reason="news")
             apollo.explore("private:alice")
         seen = _recorded_text(tally, BOB, run.id)
 
         assert "seven thousand" not in seen
-        assert kept.memory_id in seen
+        assert kept.id in seen
 
 
 @pytest.mark.parametrize(
@@ -167,24 +165,22 @@ def test_a_crossing_is_previewed_with_what_its_readers_will_see(open_tally: Open
     with open_tally() as tally:
         mine, apollo = tally.bind(ALICE), tally.bind(ALICE, scope="project:apollo")
         kept = mine.remember("Two spaces suit Haskell.")
-        alone = mine.promote(kept.memory_id, "project:apollo", reason="r").reach
+        alone = mine.promote(kept.id, "project:apollo", reason="r").reach
         basis = apollo.remember("The linter wants two spaces.")
-        conclusion = mine.remember(
-            "Two spaces it is.", derived_from=[kept.memory_id, basis.memory_id]
-        )
-        hidden = mine.remember("Tabs once.", derived_from=[conclusion.memory_id])
-        redacted = mine.remember("Said by Ada.", derived_from=[conclusion.memory_id])
+        conclusion = mine.remember("Two spaces it is.", derived_from=[kept.id, basis.id])
+        hidden = mine.remember("Tabs once.", derived_from=[conclusion.id])
+        redacted = mine.remember("Said by Ada.", derived_from=[conclusion.id])
         for memory_id, correction in ((hidden, "hide"), (redacted, "redact")):
-            token = mine.correct(memory_id.memory_id, correction, reason="r").confirm_token  # type: ignore[arg-type]
+            token = mine.correct(memory_id.id, correction, reason="r").confirm_token  # type: ignore[arg-type]
             mine.correct(
-                memory_id.memory_id,
+                memory_id.id,
                 correction,  # type: ignore[arg-type]
                 reason="r",
                 mode="apply",
                 confirm_token=token,
             )
         for verb in (mine.promote, mine.share):
-            reach = verb(conclusion.memory_id, "project:apollo", reason="r").reach
+            reach = verb(conclusion.id, "project:apollo", reason="r").reach
             # Its copy and the basis; hidden; its source and what it was drawn from; redacted.
             assert reach.dump() == {"visible": 2, "hidden": 1, "denied": 2, "redacted": 1}
 

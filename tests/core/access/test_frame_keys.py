@@ -38,7 +38,7 @@ def test_a_text_with_our_marks_is_kept_whole(open_tally: OpenTally, text: str) -
         mine.remember("The heron nests in March.")
         kept = mine.remember(text)
         assert (kept.status, kept.warnings) == ("created", ())
-        assert mine.get(kept.memory_id).content == text
+        assert mine.get(kept.id).content == text
 
 
 def test_a_frame_that_was_altered_or_cut_is_somebodys_own_text(open_tally: OpenTally) -> None:
@@ -55,7 +55,7 @@ def test_a_frame_that_was_altered_or_cut_is_somebodys_own_text(open_tally: OpenT
             answer.replace("March", "April"),
             answer[:-1],
         ):
-            assert mine.get(mine.remember(text).memory_id).content == text
+            assert mine.get(mine.remember(text).id).content == text
         assert mine.remember(f"Cut: {frame[:-8]} {frame}").status == "created"
         assert mine.memories(limit=1)[0].content == f"Cut: {frame[:-8]}"
         assert mine.remember(answer).status == "skipped"

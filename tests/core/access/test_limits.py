@@ -38,7 +38,7 @@ def test_who_looks_too_often_is_refused_until_the_time_that_the_error_says(
     clock = StepClock(step=0)
     with open_tally(clock=clock, settings=Settings.read(rate_limits={"inspect": 3})) as tally:
         mine = tally.bind(ALICE)
-        kept = mine.remember("The heron.").memory_id
+        kept = mine.remember("The heron.").id
         for _ in range(3):
             mine.inspect(kept)
 
@@ -59,7 +59,7 @@ def test_who_looks_too_often_is_refused_until_the_time_that_the_error_says(
         assert again.value.decision.audit_id == error.decision.audit_id
         assert len(_refusals(tally)) == 1
         assert mine.get(kept).content == "The heron."
-        assert tally.bind(CODER).inspect(kept).memory_id == kept
+        assert tally.bind(CODER).inspect(kept).id == kept
 
         clock.advance(seconds=20)
         mine.inspect(kept)
@@ -96,7 +96,7 @@ def test_every_way_to_look_counts_and_a_change_has_limits_of_its_own(
     with open_sqlite(clock=StepClock(step=0), settings=Settings.read(rate_limits=limits)) as tally:
         for number, (name, (_, look)) in enumerate(LOOKS.items()):
             bound = tally.bind(Actor(user=f"user {number}", projects={"a"}))
-            kept = bound.remember("The heron.").memory_id
+            kept = bound.remember("The heron.").id
             look(bound, kept, tmp_path / name)
             with pytest.raises(RateLimited):
                 look(bound, kept, tmp_path / f"{name} again")

@@ -25,7 +25,7 @@ def test_every_verb_of_a_view_that_nobody_named_is_refused_once_users_were_named
     with open_tally(owner=OWNER) as tally:
         binder = _binder(tally)
         nobody = binder.bound(binder.call())
-        memory_id = nobody.remember("The key is under the mat.").memory_id
+        memory_id = nobody.remember("The key is under the mat.").id
         assert memory_id is not None
         binder.bound(binder.call(metadata={"user_id": "ada"}))
 

@@ -38,7 +38,7 @@ def test_nothing_recalled_for_a_turn_stays_in_memory_after_an_erasure(
 
     with open_sqlite() as tally:
         anna = tally.bind(Actor(user="anna", role="operator"))
-        memory_id = anna.remember("The key is under the mat.").memory_id
+        memory_id = anna.remember("The key is under the mat.").id
         assert recall_for_turn(anna, "Where is the key?", limit=5, turn="one")
         assert "under the mat" in str(kept())
         preview = anna.operator.erase(memory_id, reason="asked")

@@ -15,8 +15,8 @@ ALICE = Actor(user="alice")
 def test_what_is_refused_is_told_and_the_others_are_done(open_tally: Callable[..., Tally]) -> None:
     with open_tally() as tally:
         mine, his = tally.bind(ALICE), tally.bind(Actor(user="bob"))
-        first, second = (mine.remember(text).memory_id for text in ("Tabs.", "Spaces."))
-        foreign = his.remember("Semicolons.").memory_id
+        first, second = (mine.remember(text).id for text in ("Tabs.", "Spaces."))
+        foreign = his.remember("Semicolons.").id
 
         results = mine.modify_many(
             [
@@ -28,7 +28,7 @@ def test_what_is_refused_is_told_and_the_others_are_done(open_tally: Callable[..
             ]
         )
 
-        assert [(one.memory_id, one.error) for one in results] == [
+        assert [(one.id, one.error) for one in results] == [
             (first, None),
             (second, "VersionConflict"),
             (foreign, "NotFound"),

@@ -53,17 +53,17 @@ def test_each_correction_is_previewed_applied_and_taken_back(
         )
         other = apollo.remember("The heron breeds in April.")
         options: dict[str, Any] = (
-            {"by": other.memory_id} if correction in ("supersede", "mark_duplicate") else {}
+            {"by": other.id} if correction in ("supersede", "mark_duplicate") else {}
         )
-        before, found = apollo.get(kept.memory_id), _found(apollo, "heron nests March")
+        before, found = apollo.get(kept.id), _found(apollo, "heron nests March")
 
-        preview = apollo.correct(kept.memory_id, correction, reason="because", **options)
+        preview = apollo.correct(kept.id, correction, reason="because", **options)
         assert (preview.mode, preview.before, preview.reversible) == ("preview", "active", True)
         assert preview.affected.sources == (kept.source_id,)
-        assert apollo.get(kept.memory_id) == before
+        assert apollo.get(kept.id) == before
 
         done = apollo.correct(
-            kept.memory_id,
+            kept.id,
             correction,
             reason="because",
             mode="apply",
@@ -78,7 +78,7 @@ def test_each_correction_is_previewed_applied_and_taken_back(
             preview.after,
         )
         again = apollo.correct(
-            kept.memory_id,
+            kept.id,
             correction,
             reason="because",
             mode="apply",
@@ -88,17 +88,16 @@ def test_each_correction_is_previewed_applied_and_taken_back(
         )
         assert again == done
 
-        _corrected(apollo, kept.memory_id, "restore")
+        _corrected(apollo, kept.id, "restore")
 
-        restored = apollo.get(kept.memory_id)
+        restored = apollo.get(kept.id)
         same = ("content", "subject", "attributes", "state", "valid_until", "corrected", "redacted")
         assert [getattr(restored, name) for name in same] == [
             getattr(before, name) for name in same
         ]
         assert _found(apollo, "heron nests March") == found
         events = [
-            (entry.event, entry.correction, entry.reason)
-            for entry in apollo.history(kept.memory_id)
+            (entry.event, entry.correction, entry.reason) for entry in apollo.history(kept.id)
         ]
         assert events == [
             ("ADD", None, None),
@@ -114,7 +113,7 @@ def test_what_is_hidden_or_deleted_is_found_by_no_path(
     with open_tally() as tally:
         apollo = tally.bind(ALICE, scope="project:apollo")
         kept = apollo.remember("The vault word is pelican.", tags=["pelican"])
-        _corrected(apollo, kept.memory_id, correction)
+        _corrected(apollo, kept.id, correction)
 
         assert _found(apollo, "vault word pelican") == []
         assert (
@@ -126,9 +125,9 @@ def test_what_is_hidden_or_deleted_is_found_by_no_path(
             == []
         )
         with pytest.raises(NotFound):
-            apollo.get(kept.memory_id)
+            apollo.get(kept.id)
         listed = apollo.memories(states=("hidden", "deleted"))
-        history = apollo.history(kept.memory_id)
+        history = apollo.history(kept.id)
         assert "pelican" not in repr([listed, history])
         assert "content" in history[0].withheld
         with pytest.raises(InvalidInput):
@@ -144,23 +143,21 @@ def test_a_superseded_memory_stands_below_its_replacement_and_says_so(
         new = apollo.remember("Releases are cut each Monday.", kind="decision")
         apollo.remember("The kitchen closes on Friday.")
 
-        done = _corrected(
-            apollo, old.memory_id, "supersede", by=new.memory_id, evidence=(new.source_id,)
-        )
+        done = _corrected(apollo, old.id, "supersede", by=new.id, evidence=(new.source_id,))
 
-        assert (done.other_id, done.recall) == (new.memory_id, "below_replacement")
+        assert (done.other_id, done.recall) == (new.id, "below_replacement")
         hits = list(apollo.recall("when do deploys go out by hand?"))
         order = [hit.memory.id for hit in hits]
-        assert order.index(new.memory_id) < order.index(old.memory_id)
+        assert order.index(new.id) < order.index(old.id)
         by_id = {hit.memory.id: hit for hit in hits}
-        assert (by_id[old.memory_id].history, by_id[old.memory_id].replaced_by) == (
+        assert (by_id[old.id].history, by_id[old.id].replaced_by) == (
             True,
-            new.memory_id,
+            new.id,
         )
-        assert (by_id[new.memory_id].history, by_id[new.memory_id].fresh) == (False, True)
+        assert (by_id[new.id].history, by_id[new.id].fresh) == (False, True)
 
-        apollo.forget(new.memory_id, reason="nor that")
-        assert old.memory_id not in [
+        apollo.forget(new.id, reason="nor that")
+        assert old.id not in [
             hit.memory.id for hit in apollo.recall("when do deploys go out by hand?")
         ]
 
@@ -171,7 +168,7 @@ def test_recall_answers_as_of_a_day(open_tally: OpenTally) -> None:
         mine = tally.bind(ALICE)
         old = mine.remember("Ada lives in Berlin.", kind="fact", valid_from=10 * DAY)
         new = mine.remember("Ada lives in Rome.", kind="fact", valid_from=50 * DAY)
-        _corrected(mine, old.memory_id, "supersede", by=new.memory_id)
+        _corrected(mine, old.id, "supersede", by=new.id)
         mine.remember("Ada lived in Oslo.", kind="fact", valid_from=1 * DAY, valid_until=10 * DAY)
 
         assert _found(mine, "where does Ada live?", as_of=20 * DAY) == [
@@ -194,12 +191,12 @@ def test_duplicates_collapse_under_the_canonical_memory(open_tally: OpenTally) -
         apollo = tally.bind(ALICE, scope="project:apollo")
         first = apollo.remember("We indent with four spaces.")
         second = apollo.remember("Indentation is four spaces wide.")
-        _corrected(apollo, second.memory_id, "mark_duplicate", by=first.memory_id)
+        _corrected(apollo, second.id, "mark_duplicate", by=first.id)
 
         [hit] = apollo.recall("how wide is indentation?")
-        assert (hit.memory.id, hit.duplicates) == (first.memory_id, (second.memory_id,))
+        assert (hit.memory.id, hit.duplicates) == (first.id, (second.id,))
         [shown] = apollo.recall("indentation", states=("duplicate",))
-        assert shown.memory.id == second.memory_id
+        assert shown.memory.id == second.id
 
 
 def test_what_is_redacted_gives_its_replacement_and_never_its_text(open_tally: OpenTally) -> None:
@@ -211,13 +208,11 @@ def test_what_is_redacted_gives_its_replacement_and_never_its_text(open_tally: O
             attributes={"who": {"phone": "555 0100"}},
             tags=["door"],
         )
-        _corrected(
-            apollo, kept.memory_id, "redact", field="attributes.who.phone", replacement="a number"
-        )
-        assert apollo.get(kept.memory_id).attributes == {"who": {"phone": "a number"}}
-        assert apollo.get(kept.memory_id).state == "active"
+        _corrected(apollo, kept.id, "redact", field="attributes.who.phone", replacement="a number")
+        assert apollo.get(kept.id).attributes == {"who": {"phone": "a number"}}
+        assert apollo.get(kept.id).state == "active"
 
-        _corrected(apollo, kept.memory_id, "redact", replacement="how to open the gate")
+        _corrected(apollo, kept.id, "redact", replacement="how to open the gate")
 
         [hit] = apollo.recall("how does one open the gate?")
         assert (hit.memory.content, hit.memory.state, hit.memory.subject) == (
@@ -228,68 +223,68 @@ def test_what_is_redacted_gives_its_replacement_and_never_its_text(open_tally: O
         assert "qx7341" not in repr(
             [
                 apollo.recall("gate code qx7341 heron"),
-                apollo.history(kept.memory_id),
-                apollo.get(kept.memory_id),
+                apollo.history(kept.id),
+                apollo.get(kept.id),
             ]
         )
-        assert "555 0100" not in repr(apollo.history(kept.memory_id))
+        assert "555 0100" not in repr(apollo.history(kept.id))
         with pytest.raises(InvalidInput):
-            apollo.correct(kept.memory_id, "redact", reason="r", field="attributes.nothing")
+            apollo.correct(kept.id, "redact", reason="r", field="attributes.nothing")
 
 
 def test_a_token_fits_only_the_world_that_was_previewed(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         apollo = tally.bind(ALICE, scope="project:apollo")
         kept = apollo.remember("The heron nests in March.")
-        preview = apollo.correct(kept.memory_id, "hide", reason="r")
+        preview = apollo.correct(kept.id, "hide", reason="r")
         with pytest.raises(Denied) as refused:
-            apollo.correct(kept.memory_id, "hide", reason="r", mode="apply")
+            apollo.correct(kept.id, "hide", reason="r", mode="apply")
         assert refused.value.reason == "confirm_token_required"
         bob = tally.bind(BOB, scope="project:apollo")
         for other, reason in ((apollo, "another"), (bob, "r")):
             with pytest.raises(StateConflict):
                 other.correct(
-                    kept.memory_id,
+                    kept.id,
                     "hide",
                     mode="apply",
                     reason=reason,
                     confirm_token=preview.confirm_token,
                 )
-        apollo.remember("Herons like March.", derived_from=[kept.memory_id])
+        apollo.remember("Herons like March.", derived_from=[kept.id])
         with pytest.raises(StateConflict):
             apollo.correct(
-                kept.memory_id,
+                kept.id,
                 "hide",
                 reason="r",
                 mode="apply",
                 confirm_token=preview.confirm_token,
             )
-        assert apollo.get(kept.memory_id).state == "active"
+        assert apollo.get(kept.id).state == "active"
         with pytest.raises(VersionConflict):
-            apollo.correct(kept.memory_id, "hide", reason="r", if_version=7)
+            apollo.correct(kept.id, "hide", reason="r", if_version=7)
 
 
 def test_a_preview_names_what_was_concluded_from_a_memory(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         apollo = tally.bind(ALICE, scope="project:apollo")
         source = apollo.remember("The heron nests in March.")
-        derived = apollo.remember("Do not mow in March.", derived_from=[source.memory_id])
+        derived = apollo.remember("Do not mow in March.", derived_from=[source.id])
 
-        preview = apollo.correct(source.memory_id, "mark_wrong", reason="it was a stork")
-        assert (preview.affected.derived, preview.affected.elsewhere) == ((derived.memory_id,), 0)
+        preview = apollo.correct(source.id, "mark_wrong", reason="it was a stork")
+        assert (preview.affected.derived, preview.affected.elsewhere) == ((derived.id,), 0)
 
         for correction, reason in (
             ("hide", "hidden_source"),
             ("redact", "redacted_source"),
             ("delete", "source_deleted"),
         ):
-            _corrected(apollo, source.memory_id, correction)
+            _corrected(apollo, source.id, correction)
             with pytest.raises(Denied) as refused:
-                apollo.remember("Mow in May.", derived_from=[source.memory_id])
+                apollo.remember("Mow in May.", derived_from=[source.id])
             assert refused.value.reason == reason
-            _corrected(apollo, source.memory_id, "restore")
+            _corrected(apollo, source.id, "restore")
         with pytest.raises(NotFound):
-            apollo.remember("x", derived_from=[tally.bind(BOB).remember("Bob's own.").memory_id])
+            apollo.remember("x", derived_from=[tally.bind(BOB).remember("Bob's own.").id])
 
 
 def test_a_person_s_edit_is_locked_against_agents_for_a_while(open_tally: OpenTally) -> None:
@@ -298,36 +293,32 @@ def test_a_person_s_edit_is_locked_against_agents_for_a_while(open_tally: OpenTa
         person, agent = (tally.bind(one, scope="project:apollo") for one in (ALICE, CODER))
         kept = person.remember("The build runs on Tuesdays.")
         person.modify(
-            kept.memory_id,
+            kept.id,
             content="The build runs daily.",
             reason="I know",
             manual_override=200 * DAY,
         )
         for change in (
-            lambda: agent.modify(kept.memory_id, content="Never.", reason="inferred"),
-            lambda: agent.forget(kept.memory_id, reason="inferred"),
-            lambda: agent.correct(kept.memory_id, "hide", reason="inferred"),
+            lambda: agent.modify(kept.id, content="Never.", reason="inferred"),
+            lambda: agent.forget(kept.id, reason="inferred"),
+            lambda: agent.correct(kept.id, "hide", reason="inferred"),
         ):
             with pytest.raises(StateConflict) as refused:
                 change()
             assert refused.value.reason == "manual_override"
-        assert person.modify(kept.memory_id, tags=("ci",), reason="mine").status == "changed"
+        assert person.modify(kept.id, tags=("ci",), reason="mine").status == "changed"
         with pytest.raises(InvalidInput):
-            agent.modify(kept.memory_id, content="x", reason="r", manual_override=True)
+            agent.modify(kept.id, content="x", reason="r", manual_override=True)
         clock.advance(days=101)
-        assert (
-            agent.modify(kept.memory_id, content="Weekly.", reason="inferred").status == "changed"
-        )
+        assert agent.modify(kept.id, content="Weekly.", reason="inferred").status == "changed"
 
 
 def test_history_names_the_request_and_the_session(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         traced = tally.bind(ALICE).traced(request_id="req-1", session_id="s-1")
         kept = traced.remember("Traced.")
-        tally.bind(ALICE).modify(kept.memory_id, tags=("t",), reason="r")
-        assert [
-            (entry.request_id, entry.session_id) for entry in traced.history(kept.memory_id)
-        ] == [
+        tally.bind(ALICE).modify(kept.id, tags=("t",), reason="r")
+        assert [(entry.request_id, entry.session_id) for entry in traced.history(kept.id)] == [
             ("req-1", "s-1"),
             (None, None),
         ]
@@ -340,7 +331,7 @@ def test_history_names_the_run_and_its_thread_by_itself(open_tally: OpenTally) -
             mine.run("coder", metadata={"thread_id": "chat-7"}) as run,
             run.step("tool_call") as step,
         ):
-            kept = mine.remember("Traced.").memory_id
+            kept = mine.remember("Traced.").id
             tally.bind(ALICE, request_id="r-1", session_id="s-1").modify(
                 kept, tags=("t",), reason="r"
             )
@@ -371,27 +362,27 @@ def test_promotion_copies_and_a_share_follows_its_origin(open_tally: OpenTally) 
                 memory_id, into, reason="useful", mode="apply", confirm_token=preview.confirm_token
             )
 
-        preview = mine.promote(kept.memory_id, "project:apollo", reason="useful")
+        preview = mine.promote(kept.id, "project:apollo", reason="useful")
         assert preview.readers == ("project:apollo",)
         assert list(apollo.recall("heron stork nests")) == []
-        crossed("promote", kept.memory_id, "project:apollo")
-        crossed("share", shared.memory_id, "project:apollo")
+        crossed("promote", kept.id, "project:apollo")
+        crossed("share", shared.id, "project:apollo")
         assert {hit.memory.content for hit in apollo.recall("heron stork nests")} == {
             "The heron nests in March.",
             "The stork nests in May.",
         }
 
-        mine.modify(kept.memory_id, content="The heron nests in April.", reason="seen")
-        mine.modify(shared.memory_id, content="The stork nests in June.", reason="seen")
+        mine.modify(kept.id, content="The heron nests in April.", reason="seen")
+        mine.modify(shared.id, content="The stork nests in June.", reason="seen")
         assert {hit.memory.content for hit in apollo.recall("heron stork nests")} == {
             "The heron nests in March.",
             "The stork nests in June.",
         }
-        mine.forget(shared.memory_id, reason="private after all")
+        mine.forget(shared.id, reason="private after all")
         assert {hit.memory.content for hit in apollo.recall("heron stork nests")} == {
             "The heron nests in March."
         }
-        assert [entry.event for entry in mine.history(shared.memory_id)] == [
+        assert [entry.event for entry in mine.history(shared.id)] == [
             "ADD",
             "SHARE",
             "UPDATE",
@@ -417,7 +408,7 @@ def test_a_shared_copy_is_changed_by_its_origin_alone_and_never_outlives_it(
 ) -> None:
     with open_tally() as tally:
         mine, bob = tally.bind(ALICE), tally.bind(BOB, scope="project:apollo")
-        kept = mine.remember("The stork nests in May.").memory_id
+        kept = mine.remember("The stork nests in May.").id
         copy = _shared(mine, kept)
 
         with pytest.raises(StateConflict, match="says what its origin says"):
@@ -447,7 +438,7 @@ def test_what_was_corrected_in_a_shared_copy_stays_when_its_origin_changes(
         mine, bob = tally.bind(ALICE), tally.bind(BOB, scope="project:apollo")
 
         def shared(text: str) -> tuple[str, str]:
-            kept = mine.remember(text, subject="pelican", attributes={"phone": "42"}).memory_id
+            kept = mine.remember(text, subject="pelican", attributes={"phone": "42"}).id
             return kept, _shared(mine, kept)
 
         (first, named), (second, numbered), (third, secret) = (
@@ -487,7 +478,7 @@ def test_a_copy_that_was_redacted_is_not_found_by_what_its_origin_says(
 ) -> None:
     with open_tally() as tally:
         mine, bob = tally.bind(ALICE), tally.bind(BOB, scope="project:apollo")
-        kept = mine.remember("The pelican dives.").memory_id
+        kept = mine.remember("The pelican dives.").id
         copy = _shared(mine, kept)
         _corrected(bob, copy, "redact", replacement="a bird")
 
@@ -524,14 +515,14 @@ def test_a_way_into_a_scope_that_is_not_open_is_refused(
         kept = mine.remember("Mine.")
         for cross in (mine.promote, mine.share):
             with pytest.raises(Denied) as refused:
-                cross(kept.memory_id, into, reason="r")
+                cross(kept.id, into, reason="r")
             assert (refused.value.reason, refused.value.decision.audit_id is not None) == (
                 reason,
                 True,
             )
         theirs = tally.bind(ALICE, scope="project:apollo").remember("Ours.")
         with pytest.raises(Denied) as crossing:
-            mine.promote(theirs.memory_id, "project:zeus", reason="r")
+            mine.promote(theirs.id, "project:zeus", reason="r")
         assert crossing.value.reason == "scope_crossing_requires_promotion"
 
 
@@ -542,14 +533,14 @@ def test_a_promotion_whose_readers_changed_is_refused(open_tally: OpenTally) -> 
         spaces.create("team:red", name="Red", members=[writer], reason="asked")
         mine = tally.bind(ALICE)
         kept = mine.remember("For red.")
-        preview = mine.promote(kept.memory_id, "team:red", reason="r")
+        preview = mine.promote(kept.id, "team:red", reason="r")
         spaces.update(
             "team:red", members=[writer, SpaceMember(principal_id="eve")], reason="joined"
         )
 
         with pytest.raises(StateConflict):
             mine.promote(
-                kept.memory_id,
+                kept.id,
                 "team:red",
                 reason="r",
                 mode="apply",
@@ -594,7 +585,7 @@ def test_what_is_sensitive_stays_here_and_secrets_never_leave(open_sqlite: OpenT
         mine.remember("Stays here: pelican.", attributes={"local_only": True})
         mine.remember("The key is sk-ant-api03-" + "a1B2" * 20)
         marked = mine.remember("Was ordinary: heron.")
-        _corrected(mine, marked.memory_id, "mark_sensitive")
+        _corrected(mine, marked.id, "mark_sensitive")
         tally.drain()
         mine.recall("sk-ant-api03-" + "a1B2" * 20)
 
@@ -609,12 +600,12 @@ def test_a_scope_in_a_message_never_names_hidden_text(open_tally: OpenTally) -> 
     with open_tally() as tally:
         apollo = tally.bind(ALICE, scope="project:apollo")
         kept = apollo.remember("pelican", attributes={"a": ["pelican"]})
-        _corrected(apollo, kept.memory_id, "hide")
+        _corrected(apollo, kept.id, "hide")
         for call in (
-            lambda: apollo.modify(kept.memory_id, content="x", reason="r"),
-            lambda: apollo.correct(kept.memory_id, "mark_stale", reason="r"),
-            lambda: apollo.correct(kept.memory_id, "redact", reason="r", field="attributes.a.7"),
-            lambda: apollo.recover(kept.memory_id, reason="r"),
+            lambda: apollo.modify(kept.id, content="x", reason="r"),
+            lambda: apollo.correct(kept.id, "mark_stale", reason="r"),
+            lambda: apollo.correct(kept.id, "redact", reason="r", field="attributes.a.7"),
+            lambda: apollo.recover(kept.id, reason="r"),
         ):
             with pytest.raises((StateConflict, InvalidInput)) as refused:
                 call()
@@ -633,10 +624,10 @@ def test_what_an_operator_froze_is_read_and_not_changed_until_it_is_thawed(
         root.operator.freeze(reason="we look into it")
         for call in (
             lambda: mine.remember("x"),
-            lambda: mine.modify(kept.memory_id, tags=("t",), reason="r"),
-            lambda: mine.forget(kept.memory_id, reason="r"),
-            lambda: mine.correct(kept.memory_id, "hide", reason="r"),
-            lambda: mine.promote(kept.memory_id, "project:apollo", reason="r"),
+            lambda: mine.modify(kept.id, tags=("t",), reason="r"),
+            lambda: mine.forget(kept.id, reason="r"),
+            lambda: mine.correct(kept.id, "hide", reason="r"),
+            lambda: mine.promote(kept.id, "project:apollo", reason="r"),
         ):
             with pytest.raises(Denied) as refused:
                 call()
@@ -644,11 +635,11 @@ def test_what_an_operator_froze_is_read_and_not_changed_until_it_is_thawed(
                 "mutations_frozen",
                 True,
             )
-        assert [hit.memory.id for hit in mine.recall("freeze")] == [kept.memory_id]
+        assert [hit.memory.id for hit in mine.recall("freeze")] == [kept.id]
         with pytest.raises(NotFound):
-            tally.bind(BOB).modify(kept.memory_id, tags=("t",), reason="r")
+            tally.bind(BOB).modify(kept.id, tags=("t",), reason="r")
         root.operator.thaw(reason="all is well")
-        assert mine.modify(kept.memory_id, tags=("t",), reason="r").status == "changed"
+        assert mine.modify(kept.id, tags=("t",), reason="r").status == "changed"
 
 
 @pytest.mark.parametrize("harm", ["stale", "missing"])
@@ -686,9 +677,9 @@ def test_what_is_redacted_is_redacted_in_its_shared_copies_and_their_histories(
         kept = mine.remember(
             "The pelican's number is 7341.", subject="pelican", attributes={"a.b": ["pelican", 1]}
         )
-        preview = mine.share(kept.memory_id, "project:apollo", reason="r")
+        preview = mine.share(kept.id, "project:apollo", reason="r")
         copy_id = mine.share(
-            kept.memory_id,
+            kept.id,
             "project:apollo",
             reason="r",
             mode="apply",
@@ -696,7 +687,7 @@ def test_what_is_redacted_is_redacted_in_its_shared_copies_and_their_histories(
         ).copy_id
         assert copy_id is not None
         for field in ("attributes.a.b.0", "subject", "content"):
-            _corrected(mine, kept.memory_id, "redact", field=field, replacement="a bird")
+            _corrected(mine, kept.id, "redact", field=field, replacement="a bird")
 
         told = [
             bob.get(copy_id),
@@ -704,12 +695,12 @@ def test_what_is_redacted_is_redacted_in_its_shared_copies_and_their_histories(
             bob.inspect(copy_id),
             bob.recall("pelican number"),
             bob.explore("project:apollo", states=("redacted",)),
-            mine.history(kept.memory_id),
+            mine.history(kept.id),
         ]
         assert "pelican" not in repr(told)
         assert (bob.get(copy_id).content, bob.get(copy_id).state) == ("a bird", "redacted")
 
-        _corrected(mine, kept.memory_id, "restore")
+        _corrected(mine, kept.id, "restore")
         again = bob.get(copy_id)
         assert (again.content, again.state, again.subject, again.attributes) == (
             "The pelican's number is 7341.",
@@ -728,8 +719,8 @@ def test_what_is_forgotten_and_recovered_stands_under_its_correction_again(
 ) -> None:
     with open_tally() as tally:
         apollo = tally.bind(ALICE, scope="project:apollo")
-        kept = apollo.remember("The heron nests in March.").memory_id
-        other = apollo.remember("The heron breeds in April.").memory_id
+        kept = apollo.remember("The heron nests in March.").id
+        other = apollo.remember("The heron breeds in April.").id
         options: dict[str, Any] = (
             {"by": other} if correction in ("supersede", "mark_duplicate") else {}
         )
@@ -757,7 +748,7 @@ def test_what_ran_out_and_is_recovered_stays(open_tally: OpenTally) -> None:
     with open_tally(clock=clock) as tally:
         mine = tally.bind(ALICE)
         ids = [
-            mine.remember(text, expires_at=clock.now() + DAY).memory_id
+            mine.remember(text, expires_at=clock.now() + DAY).id
             for text in ("Ferry at nine.", "Tea at ten.")
         ]
         clock.advance(days=2)
@@ -783,12 +774,10 @@ def test_a_replacement_is_shown_by_sources_that_are_there_and_may_be_read(
         messages = []
         for evidence in (secret.source_id, "no-such-source"):
             with pytest.raises(NotFound) as refused:
-                apollo.correct(
-                    old.memory_id, "supersede", by=new.memory_id, reason="r", evidence=[evidence]
-                )
+                apollo.correct(old.id, "supersede", by=new.id, reason="r", evidence=[evidence])
             messages.append(str(refused.value).replace(evidence, "?"))
         assert messages[0] == messages[1]
-        _corrected(apollo, old.memory_id, "supersede", by=new.memory_id, evidence=[new.source_id])
+        _corrected(apollo, old.id, "supersede", by=new.id, evidence=[new.source_id])
 
 
 @pytest.mark.parametrize("correction", ["hide", "redact", "delete"])
@@ -802,7 +791,7 @@ def test_tracing_words_gives_no_source_that_is_no_longer_shown(
             mine.compile(list(mine.recall("pelican number")), budget=500)
         [before] = mine.recordings.trace(step.id, "number is")
         assert before.raw == "The pelican's number is 7341, said the keeper."
-        _corrected(mine, kept.memory_id, correction)
+        _corrected(mine, kept.id, correction)
         [after] = mine.recordings.trace(step.id, "number is")
         assert (after.source_id, after.raw) == (kept.source_id, None)
 
@@ -812,8 +801,8 @@ def test_tracing_words_gives_the_source_of_a_replaced_memory_where_its_replaceme
 ) -> None:
     with open_tally() as tally:
         alice, bob = (tally.bind(actor, scope="project:apollo") for actor in (ALICE, BOB))
-        old = alice.remember("The pelican's number is 7341, said the keeper.").memory_id
-        new = tally.bind(ALICE).remember("The pelican has no number any more.").memory_id
+        old = alice.remember("The pelican's number is 7341, said the keeper.").id
+        new = tally.bind(ALICE).remember("The pelican has no number any more.").id
         with alice.run("coder") as run, run.step("model_call") as step:
             alice.compile(list(alice.recall("pelican number")), budget=500)
         [before] = bob.recordings.trace(step.id, "number is")
@@ -844,16 +833,16 @@ def test_a_change_that_leaves_the_words_alone_keeps_the_vector_and_one_of_the_wo
                 ]
 
         made = vectors()
-        mine.modify(stored.memory_id, tags=("birds",), importance=90, reason="sorted")
+        mine.modify(stored.id, tags=("birds",), importance=90, reason="sorted")
         assert vectors() == made
         assert [hit.memory.tags for hit in mine.recall("birds")] == [("birds",)]
-        mine.modify(stored.memory_id, content="The ferry leaves at nine.", reason="another")
+        mine.modify(stored.id, content="The ferry leaves at nine.", reason="another")
         ((version, vector),) = vectors()
         assert (version, vector) == (
             3,
             services_of(tally).memory.vectors_for(["The ferry leaves at nine."])[0][0],
         )
-        mine.forget(stored.memory_id, reason="gone")
+        mine.forget(stored.id, reason="gone")
         assert vectors() == []
-        mine.recover(stored.memory_id, reason="back")
+        mine.recover(stored.id, reason="back")
         assert vectors() == [(5, vector)]

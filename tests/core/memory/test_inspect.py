@@ -46,12 +46,12 @@ def test_inspecting_tells_what_it_is_what_hangs_on_it_and_what_comes_next(
         kept = apollo.remember(
             "The heron nests in March, key sk-ant-api03-" + "a1B2" * 20, subject="heron"
         )
-        derived = apollo.remember("Do not mow in March.", derived_from=[kept.memory_id])
-        apollo.modify(kept.memory_id, tags=("bird",), reason="sorted")
+        derived = apollo.remember("Do not mow in March.", derived_from=[kept.id])
+        apollo.modify(kept.id, tags=("bird",), reason="sorted")
 
-        found = apollo.inspect(kept.memory_id)
+        found = apollo.inspect(kept.id)
 
-        assert (found.shown, found.why, found.readers, found.sources) == (
+        assert (found.shown, found.access_reason, found.readers, found.sources) == (
             True,
             "allowed_project",
             ("project:apollo",),
@@ -60,7 +60,7 @@ def test_inspecting_tells_what_it_is_what_hangs_on_it_and_what_comes_next(
         assert found.preview is not None
         assert found.preview.startswith("The heron nests in March")
         assert "a1B2a1B2" not in found.preview
-        assert found.affected.derived == (derived.memory_id,)
+        assert found.affected.derived == (derived.id,)
         assert [entry.event for entry in found.history] == ["ADD", "UPDATE"]
         assert len(found.audit_ids) == 2
         allowed = {action.name for action in found.actions if action.allowed}
@@ -80,9 +80,9 @@ def test_inspecting_tells_what_it_is_what_hangs_on_it_and_what_comes_next(
             "promote"
         ] == "scope_crossing_requires_promotion"
 
-        _corrected(apollo, kept.memory_id, "mark_wrong")
-        stale = apollo.inspect(derived.memory_id).freshness
-        assert (stale.current, stale.origins_changed) == (False, (kept.memory_id,))
+        _corrected(apollo, kept.id, "mark_wrong")
+        stale = apollo.inspect(derived.id).freshness
+        assert (stale.current, stale.origins_changed) == (False, (kept.id,))
 
 
 def test_actions_that_inspecting_offers_are_those_that_can_be_done(open_tally: OpenTally) -> None:
@@ -99,22 +99,18 @@ def test_actions_that_inspecting_offers_are_those_that_can_be_done(open_tally: O
             "mark_sensitive",
         ):
             kept = apollo.remember(f"To be under {state}.")
-            options = {"by": other.memory_id} if state in ("mark_duplicate", "supersede") else {}
-            _corrected(apollo, kept.memory_id, state, **options)
-            for action in apollo.inspect(kept.memory_id).actions:
+            options = {"by": other.id} if state in ("mark_duplicate", "supersede") else {}
+            _corrected(apollo, kept.id, state, **options)
+            for action in apollo.inspect(kept.id).actions:
                 if not action.previewed or action.name in ("promote", "share", "erase"):
                     continue
-                by = (
-                    {"by": other.memory_id}
-                    if action.name in ("mark_duplicate", "supersede")
-                    else {}
-                )
+                by = {"by": other.id} if action.name in ("mark_duplicate", "supersede") else {}
                 name: Any = action.name
                 if action.allowed:
-                    apollo.correct(kept.memory_id, name, reason="r", **by)  # type: ignore[arg-type]
+                    apollo.correct(kept.id, name, reason="r", **by)  # type: ignore[arg-type]
                 else:
                     with pytest.raises(StateConflict):
-                        apollo.correct(kept.memory_id, name, reason="r", **by)  # type: ignore[arg-type]
+                        apollo.correct(kept.id, name, reason="r", **by)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("correction", ["hide", "delete"])
@@ -130,21 +126,21 @@ def test_inspecting_what_is_hidden_shows_no_text_anywhere(
             attributes={"a": "pelican"},
             speaker="pelican",
         )
-        apollo.modify(kept.memory_id, content="pelican two", reason="longer")
-        _corrected(apollo, kept.memory_id, correction)
+        apollo.modify(kept.id, content="pelican two", reason="longer")
+        _corrected(apollo, kept.id, correction)
 
-        found = apollo.inspect(kept.memory_id)
+        found = apollo.inspect(kept.id)
 
         assert "pelican" not in repr(found)
-        assert (found.shown, found.why) == (
+        assert (found.shown, found.access_reason) == (
             False,
             "hidden_source" if correction == "hide" else "source_deleted",
         )
         assert {action.name for action in found.actions if action.allowed} >= {"restore"}
-        seen = tally.bind(ROOT).inspect(kept.memory_id)
+        seen = tally.bind(ROOT).inspect(kept.id)
         assert "pelican" not in repr(seen)
         with pytest.raises(NotFound):
-            tally.bind(EVE).inspect(kept.memory_id)
+            tally.bind(EVE).inspect(kept.id)
 
 
 def test_who_may_inspect_but_not_read_learns_no_text(open_tally: OpenTally) -> None:
@@ -152,9 +148,9 @@ def test_who_may_inspect_but_not_read_learns_no_text(open_tally: OpenTally) -> N
         kept = tally.bind(ALICE).remember(
             "pelican", subject="pelican", conversation="pelican", kind="turn"
         )
-        seen = tally.bind(ROOT).inspect(kept.memory_id)
+        seen = tally.bind(ROOT).inspect(kept.id)
         assert "pelican" not in repr(seen)
-        assert (seen.shown, seen.why, seen.readers) == (
+        assert (seen.shown, seen.access_reason, seen.readers) == (
             False,
             "principal_mismatch",
             ("user:alice",),
@@ -179,7 +175,8 @@ def test_a_pack_answers_within_its_budget_with_a_reason_for_each_item(
         assert tally.count_tokens(pack.text) == pack.tokens
         assert pack.left_out > 0
         assert all(
-            item.source_ids and item.reason == "allowed_project" and item.why for item in pack.items
+            item.source_ids and item.access_reason == "allowed_project" and item.chosen_as
+            for item in pack.items
         )
         assert (pack.text.count(OPEN), pack.text.count(CLOSE)) == (1, 1)
         assert "a1B2a1B2" not in pack.text
@@ -200,7 +197,7 @@ def test_waking_gives_what_one_should_know_before_anything_is_asked(open_tally: 
         apollo.remember("Mend the parser.", kind="task")
         gone = apollo.remember("We deploy by hand.", kind="decision")
         apollo.remember("We deploy by pipeline.", kind="decision")
-        apollo.forget(gone.memory_id, reason="old")
+        apollo.forget(gone.id, reason="old")
         apollo.remember("Was true once.", kind="decision", valid_until=clock.now())
         for number in range(200):
             apollo.remember(f"Chatter number {number} of the afternoon about this and that.")
@@ -208,7 +205,7 @@ def test_waking_gives_what_one_should_know_before_anything_is_asked(open_tally: 
         awake = apollo.wake()
 
         assert awake.tokens <= awake.budget_tokens == 1_200
-        whys = [item.why for item in awake.items]
+        whys = [item.chosen_as for item in awake.items]
         assert whys[:5] == ["pinned", "constraint", "preference", "decision", "task"]
         assert "Done already." not in awake.text
         assert "by hand" not in awake.text
@@ -228,7 +225,7 @@ def test_what_is_too_long_is_cut_and_takes_no_place_from_what_is_short(
 
         awake, pack = apollo.wake(), apollo.context_pack("長い制約 push brief")
 
-        assert {item.why: item.cut for item in awake.items[:3]} == {"pinned": True}
+        assert {item.chosen_as: item.cut for item in awake.items[:3]} == {"pinned": True}
         assert [item.text for item in awake.items[3:]] == ["Never push on Friday.", "Be brief."]
         assert {item.cut for item in pack.items} == {True, False}
         for given in (awake, pack):
@@ -296,7 +293,7 @@ def test_a_text_keeps_what_is_its_own_when_a_recall_stands_in_it(open_tally: Ope
         mine.remember("The heron nests in March.")
         frame = mine.wake().text
         kept = mine.remember(f"Before.\n{frame}\nAfter.")
-        assert mine.get(kept.memory_id).content == "Before.\nAfter."
+        assert mine.get(kept.id).content == "Before.\nAfter."
         assert kept.warnings == ("text that was recalled from here was left out",)
         assert mine.remember(frame).status == "skipped"
 
@@ -304,17 +301,14 @@ def test_a_text_keeps_what_is_its_own_when_a_recall_stands_in_it(open_tally: Ope
 def _filled(tally: Tally) -> tuple[BoundTally, list[str]]:
     apollo = tally.bind(ALICE, scope="project:apollo")
     ids = [
-        apollo.remember(f"The heron number {n} nests in reed {n}.", tags=[f"t{n}"]).memory_id
+        apollo.remember(f"The heron number {n} nests in reed {n}.", tags=[f"t{n}"]).id
         for n in range(5)
     ]
     ids.append(
-        apollo.remember(
-            "Großes Föhn – 東京で会った \x00 \ud800 end", kind="fact", valid_from=5
-        ).memory_id
+        apollo.remember("Großes Föhn – 東京で会った \x00 \ud800 end", kind="fact", valid_from=5).id
     )
     ids += [
-        apollo.remember("yes", kind="turn", conversation="c", speaker="Ada").memory_id
-        for _ in range(2)
+        apollo.remember("yes", kind="turn", conversation="c", speaker="Ada").id for _ in range(2)
     ]
     apollo.modify(ids[0], content="The heron moved." + " far" * 2_000, reason="seen", if_version=1)
     apollo.forget(ids[1], reason="wrong")
@@ -447,12 +441,12 @@ def test_looking_around_leads_from_scopes_to_memories_to_what_hangs_on_them(
             "The heron nests in March, key sk-ant-api03-" + "a1B2" * 20, kind="fact"
         )
         derived = apollo.remember(
-            "Do not mow in March.", kind="constraint", derived_from=[origin.memory_id]
+            "Do not mow in March.", kind="constraint", derived_from=[origin.id]
         )
-        last = apollo.remember("Mow in April.", derived_from=[derived.memory_id])
-        own = mine.remember("I like herons.", derived_from=[origin.memory_id])
+        last = apollo.remember("Mow in April.", derived_from=[derived.id])
+        own = mine.remember("I like herons.", derived_from=[origin.id])
         gone = apollo.remember("Never mind.")
-        apollo.forget(gone.memory_id, reason="r")
+        apollo.forget(gone.id, reason="r")
 
         places = {str(one.scope): one for one in apollo.explore().scopes}
         assert set(places) == {"private:alice", "project:apollo", "team:birds"}
@@ -465,36 +459,36 @@ def test_looking_around_leads_from_scopes_to_memories_to_what_hangs_on_them(
         assert (places["team:birds"].name, places["team:birds"].states) == ("Birds", {})
 
         page = apollo.explore("project:apollo", limit=2)
-        assert ([one.memory_id for one in page.memories], page.more) == (
-            [last.memory_id, derived.memory_id],
+        assert ([one.id for one in page.memories], page.more) == (
+            [last.id, derived.id],
             True,
         )
-        rest = apollo.explore("project:apollo", limit=2, before=derived.memory_id)
-        assert ([one.memory_id for one in rest.memories], rest.more) == ([origin.memory_id], False)
+        rest = apollo.explore("project:apollo", limit=2, before=derived.id)
+        assert ([one.id for one in rest.memories], rest.more) == ([origin.id], False)
         assert "a1B2a1B2" not in repr(rest)
         [first] = rest.memories
         assert [(one.kind, one.direction, one.count) for one in first.links] == [
             ("DERIVED_FROM", "from", 2)
         ]
 
-        near = apollo.explore(origin.memory_id)
-        assert [(one.memory_id, one.distance) for one in near.memories] == [
-            (origin.memory_id, 0),
-            (derived.memory_id, 1),
-            (own.memory_id, 1),
+        near = apollo.explore(origin.id)
+        assert [(one.id, one.distance) for one in near.memories] == [
+            (origin.id, 0),
+            (derived.id, 1),
+            (own.id, 1),
         ]
-        far = apollo.explore(origin.memory_id, depth=2)
-        assert [(one.memory_id, one.distance) for one in far.memories][-1] == (last.memory_id, 2)
+        far = apollo.explore(origin.id, depth=2)
+        assert [(one.id, one.distance) for one in far.memories][-1] == (last.id, 2)
         assert {(link.from_id, link.to_id) for link in far.links} == {
-            (derived.memory_id, origin.memory_id),
-            (own.memory_id, origin.memory_id),
-            (last.memory_id, derived.memory_id),
+            (derived.id, origin.id),
+            (own.id, origin.id),
+            (last.id, derived.id),
         }
 
-        seen = tally.bind(BOB, scope="project:apollo").explore(origin.memory_id)
-        assert [one.memory_id for one in seen.memories] == [origin.memory_id, derived.memory_id]
-        assert (own.memory_id in repr(seen), seen.elsewhere) == (False, 1)
-        for around in ("project:apollo", origin.memory_id):
+        seen = tally.bind(BOB, scope="project:apollo").explore(origin.id)
+        assert [one.id for one in seen.memories] == [origin.id, derived.id]
+        assert (own.id in repr(seen), seen.elsewhere) == (False, 1)
+        for around in ("project:apollo", origin.id):
             with pytest.raises((Denied, NotFound)):
                 tally.bind(EVE).explore(around)
         assert tally.bind(EVE).explore().scopes == ()
@@ -507,7 +501,7 @@ def test_looking_around_leads_from_scopes_to_memories_to_what_hangs_on_them(
             apollo.explore(depth=3)
         with apollo.run("coder") as run, run.step("tool_call") as step:
             apollo.explore("project:apollo")
-        assert [use.step.step_id for use in apollo.inspect(origin.memory_id).uses] == [step.id]
+        assert [use.step.step_id for use in apollo.inspect(origin.id).uses] == [step.id]
 
 
 def test_inspecting_names_the_steps_that_used_a_memory_to_who_may_see_them(
@@ -522,16 +516,16 @@ def test_inspecting_names_the_steps_that_used_a_memory_to_who_may_see_them(
                 apollo.recall("heron")
             steps.append(step.id)
 
-        found = apollo.inspect(kept.memory_id)
+        found = apollo.inspect(kept.id)
 
         assert [use.step.step_id for use in found.uses] == steps[:2:-1]
         assert {use.how for use in found.uses} == {("recalled",)}
-        seen = tally.bind(BOB).inspect(kept.memory_id)
+        seen = tally.bind(BOB).inspect(kept.id)
         assert [use.step.step_id for use in seen.uses] == steps[:2:-1]
         assert steps[1] not in {
-            use.step.step_id for use in tally.bind(BOB).recordings.uses(kept.memory_id)
+            use.step.step_id for use in tally.bind(BOB).recordings.uses(kept.id)
         }
-        assert steps[1] in {use.step.step_id for use in apollo.recordings.uses(kept.memory_id)}
+        assert steps[1] in {use.step.step_id for use in apollo.recordings.uses(kept.id)}
 
 
 def test_what_was_replaced_is_shown_only_where_its_replacement_is(open_tally: OpenTally) -> None:
@@ -541,28 +535,28 @@ def test_what_was_replaced_is_shown_only_where_its_replacement_is(open_tally: Op
         old = apollo.remember(
             "pelican", speaker="pelican", subject="pelican", tags=["pelican"], category="pelican"
         )
-        apollo.modify(old.memory_id, content="pelican again", reason="longer")
+        apollo.modify(old.id, content="pelican again", reason="longer")
         new = mine.remember("The albatross, as only I know.")
-        _corrected(apollo, old.memory_id, "supersede", by=new.memory_id)
+        _corrected(apollo, old.id, "supersede", by=new.id)
 
-        assert apollo.get(old.memory_id).content == "pelican again"
-        shown = apollo.inspect(old.memory_id)
+        assert apollo.get(old.id).content == "pelican again"
+        shown = apollo.inspect(old.id)
         assert (shown.preview, shown.shown) == ("pelican again", True)
         told = [
             bob.memories(states=("superseded",)),
-            bob.inspect(old.memory_id),
-            bob.history(old.memory_id),
+            bob.inspect(old.id),
+            bob.history(old.id),
             bob.explore("project:apollo", states=("superseded",)),
-            bob.explore(old.memory_id),
+            bob.explore(old.id),
             bob.recall("pelican", states=("superseded",)),
             bob.context_pack("pelican"),
             bob.wake(),
         ]
         assert "pelican" not in repr(told)
-        assert not bob.inspect(old.memory_id).shown
-        assert [memory.id for memory in bob.memories(states=("superseded",))] == [old.memory_id]
+        assert not bob.inspect(old.id).shown
+        assert [memory.id for memory in bob.memories(states=("superseded",))] == [old.id]
         with pytest.raises(NotFound) as refused:
-            bob.get(old.memory_id)
+            bob.get(old.id)
         assert "pelican" not in str(refused.value)
 
 
@@ -577,9 +571,9 @@ def test_a_list_shows_nothing_that_was_written_of_what_was_forgotten(open_tally:
             kind="turn",
             tags=["pelican"],
         )
-        mine.forget(kept.memory_id, reason="r")
+        mine.forget(kept.id, reason="r")
         assert "pelican" not in repr(mine.memories(states=("deleted",)))
-        assert mine.operator.prove_unreachable(kept.memory_id).problems == ()
+        assert mine.operator.prove_unreachable(kept.id).problems == ()
 
 
 def _lived_in(tally: Tally, clock: StepClock) -> dict[str, Any]:
@@ -587,7 +581,7 @@ def _lived_in(tally: Tally, clock: StepClock) -> dict[str, Any]:
     apollo, root = tally.bind(ALICE, scope="project:apollo"), tally.bind(ROOT)
     review = Actor(user="alice", agent="helper", delegations={"alice/review"})
     old = apollo.remember("Forgotten and gone.")
-    apollo.forget(old.memory_id, reason="r")
+    apollo.forget(old.id, reason="r")
     with apollo.run("coder", goal="long ago") as run, run.step("model_call") as step:
         step.record("request", {"prompt": "Mend it."})
     clock.advance(days=100)
@@ -608,9 +602,7 @@ def _lived_in(tally: Tally, clock: StepClock) -> dict[str, Any]:
     )
     tally.bind(review, scope="delegated:alice/review").remember("Seen by the helper.")
     kept = {
-        name: apollo.remember(
-            f"To be under {name}.", subject="s", attributes={"phone": "1"}
-        ).memory_id
+        name: apollo.remember(f"To be under {name}.", subject="s", attributes={"phone": "1"}).id
         for name in ("hide", "redact", "mark_stale", "mark_sensitive", "mark_wrong", "delete")
     }
     for name, memory_id in kept.items():
@@ -619,17 +611,15 @@ def _lived_in(tally: Tally, clock: StepClock) -> dict[str, Any]:
         )
         _corrected(apollo, memory_id, name, **options)
     erased = apollo.remember("The pelican's code is 7341.")
-    preview = root.operator.erase(erased.memory_id, reason="r")
-    root.operator.erase(
-        erased.memory_id, reason="r", mode="apply", confirm_token=preview.confirm_token
-    )
+    preview = root.operator.erase(erased.id, reason="r")
+    root.operator.erase(erased.id, reason="r", mode="apply", confirm_token=preview.confirm_token)
     apollo.working("r1").set("plan", ["read", 1.5, None], idempotency_key="w1")
     apollo.recall("under", states=("active", "redacted"))
     tally.bind(BOB, scope="project:apollo").get(kept["mark_stale"])
     with pytest.raises(Denied):
         tally.bind(EVE, scope="project:apollo").recall("under")
     token = apollo.forget_matching("under mark_sensitive", reason="r", threshold=0.9).confirm_token
-    return {"run": run.id, "kept": kept, "erased": erased.memory_id, "token": token}
+    return {"run": run.id, "kept": kept, "erased": erased.id, "token": token}
 
 
 def _told(tally: Tally, done: dict[str, Any]) -> dict[str, Any]:
@@ -714,7 +704,7 @@ def test_what_the_other_tally_chose_and_noted_of_itself_stays(
     open_tally: OpenTally, tmp_path: Path
 ) -> None:
     with Tally.open(tmp_path / "first", background=False) as tally:
-        kept = tally.bind(ALICE).remember("Mine.").memory_id
+        kept = tally.bind(ALICE).remember("Mine.").id
         tally.bind(ALICE).recall("mine")
         tally.bind(ROOT).operator.choose_journal_window(90)
         tally.bind(ALICE).operator.export(tmp_path / "out")
@@ -748,7 +738,7 @@ def test_an_export_is_previewed_with_its_numbers(open_tally: OpenTally, tmp_path
     with open_tally() as tally:
         apollo = tally.bind(ALICE, scope="project:apollo")
         ids = apollo.remember_many(["The heron nests.", "The egret feeds.", "x" * 9_000])
-        apollo.forget(ids[1].memory_id, reason="r")
+        apollo.forget(ids[1].id, reason="r")
         with apollo.run("coder") as run, run.step("model_call") as step:
             step.record("request", {"prompt": "Mend it."})
         with services_of(tally).store.database.read() as connection:

@@ -152,8 +152,8 @@ class Isolation(RuleBasedStateMachine):
             self.check(actor, str(error))
         else:
             assert self.may(actor, scope)
-            self.ids[kept.memory_id] = scope
-            self.probe(actor, scope, kept.memory_id)
+            self.ids[kept.id] = scope
+            self.probe(actor, scope, kept.id)
 
     @rule(key=keys, members=st.frozensets(keys, max_size=3))
     def staff(self, key: str, members: frozenset[str]) -> None:
@@ -265,12 +265,12 @@ class Isolation(RuleBasedStateMachine):
             )
         except (Denied, NotFound):
             return
-        self.ids[made.memory_id] = scope
+        self.ids[made.id] = scope
         for other in (*(Actor(user=key) for key in KEYS[:4]), actor):
             explore = self.tally.bind(other).explore
             told = self.tried(other, partial(explore, origin, depth=2))
             self.check(other, told)
-            assert (made.memory_id in told) == (
+            assert (made.id in told) == (
                 self.may(other, scope) and self.may(other, self.ids[origin])
             )
 

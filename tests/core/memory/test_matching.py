@@ -61,18 +61,18 @@ def test_a_preview_changes_nothing_and_its_token_forgets_exactly_that(
         )
 
         assert replayed == done
-        assert [result.memory_id for result in done.results] == [
-            match.memory_id for match in preview.matches if match.action == "forget"
+        assert [result.id for result in done.results] == [
+            match.id for match in preview.matches if match.action == "forget"
         ]
         assert {memory.content for memory in apollo.memories()} == {
             "Tabs are four wide.",
             "The heron is our emblem.",
         }
-        assert [entry.reason for entry in apollo.history(done.results[0].memory_id)] == [
+        assert [entry.reason for entry in apollo.history(done.results[0].id)] == [
             None,
             "moved away",
         ]
-        assert apollo.recover(done.results[0].memory_id, reason="it came back").status == "changed"
+        assert apollo.recover(done.results[0].id, reason="it came back").status == "changed"
 
 
 def test_an_agent_forgets_no_edit_that_a_person_locked(open_tally: OpenTally) -> None:
@@ -87,7 +87,7 @@ def test_an_agent_forgets_no_edit_that_a_person_locked(open_tally: OpenTally) ->
             "heron", reason="r", threshold=0.2, mode="apply", confirm_token=preview.confirm_token
         )
 
-        assert {match.memory_id: match.action for match in preview.matches}[locked] == "keep_locked"
+        assert {match.id: match.action for match in preview.matches}[locked] == "keep_locked"
         assert {memory.content for memory in person.memories()} == {
             "The heron nests here.",
             "Tabs are four wide.",
@@ -103,9 +103,7 @@ def test_a_lock_that_comes_after_the_preview_is_kept_too(open_tally: OpenTally) 
         person = _filled(tally)
         agent = tally.bind(person.actor.replace(agent="tidy"), person.scope)
         preview = agent.forget_matching("heron", reason="r", threshold=0.2)
-        person.modify(
-            preview.matches[0].memory_id, importance=90, reason="mine", manual_override=True
-        )
+        person.modify(preview.matches[0].id, importance=90, reason="mine", manual_override=True)
         with pytest.raises(StateConflict):
             agent.forget_matching(
                 "heron",
@@ -142,7 +140,7 @@ def test_a_token_fits_only_what_it_was_given_for(open_tally: OpenTally, change: 
             apollo.remember("Another heron.")
         elif change == "modified":
             target = next(match for match in preview.matches if match.action == "forget")
-            apollo.modify(target.memory_id, tags=("seen",), reason="r")
+            apollo.modify(target.id, tags=("seen",), reason="r")
         elif change == "other actor":
             apollo = tally.bind(BOB, scope="project:apollo")
         elif change == "forged":
@@ -184,13 +182,13 @@ def test_filters_choose_what_is_forgotten(open_tally: OpenTally, name: str) -> N
             speaker="Ada",
             source=SourceRef(source_type="tool"),
             occurred_at=2_000 if name == "since" else 1_000,
-        ).memory_id
+        ).id
         other = apollo.remember(
             "The egret feeds.",
             tags=["old"],
             speaker="Ada Lovelace" if name != "with a query" else "Ada",
             occurred_at=1_001 if name in ("since", "until") else None,
-        ).memory_id
+        ).id
         tally.bind(ALICE).remember("The heron nests.", kind="fact", speaker="Ada")
 
         preview = apollo.forget_matching(reason="r", **FILTERS[name])
@@ -198,9 +196,9 @@ def test_filters_choose_what_is_forgotten(open_tally: OpenTally, name: str) -> N
             reason="r", mode="apply", confirm_token=preview.confirm_token, **FILTERS[name]
         )
 
-        assert [match.memory_id for match in preview.matches] == [fitting]
+        assert [match.id for match in preview.matches] == [fitting]
         assert (preview.matches[0].score is None) == (name != "with a query")
-        assert [(one.memory_id, one.state) for one in done.results] == [(fitting, "deleted")]
+        assert [(one.id, one.state) for one in done.results] == [(fitting, "deleted")]
         assert [memory.id for memory in apollo.memories()] == [other]
 
 
@@ -228,7 +226,7 @@ def test_items_of_stores_are_forgotten_by_a_query_too(
         apollo.items.put([Put(("birds",), "seen", {"text": "A heron was seen."})])
         [item] = apollo.memories()
         preview = apollo.forget_matching("heron", reason="moved away", threshold=0.1, **filters)
-        assert [match.memory_id for match in preview.matches] == [item.id]
+        assert [match.id for match in preview.matches] == [item.id]
 
 
 def test_one_call_forgets_no_more_than_the_largest_batch(open_sqlite: OpenTally) -> None:

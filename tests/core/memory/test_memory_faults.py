@@ -28,7 +28,7 @@ from tallystick import Actor, Tally
 tally = Tally.open(sys.argv[1], background=False)
 mine = tally.bind(Actor(user="alice"))
 texts = [f"The heron number {n} nests." for n in range(20)]
-ids = [memory.memory_id for memory in mine.remember_many(texts)]
+ids = [memory.id for memory in mine.remember_many(texts)]
 number = 0
 while True:
     memory_id = ids[number % len(ids)]
@@ -102,7 +102,7 @@ def test_a_write_that_fails_at_any_table_changes_nothing(open_tally: OpenTally, 
     with open_tally() as tally:
         mine = tally.bind(Actor(user="alice"))
         old, new = (
-            mine.remember(text).memory_id for text in ("The heron is grey.", "The heron is white.")
+            mine.remember(text).id for text in ("The heron is grey.", "The heron is white.")
         )
         token = mine.correct(old, "supersede", by=new, reason="r").confirm_token
         before = (

@@ -90,7 +90,7 @@ class MemoryMachine(RuleBasedStateMachine):
         text = f"The {word} number{self.number}x nests."
         kept = self.mine.remember(text, idempotency_key=f"k{self.number}")
         assert self.mine.remember(text, idempotency_key=f"k{self.number}") == kept
-        self.known[kept.memory_id] = _Known(text)
+        self.known[kept.id] = _Known(text)
 
     @precondition(lambda self: self.known)
     @rule(data=st.data(), stale=st.booleans())

@@ -65,14 +65,14 @@ def test_an_agent_neither_unpins_nor_overwrites_what_is_pinned(
         agent = tally.bind(CODER)
 
         with pytest.raises(StateConflict) as refused:
-            agent.modify(stored.memory_id, reason="r", **changes)
-        listed = agent.modify_many([{"memory_id": stored.memory_id, "reason": "r", **changes}])
+            agent.modify(stored.id, reason="r", **changes)
+        listed = agent.modify_many([{"memory_id": stored.id, "reason": "r", **changes}])
 
         assert refused.value.reason == "pinned_memory"
         assert "ask a person" in str(refused.value)
         assert listed[0].error == "StateConflict"
-        assert agent.get(stored.memory_id).version == 1
-        assert tally.bind(ALICE).modify(stored.memory_id, reason="r", **changes).version == 2
+        assert agent.get(stored.id).version == 1
+        assert tally.bind(ALICE).modify(stored.id, reason="r", **changes).version == 2
 
 
 @pytest.mark.parametrize("correction", CORRECTIONS[:-1])
@@ -80,16 +80,16 @@ def test_an_agent_corrects_nothing_that_is_pinned(open_tally: OpenTally, correct
     with open_tally() as tally:
         stored = tally.bind(ALICE).remember(RULE, pinned=True)
         agent = tally.bind(CODER)
-        other = agent.remember("Something else, says the egret.").memory_id
+        other = agent.remember("Something else, says the egret.").id
         options: dict[str, Any] = {}
         if correction in ("mark_duplicate", "supersede"):
             options["by"] = other
 
         with pytest.raises(StateConflict) as refused:
-            agent.correct(stored.memory_id, correction, reason="r", **options)
+            agent.correct(stored.id, correction, reason="r", **options)
 
         assert refused.value.reason == "pinned_memory"
-        actions = {action.name: action for action in agent.inspect(stored.memory_id).actions}
+        actions = {action.name: action for action in agent.inspect(stored.id).actions}
         assert (actions[correction].allowed, actions[correction].reason) == (False, "pinned_memory")
 
 
@@ -99,7 +99,7 @@ def test_an_agent_does_not_take_a_pinned_copy_away_through_its_origin(
     with open_tally() as tally:
         mine, agent = tally.bind(ALICE), tally.bind(CODER)
         apollo = tally.bind(ALICE, scope="project:apollo")
-        origin = mine.remember(RULE).memory_id
+        origin = mine.remember(RULE).id
         preview = mine.share(origin, "project:apollo", reason="r")
         copy = mine.share(
             origin,
@@ -164,19 +164,19 @@ def test_a_forced_forget_needs_the_token_of_a_preview(open_tally: OpenTally) -> 
         reasons = []
         for attempt in attempts:
             with pytest.raises((StateConflict, Denied)) as refused:
-                operator.forget(stored.memory_id, reason="asked", **attempt)
+                operator.forget(stored.id, reason="asked", **attempt)
             reasons.append(getattr(refused.value, "reason", None))
         assert reasons == ["pinned_memory", "confirm_token_required", "confirm_token_mismatch"]
-        assert operator.get(stored.memory_id).content == RULE
+        assert operator.get(stored.id).content == RULE
 
-        preview = operator.correct(stored.memory_id, "delete", reason="asked", force=True)
+        preview = operator.correct(stored.id, "delete", reason="asked", force=True)
         forgotten = operator.forget(
-            stored.memory_id, reason="asked", force=True, confirm_token=preview.confirm_token
+            stored.id, reason="asked", force=True, confirm_token=preview.confirm_token
         )
 
         assert (forgotten.state, forgotten.event) == ("deleted", "FORGET")
         with pytest.raises(StateConflict):
-            tally.bind(CODER).recover(stored.memory_id, reason="the agent wants it back")
+            tally.bind(CODER).recover(stored.id, reason="the agent wants it back")
 
 
 class PinMachine(RuleBasedStateMachine):
@@ -192,12 +192,12 @@ class PinMachine(RuleBasedStateMachine):
         person = self.tally.bind(ALICE)
         self.agent = self.tally.bind(CODER)
         self.project = self.tally.bind(CODER, scope="project:apollo")
-        pinned = person.remember(RULE, pinned=True).memory_id
+        pinned = person.remember(RULE, pinned=True).id
         self.agent.items.put([Put(("rules",), "friday", {"rule": RULE}, ttl=60_000_000)])
         [item] = self.agent.items.get([(("rules",), "friday")])
         assert item is not None
         person.modify(item.memory.id, pinned=True, expires_at=None, reason="keep it")
-        origin = person.remember("The heron is shared.").memory_id
+        origin = person.remember("The heron is shared.").id
         preview = person.share(origin, "project:apollo", reason="r")
         copy = person.share(
             origin,
@@ -241,7 +241,7 @@ class PinMachine(RuleBasedStateMachine):
     @rule(word=st.sampled_from(["heron", "egret"]), pinned=st.booleans())
     def remember(self, word: str, pinned: bool) -> None:
         text = f"The {word} {len(self.ids)} nests."
-        self.ids.append(self.agent.remember(text, pinned=pinned).memory_id)
+        self.ids.append(self.agent.remember(text, pinned=pinned).id)
 
     @rule(
         data=st.data(),

@@ -70,7 +70,7 @@ def _talk(
         )
         for place, (who, text) in enumerate(turns)
     )
-    return [result.memory_id for result in results]
+    return [result.id for result in results]
 
 
 def _texts(hits: Sequence[object]) -> list[str]:
@@ -107,7 +107,7 @@ def test_the_one_who_is_named_is_heard_first(open_tally: OpenTally) -> None:
         _talk(anna, ("Mia", "I adore sailing on the lake."), conversation="one")
         _talk(anna, ("Leo", "I adore sailing on the lake!"), conversation="two")
         (first, *_) = anna.recall("Does Leo adore sailing?")
-        assert first.memory.who == "Leo"
+        assert first.memory.speaker == "Leo"
         assert first.signals["speaker"] == 1.0
 
 
@@ -116,7 +116,7 @@ def test_of_several_who_are_named_the_subject_is_heard(open_tally: OpenTally) ->
         anna = tally.bind(ANNA)
         _talk(anna, ("Mia", "The shop is doing well."), conversation="one")
         _talk(anna, ("Leo", "The shop is doing well!"), conversation="two")
-        assert anna.recall("What did Mia say of Leo's shop?")[0].memory.who == "Mia"
+        assert anna.recall("What did Mia say of Leo's shop?")[0].memory.speaker == "Mia"
         both = anna.recall("What do Mia and Leo say of the shop?")
         assert all("speaker" not in hit.signals for hit in both)
 
@@ -134,8 +134,8 @@ def test_an_alias_names_the_speaker_who_goes_by_it(open_tally: OpenTally) -> Non
             attributes={"aliases": ["Mel", "Mellie"]},
         )
         first = anna.recall("Does Mel adore sailing?", kinds=["turn"])[0]
-        assert (first.memory.who, first.signals["speaker"]) == ("Melanie", 1.0)
-        anna.forget(alias.memory_id, reason="test")
+        assert (first.memory.speaker, first.signals["speaker"]) == ("Melanie", 1.0)
+        anna.forget(alias.id, reason="test")
         assert "speaker" not in anna.recall("Does Mel adore sailing?")[0].signals
 
 
@@ -417,7 +417,7 @@ def test_an_embedder_far_away_holds_no_reader(tmp_path: Path) -> None:
         tmp_path / "tally", embedder=FarAway(), settings=settings, background=False
     ) as tally:
         anna = tally.bind(ANNA)
-        memory_id = anna.remember("The heron nests in March.").memory_id
+        memory_id = anna.remember("The heron nests in March.").id
         with ThreadPoolExecutor(20) as threads:
             futures = [threads.submit(anna.recall, "heron nests") for _ in range(20)]
             assert anna.get(memory_id) is not None
@@ -466,9 +466,9 @@ def test_a_forgotten_memory_leaves_at_once_and_a_recovered_one_comes_back(
         anna = tally.bind(ANNA)
         stored = anna.remember("The heron nests in March.")
         assert anna.recall("heron")
-        anna.forget(stored.memory_id, reason="test")
+        anna.forget(stored.id, reason="test")
         assert not anna.recall("heron")
-        anna.recover(stored.memory_id, reason="test")
+        anna.recover(stored.id, reason="test")
         assert anna.recall("heron")
 
 
@@ -480,7 +480,7 @@ def test_another_opened_tally_finds_what_was_written_since(tmp_path: Path) -> No
         assert not two.bind().recall("heron")
         stored = first.bind().remember("The heron nests in March.")
         assert _texts(two.bind().recall("heron")) == ["The heron nests in March."]
-        first.bind().modify(stored.memory_id, content="The stork nests in April.", reason="test")
+        first.bind().modify(stored.id, content="The stork nests in April.", reason="test")
         assert _texts(two.bind().recall("stork")) == ["The stork nests in April."]
         assert not any("heron" in text for text in _texts(two.bind().recall("heron")))
 
@@ -627,7 +627,7 @@ def test_nothing_is_recalled_that_was_taken_away_while_the_query_was_embedded(
         anna = tally.bind(ANNA, scope="team:red")
         assert _texts(anna.recall("heron nests")) == ["The heron nests in March."]
 
-        embedder.meanwhile = lambda: meanwhile(tally, note.memory_id)
+        embedder.meanwhile = lambda: meanwhile(tally, note.id)
         assert _texts(anna.recall("where does the heron nest in March?")) == []
         assert embedder.meanwhile is None
 
@@ -656,26 +656,26 @@ def test_no_other_read_gives_what_has_expired(open_tally: OpenTally) -> None:
         anna = tally.bind(ANNA)
         old = anna.remember("The office is in Graz.", kind="preference")
         new = anna.remember("The office is in Linz.", expires_at=NOW + DAY, kind="preference")
-        token = anna.correct(old.memory_id, "supersede", by=new.memory_id, reason="r").confirm_token
+        token = anna.correct(old.id, "supersede", by=new.id, reason="r").confirm_token
         anna.correct(
-            old.memory_id,
+            old.id,
             "supersede",
-            by=new.memory_id,
+            by=new.id,
             reason="r",
             mode="apply",
             confirm_token=token,
         )
         hits = anna.recall("office")
-        assert anna.inspect(new.memory_id).shown
-        assert [item.memory_id for item in anna.wake().items] == [new.memory_id]
+        assert anna.inspect(new.id).shown
+        assert [item.id for item in anna.wake().items] == [new.id]
         assert anna.still_stand(hits)
         clock.advance(days=2)
 
-        assert not anna.inspect(new.memory_id).shown
-        assert anna.inspect(old.memory_id).freshness.replaced_by is None
+        assert not anna.inspect(new.id).shown
+        assert anna.inspect(old.id).freshness.replaced_by is None
         assert anna.wake().items == ()
-        assert not anna.still_stand([hit for hit in hits if hit.memory.id == new.memory_id])
+        assert not anna.still_stand([hit for hit in hits if hit.memory.id == new.id])
         assert anna.preview_access().scopes[0].hidden == {"expired": 1, "superseded": 1}
         assert _texts(anna.recall("office")) == []
         with pytest.raises(NotFound):
-            anna.get(old.memory_id)
+            anna.get(old.id)

@@ -39,14 +39,14 @@ def test_a_source_gives_its_text_and_every_memory_drawn_from_it(open_tally: Open
             source=SourceRef(source_type="file", uri="file:birds.md", title="Birds", author="Ada"),
             occurred_at=5,
         )
-        concluded = apollo.remember("Do not mow in March.", derived_from=[kept.memory_id])
+        concluded = apollo.remember("Do not mow in March.", derived_from=[kept.id])
 
         source = apollo.source(kept.source_id)
         inspected = apollo.inspect(kept.source_id)
 
         assert isinstance(inspected, SourceInspection)
         assert inspected == source.model_copy(update={"text": None})
-        assert (source.memory_id, source.kind, source.state) == (kept.source_id, "source", "active")
+        assert (source.id, source.kind, source.state) == (kept.source_id, "source", "active")
         assert (source.text, source.preview) == (TEXT, TEXT)
         assert (source.source_type, source.uri, source.title, source.speaker) == (
             "file",
@@ -55,10 +55,10 @@ def test_a_source_gives_its_text_and_every_memory_drawn_from_it(open_tally: Open
             "Ada",
         )
         assert (source.created_by, source.occurred_at) == ("alice", 5)
-        assert [(one.memory_id, one.state, one.version) for one in source.derived] == [
-            (kept.memory_id, "active", 1)
+        assert [(one.id, one.state, one.version) for one in source.derived] == [
+            (kept.id, "active", 1)
         ]
-        assert source.affected.derived == (concluded.memory_id,)
+        assert source.affected.derived == (concluded.id,)
         assert source.updated_at == source.created_at
 
 
@@ -75,20 +75,20 @@ def test_the_lifecycle_of_a_source_follows_the_memories_drawn_from_it(
             return source.state, source.text, source.shown
 
         first = apollo.source(kept.source_id).updated_at
-        _applied(apollo, kept.memory_id, "hide")
+        _applied(apollo, kept.id, "hide")
         assert now() == ("hidden", None, False)
         assert apollo.source(kept.source_id).updated_at > first
-        assert apollo.inspect(kept.source_id).why == "hidden_source"
-        _applied(apollo, kept.memory_id, "restore")
+        assert apollo.inspect(kept.source_id).access_reason == "hidden_source"
+        _applied(apollo, kept.id, "restore")
         assert now() == ("active", TEXT, True)
-        _applied(apollo, kept.memory_id, "redact")
+        _applied(apollo, kept.id, "redact")
         assert now() == ("redacted", None, False)
-        _applied(apollo, kept.memory_id, "restore")
-        apollo.forget(kept.memory_id, reason="r")
+        _applied(apollo, kept.id, "restore")
+        apollo.forget(kept.id, reason="r")
         assert now() == ("deleted", None, False)
         root = tally.bind(ROOT, scope="project:apollo").operator
-        preview = root.erase(kept.memory_id, reason="r")
-        root.erase(kept.memory_id, reason="r", mode="apply", confirm_token=preview.confirm_token)
+        preview = root.erase(kept.id, reason="r")
+        root.erase(kept.id, reason="r", mode="apply", confirm_token=preview.confirm_token)
         assert now() == ("erased", None, False)
         assert apollo.source(kept.source_id).derived[0].state == "deleted"
 
@@ -105,7 +105,7 @@ def test_a_source_of_another_scope_is_as_one_that_is_not_there(open_tally: OpenT
                     verb(source_id)
                 messages.append(str(hidden.value).replace(source_id, "ID"))
             assert messages[0] == messages[1]
-        for source_id in (kept.memory_id, "\x00", "\ud800", ""):
+        for source_id in (kept.id, "\x00", "\ud800", ""):
             with pytest.raises(NotFound):
                 tally.bind(ALICE).source(source_id)
 
@@ -118,7 +118,7 @@ def test_who_inspects_without_reading_learns_no_text_of_a_source(open_tally: Ope
 
         inspected = root.inspect(kept.source_id)
 
-        assert (inspected.state, inspected.shown, inspected.why) == (
+        assert (inspected.state, inspected.shown, inspected.access_reason) == (
             "active",
             False,
             "principal_mismatch",

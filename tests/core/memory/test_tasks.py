@@ -27,7 +27,7 @@ def test_a_task_is_in_one_of_its_states(open_sqlite: OpenTally, kind: str) -> No
         for status in ("open", "active", "finished"):
             with pytest.raises(InvalidRecord, match="status"):
                 mine.remember("x", kind=kind, attributes={"status": status})
-        woken = {item.text for item in mine.wake().items if item.why == "task"}
+        woken = {item.text for item in mine.wake().items if item.chosen_as == "task"}
         states = ("todo", "doing", "blocked", "review")
         assert woken == {f"Mend it, {status}." for status in states}
 
@@ -51,7 +51,7 @@ def test_a_task_of_an_earlier_release_reads_in_the_words_of_now(
                 )
 
         services_of(tally).store.database.write(older, name="older")
-        assert mine.get(task.memory_id).attributes == {"status": now, "due_at": 5}
-        assert mine.get(note.memory_id).attributes == {"status": before}
-        mine.modify(task.memory_id, content="Mend it now.", reason="r")
-        assert mine.get(task.memory_id).attributes == {"status": now, "due_at": 5}
+        assert mine.get(task.id).attributes == {"status": now, "due_at": 5}
+        assert mine.get(note.id).attributes == {"status": before}
+        mine.modify(task.id, content="Mend it now.", reason="r")
+        assert mine.get(task.id).attributes == {"status": now, "due_at": 5}

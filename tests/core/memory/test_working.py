@@ -88,14 +88,14 @@ def test_packs_and_wakes_of_a_run_begin_with_its_working_memory(open_tally: Open
         after = apollo.wake()
 
         for made in (pack, wake):
-            assert [(item.memory_id, item.why) for item in made.items][:1] == [
+            assert [(item.id, item.chosen_as) for item in made.items][:1] == [
                 ("working:task", "working")
             ]
-            assert kept.memory_id in [item.memory_id for item in made.items]
+            assert kept.id in [item.id for item in made.items]
             assert "task: Mend the parser." in made.text
             assert made.tokens <= made.budget_tokens
         assert elsewhere.items == ()
-        assert [item.memory_id for item in after.items] == [kept.memory_id]
+        assert [item.id for item in after.items] == [kept.id]
 
 
 def test_values_that_have_expired_or_were_dropped_leave_the_context(open_tally: OpenTally) -> None:

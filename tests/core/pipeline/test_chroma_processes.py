@@ -31,7 +31,7 @@ start = int(sys.argv[2])
 tally.drain()
 print("ready", flush=True)
 for number in range(start, start + int(sys.argv[3])):
-    print(number, owner.remember(f"fact number {number}").memory_id, flush=True)
+    print(number, owner.remember(f"fact number {number}").id, flush=True)
     if number % 40 == 39:
         tally.drain()
 tally.close()

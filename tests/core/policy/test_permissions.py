@@ -165,7 +165,7 @@ def test_a_space_opens_a_team_and_a_revoked_member_is_out_at_once(open_tally: Op
         red = tally.bind(BOB, scope="team:red")
         stored = red.remember("The team meets on Mondays.")
 
-        assert [hit.reason for hit in red.recall("team meets")] == ["allowed_member"]
+        assert [hit.access_reason for hit in red.recall("team meets")] == ["allowed_member"]
         assert [listed.id for listed in tally.bind(BOB).spaces.list()] == [space.id]
         assert tally.bind(ALICE).spaces.list() == ()
 
@@ -176,7 +176,7 @@ def test_a_space_opens_a_team_and_a_revoked_member_is_out_at_once(open_tally: Op
         assert refused.value.reason == "unverified_membership"
         assert refused.value.decision.audit_id is not None
         with pytest.raises(NotFound):
-            red.get(stored.memory_id)
+            red.get(stored.id)
         with pytest.raises(VersionConflict):
             root.spaces.update("team:red", name="R", reason="late", if_version=1)
 
@@ -245,14 +245,14 @@ def test_a_diary_is_read_by_its_agent_alone(open_tally: OpenTally) -> None:
         assert list(tally.bind(CODER, scope="project:apollo").recall("build")) == []
         for other in (ALICE, CODER.replace(agent="writer"), CODER.replace(user="bob")):
             with pytest.raises(NotFound):
-                tally.bind(other).get(stored.memory_id)
+                tally.bind(other).get(stored.id)
 
 
 def test_a_preview_of_another_tells_ids_only_to_who_may_inspect(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         stored = tally.bind(ALICE).remember("Heron.")
         gone = tally.bind(ALICE).remember("Egret.")
-        tally.bind(ALICE).forget(gone.memory_id, reason="wrong")
+        tally.bind(ALICE).forget(gone.id, reason="wrong")
 
         [own] = tally.bind(ALICE).preview_access().scopes
         [stranger] = tally.bind(BOB).preview_access(actor=ALICE, scopes=["private:alice"]).scopes
@@ -264,12 +264,12 @@ def test_a_preview_of_another_tells_ids_only_to_who_may_inspect(open_tally: Open
                 if entry.event == "access.denied"
             ]
 
-    assert (own.visible, own.hidden, own.denied) == ((stored.memory_id,), {"deleted": 1}, ())
+    assert (own.visible, own.hidden, own.denied) == ((stored.id,), {"deleted": 1}, ())
     assert (stranger.visible, stranger.hidden, stranger.denied) == ((), {}, ())
     assert (refused.decision.reason, refused.visible, refused.denied) == (
         "principal_mismatch",
         (),
-        (stored.memory_id,),
+        (stored.id,),
     )
     assert denied == []
 

@@ -235,7 +235,7 @@ def test_the_questions_that_a_recording_answers(open_tally: OpenTally) -> None:
                 (5_000, "How hot is the kiln on Mondays?"),
             ):
                 with run.step("model_call", name="model") as step:
-                    hits: list[Any] = [*bound.recall(ask), tally.bind(OWNER).get(long.memory_id)]
+                    hits: list[Any] = [*bound.recall(ask), tally.bind(OWNER).get(long.id)]
                     items = {getattr(one, "memory", one).id: one for one in hits}
                     bound.compile(
                         [ContextItem(id="ask", kind="user_msg", content=ask), *items.values()],
@@ -246,32 +246,32 @@ def test_the_questions_that_a_recording_answers(open_tally: OpenTally) -> None:
                     noted = bound.remember(f"Asked about the kiln, {budget}.")
                 steps.append(step.id)
         recorder = bound.recordings
-        assert {item.item_id for item in recorder.knew(steps[0])} == {"ask", memory.memory_id}
-        assert [item.item_id for item in recorder.unseen(steps[0])] == [long.memory_id]
+        assert {item.item_id for item in recorder.knew(steps[0])} == {"ask", memory.id}
+        assert [item.item_id for item in recorder.unseen(steps[0])] == [long.id]
         assert recorder.unseen(steps[0])[0].decision.reason_code
         (provenance,) = recorder.trace(steps[0], "kiln  RUNS at")
         assert (provenance.memory_id, provenance.raw) == (
-            memory.memory_id,
+            memory.id,
             "The kiln runs at 1,240 degrees on Mondays.",
         )
         with pytest.raises(InvalidInput, match="holds these words"):
             recorder.trace(steps[0], "blue binder")
         changed = recorder.changed(steps[1])
         assert changed.compile is not None
-        assert long.memory_id in {change.item_id for change in changed.compile.added}
+        assert long.id in {change.item_id for change in changed.compile.added}
         assert (changed.compile.budget_before, changed.compile.budget_after) == (400, 5_000)
         assert any("on Mondays" in line for line in changed.request)
         assert changed.response == ()
         assert [(written.memory_id, written.event) for written in recorder.written(run.id)][-1] == (
-            noted.memory_id,
+            noted.id,
             "ADD",
         )
-        uses = {use.step.step_id: use.how for use in recorder.uses(long.memory_id)}
+        uses = {use.step.step_id: use.how for use in recorder.uses(long.id)}
         assert [uses[step][-1] for step in steps] == ["left_out", "in_context"]
         assert recorder.diff(steps[0], steps[0]).is_empty
         # Another actor sees none of it, nor that it is there.
         stranger = tally.bind(Actor(user="eve")).recordings
-        assert stranger.uses(long.memory_id) == []
+        assert stranger.uses(long.id) == []
         with pytest.raises(TallystickError, match="There is no step"):
             stranger.trace(steps[0], "kiln")
 

@@ -220,7 +220,7 @@ def test_an_old_memory_is_recalled_and_leads_to_its_source(
 def test_work_goes_on_in_an_old_tally(tally: Tally, recorder: Recordings) -> None:
     anna = tally.bind(ANNA)
     stored = anna.remember("The heron moved to the harbour.")
-    assert anna.recall("Where is the heron?")[0].memory.id == stored.memory_id
+    assert anna.recall("Where is the heron?")[0].memory.id == stored.id
     with anna.run("keeper") as run, run.step("model_call") as step:
         step.record("request", {"prompt": "Where is it?"})
         step.record("response", {"answer": "At the harbour."})

@@ -147,9 +147,9 @@ def test_what_rests_on_an_erased_payload_is_kept_unless_it_says_the_same(
                 with run.step("model_call") as step:
                     step.record("request", {"messages": prompt})
                 steps.append(step.id)
-        preview = bound.operator.erase(memory.memory_id, reason="asked to", mode="preview")
+        preview = bound.operator.erase(memory.id, reason="asked to", mode="preview")
         bound.operator.erase(
-            memory.memory_id, reason="asked to", mode="apply", confirm_token=preview.confirm_token
+            memory.id, reason="asked to", mode="apply", confirm_token=preview.confirm_token
         )
         entries = [bound.recordings.entries(step)[0] for step in steps]
         assert [entry.payload_state for entry in entries] == ["kept", "erased", "kept", "erased"]
@@ -257,9 +257,7 @@ def test_what_a_compile_was_given_is_recorded_as_it_was_when_it_was_asked(
     ask = ContextItem(id="ask", kind="user_msg", content="When?")
     with open_tally() as tally:
         bound = tally.bind(OWNER)
-        memory = bound.get(bound.remember("It rains.").memory_id).replace(
-            attributes={"value": value}
-        )
+        memory = bound.get(bound.remember("It rains.").id).replace(attributes={"value": value})
         before = [item.dump(), memory.dump()]
         with bound.run("coder") as run, run.step("model_call") as step:
             leave = threading.Event()

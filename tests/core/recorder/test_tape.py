@@ -433,9 +433,9 @@ def test_nothing_is_played_that_was_erased(open_sqlite: OpenTally) -> None:
                 {"prompt": "What do you know? The heron of the harbour eats at noon."},
                 "It eats.",
             )
-        preview = bound.operator.erase(memory.memory_id, reason="asked to", mode="preview")
+        preview = bound.operator.erase(memory.id, reason="asked to", mode="preview")
         bound.operator.erase(
-            memory.memory_id, reason="asked to", mode="apply", confirm_token=preview.confirm_token
+            memory.id, reason="asked to", mode="apply", confirm_token=preview.confirm_token
         )
         with pytest.raises(NotReplayable, match="its request was erased"):
             bound.recordings.tape(run.id)

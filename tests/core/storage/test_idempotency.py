@@ -161,8 +161,8 @@ class _World:
             tally.bind(ALICE, scope="project:apollo"),
             tally.bind(ROOT),
         )
-        self.kept = self.mine.remember(f"The heron of {name} nests in March.").memory_id
-        self.gone = self.mine.remember(f"The egret of {name} nests in June.").memory_id
+        self.kept = self.mine.remember(f"The heron of {name} nests in March.").id
+        self.gone = self.mine.remember(f"The egret of {name} nests in June.").id
         self.mine.forget(self.gone, reason="r")
         self.run = self.mine.run("coder")
         with self.run.step("model_call") as step:
@@ -321,7 +321,7 @@ def test_a_batch_that_was_cut_off_goes_on_where_it_was(
 ) -> None:
     with open_tally() as tally:
         mine = tally.bind(ALICE)
-        ids = [mine.remember(f"note {number}").memory_id for number in range(3)]
+        ids = [mine.remember(f"note {number}").id for number in range(3)]
         wanted = [{"memory_id": one, "reason": "r", "tags": ("t",)} for one in ids]
         whole = BoundTally.modify
 

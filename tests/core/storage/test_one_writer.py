@@ -132,7 +132,7 @@ def test_many_threads_write_and_nothing_is_lost_or_mixed(open_tally: OpenTally) 
                         lambda tx: tx.exec_driver_sql("INSERT INTO no_such_table VALUES (1)"),
                         name="refused",
                     )
-            return alice.remember(f"The heron number {number} nests.").memory_id
+            return alice.remember(f"The heron number {number} nests.").id
 
         with ThreadPoolExecutor(8) as pool:
             written = list(pool.map(write, range(80)))

@@ -32,7 +32,7 @@ start = int(sys.argv[2])
 print("ready", flush=True)
 for number in range(start, start + int(sys.argv[3])):
     memory = owner.remember(f"fact number {number}")
-    print(number, memory.memory_id, flush=True)
+    print(number, memory.id, flush=True)
 tally.close()
 """
 

@@ -219,7 +219,7 @@ def test_a_remote_embedder_works_as_a_job_and_the_text_is_recallable_at_once(
         alice = tally.bind(ALICE)
         stored = alice.remember("The heron nests in March.")
         assert (stored.job_id is not None, embedder.calls) == (True, 0)
-        assert [hit.memory.id for hit in alice.recall("heron")] == [stored.memory_id]
+        assert [hit.memory.id for hit in alice.recall("heron")] == [stored.id]
         assert tally.drain().embedded == 1
         assert alice.recall("heron")[0].signals["vector"] > 0
 
@@ -347,7 +347,7 @@ def test_chroma_forgets_what_was_forgotten(tmp_path: Path) -> None:
         owner = tally.bind()
         stored = owner.remember("The heron nests in March.")
         tally.drain()
-        owner.forget(stored.memory_id, reason="not ours")
+        owner.forget(stored.id, reason="not ours")
         assert list(owner.recall("heron")) == []
         tally.drain()
         index_of_tally = services_of(tally).index
@@ -577,7 +577,7 @@ def test_reads_are_logged_in_batches_outside_the_chain(open_tally: OpenTally) ->
             log = access_log.recent(connection, limit=10)
         assert [(row["operation"], row["results"]) for row in log] == [("recall", 1)] * 3
         assert len(effects(tally)) == written
-        assert alice.get(stored.memory_id).access_count == 3
+        assert alice.get(stored.id).access_count == 3
 
 
 def test_errors_of_tallystick_are_one_tree() -> None:

@@ -45,7 +45,7 @@ REFUSED: dict[str, Call] = {
     "half of a character in a tag": lambda mine, _: mine.remember("x", tags=[HALF]),
     "a NUL in a changed label": lambda mine, one: mine.modify(one, tags=("a\x00b",), reason="r"),
     "half of a character in a changed name": lambda mine, one: mine.modify(
-        one, who=HALF, reason="r"
+        one, speaker=HALF, reason="r"
     ),
     "no reason": lambda mine, one: mine.forget(one, reason=None),  # type: ignore[arg-type]
     "half of a character in a reason": lambda mine, one: mine.forget(one, reason=HALF),
@@ -85,7 +85,7 @@ def test_what_cannot_be_meant_is_refused_and_changes_nothing(
 ) -> None:
     with open_sqlite() as tally:
         mine = tally.bind(ROOT)
-        one = mine.remember("The heron nests in March.").memory_id
+        one = mine.remember("The heron nests in March.").id
         before = mine.memories(), mine.history(one)
         with pytest.raises(InvalidInput):
             REFUSED[what](mine, one)

@@ -67,7 +67,7 @@ def test_a_run_remembers_what_was_said_by_whom_it_is_told_to(
     with open_sqlite() as tally:
         anna = tally.bind(Actor(user="anna"))
         play(anna, capture)
-        kept = sorted((memory.who, memory.content) for memory in anna.memories())
+        kept = sorted((memory.speaker, memory.content) for memory in anna.memories())
         assert (
             kept
             == {

@@ -50,10 +50,10 @@ def test_after_a_forget_no_path_reaches_the_text_and_copies_are_listed(
             step.record("request", {"prompt": SECRET})
         assert apollo.recall("vault pelican")
         with pytest.raises(StateConflict):
-            apollo.operator.prove_unreachable(kept.memory_id)
-        apollo.forget(kept.memory_id, reason="not ours")
+            apollo.operator.prove_unreachable(kept.id)
+        apollo.forget(kept.id, reason="not ours")
 
-        proof = apollo.operator.prove_unreachable(kept.memory_id)
+        proof = apollo.operator.prove_unreachable(kept.id)
 
         assert (proof.holds, proof.problems) == (True, ())
         assert set(proof.copies) == {
@@ -66,11 +66,11 @@ def test_after_a_forget_no_path_reaches_the_text_and_copies_are_listed(
         assert any("backups" in open_question for open_question in proof.cannot_prove)
         assert proof.audit_id is not None
         with pytest.raises(NotFound):
-            tally.bind(Actor(user="eve")).operator.prove_unreachable(kept.memory_id)
+            tally.bind(Actor(user="eve")).operator.prove_unreachable(kept.id)
 
         again = apollo.remember(SECRET)
-        told = apollo.operator.prove_unreachable(kept.memory_id)
-        assert (told.holds, told.problems) == (False, (f"memory {again.memory_id} says the same",))
+        told = apollo.operator.prove_unreachable(kept.id)
+        assert (told.holds, told.problems) == (False, (f"memory {again.id} says the same",))
 
 
 def test_erasing_leaves_no_byte_in_any_table_or_file(open_tally: OpenTally) -> None:
@@ -79,9 +79,7 @@ def test_erasing_leaves_no_byte_in_any_table_or_file(open_tally: OpenTally) -> N
         kept = apollo.remember(
             "Ordinary at first: " + SECRET, subject="pelican vault", speaker="Keeper Pelican"
         )
-        apollo.modify(
-            kept.memory_id, content=SECRET, reason="sharper", attributes={"note": "pelican"}
-        )
+        apollo.modify(kept.id, content=SECRET, reason="sharper", attributes={"note": "pelican"})
         other = apollo.remember("The heron nests in March.")
         tally.drain()
         with apollo.run("coder") as run, run.step("model_call") as step:
@@ -103,23 +101,23 @@ def test_erasing_leaves_no_byte_in_any_table_or_file(open_tally: OpenTally) -> N
         mine.remember("Nothing to do with it.")
 
         root = tally.bind(ROOT)
-        preview = root.operator.erase(kept.memory_id, reason="asked for")
+        preview = root.operator.erase(kept.id, reason="asked for")
         assert (preview.versions, preview.payloads, preview.threads, preview.working) == (
             2,
             (step.id,),
             ("project:apollo chat",),
             1,
         )
-        assert apollo.get(kept.memory_id).content == SECRET
+        assert apollo.get(kept.id).content == SECRET
 
         done = root.operator.erase(
-            kept.memory_id, reason="asked for", mode="apply", confirm_token=preview.confirm_token
+            kept.id, reason="asked for", mode="apply", confirm_token=preview.confirm_token
         )
 
         [proof] = done.proofs
         assert (proof.holds, proof.problems) == (True, ())
-        assert root.operator.prove_erased(kept.memory_id, text=SECRET).holds
-        later = root.operator.prove_erased(kept.memory_id)
+        assert root.operator.prove_erased(kept.id, text=SECRET).holds
+        later = root.operator.prove_erased(kept.id)
         assert later.searched is not None
         assert (
             later.holds,
@@ -136,14 +134,14 @@ def test_erasing_leaves_no_byte_in_any_table_or_file(open_tally: OpenTally) -> N
             assert byte_search.rows_with(connection, byte_search.forms("pelican")) == {}
             assert journal.verify_stream(connection, "scope:project:apollo") == []
         assert root.recordings.verify(run.id).ok
-        assert [hit.memory.id for hit in apollo.recall("heron vault pelican")] == [other.memory_id]
+        assert [hit.memory.id for hit in apollo.recall("heron vault pelican")] == [other.id]
         events = [
             (entry.event, entry.new, entry.erased_at is not None)
-            for entry in apollo.history(kept.memory_id)
+            for entry in apollo.history(kept.id)
         ]
         assert events == [("ADD", {}, True), ("UPDATE", {}, True), ("ERASE", {}, True)]
         with pytest.raises(StateConflict):
-            apollo.recover(kept.memory_id, reason="too late")
+            apollo.recover(kept.id, reason="too late")
 
 
 def test_goals_of_runs_lose_an_erased_text_and_other_holders_are_named(
@@ -151,10 +149,10 @@ def test_goals_of_runs_lose_an_erased_text_and_other_holders_are_named(
 ) -> None:
     with open_tally() as tally:
         mine, root = tally.bind(ALICE), tally.bind(ROOT)
-        kept = mine.remember(SECRET).memory_id
+        kept = mine.remember(SECRET).id
         with mine.run("coder", goal=f"Find out: {SECRET}") as run:
             pass
-        quoted = mine.remember(f"They told me: {SECRET}").memory_id
+        quoted = mine.remember(f"They told me: {SECRET}").id
         mine.items.put([Put(("notes",), "k", {"text": SECRET})])
         [item] = [one.memory.id for one in mine.items.find()]
         mine.forget(kept, reason="gone")
@@ -214,10 +212,10 @@ def test_a_proof_of_forgetting_tells_nothing_of_what_others_keep(open_tally: Ope
     with open_tally() as tally:
         alice = tally.bind(ALICE)
         guess = alice.remember(SECRET)
-        alice.forget(guess.memory_id, reason="only a guess")
-        alone = alice.operator.prove_unreachable(guess.memory_id)
+        alice.forget(guess.id, reason="only a guess")
+        alone = alice.operator.prove_unreachable(guess.id)
         _keeps(tally, Actor(user="bob"))
-        again = alice.operator.prove_unreachable(guess.memory_id)
+        again = alice.operator.prove_unreachable(guess.id)
         assert (again.copies, again.problems) == (alone.copies, alone.problems)
         assert any("may not look" in open_question for open_question in again.cannot_prove)
 
@@ -262,12 +260,12 @@ def test_no_file_of_an_embedded_tally_holds_erased_bytes(
         assert mine.recall("pelican vault").path == "chroma"
         assert byte_search.files_with(tmp_path / "tally", [SECRET]) != []
 
-        done = _erased(tally.bind(ROOT), kept.memory_id)
+        done = _erased(tally.bind(ROOT), kept.id)
 
         assert done.proofs[0].problems == ()
         assert byte_search.files_with(tmp_path / "tally", [SECRET]) == []
         found = mine.recall("heron")
-        assert ([hit.memory.id for hit in found], found.path) == ([other.memory_id], "chroma")
+        assert ([hit.memory.id for hit in found], found.path) == ([other.id], "chroma")
 
 
 def test_only_an_operator_erases_and_never_without_the_preview_s_token(
@@ -277,20 +275,20 @@ def test_only_an_operator_erases_and_never_without_the_preview_s_token(
         mine = tally.bind(ALICE)
         kept = mine.remember("Mine.")
         with pytest.raises(Denied):
-            mine.operator.erase(kept.memory_id, reason="r")
+            mine.operator.erase(kept.id, reason="r")
         with pytest.raises(NotFound):
-            tally.bind(BOB).operator.erase(kept.memory_id, reason="r")
+            tally.bind(BOB).operator.erase(kept.id, reason="r")
         root = tally.bind(ROOT)
         with pytest.raises(Denied) as refused:
-            root.operator.erase(kept.memory_id, reason="r", mode="apply")
+            root.operator.erase(kept.id, reason="r", mode="apply")
         assert refused.value.reason == "confirm_token_required"
-        preview = root.operator.erase(kept.memory_id, reason="r")
-        mine.modify(kept.memory_id, tags=("t",), reason="r")
+        preview = root.operator.erase(kept.id, reason="r")
+        mine.modify(kept.id, tags=("t",), reason="r")
         with pytest.raises(StateConflict):
             root.operator.erase(
-                kept.memory_id, reason="r", mode="apply", confirm_token=preview.confirm_token
+                kept.id, reason="r", mode="apply", confirm_token=preview.confirm_token
             )
-        assert mine.get(kept.memory_id).content == "Mine."
+        assert mine.get(kept.id).content == "Mine."
 
 
 def test_a_source_that_another_memory_needs_stays(open_tally: OpenTally) -> None:
@@ -298,23 +296,23 @@ def test_a_source_that_another_memory_needs_stays(open_tally: OpenTally) -> None
         mine = tally.bind(ALICE)
         kept = mine.remember("Said in two places at once.")
         turn = mine.remember("Said in two places at once.", kind="turn", conversation="c")
-        preview = tally.bind(ROOT).operator.erase(kept.memory_id, reason="r")
-        assert preview.elsewhere == (turn.memory_id,)
+        preview = tally.bind(ROOT).operator.erase(kept.id, reason="r")
+        assert preview.elsewhere == (turn.id,)
 
-        done = _erased(tally.bind(ROOT), kept.memory_id)
+        done = _erased(tally.bind(ROOT), kept.id)
 
-        assert mine.get(turn.memory_id).content == "Said in two places at once."
+        assert mine.get(turn.id).content == "Said in two places at once."
         assert not done.proofs[0].holds
         assert any("memory_versions.body" in problem for problem in done.proofs[0].problems)
-        later = tally.bind(ROOT).operator.prove_erased(kept.memory_id)
+        later = tally.bind(ROOT).operator.prove_erased(kept.id)
         assert (later.holds, later.searched is not None and later.searched.holds) == (False, False)
-        _erased(tally.bind(ROOT), turn.memory_id)
+        _erased(tally.bind(ROOT), turn.id)
         assert (
             tally.bind(ROOT)
-            .operator.prove_erased(kept.memory_id, text="Said in two places at once.")
+            .operator.prove_erased(kept.id, text="Said in two places at once.")
             .holds
         )
-        assert tally.bind(ROOT).operator.prove_erased(kept.memory_id).holds
+        assert tally.bind(ROOT).operator.prove_erased(kept.id).holds
 
 
 def test_retention_removes_what_is_past_its_window_and_nothing_else(open_tally: OpenTally) -> None:
@@ -323,10 +321,10 @@ def test_retention_removes_what_is_past_its_window_and_nothing_else(open_tally: 
         mine, root = tally.bind(ALICE), tally.bind(ROOT)
         old = mine.remember("Forgotten long ago.")
         short = mine.remember("Soon over.", expires_at=clock.now() + 1_000_000)
-        mine.forget(old.memory_id, reason="stale")
+        mine.forget(old.id, reason="stale")
         clock.advance(days=31)
         young = mine.remember("Forgotten yesterday.")
-        mine.forget(young.memory_id, reason="stale")
+        mine.forget(young.id, reason="stale")
         mine.working("r").set("k", 1, seconds=60)
         clock.advance(days=1)
 
@@ -343,12 +341,10 @@ def test_retention_removes_what_is_past_its_window_and_nothing_else(open_tally: 
         root.operator.purge(mode="apply")
 
         with pytest.raises(NotFound):
-            mine.history(old.memory_id)
-        assert mine.recover(young.memory_id, reason="within its window").status == "changed"
-        assert [entry.event for entry in mine.history(short.memory_id)] == ["ADD", "FORGET"]
-        assert [hit.memory.id for hit in mine.recall("forgotten yesterday long ago")] == [
-            young.memory_id
-        ]
+            mine.history(old.id)
+        assert mine.recover(young.id, reason="within its window").status == "changed"
+        assert [entry.event for entry in mine.history(short.id)] == ["ADD", "FORGET"]
+        assert [hit.memory.id for hit in mine.recall("forgotten yesterday long ago")] == [young.id]
         again = root.operator.purge()
         assert (again.tombstones, again.expired, again.working) == (0, 0, 0)
 
@@ -370,7 +366,7 @@ def test_a_purged_journal_verifies_from_its_anchor_and_names_what_went(
 
         assert root.operator.purge().journal == 5
         done = root.operator.purge(mode="apply")
-        mine.modify(kept.memory_id, tags=("t",), reason="after")
+        mine.modify(kept.id, tags=("t",), reason="after")
 
         assert (done.journal, done.streams) == (5, ("scope:private:alice",))
         with services_of(tally).store.database.read() as connection:
@@ -450,24 +446,24 @@ def test_an_erasure_that_was_cut_off_is_finished_later(
     with open_sqlite() as tally:
         mine, root = tally.bind(ALICE), tally.bind(ROOT)
         kept = mine.remember(SECRET)
-        preview = root.operator.erase(kept.memory_id, reason="r")
+        preview = root.operator.erase(kept.id, reason="r")
         whole = erasing.rewrite
         monkeypatch.setattr(erasing, "rewrite", dies)
         with pytest.raises(KeyboardInterrupt):
             root.operator.erase(
-                kept.memory_id, reason="r", mode="apply", confirm_token=preview.confirm_token
+                kept.id, reason="r", mode="apply", confirm_token=preview.confirm_token
             )
         monkeypatch.setattr(erasing, "rewrite", whole)
     with open_sqlite() as tally:
         root = tally.bind(ROOT)
-        assert not root.operator.prove_erased(kept.memory_id).holds
+        assert not root.operator.prove_erased(kept.id).holds
         assert erase.finish(services_of(tally).memory)
-        unsearched = root.operator.prove_erased(kept.memory_id)
+        unsearched = root.operator.prove_erased(kept.id)
         assert (
             unsearched.searched,
             any("give `text=`" in one for one in unsearched.cannot_prove),
         ) == (None, True)
-        assert root.operator.prove_erased(kept.memory_id, text=SECRET).problems == ()
+        assert root.operator.prove_erased(kept.id, text=SECRET).problems == ()
         assert not erase.finish(services_of(tally).memory)
 
 
@@ -621,7 +617,7 @@ def test_first_answers_and_the_access_log_have_windows_of_their_own(open_tally: 
         root.operator.choose_journal_window(30)
         assert root.operator.purge(mode="apply").reads == 1
         again = mine.remember("The heron.", kind="turn", conversation="c", idempotency_key="k")
-        assert again.memory_id != first.memory_id
+        assert again.id != first.id
         with services_of(tally).store.database.read() as connection:
             told = list(journal.entries(connection, "tally"))
             assert journal.verify_stream(connection, "tally") == []
@@ -645,7 +641,7 @@ def test_an_erasure_takes_the_text_out_of_approvals_and_what_waited_expires(
 ) -> None:
     with open_tally(rules=[ASK]) as tally:
         mine, root = tally.bind(ALICE), tally.bind(ROOT)
-        kept = mine.remember(SECRET).memory_id
+        kept = mine.remember(SECRET).id
         waiting, other = _asked(mine, f"Note: {SECRET}"), _asked(mine, "nothing of it")
         granted = _asked(mine, f"Again: {SECRET}")
         token = mine.approve(granted, reason="fine", idempotency_key="k").token

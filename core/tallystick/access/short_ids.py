@@ -1,0 +1,41 @@
+"""Short ids: an id may be given by 6 or more characters of its beginning or end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tallystick.access.gate import Gate
+from tallystick.errors import InvalidInput
+from tallystick.records import Actor
+from tallystick.storage import Store
+from tallystick.storage.short_ids import IdKind, ids_matching
+
+__all__ = ["full_id"]
+
+_LEAST = 6
+_ID_CHARACTERS = frozenset("0123456789abcdef-")
+_ID_LENGTH = 36
+
+
+def full_id(store: Store, gate: Gate, actor: Actor, kinds: Sequence[IdKind], text: str) -> str:
+    """Return the one id of these kinds that `text` is, begins or ends, among what the actor may
+    see.
+
+    A text that fits nothing is returned as it is: whoever looks for it raises NotFound. Raises
+    InvalidInput where several fit.
+    """
+    if not _LEAST <= len(text) < _ID_LENGTH or not _ID_CHARACTERS.issuperset(text):
+        return text
+    if "run" in kinds or "step" in kinds:
+        store.database.flush()  # what is recorded already, acknowledged or not
+    with store.database.read() as connection:
+        matches = {
+            match.id
+            for kind in kinds
+            for match in ids_matching(connection, kind, text)
+            if gate.decide(connection, actor, "read", match.scope).allowed
+            or gate.decide(connection, actor, "inspect", match.scope).allowed
+        }
+    if len(matches) > 1:
+        raise InvalidInput(f"{text} fits {len(matches)} ids. Give more of it.")
+    return matches.pop() if matches else text

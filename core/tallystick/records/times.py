@@ -1,0 +1,252 @@
+"""Moments and durations: what people write for them, and the microseconds that are stored."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from typing import Annotated, Any, Generic, TypeVar, cast, overload
+
+from pydantic import (
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    SkipValidation,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+)
+from pydantic_core import PydanticCustomError
+
+from tallystick.errors import InvalidInput
+
+__all__ = [
+    "FIRST_MOMENT",
+    "LAST_MOMENT",
+    "DatetimeOf",
+    "Duration",
+    "DurationField",
+    "Micros",
+    "Moment",
+    "MomentField",
+    "Occasion",
+    "OccasionField",
+    "as_datetime",
+    "datetime_of",
+    "distance",
+    "microseconds",
+    "optional_datetime_of",
+    "seconds",
+]
+
+FIRST_MOMENT, LAST_MOMENT = -62_135_596_800_000_000, 253_402_300_799_999_999
+"""The years 1 to 9999: the range of calendars and of every database."""
+
+Moment = Annotated[int | datetime | date | str, SkipValidation]
+"""A point in time: a datetime, a date (its first moment), an ISO 8601 text, or microseconds since
+1970 UTC. Without an offset it is a time in the tally's `time_zone`.
+"""
+
+Occasion = Annotated[int | datetime | date | str | timedelta, SkipValidation]
+"""A moment, or its distance from now: a timedelta, or ISO 8601 text such as P7D."""
+
+Duration = Annotated[timedelta | int, SkipValidation]
+"""A length of time: a timedelta, or whole seconds."""
+
+DurationField = timedelta | int
+"""A field that takes a length of time: whole seconds, or an ISO 8601 duration."""
+
+Micros = Annotated[int, Field(ge=FIRST_MOMENT, le=LAST_MOMENT)]
+"""A moment: microseconds since 1970 UTC."""
+
+_DURATION = TypeAdapter(timedelta)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_FORMS = (
+    "Give a datetime, a date, an ISO 8601 text such as 2026-01-31T09:30:00+01:00, or microseconds "
+    "since 1970, UTC"
+)
+_OTHER_UNITS = (
+    ("seconds", 1_000_000, range(900_000_000, 5_000_000_000)),
+    ("milliseconds", 1_000, range(900_000_000_000, 5_000_000_000_000)),
+)
+"""Units that clocks of other libraries count in, with their numbers of the years 1998 to 2128. As
+microseconds these are the first hours and weeks of 1970, of which nobody remembers anything.
+"""
+_HINTS = {
+    float: "; time.time() gives seconds, datetime.now(UTC) a datetime",
+    timedelta: "; a timedelta is a distance",
+}
+
+
+@overload
+def microseconds(
+    moment: Occasion,
+    zone: tzinfo = ...,
+    *,
+    name: str = ...,
+    now: int | None = ...,
+    back: bool = ...,
+) -> int: ...
+@overload
+def microseconds(
+    moment: Occasion | None,
+    zone: tzinfo = ...,
+    *,
+    name: str = ...,
+    now: int | None = ...,
+    back: bool = ...,
+) -> int | None: ...
+def microseconds(
+    moment: Occasion | None,
+    zone: tzinfo = UTC,
+    *,
+    name: str = "moment",
+    now: int | None = None,
+    back: bool = False,
+) -> int | None:
+    """Return a moment as microseconds since 1970, UTC.
+
+    What has no offset is a time in `zone`; a timedelta is counted from `now`, where that is given,
+    or with `back` from there into the past. Raises InvalidInput that names the argument, also for
+    an integer that can only be seconds or milliseconds.
+    """
+    if moment is None:
+        return None
+    try:
+        away = distance(moment) if now is not None else None
+        if away is not None and now is not None:
+            return _checked(now + (-away if back else away) // _MICROSECOND)
+        known = _known(moment)
+        return known if isinstance(known, int) else _since_epoch(known.replace(tzinfo=zone))
+    except ValueError as error:
+        raise InvalidInput(f"`{name}` {error}", argument=name) from None
+
+
+def distance(moment: Occasion | None) -> timedelta | None:
+    """Return the timedelta by which a moment is given, also as ISO 8601 text such as P7D; None for
+    all others. Raises ValueError.
+    """
+    if isinstance(moment, timedelta):
+        return moment
+    if isinstance(moment, str) and moment.lstrip("+-")[:1] == "P":
+        try:
+            return _DURATION.validate_python(moment)
+        except ValidationError:
+            raise ValueError("is no ISO 8601 duration; write one such as P7D or PT30M") from None
+    return None
+
+
+def seconds(duration: Duration, *, name: str) -> int:
+    """Return a duration in whole seconds. Raises InvalidInput that names the argument."""
+    if isinstance(duration, timedelta):
+        return duration // timedelta(seconds=1)
+    if isinstance(duration, bool) or not isinstance(duration, int):
+        raise InvalidInput(
+            f"`{name}` takes a timedelta or whole seconds, not {type(duration).__name__}.",
+            argument=name,
+        )
+    return duration
+
+
+def as_datetime(moment: int) -> datetime:
+    """Return microseconds since 1970 as an aware datetime in UTC."""
+    return _EPOCH + timedelta(microseconds=moment)
+
+
+_T = TypeVar("_T")
+
+
+class DatetimeOf(Generic[_T]):
+    """An integer field of a record as an aware datetime in UTC."""
+
+    def __init__(self, field: str) -> None:
+        self.field = field
+
+    @overload
+    def __get__(self, record: None, owner: type) -> DatetimeOf[_T]: ...
+    @overload
+    def __get__(self, record: object, owner: type) -> _T: ...
+    def __get__(self, record: object | None, owner: type) -> DatetimeOf[_T] | _T:
+        if record is None:
+            return self
+        moment = getattr(record, self.field)
+        return cast(_T, None if moment is None else as_datetime(moment))
+
+
+def datetime_of(field: str) -> DatetimeOf[datetime]:
+    """Return the property that offers an integer field as a datetime."""
+    return DatetimeOf(field)
+
+
+def optional_datetime_of(field: str) -> DatetimeOf[datetime | None]:
+    """Same as `datetime_of`, for a field that may be None."""
+    return DatetimeOf(field)
+
+
+def _known(moment: object) -> int | datetime:
+    """Return microseconds, or a datetime without an offset. Raises ValueError."""
+    if isinstance(moment, int) and not isinstance(moment, bool):
+        return _checked(moment)
+    if isinstance(moment, str):
+        try:
+            moment = datetime.fromisoformat(moment.strip())
+        except ValueError:
+            raise ValueError(f"is no ISO 8601 text. {_FORMS}.") from None
+    if isinstance(moment, date) and not isinstance(moment, datetime):
+        moment = datetime.combine(moment, time())
+    if isinstance(moment, datetime):
+        return moment if moment.tzinfo is None else _since_epoch(moment)
+    hint = _HINTS.get(type(moment), "")
+    raise ValueError(f"takes a moment, not {type(moment).__name__}. {_FORMS}{hint}.")
+
+
+def _since_epoch(moment: datetime) -> int:
+    return _checked((moment - _EPOCH) // _MICROSECOND)
+
+
+def _checked(moment: int) -> int:
+    """Return the moment. Raises ValueError where it is none, or is in another unit."""
+    if not FIRST_MOMENT <= moment <= LAST_MOMENT:
+        raise ValueError(f"{moment} is no moment of the years 1 to 9999. {_FORMS}.")
+    for unit, factor, values in _OTHER_UNITS:
+        if moment in values:
+            raise ValueError(
+                f"{moment} looks like {unit}: as microseconds it would be "
+                f"{as_datetime(moment):%Y-%m-%d %H:%M}. Multiply by {factor:_}, or give a datetime."
+            )
+    return moment
+
+
+def _field_value(value: Any) -> Any:
+    """Return microseconds; without an offset a datetime, until the tally's time zone is known."""
+    try:
+        return _known(value)
+    except ValueError as error:
+        raise PydanticCustomError("moment", "{problem}", {"problem": str(error)}) from None
+
+
+def _occasion_value(value: Any) -> Any:
+    try:
+        away = distance(value)
+    except ValueError as error:
+        raise PydanticCustomError("moment", "{problem}", {"problem": str(error)}) from None
+    return _field_value(value) if away is None else away
+
+
+def _plain(value: Any) -> int | str:
+    if isinstance(value, timedelta):
+        return f"PT{value.total_seconds()}S"
+    return value if isinstance(value, int) else str(value.isoformat())
+
+
+_SCHEMA = WithJsonSchema(
+    {
+        "anyOf": [{"type": "integer"}, {"type": "string", "format": "date-time"}],
+        "description": "An ISO 8601 time, or microseconds since 1970, UTC.",
+    }
+)
+MomentField = Annotated[Moment, PlainValidator(_field_value), PlainSerializer(_plain), _SCHEMA]
+"""A field that takes any moment: microseconds, or a datetime that still lacks its time zone."""
+OccasionField = Annotated[
+    Occasion, PlainValidator(_occasion_value), PlainSerializer(_plain), _SCHEMA
+]
+"""Same as MomentField, for a moment that may be given by its distance from now."""

@@ -1,0 +1,363 @@
+"""The verbs of a bound tally for `async def` callers: the same names and arguments, awaited.
+
+There is one implementation, which is synchronous. Each call runs in a worker thread, in a copy of
+the caller's context, so that open runs and steps are seen there; the threads have a limit of their
+own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial, update_wrapper
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
+
+from tallystick.access import Spaces
+from tallystick.aio import in_thread
+from tallystick.memory import WorkingMemory
+from tallystick.recorder import Recordings, Run, Step
+from tallystick.recorder.run import status_for
+from tallystick.records import (
+    Actor,
+    EntryKind,
+    Foil,
+    JsonObject,
+    Receipt,
+    Retention,
+    RunRecord,
+    Scope,
+    StepKind,
+    StepRecord,
+    StepStatus,
+)
+from tallystick.tally.operator import Operator
+from tallystick.tally.policy_verbs import PolicyVerbs
+
+__all__ = [
+    "AsyncBoundTally",
+    "AsyncOperator",
+    "AsyncRecordings",
+    "AsyncRun",
+    "AsyncSpaces",
+    "AsyncStep",
+    "AsyncWorkingMemory",
+]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class _Face(Protocol):
+    """An asynchronous face of an object."""
+
+    @property
+    def sync(self) -> Any: ...
+
+
+class _Awaited(Generic[P, R]):
+    """A verb of the synchronous object, as one that is awaited."""
+
+    def __init__(self, verb: Callable[Concatenate[Any, P], R]) -> None:
+        self.verb = verb
+
+    @overload
+    def __get__(self, face: None, owner: type) -> _Awaited[P, R]: ...
+    @overload
+    def __get__(self, face: _Face, owner: type) -> Callable[P, Coroutine[Any, Any, R]]: ...
+    def __get__(
+        self, face: _Face | None, owner: type
+    ) -> _Awaited[P, R] | Callable[P, Coroutine[Any, Any, R]]:
+        if face is None:
+            return self
+        verb, subject = self.verb, face.sync
+
+        async def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            return await in_thread(partial(verb, subject, *args, **kwargs))
+
+        return update_wrapper(call, verb)
+
+
+class AsyncBoundTally:
+    """What `bound.aio` is: each verb of a bound tally, awaited. Safe to share between tasks."""
+
+    def __init__(self, sync: PolicyVerbs) -> None:
+        """Use `bound.aio`."""
+        self.sync = sync
+
+    remember = _Awaited(PolicyVerbs.remember)
+    remember_many = _Awaited(PolicyVerbs.remember_many)
+    recall = _Awaited(PolicyVerbs.recall)
+    still_stand = _Awaited(PolicyVerbs.still_stand)
+    get = _Awaited(PolicyVerbs.get)
+    memories = _Awaited(PolicyVerbs.memories)
+    modify = _Awaited(PolicyVerbs.modify)
+    modify_many = _Awaited(PolicyVerbs.modify_many)
+    forget = _Awaited(PolicyVerbs.forget)
+    forget_matching = _Awaited(PolicyVerbs.forget_matching)
+    recover = _Awaited(PolicyVerbs.recover)
+    correct = _Awaited(PolicyVerbs.correct)
+    promote = _Awaited(PolicyVerbs.promote)
+    share = _Awaited(PolicyVerbs.share)
+    inspect = _Awaited(PolicyVerbs.inspect)
+    source = _Awaited(PolicyVerbs.source)
+    explore = _Awaited(PolicyVerbs.explore)
+    context_pack = _Awaited(PolicyVerbs.context_pack)
+    wake = _Awaited(PolicyVerbs.wake)
+    history = _Awaited(PolicyVerbs.history)
+    preview_access = _Awaited(PolicyVerbs.preview_access)
+    compile = _Awaited(PolicyVerbs.compile)
+    runs = _Awaited(PolicyVerbs.runs)
+    verify = _Awaited(PolicyVerbs.verify)
+    replay = _Awaited(PolicyVerbs.replay)
+    keep_turn = _Awaited(PolicyVerbs.keep_turn)
+    check_tool_call = _Awaited(PolicyVerbs.check_tool_call)
+    check_model_call = _Awaited(PolicyVerbs.check_model_call)
+    approvals = _Awaited(PolicyVerbs.approvals)
+    approval = _Awaited(PolicyVerbs.approval)
+    approve = _Awaited(PolicyVerbs.approve)
+    deny = _Awaited(PolicyVerbs.deny)
+    revoke = _Awaited(PolicyVerbs.revoke)
+
+    @property
+    def actor(self) -> Actor:
+        """The actor of the view."""
+        return self.sync.actor
+
+    @property
+    def scope(self) -> Scope:
+        """The scope of the view."""
+        return self.sync.scope
+
+    @property
+    def operator(self) -> AsyncOperator:
+        """Same as `bound.operator`, awaited."""
+        return AsyncOperator(self.sync.operator)
+
+    @property
+    def recordings(self) -> AsyncRecordings:
+        """Same as `bound.recordings`, awaited."""
+        return AsyncRecordings(self.sync.recordings)
+
+    @property
+    def spaces(self) -> AsyncSpaces:
+        """Same as `bound.spaces`, awaited."""
+        return AsyncSpaces(self.sync.spaces)
+
+    def working(self, run_id: str | None = None) -> AsyncWorkingMemory:
+        """Same as `bound.working`, awaited."""
+        return AsyncWorkingMemory(self.sync.working(run_id))
+
+    def run(
+        self,
+        agent_name: str,
+        *,
+        domain: str | None = None,
+        goal: str | None = None,
+        metadata: JsonObject | None = None,
+        run_id: str | None = None,
+        retention: Retention | None = None,
+    ) -> AsyncRun:
+        """Start a run when its `async with` block begins; same arguments as `bound.run`."""
+        return AsyncRun(
+            partial(
+                self.sync.run,
+                agent_name,
+                domain=domain,
+                goal=goal,
+                metadata=metadata,
+                run_id=run_id,
+                retention=retention,
+            )
+        )
+
+
+class AsyncOperator:
+    """Same as `Operator`, awaited."""
+
+    def __init__(self, sync: Operator) -> None:
+        self.sync = sync
+
+    erase = _Awaited(Operator.erase)
+    erase_recorded = _Awaited(Operator.erase_recorded)
+    prove_unreachable = _Awaited(Operator.prove_unreachable)
+    prove_erased = _Awaited(Operator.prove_erased)
+    purge = _Awaited(Operator.purge)
+    choose_journal_window = _Awaited(Operator.choose_journal_window)
+    doctor = _Awaited(Operator.doctor)
+    freeze = _Awaited(Operator.freeze)
+    thaw = _Awaited(Operator.thaw)
+    export = _Awaited(Operator.export)
+    import_from = _Awaited(Operator.import_from)
+
+
+class AsyncRecordings:
+    """Same as `Recordings`, awaited."""
+
+    def __init__(self, sync: Recordings) -> None:
+        self.sync = sync
+
+    runs = _Awaited(Recordings.runs)
+    run = _Awaited(Recordings.run)
+    steps = _Awaited(Recordings.steps)
+    step_counts = _Awaited(Recordings.step_counts)
+    step = _Awaited(Recordings.step)
+    find = _Awaited(Recordings.find)
+    steps_of_task = _Awaited(Recordings.steps_of_task)
+    receipts = _Awaited(Recordings.receipts)
+    receipt = _Awaited(Recordings.receipt)
+    entries = _Awaited(Recordings.entries)
+    compiled = _Awaited(Recordings.compiled)
+    knew = _Awaited(Recordings.knew)
+    unseen = _Awaited(Recordings.unseen)
+    trace = _Awaited(Recordings.trace)
+    changed = _Awaited(Recordings.changed)
+    diff = _Awaited(Recordings.diff)
+    written = _Awaited(Recordings.written)
+    uses = _Awaited(Recordings.uses)
+    verify = _Awaited(Recordings.verify)
+    foil = _Awaited(Recordings.foil)
+    export_receipt = _Awaited(Recordings.export_receipt)
+    prefix_reuse = _Awaited(Recordings.prefix_reuse)
+    tape = _Awaited(Recordings.tape)
+    player = _Awaited(Recordings.player)
+    replay = _Awaited(Recordings.replay)
+    replayed = _Awaited(Recordings.replayed)
+
+
+class AsyncSpaces:
+    """Same as `Spaces`, awaited."""
+
+    def __init__(self, sync: Spaces) -> None:
+        self.sync = sync
+
+    create = _Awaited(Spaces.create)
+    get = _Awaited(Spaces.get)
+    list = _Awaited(Spaces.list)
+    update = _Awaited(Spaces.update)
+
+
+class AsyncWorkingMemory:
+    """Same as `WorkingMemory`, awaited."""
+
+    def __init__(self, sync: WorkingMemory) -> None:
+        self.sync = sync
+
+    set = _Awaited(WorkingMemory.set)
+    get = _Awaited(WorkingMemory.get)
+    all = _Awaited(WorkingMemory.all)
+    drop = _Awaited(WorkingMemory.drop)
+    clear = _Awaited(WorkingMemory.clear)
+
+
+class AsyncRun:
+    """A run whose begin and end are awaited: an `async with` block. Verbs inside are recorded."""
+
+    def __init__(self, start: Callable[[], Run]) -> None:
+        self._start = start
+        self._run: Run | None = None
+        self._leave: Callable[[], None] = lambda: None
+
+    @property
+    def sync(self) -> Run:
+        """The run. Raises RuntimeError before its block began."""
+        if self._run is None:
+            raise RuntimeError("The run begins with its block: async with bound.aio.run(…) as run.")
+        return self._run
+
+    @property
+    def id(self) -> str:
+        """The id of the run."""
+        return self.sync.id
+
+    @property
+    def record(self) -> RunRecord:
+        """The run as it is recorded."""
+        return self.sync.record
+
+    def step(
+        self,
+        kind: StepKind,
+        *,
+        name: str | None = None,
+        parent: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> AsyncStep:
+        """Start a step when its `async with` block begins; same arguments as `run.step`."""
+        run = self.sync
+        return AsyncStep(partial(run.step, kind, name=name, parent=parent, metadata=metadata))
+
+    async def end(self, status: StepStatus = "completed") -> Foil:
+        """Same as `run.end`: return the head of the chain once everything is committed."""
+        return await in_thread(partial(self.sync.end, status))
+
+    async def __aenter__(self) -> Self:
+        self._run = await in_thread(self._start)
+        self._leave = self._run.enter()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._leave()
+        await self.end(status_for(kind))
+
+
+class AsyncStep:
+    """A step whose end is awaited: an `async with` block. Verbs inside are recorded in it."""
+
+    def __init__(self, start: Callable[[], Step]) -> None:
+        self._start = start
+        self._step: Step | None = None
+        self._leave: Callable[[], None] = lambda: None
+
+    @property
+    def sync(self) -> Step:
+        """The step. Raises RuntimeError before its block began."""
+        if self._step is None:
+            raise RuntimeError("The step begins with its block: async with run.step(…) as step.")
+        return self._step
+
+    @property
+    def id(self) -> str:
+        """The id of the step."""
+        return self.sync.id
+
+    @property
+    def step_record(self) -> StepRecord:
+        """The step as it is recorded."""
+        return self.sync.step_record
+
+    @property
+    def receipt(self) -> Receipt | None:
+        """The receipt, once the step has ended and is stored."""
+        return self.sync.receipt
+
+    def record(
+        self, kind: EntryKind, payload: Any = None, *, summary: Mapping[str, Any] | None = None
+    ) -> None:
+        """Same as `step.record`: nothing waits, so that nothing is awaited."""
+        self.sync.record(kind, payload, summary=summary)
+
+    async def end(self, status: StepStatus = "completed") -> Receipt:
+        """Same as `step.end`: return the receipt after the commit."""
+        return await in_thread(partial(self.sync.end, status))
+
+    async def __aenter__(self) -> Self:
+        self._step = await in_thread(self._start)
+        self._leave = self._step.enter()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._leave()
+        step = self.sync
+        if error is not None:
+            step.fail(error)
+        await in_thread(partial(step.end, status_for(kind)))

@@ -1,0 +1,124 @@
+"""`bound.aio` has the verbs of a bound tally, awaited: the same names, arguments and effects."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tallystick import Tally
+from tallystick.access import Spaces
+from tallystick.errors import InvalidInput
+from tallystick.memory import WorkingMemory
+from tallystick.recorder import Recordings
+from tallystick.tally import BoundTally, Operator
+from tallystick.tally.async_view import (
+    AsyncBoundTally,
+    AsyncOperator,
+    AsyncRecordings,
+    AsyncSpaces,
+    AsyncWorkingMemory,
+)
+
+FACES: dict[type, type] = {
+    BoundTally: AsyncBoundTally,
+    Operator: AsyncOperator,
+    Recordings: AsyncRecordings,
+    Spaces: AsyncSpaces,
+    WorkingMemory: AsyncWorkingMemory,
+}
+NOT_AWAITED = {
+    "aio": "itself",
+    "diary": "another view, made without waiting",
+    "items": "the store of a runtime, whose adapter awaits it",
+    "join_run": "for adapters",
+    "on": "another view, made without waiting",
+    "pack_items": "for packs",
+    "start_run": "for adapters; `run` is awaited",
+    "subscribe": "returns at once",
+    "tally": "the tally",
+    "threads": "the checkpoints of a runtime, whose adapter awaits them",
+    "traced": "another view, made without waiting",
+    "run_id": "a plain attribute",
+}
+
+
+@pytest.mark.parametrize("sync", FACES)
+def test_every_verb_is_awaited_under_its_own_name(sync: type) -> None:
+    face = FACES[sync]
+    verbs = {
+        name
+        for name, member in inspect.getmembers(sync)
+        if not name.startswith("_") and (inspect.isroutine(member) or isinstance(member, property))
+    }
+    if sync is WorkingMemory:
+        verbs -= {"items"}
+    awaited = {name for name, _ in inspect.getmembers(face) if not name.startswith("_")}
+
+    assert verbs - awaited <= set(NOT_AWAITED)
+    assert awaited - verbs <= {"actor", "scope", "sync"}
+    for name in sorted(awaited & verbs):
+        own = inspect.getattr_static(face, name)
+        verb = getattr(own, "verb", None)
+        if verb is not None:
+            assert verb is getattr(sync, name)
+
+
+def test_the_arguments_of_an_awaited_run_are_those_of_a_run() -> None:
+    assert list(inspect.signature(AsyncBoundTally.run).parameters) == list(
+        inspect.signature(BoundTally.run).parameters
+    )
+
+
+async def test_memory_is_written_and_read_without_blocking_the_loop(tmp_path: Path) -> None:
+    with Tally.open(tmp_path / "t") as tally:
+        mine = tally.bind().aio
+        stored = await asyncio.gather(
+            *(mine.remember(f"The heron has {count} chicks.") for count in range(5))
+        )
+        hits = await mine.recall("how many chicks has the heron?")
+
+        assert {hit.memory.id for hit in hits} == {one.id for one in stored}
+        assert (mine.actor, mine.scope) == (tally.bind().actor, tally.bind().scope)
+        with pytest.raises(InvalidInput, match="takes a list"):
+            await mine.remember("x", tags="style")
+
+
+async def test_what_is_awaited_in_a_run_is_recorded_in_its_steps(tmp_path: Path) -> None:
+    with Tally.open(tmp_path / "t") as tally:
+        mine = tally.bind().aio
+
+        async def agent(number: int) -> tuple[str, str]:
+            async with mine.run(f"agent {number}", goal="count chicks") as run:
+                async with run.step("model_call") as step:
+                    step.record("request", {"number": number})
+                    await mine.recall("chicks")
+                return run.id, step.id
+
+        pairs = await asyncio.gather(*(agent(number) for number in range(4)))
+        for run_id, step_id in pairs:
+            entries = await mine.recordings.entries(step_id)
+            assert [entry.kind for entry in entries] == ["request", "memory_read"]
+            assert (await mine.verify(run_id)).ok
+            assert (await mine.recordings.run(run_id)).status == "completed"
+
+
+async def test_a_step_that_raises_has_failed_and_its_run_too(tmp_path: Path) -> None:
+    with Tally.open(tmp_path / "t") as tally:
+        mine = tally.bind().aio
+        run: Any = mine.run("agent")
+        with pytest.raises(ZeroDivisionError):
+            async with run, run.step("tool_call", name="divide"):
+                _ = 1 / 0
+        [step] = await mine.recordings.steps(run.id)
+
+        assert step.status == "failed"
+        assert (await mine.recordings.run(run.id)).status == "failed"
+
+
+def test_a_run_begins_with_its_block(tmp_path: Path) -> None:
+    with Tally.open(tmp_path / "t") as tally, pytest.raises(RuntimeError, match="async with"):
+        _ = tally.bind().aio.run("agent").id
