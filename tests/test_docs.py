@@ -83,7 +83,7 @@ def test_the_python_of_a_page_runs(
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.chdir(tmp_path)
 
-    with _event_loop():
+    with _event_loop() as loop:
         for block in blocks(page.read_text(encoding="utf-8")):
             if block.language != "python":
                 continue
@@ -91,6 +91,7 @@ def test_the_python_of_a_page_runs(
             code = compile("\n" * block.line + block.code, str(page), "exec")
             if block.reason is None:
                 capsys.readouterr()
+                asyncio.set_event_loop(loop)  # asyncio.run in a block takes it away
                 exec(code, vars(module))
                 printed = capsys.readouterr().out
                 assert block.printed is None or _told(printed) == _told(block.printed)
@@ -102,14 +103,14 @@ def _told(text: str) -> str:
 
 
 @contextmanager
-def _event_loop() -> Iterator[None]:
+def _event_loop() -> Iterator[asyncio.AbstractEventLoop]:
     """A loop for what a page runs synchronously; one made by the runtime would be left to the
     garbage collector.
     """
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     try:
-        yield
+        yield loop
     finally:
         asyncio.set_event_loop(None)
         loop.close()
