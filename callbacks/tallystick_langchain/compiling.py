@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from langchain_core.messages import BaseMessage, SystemMessage
 from langchain_core.messages.utils import convert_to_messages
+from langchain_core.prompt_values import PromptValue
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import ensure_config
 
-from tallystick.adapters import ActorSource, Binder, recall_for_turn
+from tallystick.adapters import (
+    ActorSource,
+    Binder,
+    check_config,
+    check_count,
+    check_names,
+    check_rules,
+    describe_value,
+    recall_for_turn,
+)
 from tallystick.adapters.configurable import call_of_config, namespace_for
 from tallystick.adapters.frames import without_frames
 from tallystick.compiler import FRAMED
@@ -24,7 +35,7 @@ __all__ = ["compile_messages"]
 
 
 def compile_messages(
-    state: Mapping[str, Any] | Sequence[Any],
+    state: Any,
     tally: Tally | BoundTally,
     *,
     budget: int,
@@ -44,22 +55,31 @@ def compile_messages(
     """Return the messages to send for this state: `model.invoke(compile_messages(state, tally,
     budget=8_000))`.
 
-    `state` is the graph's state or its messages, and is not changed. `memories` are recalled for
+    `state` is the messages, or a state that has them under `messages_key`: a dict, TypedDict,
+    dataclass or pydantic model. It is not changed. `memories` are recalled for
     the latest message of the user, with the items of the graph's store beneath `namespace`, whose
     labels may be such as `"{user_id}"`. `actor` says who acts, by default what `config` (else that
     of the node) names (docs/policy.md, "Who acts"). Inside a step of a run the compile is recorded
     with it. Raises InvalidInput, BudgetInfeasible, InvalidContext or Denied.
     """
-    history = state.get(messages_key) if isinstance(state, Mapping) else state
-    if history is None:
-        raise InvalidInput(
-            f"The state has no {messages_key!r}. Name its channel of messages with `messages_key`."
-        )
-    messages = convert_to_messages(history)
+    binder = Binder(
+        tally,
+        runtime="langgraph",
+        piece="compile_messages",
+        actor=actor,
+        scope=scope,
+        usage="compile_messages(state, {}, budget=8_000)",
+    )
+    check_count("budget", budget, least=1)
+    check_count("reserve", reserve)
+    check_count("memories", memories)
+    check_names("namespace", namespace)
+    check_rules(rules)
+    check_config("compile_config", compile_config)
+    messages = _messages_in(state, messages_key)
     if system is not None:
         first = system if isinstance(system, SystemMessage) else SystemMessage(system)
         messages = [first if first.id else first.model_copy(update={"id": "system"}), *messages]
-    binder = Binder(tally, runtime="langgraph", piece="compile_messages", actor=actor, scope=scope)
     call = call_of_config(binder, ensure_config(config))
     bound = binder.bound(call)
     messages = own_messages(messages, partial(without_frames, bound))
@@ -88,3 +108,52 @@ def compile_messages(
         target=FRAMED,
     )
     return render(compiled, {item_id: message for item_id, (_, message) in items.items()}).all
+
+
+def _messages_in(state: Any, key: str) -> list[BaseMessage]:
+    """Return the messages of a state. Raises InvalidInput for what is none and has none."""
+    if isinstance(state, PromptValue):
+        return state.to_messages()
+    if isinstance(state, str | bytes | BaseMessage | type):
+        raise InvalidInput(
+            f"The state is {describe_value(state)}. Give the state of the graph, or a list of "
+            f"messages: compile_messages([HumanMessage(…)], tally, budget=8_000)."
+        )
+    if isinstance(state, Mapping):
+        # A mapping may make up what it is not asked for, which `get` does not.
+        messages = state.get(key)
+        fields = [str(name) for name in state]
+    elif isinstance(state, Sequence):
+        messages, fields = state, []
+    else:
+        messages = getattr(state, key, None)
+        fields = _fields(state)
+    if messages is None:
+        raise InvalidInput(
+            f"{_described(state, fields)} has no {key!r}. Name its channel of messages with "
+            f"`messages_key`, or give the list of messages."
+        )
+    if isinstance(messages, str | BaseMessage) or not isinstance(messages, Sequence):
+        raise InvalidInput(
+            f"{key!r} of the state is {describe_value(messages)}, where a list of messages is "
+            f"meant."
+        )
+    try:
+        return convert_to_messages(messages)
+    except (NotImplementedError, ValueError, TypeError, AttributeError) as error:
+        raise InvalidInput(
+            "The messages hold what LangChain cannot read as one: give messages, (role, text) "
+            "pairs or dicts of the form {'role': …, 'content': …}."
+        ) from error
+
+
+def _fields(state: Any) -> list[str]:
+    """Return the names of the fields of a dataclass or a pydantic model."""
+    if dataclasses.is_dataclass(state):
+        return [each.name for each in dataclasses.fields(state)]
+    return list(getattr(type(state), "model_fields", ()))
+
+
+def _described(state: Any, fields: Sequence[str]) -> str:
+    kind = "The state" if isinstance(state, Mapping) else f"The state, a {type(state).__name__},"
+    return f"{kind} (with {', '.join(fields)})" if fields else kind

@@ -31,6 +31,7 @@ from tallystick.adapters import (
     ToolCall,
     attribute_requests,
     begin_call,
+    check_flag,
     checked_speakers,
     has_rules,
     is_nested,
@@ -153,6 +154,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         reported by `verify`. `capture` remembers the words of the `user` to the root, or those of
         `both`, with one write when it ends.
         """
+        check_flag("strict", strict)
         # LangChain passes on what a hook raises only then; the guard of the hooks decides what that
         # is.
         self.raise_error = True
@@ -166,6 +168,12 @@ class TallyCallbackHandler(BaseCallbackHandler):
 
         Never iterated: callbacks of other threads come and go in it.
         """
+
+    def __repr__(self) -> str:
+        return self._binder.describe(
+            agent_name=self._agent_name,
+            capture=None if self._speakers == "off" else self._speakers,
+        )
 
     @property
     def failures(self) -> int:

@@ -40,6 +40,11 @@ from tallystick.adapters import (
     Capture,
     Speakers,
     ToolCall,
+    check_config,
+    check_count,
+    check_flag,
+    check_names,
+    check_rules,
     checked_speakers,
     enforcing,
     has_rules,
@@ -115,11 +120,19 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         those of `both`, when an agent ends.
         """
         super().__init__()
-        if budget is not None and budget <= reserve:
-            raise InvalidInput("`budget` must be more than `reserve`.")
         self._binder = Binder(
             tally, runtime="langchain", piece="TallyMiddleware", actor=actor, scope=scope
         )
+        check_count("reserve", reserve)
+        check_count("memories", memories)
+        if budget is not None:
+            check_count("budget", budget, least=1)
+            if budget <= reserve:
+                raise InvalidInput("`budget` must be more than `reserve`.")
+        check_names("namespace", namespace)
+        check_rules(rules)
+        check_config("config", config)
+        check_flag("record", record)
         self._budget, self._reserve, self._memories = budget, reserve, memories
         self._namespace = namespace
         self._agent_name, self._record = agent_name, record
@@ -130,6 +143,13 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         self._runs: dict[str, Run] = {}
         for kind in ("tool_call", "model_call"):
             register_enforcer(tally, kind, "TallyMiddleware")
+
+    def __repr__(self) -> str:
+        return self._binder.describe(
+            budget=self._budget,
+            capture=None if self._speakers == "off" else self._speakers,
+            record=None if self._record else False,
+        )
 
     @property
     def failures(self) -> int:

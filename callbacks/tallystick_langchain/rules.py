@@ -58,6 +58,9 @@ class ToolRules:
         )
         register_enforcer(self._binder.tally, "tool_call", "ToolRules")
 
+    def __repr__(self) -> str:
+        return self._binder.describe()
+
     def wrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Result]
     ) -> Result:

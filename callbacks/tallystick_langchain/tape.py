@@ -21,6 +21,7 @@ from langchain_core.tools import BaseTool, ToolException
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import PrivateAttr, ValidationError
 
+from tallystick.adapters import check_player
 from tallystick.adapters.tapes import (
     check_safe_tools,
     comparable_request,
@@ -53,6 +54,7 @@ class TapeChatModel(BaseChatModel):
     """Name of the recorded model, so that decisions that depend on it are made as they were."""
 
     def __init__(self, player: Player, *, like: BaseChatModel | None = None, **fields: Any) -> None:
+        check_player(player, "TapeChatModel")
         if like is not None:
             fields = {"profile": like.profile, **fields}
         super().__init__(
@@ -118,9 +120,13 @@ class TapeChatModel(BaseChatModel):
 
 
 class TapeLLM(LLM):
-    """A model that completes text and plays a tape: `prompt | TapeLLM(player=player)`."""
+    """A model that completes text and plays a tape: `prompt | TapeLLM(player)`."""
 
     player: Any
+
+    def __init__(self, player: Player, **fields: Any) -> None:
+        check_player(player, "TapeLLM")
+        super().__init__(**{"player": player, **fields})
 
     @property
     def _llm_type(self) -> str:
@@ -174,6 +180,7 @@ def tape_tools(
     A change that a tool makes to the state of a graph (`Command`) is not recorded, so that such a
     tool must be safe.
     """
+    check_player(player, "tape_tools", ", tools")
     check_safe_tools(safe, (tool.name for tool in tools))
     return [
         _real(player, tool) if tool.name in safe else _TapeTool.of(player, tool) for tool in tools

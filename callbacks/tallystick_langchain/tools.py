@@ -12,6 +12,7 @@ from langchain_core.tools import BaseTool, StructuredTool
 from tallystick.adapters import (
     ActorSource,
     Binder,
+    check_word,
     has_rules,
     is_enforced,
 )
@@ -43,6 +44,7 @@ def memory_tools(
     once, for agents whose middleware asks.
     """
     binder = Binder(tally, runtime="langchain", piece="memory_tools", actor=actor, scope=scope)
+    check_word("approval", approval, Approval)
 
     def answer(tool: str, config: RunnableConfig, arguments: dict[str, Any]) -> dict[str, Any]:
         memory_tool = MEMORY_TOOLS[tool]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable
+from typing import Generic, TypeVar
 
+from tallystick.adapters import ActorSource
+from tallystick.adapters.arguments import check_actor, check_scope
 from tallystick.aio import in_thread
-from tallystick.records import Actor
-from tallystick.tally import Tally
+from tallystick.records import Actor, Scope
+from tallystick.tally import BoundTally, Tally
 
 __all__ = ["ManagedTally"]
 
@@ -20,22 +22,42 @@ class ManagedTally(Generic[T]):
     """
 
     def __init__(
-        self, factory: Callable[..., T], location: str, options: Mapping[str, Any]
+        self,
+        factory: Callable[[Tally | BoundTally], T],
+        location: str,
+        *,
+        piece: str,
+        actor: ActorSource | None,
+        scope: str | Scope | None,
     ) -> None:
+        """`factory` makes the piece on a tally. Raises InvalidInput before anything is opened."""
+        check_actor(actor, piece)
+        check_scope(scope)
         self._factory = factory
         self._location = location
-        self._options = options
+        self._actor = actor
+        self._piece = piece
         self._tally: Tally | None = None
 
+    def __repr__(self) -> str:
+        state = "closed" if self._tally is None else repr(self._tally.location)
+        return f"<{self._piece} of a tally of its own: {state}; enter it by `with`>"
+
     def __enter__(self) -> T:
-        self._tally = Tally.open(self._location)
-        actor = self._options.get("actor")
-        bound = self._tally.bind(actor) if isinstance(actor, Actor) else self._tally
-        return self._factory(bound, **self._options)
+        tally = Tally.open(self._location)
+        try:
+            bound = tally.bind(self._actor) if isinstance(self._actor, Actor) else tally
+            piece = self._factory(bound)
+        except BaseException:
+            tally.close()
+            raise
+        self._tally = tally
+        return piece
 
     def __exit__(self, *_: object) -> None:
         if self._tally is not None:
             self._tally.close()
+            self._tally = None
 
     async def __aenter__(self) -> T:
         return await in_thread(self.__enter__)

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import TASKS
 
+from tallystick.adapters import describe_value
 from tallystick.checkpoints import Leaf, NewCheckpoint, PendingWrite
 from tallystick.errors import CorruptTally, InvalidInput, MissingExtra
 from tallystick_langgraph.saver import TallySaver
@@ -75,6 +76,12 @@ def import_checkpoints(
     for types that are not allowed, and CorruptTally when a stored checkpoint does not read back as
     the source has it; then that thread is incomplete.
     """
+    if not isinstance(source, str | Path) or not isinstance(saver, TallySaver):
+        raise InvalidInput(
+            f"import_checkpoints takes an address and a saver, not {describe_value(source)} and "
+            f"{describe_value(saver)}: "
+            f"import_checkpoints('checkpoints.sqlite', TallySaver(tally))."
+        )
     reader = serde or saver.serde
     open_source = (
         _postgres(str(source), reader) if "://" in str(source) else _sqlite(Path(source), reader)

@@ -19,6 +19,7 @@ from collections.abc import (
 )
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any, Self, TypeVar
 
 from langchain_core.runnables import RunnableConfig
@@ -35,7 +36,7 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from tallystick.adapters import ActorSource, Binder
+from tallystick.adapters import ActorSource, Binder, check_names, describe_value
 from tallystick.adapters.checkpointing import is_remote, run_in_lane
 from tallystick.adapters.configurable import call_of_config
 from tallystick.aio import in_thread, iterate_in_thread
@@ -86,28 +87,46 @@ class TallySaver(BaseCheckpointSaver[Any]):
         which stands for the types of its fields, or (module, name). It is for the default
         serializer; with `serde` yours decides. `ttl` is how long a thread stays after its last put.
         """
-        if serde is not None and tuple(allow):
+        if serde is not None and allow != ():
             raise InvalidInput(
                 "`allow` is for the default serializer. Give the types to yours, or leave "
                 "`serde` out."
             )
+        if ttl is not None:
+            _check_lifetime(ttl)
+        if serde is not None:
+            _check_serializer(serde)
         super().__init__(serde=serde or TallySerializer(allow))
         self._binder = Binder(
             tally, runtime="langgraph", piece="TallySaver", actor=actor, scope=scope
         )
+        self._ttl = ttl
         self._lifetime = None if ttl is None else int(ttl / timedelta(microseconds=1))
         self._splitter, self._cipher = splitter_and_cipher(self.serde)
         self._common: Threads | None = None
 
+    def __repr__(self) -> str:
+        return self._binder.describe(ttl=self._ttl)
+
     @classmethod
-    def from_conn_string(cls, conn_string: str, **options: Any) -> ManagedTally[Self]:
+    def from_conn_string(
+        cls,
+        conn_string: str,
+        *,
+        actor: ActorSource | None = None,
+        scope: str | Scope | None = None,
+        serde: SerializerProtocol | None = None,
+        allow: Iterable[Any] = (),
+        ttl: timedelta | None = None,
+    ) -> ManagedTally[Self]:
         """Return a saver on a tally of its own, which is closed at the end of a `with` or `async
         with` block.
 
-        `conn_string` is the folder of a tally or postgresql://…, created on first use; options are
-        those of TallySaver. A tally on PostgreSQL has no owner: give `actor`.
+        `conn_string` is the folder of a tally or postgresql://…, created on first use; the rest is
+        as for TallySaver. A tally on PostgreSQL has no owner: give `actor`.
         """
-        return ManagedTally(cls, conn_string, options)
+        saver = partial(cls, actor=actor, scope=scope, serde=serde, allow=allow, ttl=ttl)
+        return ManagedTally(saver, conn_string, piece="TallySaver", actor=actor, scope=scope)
 
     def setup(self) -> None:
         """Do nothing: a tally is set up when it is opened. LangGraph's savers need this call."""
@@ -351,6 +370,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
         stays is rebuilt from one that would go; what was put in the runs before it in the list is
         removed then.
         """
+        check_names("run_ids", run_ids)
         for run_id in run_ids:
             for id in {str(run_id), *self._recorded_call(str(run_id))}:
                 self._threads(None).delete_where({"run_id": id}, needs=_delta_channels)
@@ -366,6 +386,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
         """
         if strategy not in {"keep_latest", "delete"}:
             raise InvalidInput(f"There is no strategy {strategy!r}. Use 'keep_latest' or 'delete'.")
+        check_names("thread_ids", thread_ids)
         threads = self._threads(None)
         for thread_id in thread_ids:
             if strategy == "delete":
@@ -550,6 +571,28 @@ class TallySaver(BaseCheckpointSaver[Any]):
             if summary.parent_id
             else None,
             pending_writes=[self._write(write) for write in stored.writes],
+        )
+
+
+def _check_lifetime(ttl: object) -> None:
+    """Raise InvalidInput unless `ttl` is a positive timedelta; the store's forms are named."""
+    if isinstance(ttl, timedelta):
+        if ttl <= timedelta(0):
+            raise InvalidInput("`ttl` has to be more than 0.")
+        return
+    minutes = ttl.get("default_ttl") if isinstance(ttl, Mapping) else ttl
+    number = isinstance(minutes, int | float) and not isinstance(minutes, bool)
+    raise InvalidInput(
+        f"The `ttl` of TallySaver is {describe_value(ttl)}. Write "
+        f"ttl=timedelta(minutes={minutes if number else '…'})."
+    )
+
+
+def _check_serializer(serde: object) -> None:
+    if not (hasattr(serde, "dumps_typed") and hasattr(serde, "loads_typed")):
+        raise InvalidInput(
+            f"`serde` is {describe_value(serde)}. Give a serializer with `dumps_typed` and "
+            f"`loads_typed`, or leave it out."
         )
 
 

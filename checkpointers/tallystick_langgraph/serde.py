@@ -30,7 +30,8 @@ from langgraph.checkpoint.serde.jsonplus import (
 )
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
-from tallystick.errors import BlockedType, CorruptTally
+from tallystick.adapters import describe_value
+from tallystick.errors import BlockedType, CorruptTally, InvalidInput
 from tallystick_langgraph.allowlist import names_of
 
 __all__ = ["TallySerializer", "message_frame"]
@@ -54,12 +55,32 @@ _own: set[tuple[str, ...]] = set()
 """Types that this process has written: it may read what its own program put into state."""
 
 
+def _checked_types(allow: Iterable[Any]) -> list[Any]:
+    """Return the types to allow. Raises InvalidInput for what names no type, and would allow
+    nothing.
+    """
+    if isinstance(allow, str | type) or not isinstance(allow, Iterable):
+        raise InvalidInput(
+            f"`allow` is {describe_value(allow)} where a sequence is meant. Write allow=[…]."
+        )
+    types = list(allow)
+    for entry in types:
+        is_name = isinstance(entry, tuple) and len(entry) >= 2
+        if (isinstance(entry, tuple) and not is_name) or isinstance(entry, str | int | None):
+            raise InvalidInput(
+                f"`allow` holds {describe_value(entry)}. Give the class itself, or its module and "
+                f"name: ('package.module', 'Name')."
+            )
+    return types
+
+
 class TallySerializer(JsonPlusSerializer):
     """msgpack as LangGraph writes it, which reads back only what is allowed: types, or (module,
     name).
     """
 
     def __init__(self, allow: Iterable[Any] = ()) -> None:
+        allow = _checked_types(allow)
         super().__init__(allowed_msgpack_modules=None)
         self._allow = frozenset(names_of(allow))
         self._local = threading.local()

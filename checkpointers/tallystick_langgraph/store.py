@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Self, TypedDict
+from functools import partial
+from typing import Any, Self
 
 from langchain_core.runnables.config import ensure_config
 from langgraph.store.base import (
     BaseStore,
     GetOp,
+    IndexConfig,
     ListNamespacesOp,
     MatchCondition,
     Op,
@@ -26,7 +28,7 @@ from langgraph.store.base import (
 )
 from langgraph.store.base import Item as StoreItem
 
-from tallystick.adapters import ActorSource, Binder
+from tallystick.adapters import ActorSource, Binder, check_names
 from tallystick.adapters.configurable import call_of_config
 from tallystick.aio import in_thread
 from tallystick.errors import InvalidInput
@@ -34,21 +36,11 @@ from tallystick.memory import Item, Items, Put
 from tallystick.records import Scope
 from tallystick.tally import BoundTally, Tally
 from tallystick_langgraph.from_conn_string import ManagedTally
+from tallystick_langgraph.store_config import LONGEST_TTL, checked_fields, checked_ttl
 
-__all__ = ["StoreIndex", "TallyStore"]
+__all__ = ["TallyStore"]
 
 _MINUTE = 60 * 1_000_000
-_LONGEST_TTL = 1_000 * 365 * 24 * 60
-"""Most minutes that an item may live."""
-
-
-class StoreIndex(TypedDict, total=False):
-    """Fields of a value that a query searches, unless a put names others."""
-
-    fields: list[str]
-    """Paths such as `text`, `author.name`, `parts[*].text`; `$` is the whole value, and the
-    default.
-    """
 
 
 class TallyStore(BaseStore):
@@ -64,29 +56,43 @@ class TallyStore(BaseStore):
         *,
         actor: ActorSource | None = None,
         scope: str | Scope | None = None,
-        index: StoreIndex | None = None,
+        index: IndexConfig | None = None,
         ttl: TTLConfig | None = None,
     ) -> None:
         """`actor` says who acts, by default what the call names (docs/policy.md, "Who acts");
         `scope` is the scope of items, by default the actor's private one. `index` names the fields
-        that a query searches; the embedder is the tally's. `ttl` is LangGraph's: `default_ttl` in
-        minutes and `refresh_on_read`.
+        that a query searches; the embedder is the tally's, so that `dims` and `embed` have to be
+        its own. `ttl` is LangGraph's: `default_ttl` in minutes and `refresh_on_read`. Expired items
+        are never read, and `sweep_ttl` forgets them. What cannot be honoured raises InvalidInput.
         """
         self._binder = Binder(
             tally, runtime="langgraph", piece="TallyStore", actor=actor, scope=scope
         )
-        self._fields = tuple((index or {}).get("fields") or ["$"])
-        self.ttl_config = ttl
+        self._fields = checked_fields(index, self._binder.tally)
+        self.ttl_config = checked_ttl(ttl)
+
+    def __repr__(self) -> str:
+        fields = None if self._fields == ("$",) else list(self._fields)
+        return self._binder.describe(fields=fields, ttl=self.ttl_config)
 
     @classmethod
-    def from_conn_string(cls, conn_string: str, **options: Any) -> ManagedTally[Self]:
+    def from_conn_string(
+        cls,
+        conn_string: str,
+        *,
+        actor: ActorSource | None = None,
+        scope: str | Scope | None = None,
+        index: IndexConfig | None = None,
+        ttl: TTLConfig | None = None,
+    ) -> ManagedTally[Self]:
         """Return a store on a tally of its own, which is closed at the end of a `with` or `async
         with` block.
 
-        `conn_string` is the folder of a tally or postgresql://…, created on first use; options are
-        those of TallyStore.
+        `conn_string` is the folder of a tally or postgresql://…, created on first use; the rest is
+        as for TallyStore.
         """
-        return ManagedTally(cls, conn_string, options)
+        store = partial(cls, actor=actor, scope=scope, index=index, ttl=ttl)
+        return ManagedTally(store, conn_string, piece="TallyStore", actor=actor, scope=scope)
 
     def setup(self) -> None:
         """Do nothing: a tally is set up when it is opened. LangGraph's stores need this call."""
@@ -138,8 +144,10 @@ class TallyStore(BaseStore):
             raise InvalidInput(
                 f"The value of {op.key!r} has to be a dict, not {type(op.value).__name__}."
             )
+        if op.index:
+            check_names("index", op.index)
         fields = () if op.index is False else self._fields if op.index is None else tuple(op.index)
-        if op.ttl is not None and not 0 < op.ttl < _LONGEST_TTL:
+        if op.ttl is not None and not 0 < op.ttl < LONGEST_TTL:
             raise InvalidInput(
                 f"The ttl of {op.key!r} has to be more than 0 minutes and less than a thousand "
                 f"years."

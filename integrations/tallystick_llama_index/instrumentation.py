@@ -57,6 +57,7 @@ from tallystick.adapters import (
     ToolCall,
     attribute_requests,
     begin_call,
+    check_flag,
     checked_speakers,
     has_rules,
     is_nested,
@@ -180,6 +181,7 @@ class TallyInstrumentation:
             tally, runtime="llama_index", piece="TallyInstrumentation", actor=actor, scope=scope
         )
         self._capture = Capture(self._binder.tally, "llama_index", strict=False)
+        check_flag("strict", strict)
         self._strict = strict
         self._agent_name, self._speakers = agent_name, checked_speakers(capture)
         self._guard = threading.RLock()
@@ -190,6 +192,12 @@ class TallyInstrumentation:
         self._handlers = _Events.of(self), _Spans.of(self)
         self._refusal = _Refusal(self)
         self._refusing: WeakSet[CallbackManager] = WeakSet()
+
+    def __repr__(self) -> str:
+        return self._binder.describe(
+            agent_name=self._agent_name,
+            capture=None if self._speakers == "off" else self._speakers,
+        )
 
     @property
     def failures(self) -> int:

@@ -10,11 +10,12 @@ separates sessions.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
 
 from llama_index.core.base.llms.types import ChatMessage, MessageRole, TextBlock
-from llama_index.core.bridge.pydantic import Field, PrivateAttr
+from llama_index.core.bridge.pydantic import BaseModel, Field, PrivateAttr, ValidationError
 from llama_index.core.memory import BaseMemory, BaseMemoryBlock
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import (
@@ -29,7 +30,7 @@ from tallystick.adapters import ActorSource, Binder, recall_for_turn
 from tallystick.adapters.frames import framed_hits, without_frames
 from tallystick.aio import in_thread
 from tallystick.compiler import FRAMED
-from tallystick.errors import InvalidInput
+from tallystick.errors import InvalidInput, explain_validation
 from tallystick.records import (
     CompileConfig,
     ContextItem,
@@ -52,8 +53,7 @@ _MESSAGE = "llama_index_message"
 
 
 class TallyMemory(BaseMemory):
-    """Chat memory that lasts: `agent.run(…, memory=TallyMemory.from_defaults(tally,
-    session_id="anna-1"))`.
+    """Chat memory that lasts: `agent.run(…, memory=TallyMemory(tally, session_id="anna-1"))`.
 
     `put` writes through as a turn of the conversation `session_id`; `get` compiles the conversation
     and what is recalled from elsewhere into `token_limit` tokens.
@@ -64,7 +64,35 @@ class TallyMemory(BaseMemory):
     memories: int = Field(default=8, ge=0)
     """Number of memories from outside of the session that are recalled for the user's request."""
     compile_config: CompileConfig = Field(default_factory=CompileConfig)
-    _binder: Any = PrivateAttr()
+    _binder: Binder = PrivateAttr()
+
+    def __init__(
+        self,
+        tally: Tally | BoundTally | None = None,
+        *,
+        session_id: str = "chat",
+        actor: ActorSource | None = None,
+        scope: str | Scope | None = None,
+        **fields: Any,
+    ) -> None:
+        """`actor` says who acts, by default what the call names in its instrument tags
+        (docs/policy.md, "Who acts"). `fields` are `token_limit`, `memories` and `compile_config`.
+        Raises InvalidInput.
+        """
+        binder = Binder(
+            cast(Tally, tally),
+            runtime="llama_index",
+            piece="TallyMemory",
+            actor=actor,
+            scope=scope,
+            usage="TallyMemory({}, session_id='chat-1')",
+        )
+        with checked_fields("TallyMemory", type(self), fields):
+            super().__init__(**{"session_id": session_id, **fields})
+        self._binder = binder
+
+    def __repr__(self) -> str:
+        return self._binder.describe(session_id=self.session_id, token_limit=self.token_limit)
 
     @classmethod
     def class_name(cls) -> str:
@@ -81,16 +109,8 @@ class TallyMemory(BaseMemory):
         scope: str | Scope | None = None,
         **fields: Any,
     ) -> TallyMemory:
-        """Return a memory of one session. `fields` are `token_limit`, `memories` and
-        `compile_config`. Raises InvalidInput.
-        """
-        if tally is None:
-            raise InvalidInput("Give the tally: TallyMemory.from_defaults(tally, session_id=…).")
-        memory = cls(session_id=session_id, **fields)
-        memory._binder = Binder(
-            tally, runtime="llama_index", piece="TallyMemory", actor=actor, scope=scope
-        )
-        return memory
+        """Same as `TallyMemory(…)`, under LlamaIndex's own name."""
+        return cls(tally, session_id=session_id, actor=actor, scope=scope, **fields)
 
     def get(
         self, input: str | None = None, initial_token_count: int = 0, **kwargs: Any
@@ -176,7 +196,7 @@ class TallyMemory(BaseMemory):
             bound.forget(turn.id, reason="the session was reset")
 
     def _bound(self) -> BoundTally:
-        bound: BoundTally = self._binder.bound(call_of_tags(self._binder, session=self.session_id))
+        bound = self._binder.bound(call_of_tags(self._binder, session=self.session_id))
         return bound
 
     def _turns(self) -> list[Memory]:
@@ -184,7 +204,7 @@ class TallyMemory(BaseMemory):
 
 
 class TallyMemoryBlock(BaseMemoryBlock[str]):
-    """Long-term memory for LlamaIndex's own `Memory`: `memory_blocks=[TallyMemoryBlock.of(tally)]`.
+    """Long-term memory for LlamaIndex's own `Memory`: `memory_blocks=[TallyMemoryBlock(tally)]`.
 
     Messages that fall out of the queue are stored as turns of their session; memories are recalled
     for the latest request of the user, framed as data.
@@ -192,26 +212,33 @@ class TallyMemoryBlock(BaseMemoryBlock[str]):
 
     name: str = "tallystick"
     memories: int = Field(default=8, ge=1)
-    _binder: Any = PrivateAttr()
+    _binder: Binder = PrivateAttr()
     _queue: str = PrivateAttr()
     """Names the queue as it is now: a message that leaves it makes it another."""
 
-    @classmethod
-    def of(
-        cls,
-        tally: Tally | BoundTally,
+    def __init__(
+        self,
+        tally: Tally | BoundTally | None = None,
         *,
         actor: ActorSource | None = None,
         scope: str | Scope | None = None,
         **fields: Any,
-    ) -> TallyMemoryBlock:
-        """Return a block on a tally. `fields` are `name`, `priority` and `memories`."""
-        block = cls(**fields)
-        block._binder = Binder(
-            tally, runtime="llama_index", piece="TallyMemoryBlock", actor=actor, scope=scope
+    ) -> None:
+        """`fields` are `name`, `priority` and `memories`. Raises InvalidInput."""
+        binder = Binder(
+            cast(Tally, tally),
+            runtime="llama_index",
+            piece="TallyMemoryBlock",
+            actor=actor,
+            scope=scope,
         )
-        block._queue = block._binder.tally.new_id()
-        return block
+        with checked_fields("TallyMemoryBlock", type(self), fields):
+            super().__init__(**fields)
+        self._binder = binder
+        self._queue = binder.tally.new_id()
+
+    def __repr__(self) -> str:
+        return self._binder.describe(memories=self.memories)
 
     async def _aget(self, messages: list[ChatMessage] | None = None, **block_kwargs: Any) -> str:
         session = str(block_kwargs.get("session_id") or "chat")
@@ -222,12 +249,12 @@ class TallyMemoryBlock(BaseMemoryBlock[str]):
         return await in_thread(self._recall, session, requests[-1], turn)
 
     def _recall(self, session: str, query: str, turn: str) -> str:
-        bound: BoundTally = self._bound(session)
+        bound = self._bound(session)
         hits = recall_for_turn(bound, query, limit=self.memories, turn=turn)
         return framed_hits(bound, hits)
 
     def _bound(self, session: str) -> BoundTally:
-        bound: BoundTally = self._binder.bound(call_of_tags(self._binder, session=session))
+        bound = self._binder.bound(call_of_tags(self._binder, session=session))
         return bound
 
     async def _aput(self, messages: list[ChatMessage]) -> None:
@@ -249,35 +276,44 @@ class TallyNodePostprocessor(BaseNodePostprocessor):
     """Compiles retrieved nodes into a budget: copies and contradicted nodes are left out, long ones
     shortened.
 
-    `index.as_query_engine(node_postprocessors=[TallyNodePostprocessor.of(tally,
-    token_budget=2_000)])`.
+    `index.as_query_engine(node_postprocessors=[TallyNodePostprocessor(tally, token_budget=2_000)])`
     """
 
     token_budget: int = Field(ge=1)
     compile_config: CompileConfig = Field(default_factory=CompileConfig)
-    _binder: Any = PrivateAttr()
+    _binder: Binder = PrivateAttr()
 
-    @classmethod
-    def of(
-        cls,
-        tally: Tally | BoundTally,
+    def __init__(
+        self,
+        tally: Tally | BoundTally | None = None,
         *,
         token_budget: int,
         actor: ActorSource | None = None,
         scope: str | Scope | None = None,
         **fields: Any,
-    ) -> TallyNodePostprocessor:
-        """Return a postprocessor on a tally."""
-        postprocessor = cls(token_budget=token_budget, **fields)
-        postprocessor._binder = Binder(
-            tally, runtime="llama_index", piece="TallyNodePostprocessor", actor=actor, scope=scope
+    ) -> None:
+        """`token_budget` is the most tokens of all nodes together. `fields` are
+        `compile_config` and `callback_manager`. Raises InvalidInput.
+        """
+        binder = Binder(
+            cast(Tally, tally),
+            runtime="llama_index",
+            piece="TallyNodePostprocessor",
+            actor=actor,
+            scope=scope,
+            usage="TallyNodePostprocessor({}, token_budget=2_000)",
         )
-        return postprocessor
+        with checked_fields("TallyNodePostprocessor", type(self), fields):
+            super().__init__(**{"token_budget": token_budget, **fields})
+        self._binder = binder
+
+    def __repr__(self) -> str:
+        return self._binder.describe(token_budget=self.token_budget)
 
     def _postprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
-        bound: BoundTally = self._binder.bound(call_of_tags(self._binder))
+        bound = self._binder.bound(call_of_tags(self._binder))
         items = {
             node.node.node_id: ContextItem(
                 id=node.node.node_id,
@@ -318,6 +354,22 @@ def _with_text(bound: BoundTally, node: NodeWithScore, texts: dict[str, str]) ->
     )
     # The frame of a recalled memory has a code over its text, and the text is another one now.
     return NodeWithScore(node=with_code(bound, text), score=node.score)
+
+
+@contextmanager
+def checked_fields(piece: str, model: type[BaseModel], fields: Mapping[str, Any]) -> Iterator[None]:
+    """Raise InvalidInput for fields that a model does not have, which pydantic would ignore, and
+    for values that do not fit.
+    """
+    unknown = [name for name in fields if name not in model.model_fields]
+    if unknown:
+        raise InvalidInput(
+            f"{piece} has no argument `{unknown[0]}`. Use {', '.join(model.model_fields)}."
+        )
+    try:
+        yield
+    except ValidationError as error:
+        raise InvalidInput(f"{piece}: {explain_validation(error)}.") from error
 
 
 def _turns(bound: BoundTally, session: str) -> list[Memory]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from llama_index.core.llms.llm import LLM
@@ -22,13 +22,16 @@ from tallystick.adapters import (
     ActorSource,
     Binder,
     ToolCall,
+    check_model,
+    check_word,
     decide_as_person,
+    describe_value,
     enforcing,
     has_rules,
     register_enforcer,
 )
 from tallystick.aio import in_thread
-from tallystick.errors import ActionDenied, ApprovalRequired
+from tallystick.errors import ActionDenied, ApprovalRequired, InvalidInput
 from tallystick.records import Approval, CallContext, Scope
 from tallystick.tally import BoundTally, ModelCheck, Tally, ToolCheck
 from tallystick_llama_index.actors import call_of_tags, call_of_workflow
@@ -82,7 +85,25 @@ def ruled_tools(
     workflow, and with `approval="elsewhere"`, it raises ApprovalRequired. `llm`, `provider` and
     `task_type` state facts of the calls: what is not stated counts against them.
     """
-    binder = Binder(tally, runtime="llama_index", piece="ruled_tools", actor=actor, scope=scope)
+    binder = Binder(
+        tally,
+        runtime="llama_index",
+        piece="ruled_tools",
+        actor=actor,
+        scope=scope,
+        usage="ruled_tools({}, tools)",
+    )
+    check_word("approval", approval, ApprovalRoute)
+    if llm is not None:
+        check_model(llm, LLM, "ruled_tools(tally, tools, llm=OpenAI(…))")
+    if not isinstance(tools, Iterable) or isinstance(tools, str | Mapping):
+        raise InvalidInput(
+            f"`tools` is {describe_value(tools)} where a list is meant: ruled_tools(tally, [tool])."
+        )
+    tools = list(tools)
+    for tool in tools:
+        if not isinstance(tool, BaseTool) and not callable(tool):
+            raise InvalidInput(f"`tools` holds {describe_value(tool)}, which is no tool.")
     model = None if llm is None else model_of(description_of(llm))
     rules = ToolRules(
         binder, "ruled_tools", approval, provider=provider, model=model, task_type=task_type
@@ -112,7 +133,15 @@ def ruled_llm(
     A denied request raises ActionDenied; one that waits raises ApprovalRequired, and passes once it
     was granted. `provider` and `task_type` state facts that LlamaIndex does not know.
     """
-    binder = Binder(tally, runtime="llama_index", piece="ruled_llm", actor=actor, scope=scope)
+    binder = Binder(
+        tally,
+        runtime="llama_index",
+        piece="ruled_llm",
+        actor=actor,
+        scope=scope,
+        usage="ruled_llm({}, llm)",
+    )
+    check_model(llm, LLM, "ruled_llm(tally, OpenAI(…))")
     rules = _ModelRules(binder, llm, provider, task_type)
     kind = type(llm)
     methods = {name: _ruled_method(rules, name) for name in _METHODS}

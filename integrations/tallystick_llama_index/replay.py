@@ -7,6 +7,7 @@ from typing import Any
 
 from llama_index.core.base.llms.base import BaseLLM
 
+from tallystick.adapters import check_model
 from tallystick_llama_index.instrumentation import unrecorded
 from tallystick_llama_index.messages import answer_of, to_messages
 
@@ -19,6 +20,7 @@ def llm_call(llm: BaseLLM) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
 
     It is no step of any run, also while a `TallyInstrumentation` is attached.
     """
+    check_model(llm, BaseLLM, "llm_call(OpenAI(…))")
 
     def call(request: Mapping[str, Any]) -> dict[str, Any]:
         options = {

@@ -11,7 +11,7 @@ from typing import Any
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle, TextNode
 
-from tallystick.adapters import ActorSource, Binder
+from tallystick.adapters import ActorSource, Binder, check_count, check_names
 from tallystick.adapters.frames import code_of
 from tallystick.aio import in_thread
 from tallystick.records import Hit, Scope
@@ -50,9 +50,16 @@ class TallyRetriever(BaseRetriever):
         self._binder = Binder(
             tally, runtime="llama_index", piece="TallyRetriever", actor=actor, scope=scope
         )
+        check_count("similarity_top_k", similarity_top_k, least=1)
+        check_names("kinds", kinds)
         self._limit = similarity_top_k
         self._kinds = tuple(kinds)
         super().__init__(**kwargs)
+
+    def __repr__(self) -> str:
+        return self._binder.describe(
+            similarity_top_k=self._limit, kinds=list(self._kinds) if self._kinds else None
+        )
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         bound = self._binder.bound(call_of_tags(self._binder))

@@ -21,6 +21,7 @@ from llama_index.core.llms.llm import LLM, ToolSelection
 from llama_index.core.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolMetadata, ToolOutput
 from pydantic import PrivateAttr
 
+from tallystick.adapters import check_player
 from tallystick.adapters.tapes import (
     check_safe_tools,
     comparable_request,
@@ -52,6 +53,7 @@ class TapeLLM(FunctionCallingLLM):
     _like: LLM | None = PrivateAttr()
 
     def __init__(self, player: Player, *, like: LLM | None = None, **fields: Any) -> None:
+        check_player(player, "TapeLLM")
         super().__init__(**fields)
         self._player, self._like = player, like
 
@@ -222,6 +224,7 @@ def tape_tools(
 
     Functions become tools as agents make them.
     """
+    check_player(player, "tape_tools", ", tools")
     base_tools = [
         tool if isinstance(tool, BaseTool) else FunctionTool.from_defaults(tool) for tool in tools
     ]

@@ -7,7 +7,7 @@ from typing import Any
 from llama_index.core.tools import FunctionTool, ToolOutput
 from llama_index.core.workflow import Context, HumanResponseEvent, InputRequiredEvent
 
-from tallystick.adapters import ActorSource, Binder, ToolCall
+from tallystick.adapters import ActorSource, Binder, ToolCall, check_word
 from tallystick.aio import in_thread
 from tallystick.errors import ActionDenied
 from tallystick.operations import MEMORY_TOOLS, not_approved
@@ -40,6 +40,7 @@ def memory_tools(
     `ruled_tools` do; a person whom a rule has asked is not asked again.
     """
     binder = Binder(tally, runtime="llama_index", piece="memory_tools", actor=actor, scope=scope)
+    check_word("approval", approval, ApprovalRoute)
     rules = ToolRules(binder, "memory_tools", approval)
 
     async def checked(ctx: Context | None, tool: str, arguments: dict[str, Any]) -> ToolCheck:

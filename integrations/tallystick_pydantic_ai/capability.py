@@ -7,7 +7,7 @@ acknowledges everything.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
@@ -53,6 +53,8 @@ from tallystick.adapters import (
     ToolCall,
     attribute_requests,
     begin_call,
+    check_count,
+    check_flag,
     checked_speakers,
     has_rules,
     is_enforced,
@@ -68,12 +70,14 @@ from tallystick.adapters import (
 from tallystick.adapters.frames import without_frames
 from tallystick.aio import in_thread
 from tallystick.compiler import FRAMED, outline
+from tallystick.errors import InvalidInput
 from tallystick.operations import NOTICE
 from tallystick.recorder import Run, Step, current_run, current_step, status_for
 from tallystick.records import Hit, Scope, StepKind, StepStatus
 from tallystick.tally import BoundTally, Tally
 from tallystick.tokens import usage_of
 from tallystick_pydantic_ai.actors import call_of_run
+from tallystick_pydantic_ai.deferral import Approval
 from tallystick_pydantic_ai.messages import (
     answer_of,
     output_text,
@@ -85,6 +89,7 @@ from tallystick_pydantic_ai.messages import (
 )
 from tallystick_pydantic_ai.policy import (
     CheckedToolDefinition,
+    OncePerAgent,
     TallyPolicy,
     model_facts,
     plain,
@@ -95,10 +100,12 @@ from tallystick_pydantic_ai.toolset import memory_toolset
 __all__ = ["TallyContext", "TallyMemory", "TallyRecorder", "Tallystick"]
 
 _LATE = "A recorder that is loaded late records nothing"
+_BUDGET, _MEMORIES = 2_000, 8
+"""Tokens of recalled text, and memories to choose from, unless others are given."""
 
 
-@dataclass
-class TallyRecorder(AbstractCapability[Any]):
+@dataclass(repr=False)
+class TallyRecorder(OncePerAgent):
     """Records each run, model request and tool call, with receipts. The outermost capability.
 
     A call that a rule concerns and that nothing enforces is refused before it runs.
@@ -116,14 +123,14 @@ class TallyRecorder(AbstractCapability[Any]):
     by `verify`.
     """
     capture: Speakers = "off"
-    """Speakers whose words become memories when a run ends: nobody, the `user`, or `both`."""
+    """Speakers whose words become memories when a run ends: nobody, the `user`, or `both`. A typed
+    output is remembered as its JSON text.
+    """
     id: str | None = "tallystick_recorder"
-    capture_guard: Capture | None = field(default=None, repr=False)
+    capture_guard: Capture | None = field(default=None, repr=False, compare=False)
     """Count of the events that could not be recorded; the copies for each run share it."""
 
     def __post_init__(self) -> None:
-        refuse_deferred(self, _LATE)
-        checked_speakers(self.capture)
         self._binder = Binder(
             self.tally,
             runtime="pydantic_ai",
@@ -131,6 +138,9 @@ class TallyRecorder(AbstractCapability[Any]):
             actor=self.actor,
             scope=self.scope,
         )
+        refuse_deferred(self, _LATE)
+        checked_speakers(self.capture)
+        check_flag("strict", self.strict)
         self.guard = self.capture_guard or Capture(
             self._binder.tally, "pydantic_ai", strict=self.strict
         )
@@ -377,15 +387,30 @@ def _record_response(call: OpenCall, response: ModelResponse) -> None:
     call.step.record("response", answer_of(response), summary=summary)
 
 
-@dataclass
-class TallyMemory(AbstractCapability[Any]):
+@dataclass(repr=False)
+class TallyMemory(OncePerAgent):
     """Offers the six memory tools, with instructions on memory text."""
 
     tally: Tally | BoundTally
     _: KW_ONLY
     actor: ActorSource | None = None
     scope: str | Scope | None = None
+    approval: Approval = "auto"
+    """Agents to which the tools that ask a person are offered; see `memory_toolset`."""
     id: str | None = "tallystick"
+
+    def __post_init__(self) -> None:
+        self._binder = Binder(
+            self.tally,
+            runtime="pydantic_ai",
+            piece="TallyMemory",
+            actor=self.actor,
+            scope=self.scope,
+        )
+        # One for all runs, so that what it has to say is said once.
+        self._toolset = memory_toolset(
+            self.tally, actor=self.actor, scope=self.scope, approval=self.approval
+        )
 
     def get_instructions(self) -> str:
         """Return static text, so that the prompt's prefix stays the same."""
@@ -397,11 +422,11 @@ class TallyMemory(AbstractCapability[Any]):
 
     def get_toolset(self) -> AbstractToolset[Any]:
         """Return the memory tools."""
-        return memory_toolset(self.tally, actor=self.actor, scope=self.scope)
+        return self._toolset
 
 
-@dataclass
-class TallyContext(AbstractCapability[Any]):
+@dataclass(repr=False)
+class TallyContext(OncePerAgent):
     """Gives each run the memories recalled for its prompt, framed as data, after the prompt.
 
     They are in the requests of the run alone, in the same place and the same words, so that each
@@ -413,9 +438,9 @@ class TallyContext(AbstractCapability[Any]):
     _: KW_ONLY
     actor: ActorSource | None = None
     scope: str | Scope | None = None
-    budget: int = 2_000
+    budget: int = _BUDGET
     """Most tokens of recalled text."""
-    memories: int = 8
+    memories: int = _MEMORIES
     """Number of memories that are recalled to choose from."""
     id: str | None = "tallystick_context"
 
@@ -427,6 +452,8 @@ class TallyContext(AbstractCapability[Any]):
             actor=self.actor,
             scope=self.scope,
         )
+        check_count("budget", self.budget, least=1)
+        check_count("memories", self.memories)
         self._hits: list[Hit] | None = None
         self._part: UserPromptPart | None = None
         self._anchor: UserPromptPart | None = None
@@ -492,19 +519,36 @@ def Tallystick(
     context: bool = True,
     rules: bool = True,
     task_type: str | None = None,
-    budget: int = 2_000,
-    memories: int = 8,
+    approval: Approval = "auto",
+    budget: int = _BUDGET,
+    memories: int = _MEMORIES,
     strict: bool = False,
     capture: Speakers = "off",
 ) -> CombinedCapability[Any]:
     """Memory, context and receipts for an agent: `Agent(model, capabilities=[Tallystick(tally)])`.
 
     `context` gives each run the best of `memories` recalled ones in at most `budget` tokens;
-    `tools` offers the six memory tools; `record` makes receipts, and with `strict` a failure to
-    record is raised. `capture` remembers the words of the `user`, or those of `both`, when a run
-    ends. `rules` enforces the rules of the tally over tool and model calls, of which `task_type`
-    states the kind of task.
+    `tools` offers the six memory tools; the two that ask a person need `DeferredToolRequests` in
+    the agent's `output_type`, and are left out otherwise (`approval`, see `memory_toolset`).
+    `record` makes receipts, and with `strict` a failure to record is raised. `capture` remembers
+    the words of the `user`, or those of `both`, when a run ends; a typed output is remembered as
+    its JSON text. `rules` enforces the rules of the tally over tool and model calls, of which
+    `task_type` states the kind of task. Raises InvalidInput for an argument of a part that is
+    switched off.
     """
+    binder = Binder(tally, runtime="pydantic_ai", piece="Tallystick", actor=actor, scope=scope)
+    switches = {"record": record, "tools": tools, "context": context, "rules": rules}
+    for name, switch in switches.items():
+        check_flag(name, switch)
+    if not any(switches.values()):
+        raise InvalidInput("Tallystick() with every part switched off does nothing. Leave it out.")
+    _refuse_unused(
+        switches,
+        record={"agent_name": agent_name, "strict": strict, "capture": capture != "off"},
+        tools={"approval": approval != "auto"},
+        context={"budget": budget != _BUDGET, "memories": memories != _MEMORIES},
+        rules={"task_type": task_type},
+    )
     leaves: list[AbstractCapability[Any]] = []
     if record:
         leaves.append(
@@ -518,19 +562,41 @@ def Tallystick(
             )
         )
     if tools:
-        leaves.append(TallyMemory(tally, actor=actor, scope=scope))
+        leaves.append(TallyMemory(tally, actor=actor, scope=scope, approval=approval))
     if context:
         leaves.append(
             TallyContext(tally, actor=actor, scope=scope, budget=budget, memories=memories)
         )
     if rules:
         leaves.append(TallyPolicy(tally, actor=actor, scope=scope, task_type=task_type))
-    return _Leaves(leaves)
+    off = {name: False for name, switch in switches.items() if not switch}
+    return _Leaves(
+        leaves,
+        description_of_parts=binder.describe(
+            **off, agent_name=agent_name, capture=None if capture == "off" else capture
+        ),
+    )
 
 
-@dataclass
+def _refuse_unused(switches: Mapping[str, bool], **arguments: Mapping[str, Any]) -> None:
+    """Raise InvalidInput for an argument of a part that is switched off."""
+    for part, values in arguments.items():
+        unused = [name for name, is_given in values.items() if is_given]
+        if unused and not switches[part]:
+            raise InvalidInput(
+                f"`{unused[0]}` does nothing with {part}=False. Leave one of the two out."
+            )
+
+
+@dataclass(repr=False)
 class _Leaves(CombinedCapability[Any]):
     """The leaves as one capability, which must not be loaded late."""
+
+    description_of_parts: str = "Tallystick()"
+    """The line that made it, for `repr`."""
+
+    def __repr__(self) -> str:
+        return self.description_of_parts
 
     def __post_init__(self) -> None:
         refuse_deferred(self, _LATE)

@@ -8,7 +8,7 @@ any of PydanticAI's is, and the answer that a run brings along counts for exactl
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -53,6 +53,7 @@ from tallystick_pydantic_ai.messages import cleaned, comparable, request_of
 
 __all__ = [
     "CheckedToolDefinition",
+    "OncePerAgent",
     "TallyPolicy",
     "ToolRules",
     "model_facts",
@@ -187,8 +188,33 @@ class ToolRules:
         )
 
 
-@dataclass
-class TallyPolicy(AbstractCapability[Any]):
+class OncePerAgent(AbstractCapability[Any]):
+    """Base of our capabilities, of which an agent has each once."""
+
+    _binder: Binder
+
+    def __repr__(self) -> str:
+        return self._binder.describe()
+
+    @classmethod
+    def combine(cls, capabilities: Sequence[AbstractCapability[Any]]) -> AbstractCapability[Any]:
+        """Return the one of several that say the same. Raises InvalidInput if they differ: nobody
+        could tell which one counts.
+        """
+        first, *others = capabilities
+        for other in others:
+            for each in fields(cls):
+                if each.compare and getattr(first, each.name) != getattr(other, each.name):
+                    raise InvalidInput(
+                        f"The agent has {cls.__name__} {len(capabilities)} times, and their "
+                        f"`{each.name}` differs. Give one Tallystick(…) to the agent; one that is "
+                        f"given to a run replaces it."
+                    )
+        return first
+
+
+@dataclass(repr=False)
+class TallyPolicy(OncePerAgent):
     """Enforces the rules of the tally over tool calls and model requests. The innermost capability.
 
     A denied tool call is a result with the outcome `denied`, which the model reads; a denied
@@ -207,7 +233,6 @@ class TallyPolicy(AbstractCapability[Any]):
     id: str | None = "tallystick_policy"
 
     def __post_init__(self) -> None:
-        refuse_deferred(self, "A policy that is loaded late enforces nothing")
         self._binder = Binder(
             self.tally,
             runtime="pydantic_ai",
@@ -215,6 +240,7 @@ class TallyPolicy(AbstractCapability[Any]):
             actor=self.actor,
             scope=self.scope,
         )
+        refuse_deferred(self, "A policy that is loaded late enforces nothing")
         self._rules = ToolRules(self._binder, "TallyPolicy", self.task_type)
         self.tools: Mapping[str, ToolsetTool[Any]] = {}
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic_ai.models import Model
 
+from tallystick.adapters import check_model
 from tallystick_pydantic_ai.messages import answer_of, arguments_of
 
 __all__ = ["model_call"]
@@ -18,6 +19,7 @@ def model_call(model: Model) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     """Return a `call` for `recordings.replay(step_id, call=…)`: it sends the recorded request to
     `model` and returns the answer.
     """
+    check_model(model, Model, "model_call(infer_model({}))")
 
     async def ask(request: Mapping[str, Any]) -> dict[str, Any]:
         return answer_of(await model.request(*arguments_of(request)))

@@ -16,7 +16,8 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition, ToolDenied
 
-from tallystick.adapters.tapes import messages_after, tool_call_id_of
+from tallystick.adapters import check_player
+from tallystick.adapters.tapes import check_safe, messages_after, tool_call_id_of
 from tallystick.errors import RecordedFailure
 from tallystick.recorder import Player
 from tallystick.records import Json, TapeCall
@@ -48,6 +49,10 @@ class TapeCapability(AbstractCapability[Any]):
     _: KW_ONLY
     safe: Collection[str] = field(default_factory=frozenset)
     id: str | None = "tallystick_tape"
+
+    def __post_init__(self) -> None:
+        check_player(self.player, "TapeCapability")
+        check_safe(self.safe)
 
     def get_ordering(self) -> CapabilityOrdering:
         """Return the place of the recorder, by which the tape was recorded; inside of it, so that

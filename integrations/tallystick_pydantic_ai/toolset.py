@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import Any
 
 from pydantic_ai import RunContext
 from pydantic_ai.toolsets import FunctionToolset, ToolsetTool
 
-from tallystick.adapters import ActorSource, Binder, is_enforced
+from tallystick.adapters import ActorSource, Binder, check_word, is_enforced
 from tallystick.operations import MEMORY_TOOLS
 from tallystick.records import Scope
 from tallystick.tally import BoundTally, Tally
 from tallystick_pydantic_ai.actors import call_of_run
+from tallystick_pydantic_ai.deferral import Approval, can_defer
 from tallystick_pydantic_ai.policy import CheckedToolDefinition, ToolRules
 
 __all__ = ["memory_toolset"]
+
+_log = logging.getLogger("tallystick.pydantic_ai")
 
 
 def memory_toolset(
@@ -24,19 +28,26 @@ def memory_toolset(
     actor: ActorSource | None = None,
     scope: str | Scope | None = None,
     id: str = "tallystick",
+    approval: Approval = "auto",
 ) -> FunctionToolset[Any]:
     """Memory tools for `Agent(…, toolsets=[memory_toolset(tally)])`.
 
     `memory_modify` and `memory_forget` end the run with `DeferredToolRequests` until somebody
-    approves: add that type to the agent's `output_type`. The tools go by the rules of the tally,
-    with `TallyPolicy` or without.
+    approves. They are offered to agents with that type in their `output_type`, and where a
+    capability such as `HandleDeferredToolCalls` answers in place; others do not get them, which the
+    log says once. `approval="deferred"` offers them always, for an `output_type` that is given to
+    `run`, or hooks that answer. The tools go by the rules of the tally, with `TallyPolicy` or
+    without.
     """
     binder = Binder(tally, runtime="pydantic_ai", piece="memory_toolset", actor=actor, scope=scope)
+    check_word("approval", approval, Approval)
 
     def bound(ctx: RunContext[Any]) -> BoundTally:
         return binder.bound(call_of_run(binder, ctx))
 
-    tools = _RuledMemory(ToolRules(binder, "memory_toolset"), id=id)
+    tools = _RuledMemory(
+        ToolRules(binder, "memory_toolset"), id=id, always_offered=approval == "deferred"
+    )
 
     # PydanticAI reads the schema of a tool off its signature, so each is written out; it runs them
     # in threads.
@@ -79,17 +90,40 @@ def memory_toolset(
 class _RuledMemory(FunctionToolset[Any]):
     """Tools that check the rules before they run, unless a policy of the run has done so."""
 
-    def __init__(self, rules: ToolRules, *, id: str) -> None:
+    def __init__(self, rules: ToolRules, *, id: str, always_offered: bool) -> None:
         super().__init__(id=id)
         self._rules = rules
+        self._always_offered = always_offered
+        """True to offer the tools that ask a person to every run."""
+        self._is_announced = False
+
+    def __repr__(self) -> str:
+        return self._rules.binder.describe()
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        """Return the tools, marked for an observer as checked."""
+        """Return the tools, marked for an observer as checked; those that ask a person only where
+        a call can be deferred.
+        """
         tools = await super().get_tools(ctx)
+        if not self._always_offered and not can_defer(ctx):
+            asking = [name for name, tool in tools.items() if tool.tool_def.kind == "unapproved"]
+            self._announce(ctx, asking)
+            tools = {name: tool for name, tool in tools.items() if name not in asking}
         return {
             name: replace(tool, tool_def=CheckedToolDefinition.of(tool.tool_def))
             for name, tool in tools.items()
         }
+
+    def _announce(self, ctx: RunContext[Any], names: list[str]) -> None:
+        """Say once that tools are not offered, and what to do about it."""
+        if names and not self._is_announced:
+            self._is_announced = True
+            _log.warning(
+                "The agent %s is not offered %s: its output_type lacks DeferredToolRequests, by "
+                "which a person is asked. Write Agent(…, output_type=[…, DeferredToolRequests]).",
+                getattr(ctx.agent, "name", None) or "agent",
+                " and ".join(names),
+            )
 
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph import START, MessagesState, StateGraph
+from pydantic import BaseModel
+from typing_extensions import TypedDict
 
 from tallystick import Actor, Tally
 from tallystick.errors import BudgetInfeasible, InvalidInput
@@ -91,3 +95,61 @@ def test_what_cannot_be_compiled_says_why(open_tally: OpenTally) -> None:
         with pytest.raises(BudgetInfeasible):
             compile_messages([HumanMessage("word " * 500)], anna, budget=100)
         assert compile_messages([("user", "Hello?")], anna, budget=120)[0].content == "Hello?"
+
+
+class TypedState(TypedDict):
+    messages: list[AnyMessage]
+
+
+@dataclass
+class DataState:
+    messages: list[AnyMessage]
+    talk: list[AnyMessage] = field(default_factory=list)
+
+
+class ModelState(BaseModel):
+    messages: list[AnyMessage]
+    talk: tuple[AnyMessage, ...] = ()
+
+
+def test_a_state_of_any_form_gives_its_messages(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        said: list[AnyMessage] = [HumanMessage("Where is the key?")]
+        other: list[AnyMessage] = [HumanMessage("Who has it?")]
+        typed: TypedState = {"messages": said}
+        states = (
+            said,
+            tuple(said),
+            typed,
+            {"messages": [{"role": "user", "content": "Where is the key?"}]},
+            DataState(said),
+            ModelState(messages=said),
+            ChatPromptTemplate([("user", "Where is the {thing}?")]).invoke({"thing": "key"}),
+        )
+        for state in states:
+            [message] = compile_messages(state, tally, budget=1_000)
+            assert message.content == "Where is the key?"
+        for state in (DataState(said, other), ModelState(messages=said, talk=tuple(other))):
+            [message] = compile_messages(state, tally, budget=1_000, messages_key="talk")
+            assert message.content == "Who has it?"
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        ("Where is the key?", "'Where is the key\\?'"),
+        (HumanMessage("Where?"), "a HumanMessage"),
+        (DataState, "the class DataState"),
+        (DataState([]), "with messages, talk"),
+        (ModelState(messages=[]), "with messages, talk"),
+        ({"talk": []}, "with talk"),
+        (7, "has no 'turns'"),
+        ([object()], "LangChain cannot read"),
+        ({"turns": "Where?"}, "a list of messages"),
+    ],
+)
+def test_what_has_no_messages_is_refused_by_name(
+    open_sqlite: OpenTally, state: Any, reason: str
+) -> None:
+    with open_sqlite() as tally, pytest.raises(InvalidInput, match=reason):
+        compile_messages(state, tally, budget=1_000, messages_key="turns")

@@ -22,6 +22,8 @@ FIRST_LOOK = {
     "adapters/test_capture.py": "adapters/call_tree adapters/stream_times adapters/tool_calls "
     "testing/capture testing/comparison",
     "../callbacks/test_langchain_middleware.py": "adapters/rendering testing/adapter_contract",
+    "../integrations/test_first_arguments.py": "adapters/arguments",
+    "../integrations/test_documents.py": "memory/documents",
     "../integrations/test_captured_once.py": "tally/captured_turns",
     "adapters/test_turn_recall.py": "tally/turn_hits",
     "../callbacks/test_langchain_tape.py": "adapters/tapes",

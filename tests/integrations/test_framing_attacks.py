@@ -95,7 +95,7 @@ def _llama_memory(bound: BoundTally) -> str:
 
 def _llama_block(bound: BoundTally) -> str:
     question = ChatMessage(QUESTION, role=MessageRole.USER)
-    return asyncio.run(TallyMemoryBlock.of(bound).aget([question], session_id="s"))
+    return asyncio.run(TallyMemoryBlock(bound).aget([question], session_id="s"))
 
 
 def _llama_retriever(bound: BoundTally) -> str:
@@ -105,7 +105,7 @@ def _llama_retriever(bound: BoundTally) -> str:
 
 def _llama_postprocessor(bound: BoundTally) -> str:
     nodes = TallyRetriever(bound).retrieve(QUESTION)
-    compiled = TallyNodePostprocessor.of(bound, token_budget=260).postprocess_nodes(
+    compiled = TallyNodePostprocessor(bound, token_budget=260).postprocess_nodes(
         nodes, query_bundle=QueryBundle(QUESTION)
     )
     assert compiled[0].node.metadata["tallystick"] == "compressed"

@@ -82,13 +82,13 @@ class TestMemoryBlock(TestMemory):
         return fields
 
     def remember(self, bound: BoundTally, content: str) -> None:
-        asyncio.run(TallyMemoryBlock.of(bound).aput([_user(content)], session_id="s1"))
+        asyncio.run(TallyMemoryBlock(bound).aput([_user(content)], session_id="s1"))
 
     def context(self, bound: BoundTally, query: str) -> str:
         return asyncio.run(self._given(bound, query))
 
     async def _given(self, bound: BoundTally, query: str) -> str:
-        memory = Memory.from_defaults(session_id="s1", memory_blocks=[TallyMemoryBlock.of(bound)])
+        memory = Memory.from_defaults(session_id="s1", memory_blocks=[TallyMemoryBlock(bound)])
         try:
             await memory.aput(_user(query))
             return "\n".join(message.content or "" for message in await memory.aget())
@@ -198,7 +198,7 @@ def test_a_block_gives_nothing_again_that_was_forgotten_since(open_sqlite: OpenT
     with open_sqlite() as tally:
         anna = tally.bind(ANNA)
         memory_id = anna.remember("The key is under the mat.").id
-        block = TallyMemoryBlock.of(anna)
+        block = TallyMemoryBlock(anna)
 
         def asked() -> str:
             return asyncio.run(block.aget([_user("Where is the key?")], session_id="one"))
@@ -211,7 +211,7 @@ def test_a_block_gives_nothing_again_that_was_forgotten_since(open_sqlite: OpenT
 def test_a_block_recalls_anew_once_messages_have_left_the_queue(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         anna = tally.bind(ANNA)
-        block = TallyMemoryBlock.of(anna)
+        block = TallyMemoryBlock(anna)
 
         def asked() -> str:
             return asyncio.run(block.aget([_user("Where is the key?")], session_id="one"))
@@ -305,7 +305,7 @@ def test_a_block_recalls_once_for_a_request_and_keeps_sessions_apart(
     with open_sqlite() as tally:
         anna = tally.bind(ANNA)
         anna.remember("The key is under the mat.")
-        block = TallyMemoryBlock.of(anna)
+        block = TallyMemoryBlock(anna)
 
         async def ask() -> list[str]:
             memory = Memory.from_defaults(
@@ -335,7 +335,7 @@ def test_nodes_are_compiled_into_a_budget(open_sqlite: OpenTally) -> None:
             NodeWithScore(node=TextNode(id_="copy", text="Trains leave at six."), score=0.8),
             NodeWithScore(node=TextNode(id_="long", text=long, metadata={"page": 7}), score=0.7),
         ]
-        keep = TallyNodePostprocessor.of(tally.bind(ANNA), token_budget=250)
+        keep = TallyNodePostprocessor(tally.bind(ANNA), token_budget=250)
         selected_nodes = keep.postprocess_nodes(nodes, query_str="When do ferries leave?")
         assert [node.node.node_id for node in selected_nodes] == ["a", "long"]
         text = selected_nodes[1].node.get_content()

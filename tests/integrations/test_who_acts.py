@@ -333,7 +333,7 @@ def _memory(tally: Tally, channel: Channel) -> None:
 def _block(tally: Tally, channel: Channel) -> None:
     async def call(ctx: Context) -> str:
         request = [ChatMessage("salary", role="user")]
-        return str(await TallyMemoryBlock.of(tally).aget(request))
+        return str(await TallyMemoryBlock(tally).aget(request))
 
     _remember_what_was_seen(tally, _in_workflow(channel, call))
 

@@ -2,6 +2,18 @@
 tapes.
 """
 
+from tallystick.adapters.arguments import (
+    check_config,
+    check_count,
+    check_embedder,
+    check_flag,
+    check_model,
+    check_names,
+    check_player,
+    check_rules,
+    check_word,
+    describe_value,
+)
 from tallystick.adapters.binder import ActorSource, Binder, named_actor
 from tallystick.adapters.call_tree import OpenCall, RootRun, begin_call
 from tallystick.adapters.capture import Capture, Speakers, checked_speakers, is_nested
@@ -44,9 +56,19 @@ __all__ = [
     "attribute_requests",
     "begin_call",
     "changed_items",
+    "check_config",
+    "check_count",
+    "check_embedder",
+    "check_flag",
+    "check_model",
+    "check_names",
+    "check_player",
+    "check_rules",
+    "check_word",
     "checked_speakers",
     "claim_enforcement",
     "decide_as_person",
+    "describe_value",
     "enforcing",
     "has_rules",
     "is_enforced",

@@ -22,6 +22,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
+from tallystick.adapters.arguments import check_actor, check_scope, check_tally, describe_value
 from tallystick.errors import Denied, InvalidInput
 from tallystick.recorder import Run, active_run, active_step
 from tallystick.records import AccessDecision, Actor, CallContext, Scope
@@ -91,6 +92,18 @@ def _actor_of(place: str, key: str, value: Any) -> tuple[Actor, bool]:
     )
 
 
+def _answer(actor: object, function: str) -> Actor | None:
+    """Return the actor that a function of the application answered. Raises InvalidInput for
+    anything that is none.
+    """
+    if actor is None or isinstance(actor, Actor):
+        return actor
+    raise InvalidInput(
+        f"{function} returned {describe_value(actor)}. Return an Actor, such as "
+        f"Actor(user='ann'), or None."
+    )
+
+
 @lru_cache(maxsize=4_096)
 def _user(name: str) -> Actor:
     return Actor.load({"user": name})
@@ -133,7 +146,14 @@ class Binder:
         piece: str,
         actor: ActorSource | None = None,
         scope: str | Scope | None = None,
+        usage: str | None = None,
     ) -> None:
+        """`usage` is the line that makes the piece, with `{}` in place of the tally: by default
+        the tally is its only argument. Raises InvalidInput, InvalidScope.
+        """
+        check_tally(tally, usage or f"{piece}({{}})")
+        check_actor(actor, piece)
+        check_scope(scope)
         self._tally = tally.tally if isinstance(tally, BoundTally) else tally
         self._services = services_of(self._tally)
         self._bound_actor = tally.actor if isinstance(tally, BoundTally) else None
@@ -143,6 +163,20 @@ class Binder:
         self._actor = actor
         self._runtime, self._piece = runtime, piece
         self._last: _LastView | None = None
+
+    def describe(self, **options: Any) -> str:
+        """Return the piece as a short text for `repr`: its tally without a password, and what was
+        given of actor, scope and `options`.
+        """
+        actor: Any = self._actor if self._actor is not None else self._bound_actor
+        if isinstance(actor, Actor):
+            actor = actor.user
+        elif actor is not None:
+            actor = getattr(actor, "__name__", type(actor).__name__)
+        scope = None if self._scope is None else str(self._scope)
+        facts = {"actor": actor, "scope": scope, **options}
+        given = [f"{name}={value!r}" for name, value in facts.items() if value is not None]
+        return f"{self._piece}({', '.join([repr(self._tally.location), *given])})"
 
     @property
     def tally(self) -> Tally:
@@ -194,10 +228,10 @@ class Binder:
     def actor_named_in(self, call: CallContext) -> Actor | None:
         """Return the actor that a call names by itself, or None. Raises as `bound`."""
         if callable(self._actor):
-            return self._note_user(self._actor(call))
+            return self._note_user(_answer(self._actor(call), f"The `actor` of {self._piece}"))
         fixed = self._actor if self._actor is not None else self._bound_actor
         if fixed is None and self._services.actor_from is not None:
-            return self._note_user(self._services.actor_from(call))
+            return self._note_user(_answer(self._services.actor_from(call), "`actor_from`"))
         named = named_actor(call)
         if fixed is None:
             return self._note_user(named)

@@ -10,6 +10,7 @@ from tallystick.recorder import Player, tool_form
 from tallystick.records import Json, TapeCall
 
 __all__ = [
+    "check_safe",
     "check_safe_tools",
     "comparable_request",
     "messages_after",
@@ -51,8 +52,15 @@ def recorded_model(player: Player) -> str | None:
     return next((name for name in names if isinstance(name, str)), None)
 
 
+def check_safe(safe: object) -> None:
+    """Raise InvalidInput unless `safe` is a collection of names; one text is none."""
+    if isinstance(safe, str) or not isinstance(safe, Collection):
+        raise InvalidInput(f"`safe` is {safe!r} where names of tools are meant: safe=[…].")
+
+
 def check_safe_tools(safe: Collection[str], names: Iterable[str | None]) -> None:
     """Raise InvalidInput if a tool that is to run for real is not among the agent's tools."""
+    check_safe(safe)
     unknown = sorted(set(safe) - set(names))
     if unknown:
         raise InvalidInput(f"{', '.join(unknown)} is not among the tools.")

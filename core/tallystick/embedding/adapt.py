@@ -52,7 +52,8 @@ def as_embedder(embedder: Any, *, batch_size: int = 256, local: bool = False) ->
     if _is_ours(embedder):
         return cast(Embedder, embedder)
     kind, call = _recognise(embedder)
-    return ForeignEmbedder(_name_of(embedder, kind), call, batch_size=batch_size, local=local)
+    name = _name_of(embedder, kind)
+    return ForeignEmbedder(name, call, batch_size=batch_size, local=local, origin=embedder)
 
 
 class ForeignEmbedder:
@@ -64,7 +65,13 @@ class ForeignEmbedder:
     """
 
     def __init__(
-        self, name: str, call: _Call, *, batch_size: int = 256, local: bool = False
+        self,
+        name: str,
+        call: _Call,
+        *,
+        batch_size: int = 256,
+        local: bool = False,
+        origin: Any = None,
     ) -> None:
         self._name = name
         self._call = call
@@ -73,6 +80,8 @@ class ForeignEmbedder:
         self._probed: tuple[str, int] | None = None
         self.local = local
         """True if it runs here. False by default: then embedding is a job, after the commit."""
+        self.origin = origin
+        """The object of the other library that makes the vectors."""
 
     @property
     def is_probed(self) -> bool:

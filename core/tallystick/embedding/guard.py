@@ -8,6 +8,7 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from inspect import ismethod
 from typing import TYPE_CHECKING
 
 from tallystick.errors import DimensionMismatch, EmbeddingError, InvalidInput
@@ -52,6 +53,14 @@ class GuardedEmbedder:
     def local(self) -> bool:
         """True if the embedder inside is local; one without `local` is taken as remote."""
         return bool(getattr(self._embedder, "local", False))
+
+    def is_made_of(self, embedder: object) -> bool:
+        """Return True if `embedder`, ours or of another library, makes the vectors."""
+        origin = getattr(self._embedder, "origin", None)
+        # A method of an object is another object each time that it is read.
+        return embedder is self._embedder or (
+            origin is not None and (embedder is origin or (ismethod(origin) and embedder == origin))
+        )
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return unit vectors, shape (len(texts), dimension), in the order given; a fresh array.

@@ -4,10 +4,10 @@ return.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import tzinfo
 from difflib import get_close_matches
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -16,7 +16,6 @@ from pydantic import (
     ConfigDict,
     Field,
     GetPydanticSchema,
-    SkipValidation,
     ValidationError,
 )
 from pydantic_core import PydanticCustomError
@@ -342,16 +341,6 @@ class NewMemory(Record):
         )
 
 
-def _check_items(items: Any) -> Any:
-    if isinstance(items, str | bytes | Mapping | BaseModel) or not isinstance(items, Iterable):
-        raise PydanticCustomError("items", "takes a list of memories; write [value] for one")
-    return items
-
-
-NewMemories = Annotated[
-    Iterable[NewMemory | Mapping[str, Any] | str], SkipValidation, AfterValidator(_check_items)
-]
-"""Memories to be: records, mappings of their fields, or texts."""
 _MOMENTS = ("occurred_at", "valid_from", "valid_until", "expires_at")
 
 

@@ -7,6 +7,12 @@ from typing import Annotated, Any, Literal
 
 from tallystick import memory
 from tallystick.errors import InvalidInput
+from tallystick.memory.documents import (
+    Document,
+    NewMemories,
+    is_document,
+    memory_of_document,
+)
 from tallystick.memory.fields import labels_of
 from tallystick.memory.recall import Recalled
 from tallystick.ranking import RecallWeights
@@ -46,7 +52,7 @@ from tallystick.records import (
     checked_arguments,
 )
 from tallystick.records._base import IdOf
-from tallystick.records.memory import Kinds, NewMemories, Scopes, States
+from tallystick.records.memory import Kinds, Scopes, States
 from tallystick.tally.view import ObservedCall, View
 
 __all__ = ["MemoryVerbs"]
@@ -130,7 +136,9 @@ class MemoryVerbs(View):
     ) -> list[Remembered]:
         """Same as `remember` for many items in one transaction, all or none; results in order.
 
-        `idempotency_key` is that of the whole call; an item may have one of its own beside it.
+        An item is a NewMemory, its fields as a mapping, a text, or a document or node of LangChain
+        or LlamaIndex, which keeps its ids, metadata and address. `idempotency_key` is that of the
+        whole call; an item may have one of its own beside it.
         """
         with self._observed("memory_write", "remember") as call:
             new = [self._new_memory(item, call) for item in items]
@@ -768,11 +776,13 @@ class MemoryVerbs(View):
         return () if of_run is None else of_run.pack_items()
 
     def _new_memory(
-        self, item: NewMemory | Mapping[str, Any] | str, call: ObservedCall
+        self, item: NewMemory | Document | Mapping[str, Any] | str, call: ObservedCall
     ) -> NewMemory:
         """Load an item, marked with the step that remembers it unless it names a run itself."""
-        if not isinstance(item, NewMemory):
-            item = NewMemory.load({"content": item} if isinstance(item, str) else item)
+        if isinstance(item, str):
+            item = NewMemory.load({"content": item})
+        elif not isinstance(item, NewMemory):
+            item = memory_of_document(item) if is_document(item) else NewMemory.load(item)
         new = item.at(self._services.store.clock.now(), self._services.zone)
         step = call.step
         if step is None or new.source_run_id is not None:

@@ -20,7 +20,7 @@ from tallystick.recorder import Recordings
 from tallystick.tally import BoundTally, Operator
 
 CHECKED = (Tally, BoundTally, Operator, Spaces, Recordings)
-WRONG = (
+WRONG: tuple[Any, ...] = (
     None,
     7,
     -1,
@@ -55,6 +55,10 @@ def bound(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BoundTally]:
     folder = tmp_path_factory.mktemp("arguments") / "t"
     with Tally.open(folder, background=False) as tally:
         yield tally.bind(Actor(user="ada", role="operator"))
+
+
+def opened(*args: Any, **kwargs: Any) -> Tally:
+    return Tally.open(*args, **kwargs)
 
 
 CASES = [
@@ -105,8 +109,8 @@ def test_no_wrong_value_gets_past_our_errors(
         (lambda b: b.run("a", metadata={"at": object()}), "metadata", "JSON"),
         (lambda b: b.tally.bind("ann"), "actor", r"write Actor\(user="),
         (lambda b: b.modify("x" * 36, reason=7), "reason", "takes a text"),
-        (lambda b: Tally.open(7), "where", "takes a text"),
-        (lambda b: Tally.open(".t", settings=7), "settings", "Settings"),
+        (lambda b: opened(7), "where", "takes a text"),
+        (lambda b: opened(".t", settings=7), "settings", "Settings"),
     ],
 )
 def test_a_wrong_value_is_refused_by_the_name_of_its_argument(
