@@ -10,9 +10,16 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 UV := $(shell command -v uv 2>/dev/null)
 ifeq ($(UV),)
 INSTALL := $(BIN)/python -m pip install -q
+# Says every twentieth package, so that the first minute is not silent.
+INSTALL_ALOUD = set -o pipefail; $(BIN)/python -m pip install $(1) | awk ' \
+	/^Collecting/ {sub(/[^A-Za-z0-9_.-].*/, "", $$2); \
+		if (++n % 20 == 0) {print "  … " n " packages, now " $$2; fflush()}} \
+	/^Installing collected/ {print "  … putting them in place"; fflush()}'
 else
 INSTALL := uv pip install -q --python $(BIN)/python
+INSTALL_ALOUD = uv pip install --python $(BIN)/python $(1)
 endif
+SHELL := bash
 
 .DEFAULT_GOAL := all
 
@@ -24,7 +31,7 @@ help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
 
 .PHONY: demo
-demo: $(VENV)/.demo ## play the golden path; ARGS="--model openai:gpt-5" uses a real model
+demo: $(VENV)/.demo ## see it work, in a minute; ARGS="--model openai:gpt-5" uses a real model
 	@$(BIN)/python -m examples.golden_path $(ARGS)
 
 .PHONY: test
@@ -53,6 +60,16 @@ mypy pyright: $(VENV)/.dev
 format: $(VENV)/.dev ## format the code and mend what the linter can
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+
+.PHONY: docs
+docs: $(VENV)/.docs ## build the site of the documentation: build/site/index.html
+	@$(BIN)/sphinx-build -W --keep-going -n -q -j 2 -c docs/site docs build/site $(ARGS)
+	@echo "The site is at build/site/index.html"
+
+.PHONY: docs-refresh
+docs-refresh: $(VENV)/.dev ## write the generated tables and the pictures of the documentation anew
+	@$(BIN)/python -m docs.site.tables
+	@$(BIN)/python -m docs.site.pictures
 
 .PHONY: soak
 soak: $(VENV)/.dev ## the tests for many minutes: property tests on 20 times as many examples, drawn anew
@@ -120,17 +137,23 @@ clean: ## remove the environment and what tools left behind
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Tallystick needs Python 3.11 or newer. Name one: make PYTHON=python3.12 …"; exit 1; }
-	@echo "Setting up $(VENV) (once, a minute or two) …"
+	@echo "Making the environment $(VENV) (once) …"
 	@$(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install -q --upgrade 'pip>=25.1' || { rm -rf $(VENV); exit 1; }
 
 $(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
-	@echo "Installing tallystick[all] and what the demo needs …"
-	@$(INSTALL) -e '.[all]' --group demo
+	@echo "Installing Tallystick, LangGraph, LangChain, PydanticAI, LlamaIndex and pytest into $(VENV)"
+	@echo "(once, a minute or two; nothing is installed anywhere else) …"
+	@$(call INSTALL_ALOUD,-e '.[all]' --group demo)
+	@touch $@
+
+$(VENV)/.docs: pyproject.toml | $(VENV)/.dev
+	@echo "Installing the generator of the site …"
+	@$(INSTALL) --group docs
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
-	@echo "Installing tallystick[all] and the tools of development …"
-	@$(INSTALL) -e '.[all]' --group dev
+	@echo "Installing Tallystick, its runtimes and the tools of development into $(VENV) (once) …"
+	@$(call INSTALL_ALOUD,-e '.[all]' --group dev)
 	@touch $@ $(VENV)/.demo
 
 .PHONY: bench-recorder

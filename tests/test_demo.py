@@ -5,15 +5,14 @@ caught.
 from __future__ import annotations
 
 import io
+import re
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from tallystick import Tally
 from tallystick.recorder import verify_bundle
-from tallystick.settings import Settings
 
 ROOT = Path(__file__).parent.parent
 
@@ -24,37 +23,47 @@ def test_the_demo_mends_plays_verifies_and_defends_what_it_recorded(
 ) -> None:
     """Twice, because the second time its memory knows the answer already."""
     monkeypatch.syspath_prepend(str(ROOT))
-    demo, rules, tampering, workspaces = (
+    demo, tampering, workspaces = (
         import_module(f"examples.golden_path.{name}")
-        for name in ("__main__", "rules", "tampering", "workspace")
+        for name in ("__main__", "tampering", "workspace")
     )
-    with Tally.open(
-        tmp_path / "tally",
-        owner=demo.OWNER,
-        settings=Settings.read(vector_search="exact"),
-        rules=rules.RULES,
-        tool_classes=rules.TOOL_CLASSES,
-    ) as tally:
-        for play in range(2):
+    with demo.open_tally(tmp_path / "tally", vector_search="exact") as tally:
+        for number in range(2):
             said = io.StringIO()
             workspace = workspaces.Workspace()
             try:
-                demo.play(Console(file=said, width=110), tally, workspace, model=None, svg=None)
+                playing = demo.Demo(
+                    Console(file=said, width=80), tally, workspace, verbose=number == 1
+                )
+                playing.play()
             finally:
                 workspace.close()
             shown = said.getvalue()
-            assert "1 failed, 3 passed" in shown
-            assert "4 passed" in shown
-            assert "12 of 12 requests are the recorded ones (exact)" in shown
-            assert "stock and foil match" in shown
-            assert "✓ ls ran: CONVENTIONS.md build" in shown
-            assert "? rm -r build waits" in shown
-            assert "✓ a person approved exactly this: rm -r build ran: done" in shown
+            lines = " ".join(shown.split())
+            assert "Tests before: 1 failed, 3 passed" in lines
+            assert "Tests after: 4 passed" in lines
+            assert "12 of 12 requests are the recorded ones" in lines
+            assert "The record is whole" in lines
+            assert lines.count("Caught: ") == 3
+            assert "✓ ls ran: CONVENTIONS.md build" in lines
+            assert "? rm -r build waits" in lines
+            assert "✓ a person approved exactly this: rm -r build ran: done" in lines
             # The second time the denial of the first still stands, and nobody is asked.
-            assert ("? other arguments are another call: rm -r ledger waits" in shown) == (
-                play == 0
+            assert ("? other arguments are another call: rm -r ledger waits" in lines) == (
+                number == 0
             )
-            assert "Not the sources." in shown
+            assert "Not the sources." in lines
+            # Every name and number of the candidates can be read at 80 columns.
+            assert "file:ledger/statement.py" in shown
+            assert "…" not in shown.partition("What the model saw")[2].partition("╭")[0]
+            # Digests and what pytest prints are for those who ask.
+            assert ("sha256:" in shown, "Traceback" in shown) == (number == 1, False)
+            if number == 0:
+                for name, picture in playing.pictures.items():
+                    kept = (ROOT / "docs" / name).read_text(encoding="utf-8")
+                    assert _words(picture) == _words(kept), (
+                        f"{name} is stale: `make docs-refresh` draws it anew"
+                    )
 
         bound = tally.bind(demo.OWNER, scope=demo.SCOPE)
         coding = [run for run in bound.runs() if run.agent_name.startswith("coder")]
@@ -77,3 +86,9 @@ def test_the_demo_mends_plays_verifies_and_defends_what_it_recorded(
         assert [problem.problem for problem in cut.problems] == [
             "the foil you gave does not match what is stored"
         ]
+
+
+def _words(picture: str) -> str:
+    """Return the words of a picture, without the ids, digests and numbers of one run."""
+    text = " ".join(re.findall(r">([^<>]+)<", picture)).replace("&#160;", " ")
+    return " ".join(re.findall(r"(?<![\w.:])[A-Za-z][A-Za-z_/]{3,}(?![\w:])", text))

@@ -18,7 +18,8 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+DOCS = ROOT / "docs"
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")])
 
 _BLOCK = re.compile(
     r"^(?:<!-- no-run: (?P<reason>[^\n]*?) -->\n+)?^```(?P<language>\w*)[^\n]*\n(?P<code>.*?)^```$",
@@ -66,7 +67,12 @@ def name(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
+# LlamaIndex looks at the fields of its agents in a way that pydantic deprecates.
+@pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecationWarning")
+# tests/test_getting_started.py runs that page as one script.
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.name != "getting-started.md"], ids=name
+)
 def test_the_python_of_a_page_runs(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -77,7 +83,7 @@ def test_the_python_of_a_page_runs(
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.chdir(tmp_path)
 
-    with _event_loop():
+    with _event_loop() as loop:
         for block in blocks(page.read_text(encoding="utf-8")):
             if block.language != "python":
                 continue
@@ -85,6 +91,7 @@ def test_the_python_of_a_page_runs(
             code = compile("\n" * block.line + block.code, str(page), "exec")
             if block.reason is None:
                 capsys.readouterr()
+                asyncio.set_event_loop(loop)  # asyncio.run in a block takes it away
                 exec(code, vars(module))
                 printed = capsys.readouterr().out
                 assert block.printed is None or _told(printed) == _told(block.printed)
@@ -96,14 +103,14 @@ def _told(text: str) -> str:
 
 
 @contextmanager
-def _event_loop() -> Iterator[None]:
+def _event_loop() -> Iterator[asyncio.AbstractEventLoop]:
     """A loop for what a page runs synchronously; one made by the runtime would be left to the
     garbage collector.
     """
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     try:
-        yield
+        yield loop
     finally:
         asyncio.set_event_loop(None)
         loop.close()
@@ -133,7 +140,7 @@ def test_the_commands_of_a_page_exist(page: Path) -> None:
     }
 
     assert set(re.findall(r"(?:^\$ |`)make ([a-z-]+)", text, re.M)) <= targets
-    assert set(re.findall(r"(?:^\$ |`)tally ([a-z-]+)", text, re.M)) <= verbs
+    assert set(re.findall(r"(?:^\$ |`)tally (?:--[a-z]+ \S+ )*([a-z][a-z-]*)", text, re.M)) <= verbs
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
@@ -148,6 +155,28 @@ def test_no_block_of_python_is_passed_over(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
 
     assert text.count("```python") == sum(block.language == "python" for block in blocks(text))
+
+
+def test_the_readme_explains_receipts_before_it_uses_their_words() -> None:
+    before = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## Receipts\n")[0]
+
+    assert re.findall(r"(?i)\b(?:foil|stock|tape|bundle|pack|wake)s?\b", before) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_sentences_are_short(page: Path) -> None:
+    """Twenty words in the mean at most, and none that has to be read twice."""
+    text = re.sub(
+        r"^```.*?^```|<!--.*?-->", "", page.read_text(encoding="utf-8"), flags=re.M | re.S
+    )
+    lines = [line for line in text.splitlines() if line and not line.startswith(("#", "|", "!"))]
+    plain = [re.sub(r"`[^`]*`|\[([^\]]*)\]\([^)]*\)", r"\1 ", line) for line in lines]
+    lengths = [
+        len(part.split()) for line in plain for part in re.split(r"(?<=[.!?:;])\s+", line) if part
+    ]
+
+    assert sum(lengths) <= 20 * len(lengths)
+    assert max(lengths) <= 50
 
 
 def test_every_public_name_is_written_about() -> None:

@@ -18,7 +18,7 @@ from examples.golden_path import rules, scripted, tampering
 from examples.golden_path.agent import REQUEST, CodingAgent
 from examples.golden_path.workspace import TestRun, Workspace
 from langchain_core.language_models import BaseChatModel
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
 from rich.rule import Rule
 from rich.syntax import Syntax
@@ -26,7 +26,7 @@ from rich.text import Text
 
 from tallystick import Actor, Tally
 from tallystick.recorder import Player
-from tallystick.records import ReplayResult, RunRecord, Verification
+from tallystick.records import Foil, ReplayResult, RunRecord, Verification
 from tallystick.settings import Settings
 from tallystick.tally import BoundTally
 from tallystick_cli import views
@@ -37,8 +37,14 @@ from tallystick_pydantic_ai import Tallystick
 
 OWNER = Actor(user="local", projects={"ledger"}, role="operator")
 SCOPE = "project:ledger"
+OPENING = (
+    "An agent of LangGraph mends a failing test; then you see what its model was shown and why, "
+    "what is remembered of it, and how the record of it is replayed and proved."
+)
+QUESTION = "How do we round money here?"
 _SHOWN = 10
 """Lines of a long diff that are shown."""
+_PICTURE_WIDTH = 100
 
 
 def main() -> None:
@@ -51,174 +57,314 @@ def main() -> None:
         "--tally", default=".tally", help="where to keep the tally (default .tally)"
     )
     parser.add_argument(
-        "--svg", type=Path, help="also write the decision table of the patch step as a picture"
+        "--verbose", action="store_true", help="also show digests, diffs and what pytest prints"
     )
     options = parser.parse_args()
-    console = Console()
     workspace = Workspace()
     try:
-        # Chroma serves vector search here even for a handful of memories, so that the demo shows
-        # all of it at work.
-        with Tally.open(
-            options.tally,
-            owner=OWNER,
-            settings=Settings.read(vector_search="chroma"),
-            rules=rules.RULES,
-            tool_classes=rules.TOOL_CLASSES,
-        ) as tally:
-            play(console, tally, workspace, model=options.model, svg=options.svg)
+        with open_tally(options.tally, vector_search="chroma") as tally:
+            Demo(Console(), tally, workspace, model=options.model, verbose=options.verbose).play()
     finally:
         workspace.close()
 
 
-def play(
-    console: Console, tally: Tally, workspace: Workspace, *, model: str | None, svg: Path | None
-) -> None:
-    """Play the scenes, in order."""
-    bound = tally.bind(OWNER.model_copy(update={"agent": "coder"}), scope=SCOPE)
-    console.print(
-        Panel(
-            Text.from_markup(f"[bold]{REQUEST}[/]\n" + _who_answers(model)),
-            title="Tallystick: the golden path",
-            title_align="left",
-            border_style="blue",
-        )
-    )
-    before = workspace.run_tests()
-    console.print(_tests("Tests before", before))
+def open_tally(where: str | Path, **settings: Any) -> Tally:
+    """Open the tally of the demo, with its owner and its rules.
 
-    console.print(Rule("[bold]Session 1: a LangGraph agent"))
-    with bound.run("coder", domain="coding", goal=REQUEST) as run:
-        agent = CodingAgent(bound, run, workspace, _chat_model(model), model_name=_name(model))
-        graph = agent.graph(TallySaver(bound))
-        handler = TallyCallbackHandler(bound, strict=True)
-        outcome = graph.invoke(
-            {"messages": [("user", REQUEST)]},
-            config={
-                "configurable": {"thread_id": f"demo-{run.id}"},
-                "callbacks": [handler],
-                "recursion_limit": 60,
-            },
-        )
-    foil = run.end()
-    console.print(
-        Panel(outcome["messages"][1].text, title="Plan", title_align="left", border_style="dim")
-    )
-    after = workspace.run_tests()
-
-    if agent.patch_step is None:
-        console.print("[yellow]The model gave no patch; the rest of the demo needs one.[/]")
-        return
-    _show_patch(console, bound, agent.patch_step, outcome, svg)
-    console.print(_tests("Tests after", after))
-
-    console.print(Rule("[bold]What was remembered"))
-    tally.drain()
-    hits = bound.recall("how is money rounded?", limit=2)
-    console.print(views.hit_table(hits, query="how is money rounded?"))
-
-    console.print(Rule("[bold]Session 2: PydanticAI, next day, on the same tally"))
-    console.print(Text(f"“How do we round money here?”\n{_ask_pydantic_ai(bound, model)}"))
-
-    console.print(Rule("[bold]The same memory through LlamaIndex"))
-    for node in TallyRetriever(bound, similarity_top_k=1).retrieve("rounding convention"):
-        sources = ", ".join(node.node.metadata["sources"])
-        console.print(Text(f"{node.score:.2f}  {node.node.get_content()}  (from {sources})"))
-
-    console.print(Rule("[bold]A rule: ask before what destroys"))
-    for outcome_of_command in rules.attempts(bound, workspace):
-        console.print(outcome_of_command)
-
-    console.print(Rule("[bold]Replay of the patch step"))
-    exact = bound.recordings.replay(agent.patch_step, call=_replay_call(model, bound))
-    console.print(views.replay_view(exact))
-    smaller = bound.recordings.replay(
-        agent.patch_step, token_budget=_smaller_budget(bound, agent.patch_step)
-    )
-    console.print(views.replay_view(_shorten(smaller)))
-
-    console.print(Rule("[bold]The whole agent again, on tape"))
-    console.print(_play_tape(bound, bound.recordings.run(run.id), model))
-
-    console.print(Rule("[bold]The receipt"))
-    console.print(views.verification_view(bound.verify(run.id, foil=foil)))
-
-    console.print(Rule("[bold]Somebody tampers with it"))
-    for title, verified in tampering.attempts(
-        bound.recordings.export_receipt(run.id), agent.patch_step, foil
-    ):
-        console.print(_tampering_panel(title, verified))
-    _goodbye(console, tally, run.id, agent.patch_step)
-
-
-def _show_patch(
-    console: Console, bound: BoundTally, step: str, outcome: dict[str, Any], svg: Path | None
-) -> None:
-    request, compiled = bound.recordings.compiled(step)
-    title = "The patch step: what the model saw, and why"
-    console.print(views.decision_table(request, compiled, title=title, width=console.width))
-    if svg is not None:
-        picture = Console(record=True, width=120, file=io.StringIO())
-        picture.print(views.decision_table(request, compiled, title=title, width=picture.width))
-        # Rich names fonts on a server; a picture that asks nobody shows in the reader's own
-        # monospace font.
-        drawing = re.sub(
-            r"@font-face {.*?}\s*", "", picture.export_svg(title="tally show"), flags=re.DOTALL
-        )
-        svg.write_text(drawing)
-    patches = [
-        call["args"]["patch"]
-        for message in outcome["messages"]
-        for call in getattr(message, "tool_calls", [])
-        if call["name"] == "apply_patch"
-    ]
-    console.print(
-        Panel(
-            Syntax(patches[-1], "diff"), title="The patch", title_align="left", border_style="dim"
-        )
-    )
-
-
-def _play_tape(bound: BoundTally, recorded: RunRecord, model: str | None) -> Panel:
-    """Run the recorded agent on a fresh copy of the project: its answers come from the tape, only
-    the patch is real.
+    `make demo` lets Chroma serve vector search even for a handful of memories, so that all of it is
+    at work.
     """
-    tape = bound.recordings.tape(recorded.run_id)
-    player = Player(tape)
+    return Tally.open(
+        where,
+        owner=OWNER,
+        settings=Settings.read(**settings),
+        rules=rules.RULES,
+        tool_classes=rules.TOOL_CLASSES,
+    )
+
+
+def draw_pictures(folder: Path, into: Path) -> None:
+    """Play the demo on a tally in `folder` and write the pictures of the documentation."""
     workspace = Workspace()
     try:
-        with bound.run("coder, on tape", domain="coding", goal=REQUEST) as run:
-            agent = CodingAgent(
-                bound,
-                run,
-                workspace,
-                TapeChatModel(player, like=_chat_model(model)),
-                model_name=_name(model),
-                known_at=recorded.started_at,
-                tools=lambda own: tape_tools(player, own, safe=["apply_patch"]),
-            )
-            agent.graph(None).invoke(
-                {"messages": [("user", REQUEST)]}, config={"recursion_limit": 60}
-            )
-        report = player.finish()
+        with open_tally(folder / "tally", vector_search="exact") as tally:
+            demo = Demo(Console(file=io.StringIO(), width=80), tally, workspace)
+            demo.play()
     finally:
         workspace.close()
-    kinds = [call.kind for call in tape.calls]
-    lines = [
-        f"{kinds.count('model_call')} model calls and {kinds.count('tool_call')} tool calls were "
-        f"recorded; "
-        "its own code ran again, nothing was sent.",
-        f"[green]✓ {report.played} of {report.calls} requests are the recorded ones "
-        f"({report.fidelity})[/]",
-    ]
-    return Panel("\n".join(lines), title="Tape", title_align="left", border_style="green")
+    for name, picture in demo.pictures.items():
+        (into / name).write_text(picture, encoding="utf-8")
 
 
-def _tampering_panel(title: str, verification: Verification) -> Panel:
-    """Return an attempt on a copy of the receipt, and the problems that `verify` reports."""
-    lines = [f"[red]✗ {problem.where}: {problem.problem}[/]" for problem in verification.problems]
-    assert lines, "tampering that is not found is worth an alarm"
-    return Panel("\n".join(lines), title=title, title_align="left", border_style="red")
+class Demo:
+    """The four scenes of the demo, on one tally."""
+
+    def __init__(
+        self,
+        console: Console,
+        tally: Tally,
+        workspace: Workspace,
+        *,
+        model: str | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self._console, self._tally, self._workspace = console, tally, workspace
+        self._model, self._verbose = model, verbose
+        self._bound = tally.bind(OWNER.model_copy(update={"agent": "coder"}), scope=SCOPE)
+        self.pictures: dict[str, str] = {}
+        """What a terminal showed, as drawings, by the names of their files."""
+
+    def play(self) -> None:
+        """Play the scenes, in order."""
+        self._panel("Tallystick", f"[bold]{OPENING}[/]\n{_who_answers(self._model)}", "blue")
+        self._heading("1  An agent at work, and what its model saw")
+        worked = self._work()
+        if worked is None:
+            return
+        run_id, step_id, foil = worked
+        self._heading("2  What it learned is known to every runtime")
+        self._remember()
+        self._heading("3  A person decides about what destroys")
+        self._line(
+            f"The rule of this tally: {rules.RULES[0].name.lower()}. An agent is asked to tidy up."
+        )
+        for outcome in rules.attempts(self._bound, self._workspace):
+            self._line(outcome)
+        self._heading("4  The record is replayed, and proved")
+        self._replay(step_id)
+        self._play_tape(self._bound.recordings.run(run_id))
+        self._verify(run_id, step_id, foil)
+        self._goodbye(run_id, step_id)
+
+    def _work(self) -> tuple[str, str, Foil] | None:
+        """Let the agent mend the project; return its run, the step of its patch, and the foil."""
+        bound, workspace = self._bound, self._workspace
+        self._line(f"The request: [bold]{REQUEST}[/]")
+        self._tests("Tests before", workspace.run_tests())
+        with bound.run("coder", domain="coding", goal=REQUEST) as run:
+            agent = CodingAgent(
+                bound, run, workspace, _chat_model(self._model), model_name=_name(self._model)
+            )
+            outcome = agent.graph(TallySaver(bound)).invoke(
+                {"messages": [("user", REQUEST)]},
+                config={
+                    "configurable": {"thread_id": f"demo-{run.id}"},
+                    "callbacks": [TallyCallbackHandler(bound, strict=True)],
+                    "recursion_limit": 60,
+                },
+            )
+        foil = run.end()
+        if agent.patch_step is None:
+            self._line("[yellow]The model gave no patch; the rest of the demo needs one.[/]")
+            return None
+        self._line(
+            "Before each call of the model, Tallystick chose what fits the budget of the request. "
+            "For the call that wrote the patch it chose this:"
+        )
+        self._show_patch(agent.patch_step, outcome)
+        self._tests("Tests after", workspace.run_tests())
+        return run.id, agent.patch_step, foil
+
+    def _remember(self) -> None:
+        """Recall what the agent noted down: here, through PydanticAI and through LlamaIndex."""
+        bound = self._bound
+        self._tally.drain()
+        self._line(
+            "The agent noted a convention down, with the file that states it. A new question:"
+        )
+        hits = bound.recall(QUESTION, limit=2)
+        self._console.print(views.hit_table(hits, query=QUESTION))
+        self.pictures["recall.svg"] = _drawn(
+            views.hit_table(hits, query=QUESTION), "tally recall TEXT"
+        )
+        self._line(f"An agent of [bold]PydanticAI[/], the next day: “{QUESTION}”")
+        self._line(f"  {_ask_pydantic_ai(bound, self._model)}")
+        self._line("A retriever of [bold]LlamaIndex[/]: “rounding convention”")
+        for node in TallyRetriever(bound, similarity_top_k=1).retrieve("rounding convention"):
+            self._line(f"  {node.node.get_content()}")
+
+    def _replay(self, step_id: str) -> None:
+        """Ask for the patch once more, and compile its request anew with a smaller budget."""
+        recordings = self._bound.recordings
+        exact = recordings.replay(step_id, call=_replay_call(self._model))
+        self._claim(exact.request_matches, "The recorded request was sent once more, unchanged.")
+        self._claim(exact.response_matches, "The model gave the same patch.")
+        budget = _smaller_budget(self._bound, step_id)
+        smaller = recordings.replay(step_id, token_budget=budget)
+        assert smaller.diff is not None
+        left = ", ".join(change.item_id for change in smaller.diff.removed)
+        self._line(
+            f"? What if the request had {budget} tokens? These would have been left out: {left}"
+        )
+        if self._verbose:
+            self._console.print(views.replay_view(exact))
+            self._console.print(views.replay_view(_shorten(smaller)))
+
+    def _play_tape(self, recorded: RunRecord) -> None:
+        """Run the recorded agent on a fresh copy of the project: its answers come from the record,
+        only the patch is real.
+        """
+        tape = self._bound.recordings.tape(recorded.run_id)
+        player = Player(tape)
+        workspace = Workspace()
+        try:
+            with self._bound.run("coder, on tape", domain="coding", goal=REQUEST) as run:
+                agent = CodingAgent(
+                    self._bound,
+                    run,
+                    workspace,
+                    TapeChatModel(player, like=_chat_model(self._model)),
+                    model_name=_name(self._model),
+                    known_at=recorded.started_at,
+                    tools=lambda own: tape_tools(player, own, safe=["apply_patch"]),
+                )
+                agent.graph(None).invoke(
+                    {"messages": [("user", REQUEST)]}, config={"recursion_limit": 60}
+                )
+            report = player.finish()
+        finally:
+            workspace.close()
+        self._claim(
+            report.matches,
+            f"The whole agent ran again on its recorded answers, with nothing sent: "
+            f"{report.played} of {report.calls} requests are the recorded ones.",
+        )
+
+    def _verify(self, run_id: str, step_id: str, foil: Foil) -> None:
+        """Check the record, and let somebody tamper with copies of it."""
+        verified = self._bound.verify(run_id, foil=foil)
+        self._claim(
+            verified.ok,
+            f"The record is whole: {verified.receipts} receipts in a chain, and "
+            f"{verified.payloads_checked} stored texts that match them.",
+        )
+        self.pictures["verify.svg"] = _drawn(views.verification_view(verified), "tally verify RUN")
+        if self._verbose:
+            self._console.print(views.verification_view(verified))
+        self._line("Now somebody with access to the files tampers with copies of it:")
+        receipt = self._bound.recordings.export_receipt(run_id)
+        for title, tampered in tampering.attempts(receipt, step_id, foil):
+            assert tampered.problems, "tampering that is not found is worth an alarm"
+            self._line(f"[red]✗ {title}.[/] Caught: {_problem(tampered)}.")
+            if self._verbose:
+                self._console.print(views.verification_view(tampered))
+
+    def _show_patch(self, step_id: str, outcome: dict[str, Any]) -> None:
+        request, compiled = self._bound.recordings.compiled(step_id)
+
+        def table(width: int) -> RenderableType:
+            return views.decision_table(
+                request, compiled, title="What the model saw, and why", width=width
+            )
+
+        self._console.print(table(self._console.width))
+        self.pictures["receipt.svg"] = _drawn(table(_PICTURE_WIDTH), "tally show STEP")
+        patches = [
+            call["args"]["patch"]
+            for message in outcome["messages"]
+            for call in getattr(message, "tool_calls", [])
+            if call["name"] == "apply_patch"
+        ]
+        self._panel("The patch that the model gave", Syntax(patches[-1].strip(), "diff"), "dim")
+
+    def _tests(self, title: str, run: TestRun) -> None:
+        style = "green" if run.passed else "red"
+        summary = run.output.splitlines()[-1] if run.output else "no output"
+        self._line(f"{title}: [{style}]{summary}[/]")
+        if self._verbose:
+            self._panel(title, Text(run.output), style)
+
+    def _goodbye(self, run_id: str, step_id: str) -> None:
+        self._console.print(Rule("[bold]What you have just seen"))
+        for point in (
+            "An agent of LangGraph had each request chosen within a budget, with a reason for "
+            "every item.",
+            "What it noted down was found again by PydanticAI and LlamaIndex, with its source.",
+            "A command that destroys waited for a person, and the approval counted for that "
+            "command alone.",
+            "Its steps were replayed, one by one and as a whole, without asking a model.",
+            "Its record was proved to be whole, and three attempts to change it were caught.",
+        ):
+            self._line(f"• {point}")
+        location = self._tally.location
+        where = "" if Path(location) == Path(".tally").absolute() else f" -t {location}"
+        commands = (
+            f"tally runs{where}",
+            f"tally show {views.short(step_id)}{where}",
+            f"tally recall 'rounding of money'{where}",
+            f"tally verify {views.short(run_id)}{where}",
+        )
+        self._panel("Look around: commands in .venv/bin", Text("\n".join(commands)), "dim")
+        lines = Group(*(_pasted(runtime, code) for runtime, code in PASTE.items()))
+        self._panel("Your own agent: the lines to paste", lines, "blue")
+        self._line(
+            "docs/getting-started.md goes on from here, for two users, in a quarter of an hour."
+        )
+
+    def _heading(self, title: str) -> None:
+        self._console.print()
+        self._console.print(Rule(f"[bold]{title}", align="left"))
+
+    def _line(self, markup: str) -> None:
+        self._console.print(Text.from_markup(markup))
+
+    def _claim(self, holds: bool | None, claim: str) -> None:
+        self._line(f"[green]✓ {claim}[/]" if holds else f"[red]✗ Not so: {claim}[/]")
+
+    def _panel(self, title: str, content: RenderableType | str, style: str) -> None:
+        body = Text.from_markup(content) if isinstance(content, str) else content
+        self._console.print(Panel(body, title=title, title_align="left", border_style=style))
+
+
+PASTE = {
+    "": 'from tallystick import Tally\ntally = Tally.open(".tally")',
+    "LangGraph": (
+        "from tallystick_langgraph import TallySaver, TallyStore\n"
+        "builder.compile(checkpointer=TallySaver(tally), store=TallyStore(tally))"
+    ),
+    "LangChain": (
+        "from tallystick_langchain import TallyMiddleware\n"
+        "create_agent(model, tools, middleware=[TallyMiddleware(tally)])"
+    ),
+    "PydanticAI": (
+        "from tallystick_pydantic_ai import Tallystick\n"
+        "Agent(model, capabilities=[Tallystick(tally)])"
+    ),
+    "LlamaIndex": (
+        "from tallystick_llama_index import TallyRetriever\n"
+        "RetrieverQueryEngine.from_args(TallyRetriever(tally))"
+    ),
+}
+"""The lines that take Tallystick in, by runtime; the first ones are for all."""
+
+
+def _pasted(runtime: str, code: str) -> RenderableType:
+    title = f"# {runtime}\n" if runtime else ""
+    return Syntax(f"{title}{code}", "python", background_color="default")
+
+
+def _drawn(view: RenderableType, title: str) -> str:
+    """Return what a terminal shows as a picture that asks no server for its fonts."""
+    picture = Console(record=True, width=_PICTURE_WIDTH, file=io.StringIO())
+    picture.print(view)
+    # Rich names fonts on a server; without them a picture shows in the reader's own monospace font.
+    return re.sub(r"@font-face {.*?}\s*", "", picture.export_svg(title=title), flags=re.DOTALL)
+
+
+_PROBLEMS = {
+    "its payload does not match its commitment": "the text does not match its receipt",
+    "its bytes do not match its digest": "the receipt does not match its digest",
+    "the foil you gave does not match what is stored": (
+        "its end is not the one that was noted down elsewhere"
+    ),
+}
+"""Problems that `verify` reports, for a reader who has not met its words."""
+
+
+def _problem(verification: Verification) -> str:
+    """Return the first problem in words."""
+    problem = verification.problems[0].problem
+    return _PROBLEMS.get(problem, problem)
 
 
 def _shorten(result: ReplayResult) -> ReplayResult:
@@ -237,10 +383,10 @@ def _ask_pydantic_ai(bound: BoundTally, model: str | None) -> str:
     agent = Agent(
         model or scripted.answering_model(), capabilities=[Tallystick(bound, agent_name="helper")]
     )
-    return asyncio.run(agent.run("How do we round money here?")).output
+    return asyncio.run(agent.run(QUESTION)).output
 
 
-def _replay_call(model: str | None, bound: BoundTally) -> Any:
+def _replay_call(model: str | None) -> Any:
     """Return the model of the replay: the same real one, or the scripted answer once more."""
     if model is not None:
         return chat_model_call(_chat_model(model))
@@ -272,45 +418,10 @@ def _name(model: str | None) -> str | None:
 def _who_answers(model: str | None) -> str:
     if model is None:
         return (
-            "[yellow]The model is scripted: it is offline. Files, patch, tests, memory and "
-            "receipts are real.[/]"
+            "[yellow]The model is scripted, so that this works offline. Files, patch, tests, "
+            "memory and records are real.[/]"
         )
     return f"[green]The model is {model}.[/]"
-
-
-def _tests(title: str, run: TestRun) -> Panel:
-    lines = run.output.splitlines()
-    last_lines = Text("\n".join(lines[-8:]), no_wrap=True, overflow="ellipsis")
-    return Panel(
-        last_lines, title=title, title_align="left", border_style="green" if run.passed else "red"
-    )
-
-
-def _goodbye(console: Console, tally: Tally, run_id: str, step_id: str) -> None:
-    where = "" if Path(tally.location) == Path(".tally").absolute() else f" -t {tally.location}"
-    lines = [
-        f"tally runs{where}",
-        f"tally show {views.short(step_id)}{where}",
-        f"tally why {views.short(step_id)}{where}",
-        f"tally recall 'rounding of money'{where}",
-        f"tally verify {views.short(run_id)}{where}",
-    ]
-    console.print(
-        Panel(
-            "\n".join(lines),
-            title="Look around (in .venv/bin)",
-            title_align="left",
-            border_style="dim",
-        )
-    )
-    paste = (
-        "from tallystick import Tally\n"
-        "from tallystick_langgraph import TallySaver\n"
-        'graph = builder.compile(checkpointer=TallySaver(Tally.open(".tally")))'
-    )
-    console.print(
-        Panel(Syntax(paste, "python"), title="Three lines for your own agent", title_align="left")
-    )
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ def attempts(bound: BoundTally, workspace: Workspace) -> Iterator[str]:
 
     no: Any = {"type": "reject", "message": "Not the sources."}
     state = agent.invoke(Command(resume={"decisions": [no]}), config)
-    yield f"[red]✗ {_latest(state)}[/]"
+    yield f"[red]✗ a person said no to that: {_latest(state)}[/]"
 
 
 def _shell(workspace: Workspace) -> BaseTool:

@@ -1,0 +1,336 @@
+"""The tables of the documentation that say what is in the code: `make docs-refresh` writes them.
+
+A page marks the place: what is between `<!-- table: NAME -->` and `<!-- end -->` is written anew. A
+test compares the pages with the code.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import typer
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+from tallystick import Memory, SourceRef
+from tallystick.records import (
+    KINDS,
+    EdgeKind,
+    HistoryEntry,
+    MemoryState,
+    ScopeKind,
+    StepStatus,
+)
+from tallystick.settings import Settings
+from tallystick_cli.app import app
+
+__all__ = ["main", "written_anew"]
+
+DOCS = Path(__file__).parent.parent
+_PLACE = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.S)
+
+KIND_MEANINGS = {
+    "note": "anything; the default",
+    "turn": "what somebody said in a conversation",
+    "fact": "something that is so",
+    "preference": "what somebody likes or wants",
+    "constraint": "what has to be kept to; `hard` ones no budget drops",
+    "decision": "what was decided",
+    "procedure": "how something is done",
+    "plan": "what is meant to be done",
+    "claim": "what somebody states, true or not",
+    "episode": "something that happened",
+    "session_summary": "a conversation in short",
+    "summary": "anything else in short",
+    "artifact": "something that was made, such as a report",
+    "artifact_index": "a list of artifacts",
+    "working": "a value that a run keeps in mind",
+    "pattern": "something that recurs",
+    "rule": "how something should always be done",
+    "template": "a form to fill in",
+    "topic": "what something is about",
+    "tool": "a tool and what it does",
+    "language": "a language that is used",
+    "config_file": "a file of settings",
+    "command": "a command that works",
+    "project": "a project",
+    "task": "something to do",
+    "milestone": "a stage to reach",
+    "team": "a group of people",
+    "error_pattern": "an error and its remedy",
+    "source": "a description of raw material",
+    "document": "a document",
+    "community": "a group of related memories",
+    "entity": "a person, place or thing, with other names in `aliases`",
+    "store_item": "an item of `TallyStore`",
+}
+STATE_MEANINGS = {
+    "active": "found by recall",
+    "hidden": "left out of recall after a correction; its text is withheld until it is restored",
+    "redacted": "found with the replacement in place of its text",
+    "superseded": "ranked below its replacement, and marked as history",
+    "duplicate": "represented by the memory that it repeats",
+    "deleted": "forgotten; it can be recovered within the window",
+}
+EDGE_MEANINGS = {
+    "MENTIONS": "the memory mentions the other, such as an entity",
+    "SUPERSEDES": "the memory replaces the other",
+    "DEPENDS_ON": "the memory needs the other",
+    "DERIVED_FROM": "the memory was concluded from the other",
+    "REFERENCES": "the memory points to the other",
+    "CONTRADICTS": "the two cannot both hold",
+    "DUPLICATE_OF": "the memory repeats the other",
+    "PART_OF": "the memory is a part of the other",
+    "SHARES": "the memory is a copy that was shared from the other",
+}
+SCOPE_MEANINGS = {
+    "private": "one person, with any of her agents: `private:ada`",
+    "project": "actors whose `projects` have it, and members of its space: `project:apollo`",
+    "delegated": "stewards, and agents to whom it was delegated: `delegated:ada/review`",
+    "team": "members of its space: `team:red`",
+    "organization": "members of its space: `organization:acme`",
+    "shared": "members of its space: `shared:recipes`",
+    "public": "members of its space, which may be everybody: `public`",
+    "diary": "one agent of one person in one project: `diary:ada/coder/apollo`",
+}
+EVENT_MEANINGS = {
+    "ADD": "it was remembered",
+    "SEEN": "it was said again, and the new source was kept",
+    "UPDATE": "`modify` changed it",
+    "FORGET": "`forget` took it out of recall",
+    "RECOVER": "`recover` brought it back",
+    "CORRECT": "`correct` was applied; `entry.correction` says which",
+    "PROMOTE": "it was copied into a wider scope",
+    "SHARE": "it was shared",
+    "ERASE": "its text was destroyed",
+}
+STATUS_MEANINGS = {
+    "running": "under way",
+    "completed": "ended well",
+    "failed": "ended with an error, which is recorded",
+    "cancelled": "its task, or its run, was stopped",
+    "blocked": "waits for an approval",
+    "interrupted": "its run ended before it, or its process died",
+}
+FIELD_MEANINGS = {
+    "id": "identity; a short form of 6 characters or more is taken wherever an id goes",
+    "scope": "where it lives, and so who may read it",
+    "kind": "one of the kinds above",
+    "content": "the text, as it was given",
+    "category": "a word of yours to sort by",
+    "sources": "the raw material that it was drawn from, with digests",
+    "source_run_id": "the recorded run in which it was written",
+    "source_step_ids": "the recorded steps that it comes from",
+    "pinned": "never forgotten but by an operator who forces it",
+    "version": "counts its changes, from 1",
+    "state": "one of the states below",
+    "access_count": "times it was recalled",
+    "last_accessed": "microseconds UTC of the last recall",
+    "update_count": "times it was changed",
+    "updated_by": "who changed it last",
+    "extraction_status": "what became of drawing memories from it, where that is turned on",
+    "transform_version": "version of what made it, if a program did",
+    "tags": "words of yours to filter by",
+    "attributes": "JSON of yours; some kinds check it",
+    "embedding_model": "fingerprint of the embedder of its vector",
+    "extraction_model": "model that drew it from its source, if one did",
+    "prompt_version": "version of the prompt of that model",
+    "conversation": "the conversation of which it is a turn",
+    "created_at": "microseconds UTC",
+    "updated_at": "microseconds UTC",
+    "created_by": "who made it",
+    "source_type": "kind of the source",
+    "uri": "its address",
+    "title": "its title",
+    "checksum": "a digest that you know it by",
+    "retrieval_query": "the query that found it",
+    "author": "who made it",
+    "metadata": "JSON of yours",
+    "schema_version": "version of the form of the record",
+}
+
+
+def written_anew() -> dict[Path, str]:
+    """Return each page that has a table, with its tables as the code has them now."""
+    pages = {page: page.read_text(encoding="utf-8") for page in sorted(DOCS.glob("*.md"))}
+    return {
+        page: _PLACE.sub(lambda place: f"{place[1]}\n{_TABLES[place['name']]()}\n{place[3]}", text)
+        for page, text in pages.items()
+        if _PLACE.search(text)
+    }
+
+
+def main() -> None:
+    """Write the pages whose tables are not those of the code any more."""
+    for page, text in written_anew().items():
+        if page.read_text(encoding="utf-8") != text:
+            page.write_text(text, encoding="utf-8")
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    titles = list(head)
+    lines = [titles, ["---"] * len(titles), *(list(row) for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _meanings(names: Iterable[str], meanings: Mapping[str, str], head: str) -> str:
+    """Return a table of all names with their meanings; one of either alone is an error."""
+    known = list(names)
+    if set(known) != set(meanings):
+        raise SystemExit(f"{head}: {sorted(set(known) ^ set(meanings))} are on one side only.")
+    return _table((head, "meaning"), ((f"`{name}`", f"{meanings[name]}") for name in known))
+
+
+def _kinds() -> str:
+    shipped = {name: model for name, model in KINDS.items() if name in KIND_MEANINGS}
+    if set(shipped) != set(KIND_MEANINGS):
+        raise SystemExit(f"kinds: {sorted(set(KIND_MEANINGS) - set(shipped))} are none any more.")
+    checked = {
+        name: ", ".join(f"`{field}`" for field in model.model_fields) if model else ""
+        for name, model in shipped.items()
+    }
+    return _table(
+        ("kind", "meaning", "attributes that are checked"),
+        ((f"`{name}`", KIND_MEANINGS[name], fields) for name, fields in checked.items()),
+    )
+
+
+def _fields(record: type[BaseModel]) -> str:
+    docs = _field_docstrings(record)
+    rows = []
+    for name, field in record.model_fields.items():
+        meaning = docs.get(name) or FIELD_MEANINGS.get(name)
+        if meaning is None:
+            raise SystemExit(f"{record.__name__}.{name} has neither a docstring nor a meaning.")
+        rows.append((f"`{name}`", _type(field.annotation), _default(field), _sentence(meaning)))
+    return _table(("field", "type", "default", "meaning"), rows)
+
+
+def _settings() -> str:
+    docs = _field_docstrings(Settings)
+    return _table(
+        ("setting", "type", "default", "meaning"),
+        (
+            (f"`{name}`", _type(field.annotation), _default(field), _sentence(docs[name]))
+            for name, field in Settings.model_fields.items()
+        ),
+    )
+
+
+def _field_docstrings(record: type[BaseModel]) -> dict[str, str]:
+    """Return the sentence below each field in the source, on one line."""
+    source: Any = ast.parse(textwrap.dedent(inspect.getsource(record)))
+    docs = {}
+    for field, text in pairwise(source.body[0].body):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+            match text:
+                case ast.Expr(ast.Constant(str(sentence))):
+                    docs[field.target.id] = " ".join(sentence.split())
+    return docs
+
+
+def _type(annotation: Any) -> str:
+    """Return a type as a reader writes it; what it may be is listed for a choice."""
+    if annotation is type(None):
+        return "`None`"
+    if get_origin(annotation) is Literal:
+        return ", ".join(f'`"{value}"`' for value in get_args(annotation))
+    arguments = [part for part in get_args(annotation) if part is not Ellipsis]
+    if getattr(annotation, "__name__", "") in {"Union", "UnionType"} or (
+        get_origin(annotation) is not None and "Union" in str(get_origin(annotation))
+    ):
+        return " or ".join(_type(part) for part in arguments)
+    name = getattr(get_origin(annotation) or annotation, "__name__", str(annotation))
+    return f"`{name}`"
+
+
+def _default(field: Any) -> str:
+    if field.default is not PydanticUndefined:
+        value = field.default
+        return f'`"{value}"`' if isinstance(value, str) else f"`{value!r}`"
+    return "" if field.default_factory is None else "empty"
+
+
+def _sentence(text: str) -> str:
+    text = text.replace("|", "\\|").rstrip(".")
+    return text[:1].upper() + text[1:]
+
+
+def _commands() -> str:
+    group: Any = typer.main.get_command(app)
+    shared = _options(group)
+    panels: dict[str, list[str]] = {}
+    for name, command in group.commands.items():
+        if command.hidden:
+            continue
+        panel = getattr(command, "rich_help_panel", None)
+        title = panel if isinstance(panel, str) else "Commands"
+        panels.setdefault(title, []).append(_command(name, command))
+    parts = [f"The options of `tally` itself come before the command:\n\n{shared}"]
+    for title, commands in panels.items():
+        parts.append(f"## {title}\n\n" + "\n".join(commands))
+    return "\n".join(parts).rstrip("\n") + "\n"
+
+
+def _command(name: str, command: Any) -> str:
+    arguments = [
+        parameter.metavar or f"[{parameter.name.upper()}]"
+        if parameter.metavar or not parameter.required
+        else parameter.name.upper()
+        for parameter in command.params
+        if parameter.param_type_name == "argument"
+    ]
+    lead = " ".join(["tally", name, *arguments])
+    text = " ".join((command.help or "").split())
+    return f"### {name}\n\n`{lead}`\n\n{text}\n\n{_options(command)}"
+
+
+def _options(command: Any) -> str:
+    rows = [
+        (", ".join(f"`{option}`" for option in _spelled(parameter)), _help(parameter))
+        for parameter in command.params
+        if not parameter.hidden and parameter.name != "help"
+    ]
+    return _table(("argument or option", "meaning"), rows) if rows else ""
+
+
+def _spelled(parameter: Any) -> list[str]:
+    if parameter.param_type_name == "argument":
+        return [parameter.metavar or parameter.name.upper()]
+    return [*parameter.opts, *parameter.secondary_opts]
+
+
+def _help(parameter: Any) -> str:
+    text = " ".join((parameter.help or "").split()).replace("|", "\\|")
+    default = parameter.default
+    if isinstance(default, str | int | float) and not isinstance(default, bool) and default != "":
+        text += f" Default: `{default}`."
+    if parameter.envvar:
+        text += f" Variable: `{parameter.envvar}`."
+    return text
+
+
+_TABLES: dict[str, Callable[[], str]] = {
+    "kinds": _kinds,
+    "memory": lambda: _fields(Memory),
+    "source": lambda: _fields(SourceRef),
+    "states": lambda: _meanings(get_args(MemoryState), STATE_MEANINGS, "state"),
+    "edges": lambda: _meanings(get_args(EdgeKind), EDGE_MEANINGS, "edge"),
+    "scopes": lambda: _meanings(get_args(ScopeKind), SCOPE_MEANINGS, "scope"),
+    "events": lambda: _meanings(
+        get_args(HistoryEntry.model_fields["event"].annotation), EVENT_MEANINGS, "event"
+    ),
+    "statuses": lambda: _meanings(get_args(StepStatus), STATUS_MEANINGS, "status"),
+    "settings": _settings,
+    "commands": _commands,
+}
+
+if __name__ == "__main__":
+    main()
