@@ -699,7 +699,7 @@ def explain_problem(problem: Any) -> str:
     """Return one problem of a pydantic ValidationError in words, without the value that was
     given.
     """
-    text: str = _WANTED.get(problem["type"], problem["msg"])
+    text = str(_WANTED.get(problem["type"], problem["msg"]))
     return text.removeprefix("Value error, ")
 
 
