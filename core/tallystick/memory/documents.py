@@ -10,11 +10,10 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Protocol, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, SkipValidation, TypeAdapter
-from pydantic_core import PydanticCustomError
+from pydantic import SkipValidation, TypeAdapter
 
 from tallystick.errors import InvalidInput
-from tallystick.records import JsonObject, NewMemory, SourceRef
+from tallystick.records import JsonObject, NewMemory, Several, SourceRef
 from tallystick.records.framing import OPEN
 from tallystick.records.source import SourceType
 
@@ -46,16 +45,10 @@ Document: TypeAlias = _Page | _Node
 """A LangChain Document, or a LlamaIndex Document, node or NodeWithScore."""
 
 
-def _check_items(items: Any) -> Any:
-    if isinstance(items, str | bytes | Mapping | BaseModel) or not isinstance(items, Iterable):
-        raise PydanticCustomError("items", "takes a list of memories; write [value] for one")
-    return items
-
-
 NewMemories = Annotated[
     Iterable[NewMemory | Document | Mapping[str, Any] | str],
     SkipValidation,
-    AfterValidator(_check_items),
+    Several,
 ]
 """Memories to be: records, mappings of their fields, documents, or texts."""
 

@@ -3,6 +3,7 @@
 from tallystick.records._base import (
     ApprovalId,
     Count,
+    IdOf,
     Json,
     JsonObject,
     Labels,
@@ -12,6 +13,7 @@ from tallystick.records._base import (
     Persisted,
     Record,
     RunId,
+    Several,
     SourceId,
     SourceIds,
     StepId,
@@ -92,11 +94,14 @@ from tallystick.records.memory import (
     Forgotten,
     HistoryEntry,
     Hit,
+    Kinds,
     Memory,
     MemoryState,
     NewMemory,
     Remembered,
+    Scopes,
     SourceHash,
+    States,
     register_kind,
     validate_attributes,
 )
@@ -167,6 +172,11 @@ from tallystick.records.times import (
 from tallystick.records.upkeep import Erasure, Finding, Proof, Purge, Searched, Transfer
 
 __all__ = [
+    "IdOf",
+    "Kinds",
+    "Scopes",
+    "States",
+    "Several",
     "ApprovalId",
     "Count",
     "MemoryId",

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cache, wraps
@@ -23,7 +23,7 @@ from pydantic import (
     ValidationError,
     validate_call,
 )
-from pydantic_core import PydanticSerializationError
+from pydantic_core import PydanticCustomError, PydanticSerializationError
 
 from tallystick.errors import InvalidInput, InvalidRecord, explain_problem, explain_validation
 from tallystick.records.canonical import read_json
@@ -44,6 +44,7 @@ __all__ = [
     "Names",
     "Persisted",
     "Record",
+    "Several",
     "Texts",
     "Words",
     "checked_arguments",
@@ -194,6 +195,16 @@ def _invalid(record: type[Record], error: ValidationError) -> InvalidRecord:
         f"{record.__name__}: {explain_validation(error)}",
         argument=str(location[0]) if location else None,
     )
+
+
+def _check_several(items: Any) -> Any:
+    if isinstance(items, str | bytes | Mapping | BaseModel) or not isinstance(items, Iterable):
+        raise PydanticCustomError("items", "takes a list; write [value] for one")
+    return items
+
+
+Several = AfterValidator(_check_several)
+"""Refuses one value where an iterable of them is meant; what is in it is checked by the verb."""
 
 
 @dataclass(frozen=True, init=False)

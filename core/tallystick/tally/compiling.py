@@ -7,8 +7,7 @@ from datetime import tzinfo
 from functools import partial
 from typing import Annotated, Any, NamedTuple, TypeVar
 
-from pydantic import AfterValidator, BaseModel, SkipValidation
-from pydantic_core import PydanticCustomError
+from pydantic import SkipValidation
 
 from tallystick import compiler
 from tallystick.access import Approvals, GuardedCall, require_no_widening
@@ -30,6 +29,7 @@ from tallystick.records import (
     Memory,
     PolicyRule,
     Scope,
+    Several,
 )
 from tallystick.records.framing import frame_code
 from tallystick.tally.enforcement import ask, settle
@@ -50,13 +50,7 @@ mapping of item fields.
 """
 
 
-def _check_candidates(items: Any) -> Any:
-    if isinstance(items, str | bytes | Mapping | BaseModel) or not isinstance(items, Iterable):
-        raise PydanticCustomError("items", "takes a list of candidates; write [value] for one")
-    return items
-
-
-CandidateItems = Annotated[Iterable[Candidate], SkipValidation, AfterValidator(_check_candidates)]
+CandidateItems = Annotated[Iterable[Candidate], SkipValidation, Several]
 """Candidates of `compile`, in any order."""
 
 _Record = TypeVar("_Record", ContextItem, Memory)

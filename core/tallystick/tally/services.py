@@ -10,7 +10,6 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import tzinfo
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -82,6 +81,8 @@ class Services:
         """
         self.store = store
         self.settings = settings
+        self.zone = settings.zone
+        """The time zone of moments that are given without an offset."""
         self.owner = owner
         self.actor_from = actor_from
         self.owner_fallback = owner_fallback
@@ -143,11 +144,6 @@ class Services:
         self._counters: dict[str | None, TokenCounter] = {}
         if background:
             self.worker.start()
-
-    @property
-    def zone(self) -> tzinfo:
-        """The time zone of moments that are given without an offset."""
-        return self.settings.zone
 
     @property
     def windows(self) -> retention.Windows:

@@ -37,6 +37,10 @@ _PHRASES = {
 """Reasons as a person reads them, before the item that they point to; others read as their code."""
 
 
+_PLAIN = 72
+"""Columns of a terminal from which two fifths are kept for the names of items, if they need as much:
+reasons break better over lines than names.
+"""
 _WIDE = 110
 """Columns of a terminal from which tables show what items say."""
 
@@ -69,6 +73,9 @@ def decision_table(
     table.caption_justify = "left"
     for column in table.columns[1:3]:
         column.justify, column.no_wrap = "right", True
+    names = [len(_item(decision.item_id)) for decision in compiled.decisions]
+    if names and width >= _PLAIN:
+        table.columns[3].min_width = min(max(names), width * 2 // 5)
     says = _contents(request, compiled)
     order = {"include": 0, "compress": 1, "redact": 2, "exclude": 3}
     for decision in sorted(compiled.decisions, key=lambda decision: order[decision.decision]):

@@ -1,0 +1,394 @@
+"""The verbs that change memory: modify, forget, recover, correct, and carry into other scopes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from tallystick import memory
+from tallystick.errors import InvalidInput
+from tallystick.records import (
+    Change,
+    Changed,
+    Correction,
+    CorrectionKind,
+    Crossing,
+    Forgetting,
+    Forgotten,
+    Kinds,
+    MemoryId,
+    Moment,
+    Occasion,
+    Scope,
+    SourceIds,
+    SourceType,
+    Texts,
+    Words,
+    checked_arguments,
+)
+from tallystick.tally.view import ObservedCall, View
+
+__all__ = ["ChangeVerbs"]
+
+_MOMENTS = frozenset({"occurred_at", "valid_from", "valid_until", "freshness_ts", "expires_at"})
+_AHEAD = frozenset({"valid_until", "expires_at"})
+"""Fields that `modify` takes as moments; those of them that may be a timedelta from now."""
+
+
+@checked_arguments
+class ChangeVerbs(View):
+    """What an actor changes about memories in its scope."""
+
+    def modify(
+        self,
+        /,
+        memory_id: MemoryId,
+        *,
+        reason: str,
+        if_version: int | None = None,
+        idempotency_key: str | None = None,
+        manual_override: Occasion | bool = False,
+        **changes: Any,
+    ) -> Change:
+        """Change fields of a memory, such as `content=…` or `tags=…`; its history keeps the old.
+
+        `manual_override` locks a person's edit: until that moment (True: for
+        `manual_override_days`) no agent changes, corrects or forgets the memory. `if_version`
+        refuses the change unless the memory is at the version that you read. Raises InvalidInput,
+        InvalidRecord, NotFound, VersionConflict, StateConflict or IdempotencyMismatch; then nothing
+        changed.
+        """
+        lock_until = None
+        if manual_override is True:
+            lock_until = self._services.store.clock.now() + self._services.memory.override_us
+        elif manual_override is not False:
+            lock_until = self._moment(manual_override, "manual_override", ahead=True)
+        changes = self._with_moments(changes)
+        with self._observed("memory_write", "modify") as call:
+            self._admit("modify")
+            change = memory.modify(
+                self._services.memory,
+                self._traced_actor,
+                memory_id,
+                changes,
+                reason=reason,
+                if_version=if_version,
+                idempotency_key=idempotency_key,
+                correlation_id=call.correlation_id,
+                lock_until=lock_until,
+            )
+            self._record_change(call, change, {"reason": reason, "changes": changes})
+        return change
+
+    def modify_many(
+        self, items: Sequence[Mapping[str, Any]], *, idempotency_key: str | None = None
+    ) -> list[Changed]:
+        """Same as `modify` for each mapping of its arguments; results in order.
+
+        Each is changed or not by itself: a refusal is returned in its place instead of raised. With
+        an `idempotency_key` a call that was cut off resumes. Raises IdempotencyMismatch.
+        """
+        return memory.modify_many(
+            self._services.memory,
+            self.actor,
+            items,
+            modify=self.modify,
+            idempotency_key=idempotency_key,
+        )
+
+    def forget(
+        self,
+        memory_id: MemoryId,
+        *,
+        reason: str,
+        if_version: int | None = None,
+        force: bool = False,
+        confirm_token: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Forgotten:
+        """Remove a memory from every recall; it can be recovered until `recoverable_until`.
+
+        A pinned memory is refused (`pinned_memory`). With `force` an operator forgets it, with the
+        token of a preview by `correct(memory_id, "delete", reason=…, force=True)`. Raises as
+        `correct`.
+        """
+        if force:
+            return self._forget_by_force(
+                memory_id, reason, if_version, confirm_token, idempotency_key
+            )
+        if confirm_token is not None:
+            raise InvalidInput("`confirm_token` goes with `force`; else nothing is previewed.")
+        with self._observed("memory_write", "forget") as call:
+            self._admit("forget")
+            forgotten = memory.forget(
+                self._services.memory,
+                self._traced_actor,
+                memory_id,
+                reason=reason,
+                if_version=if_version,
+                idempotency_key=idempotency_key,
+                correlation_id=call.correlation_id,
+            )
+            self._record_change(call, forgotten, {"reason": reason})
+        return forgotten
+
+    def _forget_by_force(
+        self,
+        memory_id: MemoryId,
+        reason: str,
+        if_version: int | None,
+        confirm_token: str | None,
+        idempotency_key: str | None,
+    ) -> Forgotten:
+        corrected = self.correct(
+            memory_id,
+            "delete",
+            reason=reason,
+            mode="apply",
+            confirm_token=confirm_token,
+            if_version=if_version,
+            force=True,
+            idempotency_key=idempotency_key,
+        )
+        assert corrected.result is not None
+        return Forgotten(
+            **corrected.result.model_dump(), recoverable_until=corrected.reversible_until
+        )
+
+    def forget_matching(
+        self,
+        query: str | None = None,
+        *,
+        reason: str,
+        mode: Literal["preview", "apply"] = "preview",
+        threshold: float = 0.5,
+        limit: int | None = None,
+        kinds: Kinds = (),
+        tags: Texts = (),
+        speaker: Words | None = None,
+        source_type: SourceType | None = None,
+        since: Occasion | None = None,
+        until: Occasion | None = None,
+        confirm_token: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Forgetting:
+        """Forget the memories of the bound scope that pass every filter and answer `query`.
+
+        Filters keep `kinds`, all of `tags`, what `speaker` said, what came from a `source_type`,
+        and what was said or happened, else was remembered, from `since` up to `until`; a timedelta
+        is so long ago. With a `query`
+        a match is what recall scores at `threshold` or more; one of all these is needed. At most
+        `limit` are forgotten, by default and at most `forget_batch` (100).
+
+        Pinned memories are kept, and from agents those that a person's edit locks. A preview
+        changes nothing and returns the token with which, within 15 minutes, exactly the ids it
+        lists, at their versions, are forgotten, all or none. Raises Denied
+        (`confirm_token_required` without one, `preview_only` where the tally never applies it),
+        InvalidInput, VersionConflict, IdempotencyMismatch, or StateConflict when other memories
+        match by now.
+        """
+        if mode == "preview":
+            self._admit("preview")
+        request = memory.ForgetRequest(
+            query=query,
+            threshold=threshold,
+            limit=limit,
+            kinds=tuple(kinds),
+            tags=tuple(tags),
+            speaker=speaker,
+            source_type=source_type,
+            since=self._ago(since, "since"),
+            until=self._ago(until, "until"),
+        )
+        with self._observed("memory_write", "forget_matching") as call:
+            forgetting = memory.forget_matching(
+                self._services.memory,
+                self._traced_actor,
+                self.scope,
+                request,
+                reason=reason,
+                mode=mode,
+                confirm_token=confirm_token,
+                idempotency_key=idempotency_key,
+                correlation_id=call.correlation_id,
+            )
+            for change in forgetting.results:
+                self._record_change(
+                    call, change, {"reason": reason, "query": query, **request.filters}
+                )
+        return forgetting
+
+    def recover(
+        self,
+        memory_id: MemoryId,
+        *,
+        reason: str,
+        if_version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Change:
+        """Bring a forgotten memory back as it was, within its window. Raises as `modify`."""
+        with self._observed("memory_write", "recover") as call:
+            self._admit("modify")
+            change = memory.recover(
+                self._services.memory,
+                self._traced_actor,
+                memory_id,
+                reason=reason,
+                if_version=if_version,
+                idempotency_key=idempotency_key,
+                correlation_id=call.correlation_id,
+            )
+            self._record_change(call, change, {"reason": reason})
+        return change
+
+    def correct(
+        self,
+        memory_id: MemoryId,
+        correction: CorrectionKind,
+        *,
+        reason: str,
+        mode: Literal["preview", "apply"] = "preview",
+        by: MemoryId | None = None,
+        field: str = "content",
+        replacement: str = "[redacted]",
+        evidence: SourceIds = (),
+        valid_from: Moment | None = None,
+        confirm_token: str | None = None,
+        if_version: int | None = None,
+        force: bool = False,
+        idempotency_key: str | None = None,
+    ) -> Correction:
+        """Preview a correction, or with `mode="apply"` and the preview's token apply it.
+
+        The token is good for 15 minutes. `by` is the replacement for `supersede`, valid since
+        `valid_from` as `evidence` (source ids) shows, and the canonical memory for
+        `mark_duplicate`. `redact` puts `replacement` in the place of `field`: content, subject,
+        speaker, category, tags or a path such as attributes.phone. `restore` reverses the latest
+        correction. Raises InvalidInput, NotFound, Denied (`confirm_token_required`),
+        VersionConflict, StateConflict when something changed since the preview, or
+        IdempotencyMismatch; then nothing changed.
+        """
+        if mode == "preview":
+            self._admit("preview")
+        request = memory.CorrectionRequest(
+            correction=correction,
+            reason=reason,
+            other_id=by,
+            field=field,
+            replacement=replacement,
+            evidence=tuple(evidence),
+            valid_from=self._moment(valid_from, "valid_from"),
+            force=force,
+        )
+        with self._observed("memory_write", "correct") as call:
+            if mode == "apply":
+                self._admit("forget" if correction == "delete" else "modify")
+            result = memory.correct(
+                self._services.memory,
+                self._traced_actor,
+                memory_id,
+                request,
+                mode=mode,
+                confirm_token=confirm_token,
+                if_version=if_version,
+                idempotency_key=idempotency_key,
+                correlation_id=call.correlation_id,
+            )
+            if result.result is not None:
+                self._record_change(
+                    call, result.result, {"reason": reason, "correction": correction}
+                )
+        return result
+
+    def promote(
+        self,
+        memory_id: MemoryId,
+        into: str | Scope,
+        *,
+        reason: str,
+        mode: Literal["preview", "apply"] = "preview",
+        confirm_token: str | None = None,
+        if_version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Crossing:
+        """Preview a copy of a memory into another scope, or with the preview's token make it.
+
+        The preview names who would read it there. Raises as `correct`, and Denied with
+        `missing_memory_space`, `unsupported_scope` or `scope_crossing_requires_promotion`.
+        """
+        return self._cross(
+            "promote", memory_id, into, reason, mode, confirm_token, if_version, idempotency_key
+        )
+
+    def share(
+        self,
+        memory_id: MemoryId,
+        into: str | Scope,
+        *,
+        reason: str,
+        mode: Literal["preview", "apply"] = "preview",
+        confirm_token: str | None = None,
+        if_version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Crossing:
+        """Same as `promote`, for a copy that follows its origin and is withdrawn with it."""
+        return self._cross(
+            "share", memory_id, into, reason, mode, confirm_token, if_version, idempotency_key
+        )
+
+    def _cross(
+        self,
+        operation: Literal["promote", "share"],
+        memory_id: MemoryId,
+        into: str | Scope,
+        reason: str,
+        mode: Literal["preview", "apply"],
+        confirm_token: str | None,
+        if_version: int | None,
+        idempotency_key: str | None,
+    ) -> Crossing:
+        if mode == "preview":
+            self._admit("preview")
+        with self._observed("memory_write", operation) as call:
+            if mode == "apply":
+                self._admit("write")
+            crossing = memory.cross(
+                self._services.memory,
+                self._traced_actor,
+                memory_id,
+                self.actor.home(into),
+                operation,
+                reason=reason,
+                mode=mode,
+                confirm_token=confirm_token,
+                if_version=if_version,
+                idempotency_key=idempotency_key,
+                correlation_id=call.correlation_id,
+            )
+            if crossing.mode == "apply":
+                self._wake_worker()
+                call.record(
+                    "memory_write",
+                    {"reason": reason, "into": str(crossing.into)},
+                    summary=crossing.dump(),
+                )
+        return crossing
+
+    def _with_moments(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the changes of `modify` with moments in microseconds."""
+        return {
+            name: self._moment(value, name, ahead=name in _AHEAD) if name in _MOMENTS else value
+            for name, value in changes.items()
+        }
+
+    def _record_change(
+        self, call: ObservedCall, change: Change, payload: Mapping[str, Any]
+    ) -> None:
+        self._wake_worker()
+        summary = {
+            "id": change.id,
+            "event": change.event,
+            "status": change.status,
+            "version": change.version,
+        }
+        call.record("memory_write", payload, summary=summary)
