@@ -177,4 +177,4 @@ def test_the_history_of_what_a_tool_stores_names_the_thread(open_sqlite: OpenTal
     with open_sqlite() as tally:
         owner = tally.bind()
         stored = _through_tool(owner, "memory_store", {"content": "Noted."})
-        assert [entry.session_id for entry in owner.history(stored["memory_id"])] == ["t"]
+        assert [entry.session_id for entry in owner.history(stored["id"])] == ["t"]

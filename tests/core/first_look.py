@@ -15,7 +15,7 @@ FIRST_LOOK = {
     "policy/test_permissions.py": "access/gate access/spaces memory/access_preview",
     "compiler/test_rules.py": "policy/rules policy/rule_checks",
     "policy/test_arguments.py": "policy/tool_classes",
-    "tally/test_arguments.py": "access/short_ids storage/short_ids tally/change_verbs",
+    "tally/test_arguments.py": "access/short_ids storage/short_ids tally/change_verbs records/html",
     "access/test_approvals.py": "storage/approvals operations/approvals tally/policy_verbs",
     "adapters/test_enforcement.py": "access/enforcers tally/call_rules tally/enforcement",
     "memory/test_recall.py": "access/visibility memory/rerank memory/supersession memory/context "

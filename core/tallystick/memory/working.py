@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import SkipValidation
 
 from tallystick.errors import InvalidInput
 from tallystick.memory.context import MemoryContext
@@ -16,11 +19,14 @@ from tallystick.records import (
     LAST_MOMENT,
     Actor,
     ContextItem,
+    Duration,
     Json,
     PackItem,
     Scope,
     SourceRef,
+    checked_arguments,
     is_storable,
+    seconds,
 )
 from tallystick.storage import Connection, journal, scopes, working
 from tallystick.storage.idempotency import IdempotentCall
@@ -37,6 +43,7 @@ name.
 """
 
 
+@checked_arguments
 class WorkingMemory:
     """The values that a run keeps under names. Thread-safe. No recall finds them, and they have no
     versions.
@@ -51,20 +58,26 @@ class WorkingMemory:
         return self._run_id
 
     def set(
-        self, name: str, value: Json, *, seconds: int = _DAY, idempotency_key: str | None = None
+        self,
+        name: str,
+        value: Annotated[Json, SkipValidation],
+        *,
+        expires_in: Duration = _DAY,
+        idempotency_key: str | None = None,
     ) -> None:
-        """Keep `value` under `name` for `seconds`, in place of any other. Raises Denied,
-        InvalidInput.
+        """Keep `value` under `name`, in place of any other, for `expires_in`: a timedelta, or
+        seconds; by default a day. Raises Denied, InvalidInput.
 
         The value of a slot (`SLOTS`) is a text, a list or an object; `artifacts` is an object.
         Under a key that was used before nothing changes, whatever the value is by now;
         IdempotencyMismatch is raised where it was used for something else.
         """
         now = self._context.store.clock.now()
+        life = seconds(expires_in, name="expires_in")
         if (
             not name.strip()
             or not is_storable(name)
-            or not 1 <= seconds <= (LAST_MOMENT - now) // 1_000_000
+            or not 1 <= life <= (LAST_MOMENT - now) // 1_000_000
         ):
             raise InvalidInput(
                 "A value is kept under a name, for one second at least, and not beyond the year "
@@ -81,7 +94,7 @@ class WorkingMemory:
         self._context.gate.require(self._actor, "write", self._scope)
         self._context.gate.admit(self._actor, "write", self._scope)
         call = IdempotentCall(
-            self._scope, "working.set", idempotency_key, [self._run_id, name, body, seconds]
+            self._scope, "working.set", idempotency_key, [self._run_id, name, body, life]
         )
 
         def unit(tx: Connection) -> None:
@@ -97,7 +110,7 @@ class WorkingMemory:
                 body,
                 created_by=self._actor.user,
                 at=now,
-                expires_at=now + seconds * 1_000_000,
+                expires_at=now + life * 1_000_000,
             )
             self._note(tx, "working.set", now, {"bytes": len(body.encode())})
             call.keep(tx, {}, at=now)
@@ -105,7 +118,7 @@ class WorkingMemory:
         with self._context.gate.journaling(self._actor):
             self._context.store.database.write(unit, name="working.set")
 
-    def get(self, name: str, default: Json = None) -> Json:
+    def get(self, name: str, default: Annotated[Json, SkipValidation] = None) -> Json:
         """Return the value under `name` if it has not expired, else `default`. Raises Denied."""
         return self.all().get(name, default)
 

@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, Token
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self, overload
+from typing import Any, Literal, NamedTuple, Self, get_args, overload
 
 from tallystick.compiler import prefix_reuse
 from tallystick.errors import (
@@ -25,6 +25,7 @@ from tallystick.errors import (
     ClosedTally,
     ForkedTally,
     InsideTransaction,
+    InvalidInput,
     RunClosed,
 )
 from tallystick.recorder.chain import RunChain
@@ -44,6 +45,7 @@ from tallystick.records import (
     StepKind,
     StepRecord,
     StepStatus,
+    json_bytes,
 )
 from tallystick.storage import journal
 
@@ -69,6 +71,11 @@ def current_run() -> Run | None:
 def current_step() -> Step | None:
     """Return the step whose `with` block this code is in, or None."""
     return active_step.get()
+
+
+_STEP_KINDS = frozenset(get_args(StepKind))
+_ENTRY_KINDS = frozenset(get_args(EntryKind))
+_STATUSES = frozenset(get_args(StepStatus))
 
 
 class Step:
@@ -140,9 +147,12 @@ class Step:
         A record of ours is serialised in the background too, because it does not change. A payload
         that is costly to make may be given as a function, which is called if payloads are kept.
         `summary` goes into the receipt as it is: ids, counts and reason codes only. Where too many
-        payloads wait to be stored, this one is left out, and the receipt says so. Raises RunClosed
-        after the step ended.
+        payloads wait to be stored, this one is left out, and the receipt says so. Raises
+        InvalidInput for a kind that there is not, and RunClosed after the step ended.
         """
+        _require_one_of(_ENTRY_KINDS, kind, "kind")
+        if summary is not None and not callable(summary):
+            _require_mapping(summary, "summary")
         run = self._run
         context = run.context
         full = context.backlog.full
@@ -155,6 +165,9 @@ class Step:
             ),
             payload_omitted=full and run.retention != "metadata_only",
         )
+
+    def __repr__(self) -> str:
+        return f"<Step {self.kind} {self.id}{'' if self.is_open else ', ended'}>"
 
     def set_token_method(self, method: str) -> None:
         """Set how the tokens of this step were counted, for its receipt."""
@@ -190,6 +203,8 @@ class Step:
         the error of storage that kept the receipt from being written, and RecorderError where an
         entry could not be stored: then the receipt exists, with an entry `gap`.
         """
+        _require_one_of(_STATUSES, status, "status")
+        _require_json(metadata)
         future = self._pending.close(status, metadata, wait=wait)
         self._on_end(self)
         if not wait:
@@ -300,6 +315,9 @@ class Run:
         """The scope in which the run is recorded."""
         return self.record.scope
 
+    def __repr__(self) -> str:
+        return f"<Run {self.record.agent_name!r} {self.id}, {self.record.status}>"
+
     def prefix_reuse(self, compiled: CompiledContext) -> PrefixReuse:
         """Return how much of a prompt of this run begins like the one compiled before it, and
         remember it for the next.
@@ -316,9 +334,14 @@ class Run:
         parent: str | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> Step:
-        """Start a step; use it as a `with` block, or call its `end`. Raises RunClosed after the run
-        ended.
+        """Start a step; use it as a `with` block, or call its `end`. Raises InvalidInput, and
+        RunClosed after the run ended.
         """
+        _require_one_of(_STEP_KINDS, kind, "kind")
+        for argument, text in (("name", name), ("parent", parent)):
+            if text is not None and not isinstance(text, str):
+                raise InvalidInput(f"`{argument}` takes a text.", argument=argument)
+        _require_json(metadata)
         with self._guard:
             if self.record.ended_at is not None:
                 raise RunClosed(f"Run {self.id} has ended; start a new one to record more steps.")
@@ -389,6 +412,7 @@ class Run:
         None at once, for hooks that must not stall their caller; readers in this process see the
         end all the same. Ending twice returns the same foil.
         """
+        _require_one_of(_STATUSES, status, "status")
         future = self._close(status, wait=wait)
         if not wait:
             return None
@@ -483,6 +507,34 @@ class Run:
             active_run.reset(self._token)
             self._token = None
         self.end(status_for(kind))
+
+
+def _require_one_of(words: frozenset[str], word: object, argument: str) -> None:
+    """Raise InvalidInput for a word that is none of these: a receipt could not be made of it."""
+    if word not in words:
+        raise InvalidInput(
+            f"`{argument}` takes one of {', '.join(sorted(words))}.", argument=argument
+        )
+
+
+def _require_mapping(value: object, argument: str) -> None:
+    if not isinstance(value, Mapping):
+        raise InvalidInput(f"`{argument}` takes a mapping.", argument=argument)
+
+
+def _require_json(metadata: Mapping[str, Any] | None) -> None:
+    """Raise InvalidInput for metadata that cannot be stored, which the end of the step would find
+    too late.
+    """
+    if not metadata:
+        return
+    _require_mapping(metadata, "metadata")
+    try:
+        json_bytes(dict(metadata))
+    except (TypeError, ValueError, RecursionError):
+        raise InvalidInput(
+            "`metadata` is JSON: texts, numbers, lists and mappings.", argument="metadata"
+        ) from None
 
 
 def status_for(kind: type[BaseException] | None) -> StepStatus:

@@ -147,6 +147,14 @@ class Record(BaseModel):
                 return cls.load(_lenient(cls.__name__, text))
             raise _invalid(cls, error) from error
 
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        """Leave out of the representation what has its default."""
+        fields = type(self).model_fields
+        for name, value in super().__repr_args__():
+            field = fields.get(name or "")
+            if field is None or field.is_required() or value != field.default:
+                yield name, value
+
     def dump(self, *, defaults: bool = True) -> JsonObject:
         """Return the record as plain JSON values, with or without the fields that have their
         defaults.

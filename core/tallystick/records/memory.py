@@ -22,6 +22,7 @@ from pydantic_core import PydanticCustomError
 
 from tallystick.errors import InvalidRecord, explain_validation
 from tallystick.records._base import JsonObject, Labels, Persisted, Record, Texts
+from tallystick.records.html import cut
 from tallystick.records.identity import Scope
 from tallystick.records.source import SourceRef
 from tallystick.records.times import (
@@ -279,6 +280,10 @@ class Memory(Persisted):
     updated_time = datetime_of("updated_at")
     created_by: str
 
+    def __repr__(self) -> str:
+        state = "" if self.state == "active" else f", state={self.state!r}"
+        return f"Memory({cut(self.content)!r}, kind={self.kind!r}{state}, id={self.id!r})"
+
 
 class Edge(Persisted):
     """A typed link between two memories."""
@@ -447,6 +452,9 @@ class Hit(Record):
     """The memory that replaces it."""
     duplicates: tuple[str, ...] = ()
     """Memories that say the same and are collapsed into this one."""
+
+    def __repr__(self) -> str:
+        return f"Hit({cut(self.content)!r}, score={self.score:.2f}, id={self.memory.id!r})"
 
     @property
     def content(self) -> str:

@@ -38,7 +38,7 @@ _PHRASES = {
 
 
 _PLAIN = 72
-"""Columns of a terminal from which two fifths are kept for the names of items, if they need as much:
+"""Columns of a terminal from which two fifths are kept for names of items, if they need as much:
 reasons break better over lines than names.
 """
 _WIDE = 110

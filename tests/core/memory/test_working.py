@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -103,7 +104,7 @@ def test_values_that_have_expired_or_were_dropped_leave_the_context(open_tally: 
     with open_tally(clock=clock) as tally:
         mine = tally.bind(ALICE)
         with mine.run("coder"):
-            mine.working().set("facts", ["Short-lived."], seconds=60)
+            mine.working().set("facts", ["Short-lived."], expires_in=timedelta(minutes=1))
             mine.working().set("plan", ["Dropped."])
             mine.working().drop("plan")
             clock.advance(seconds=61)

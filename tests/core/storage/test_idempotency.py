@@ -64,6 +64,7 @@ OTHERS: dict[type, set[str]] = {
         "on",
         "traced",
         "diary",
+        "aio",
         "spaces",
         "operator",
         "recordings",

@@ -226,3 +226,48 @@ def test_a_hit_says_in_words_why_it_was_found(bound: BoundTally) -> None:
 
     assert (hit.content, hit.access_reason) == (hit.memory.content, "allowed_private")
     assert "shares words with the question" in hit.why
+
+
+@pytest.mark.parametrize(
+    ("call", "argument"),
+    [
+        (lambda run, step: run.step("thinking"), "kind"),
+        (lambda run, step: run.step("other", name=7), "name"),
+        (lambda run, step: run.step("other", metadata={"at": object()}), "metadata"),
+        (lambda run, step: run.step("other", metadata="x"), "metadata"),
+        (lambda run, step: step.record("thought", "x"), "kind"),
+        (lambda run, step: step.record("note", "x", summary="x"), "summary"),
+        (lambda run, step: step.end("finished"), "status"),
+        (lambda run, step: run.end("finished"), "status"),
+        (lambda run, step: run.step("other").end(metadata={1: {2}}), "metadata"),
+    ],
+)
+def test_what_no_receipt_could_be_made_of_is_refused_when_it_is_recorded(
+    bound: BoundTally, call: Callable[[Any, Any], Any], argument: str
+) -> None:
+    with bound.run("agent") as run, run.step("model_call") as step:
+        step.record("request", {"prompt": "x"})
+        with pytest.raises(InvalidInput) as refused:
+            call(run, step)
+        step.record("response", {"text": "y"})
+
+    assert refused.value.argument == argument
+    assert bound.verify(run.id).ok
+    kinds = [entry.kind for entry in bound.recordings.entries(step.id)]
+    assert kinds == ["request", "response"]
+
+
+def test_a_notebook_shows_a_line_of_each_thing_and_a_table_of_many(bound: BoundTally) -> None:
+    bound.remember("<b>Herons</b> eat fish. " + "They wait. " * 40)
+    recalled = bound.recall("what do herons eat?", limit=1)
+    compiled = bound.compile([ContextItem(id="<i>", kind="user_msg", content="x")], budget=500)
+    run = bound.run("agent")
+    step = run.step("model_call")
+    run.end()
+    things = [*recalled, recalled[0].memory, compiled, run, step, Actor(user="ada")]
+
+    assert all(len(repr(thing)) < 220 for thing in things)
+    assert repr(things[-1]) == "Actor(user='ada')"
+    assert "<b>" not in recalled._repr_html_()
+    assert "&lt;b&gt;Herons" in recalled._repr_html_()
+    assert "&lt;i&gt;" in compiled._repr_html_()

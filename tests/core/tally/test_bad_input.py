@@ -73,7 +73,7 @@ REFUSED: dict[str, Call] = {
     "a mode to share": lambda mine, one: mine.share(one, "project:x", reason="r", mode="x"),  # type: ignore[arg-type]
     "half a day": lambda mine, _: mine.operator.choose_journal_window(1.5),  # type: ignore[arg-type]
     "a window of ages": lambda mine, _: mine.operator.choose_journal_window(FAR),
-    "a value that lives for ages": lambda mine, _: mine.working("r").set("a", 1, seconds=FAR),
+    "a value that lives for ages": lambda mine, _: mine.working("r").set("a", 1, expires_in=FAR),
     "half of a character in a name": lambda mine, _: mine.working("r").set(HALF, 1),
     "a value without a bottom": lambda mine, _: mine.working("r").set("a", _nested(9_999)),
 }

@@ -325,7 +325,7 @@ def test_retention_removes_what_is_past_its_window_and_nothing_else(open_tally: 
         clock.advance(days=31)
         young = mine.remember("Forgotten yesterday.")
         mine.forget(young.id, reason="stale")
-        mine.working("r").set("k", 1, seconds=60)
+        mine.working("r").set("k", 1, expires_in=60)
         clock.advance(days=1)
 
         preview = root.operator.purge()
@@ -412,7 +412,7 @@ def test_a_run_keeps_in_mind_what_it_overwrites_until_it_expires(open_tally: Ope
             working = mine.working()
             working.set("plan", ["read"])
             working.set("plan", ["read", "write"])
-            working.set("soon", 1, seconds=10)
+            working.set("soon", 1, expires_in=10)
             assert (working.run_id, dict(working.all())) == (
                 run.id,
                 {"plan": ["read", "write"], "soon": 1},
