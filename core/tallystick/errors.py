@@ -46,6 +46,7 @@ need as JSON: ids, versions, counts and reason codes, never text that somebody s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any, ClassVar, Protocol
@@ -131,6 +132,9 @@ class StoredApproval(Protocol):
     def step_id(self) -> str | None: ...
 
 
+_NAMED = re.compile(r"`([a-z_]+)`")
+
+
 class TallystickError(Exception):
     """Something in Tallystick failed. Catch this to catch everything below."""
 
@@ -154,8 +158,11 @@ class InvalidInput(TallystickError):
     _facts = ("argument",)
 
     def __init__(self, message: str | None = None, *, argument: str | None = None) -> None:
-        self.argument = argument
-        """The name of the argument or field, where it is a single one."""
+        begins = _NAMED.match(message or "")
+        self.argument = argument or (begins and begins[1])
+        """The name of the argument or field, where it is a single one: given, or the name in
+        backquotes with which the message begins.
+        """
         super().__init__(message)
 
 

@@ -4,6 +4,7 @@ for the arguments of public verbs.
 
 from __future__ import annotations
 
+import builtins
 import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -305,6 +306,10 @@ def _with_full_ids(
     return tuple(named[name] for name in names[: len(args)]), {name: named[name] for name in kwargs}
 
 
+def _is_field(part: str) -> bool:
+    return part.isidentifier() and part.islower() and part not in vars(builtins)
+
+
 def _argument_error(
     function: Callable[..., Any],
     args: tuple[Any, ...],
@@ -323,7 +328,8 @@ def _argument_error(
     for problem in error.errors(include_input=False, include_url=False, include_context=False):
         head, *path = problem["loc"]
         name = names[head] if isinstance(head, int) else head
-        inner = ".".join(str(part) for part in path if isinstance(part, int))
+        # Parts that are no field name are the branches of a union, which says nothing to a caller.
+        inner = ".".join(str(part) for part in path if isinstance(part, int) or _is_field(part))
         text = explain_problem(problem)
         problems.setdefault(name, []).append(f"{text}{f' (at {inner})' if inner else ''}")
     listed = "; ".join(

@@ -13,17 +13,19 @@ from tallystick.tally.services import services_of
 
 OpenTally = Callable[..., Tally]
 DAY = 24 * 3600 * 1_000_000
-EPOCH = 20_000 * DAY
+
+
+def day(number: int) -> int:
+    """A day of the year 2024, microseconds UTC."""
+    return (19_722 + number) * DAY
 
 
 def test_validity_is_brought_over_from_the_bodies_of_versions(open_tally: OpenTally) -> None:
     migration = importlib.import_module("tallystick.storage.migrations.versions.0006_lifecycle")
     with open_tally() as tally:
         mine = tally.bind(Actor(user="ada"))
-        mine.remember(
-            "Ada lived in Oslo.", valid_from=EPOCH + 1 * DAY, valid_until=EPOCH + 10 * DAY
-        )
-        mine.remember("Ada lives in Rome.", valid_from=EPOCH + 10 * DAY)
+        mine.remember("Ada lived in Oslo.", valid_from=day(1), valid_until=day(10))
+        mine.remember("Ada lives in Rome.", valid_from=day(10))
         mine.remember("Ada likes rain.")
         forget = "UPDATE memories SET valid_from = NULL, valid_until = NULL"
         services_of(tally).store.database.write(
@@ -34,13 +36,8 @@ def test_validity_is_brought_over_from_the_bodies_of_versions(open_tally: OpenTa
 
     with open_tally() as tally:
         mine = tally.bind(Actor(user="ada"))
-        then = [
-            hit.memory.content for hit in mine.recall("where did Ada live?", as_of=EPOCH + 5 * DAY)
-        ]
-        now = [
-            hit.memory.content
-            for hit in mine.recall("where does Ada live?", as_of=EPOCH + 20 * DAY)
-        ]
+        then = [hit.memory.content for hit in mine.recall("where did Ada live?", as_of=day(5))]
+        now = [hit.memory.content for hit in mine.recall("where does Ada live?", as_of=day(20))]
 
     assert "Ada lived in Oslo." in then
     assert "Ada lives in Rome." not in then
