@@ -215,3 +215,16 @@ def test_the_version_is_the_one_of_the_distribution() -> None:
     from importlib.metadata import version
 
     assert tallystick.__version__ == version("tallystick")
+
+
+def test_a_benchmark_that_imports_another_is_run_as_a_module() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    scripts = re.findall(r"/python (tests/benchmarks/\w+\.py)", makefile)
+    importing = [
+        name
+        for name in scripts
+        if re.search(r"^from tests\b", (ROOT / name).read_text(encoding="utf-8"), re.MULTILINE)
+    ]
+
+    assert scripts
+    assert importing == []
