@@ -110,7 +110,7 @@ def test_a_namespace_that_a_call_cannot_fill_is_refused(open_sqlite: OpenTally) 
         _with_items(tally)
         with pytest.raises(InvalidInput, match="tenant"):
             _prompt(tally, namespace=("memories", "{tenant}"))
-        with pytest.raises(InvalidInput, match="sequence of labels"):
+        with pytest.raises(InvalidInput, match="`namespace` takes a list"):
             tally.bind().recall("allergy", namespace="memories")
         with pytest.raises(InvalidInput, match="Name the `namespace`"):
             tally.bind().recall("allergy", kinds=["store_item"])

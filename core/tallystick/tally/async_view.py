@@ -14,6 +14,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from tallystick.access import Spaces
 from tallystick.aio import in_thread
+from tallystick.errors import RecorderError
 from tallystick.memory import WorkingMemory
 from tallystick.recorder import Recordings, Run, Step
 from tallystick.recorder.run import status_for
@@ -249,25 +250,51 @@ class AsyncWorkingMemory:
     clear = _Awaited(WorkingMemory.clear)
 
 
-class AsyncRun:
-    """A run whose begin and end are awaited: an `async with` block. Verbs inside are recorded."""
+Recorded = TypeVar("Recorded", Run, Step)
 
-    def __init__(self, start: Callable[[], Run]) -> None:
-        self._start = start
-        self._run: Run | None = None
+
+class _Block(Generic[Recorded]):
+    """A run or step that begins and ends with an `async with` block, in the caller's context."""
+
+    def __init__(self, start: Callable[[], Recorded]) -> None:
+        self._start: Callable[[], Recorded] = start
+        self._recorded: Recorded | None = None
         self._leave: Callable[[], None] = lambda: None
 
     @property
-    def sync(self) -> Run:
-        """The run. Raises RuntimeError before its block began."""
-        if self._run is None:
-            raise RuntimeError("The run begins with its block: async with bound.aio.run(…) as run.")
-        return self._run
+    def sync(self) -> Recorded:
+        """The run or step itself. Raises RecorderError before its block began."""
+        if self._recorded is None:
+            raise RecorderError(
+                "A run or step begins with its block: async with bound.aio.run(…) as run."
+            )
+        return self._recorded
 
     @property
     def id(self) -> str:
-        """The id of the run."""
+        """The id of the run or step."""
         return self.sync.id
+
+    async def __aenter__(self) -> Self:
+        recorded = await in_thread(self._start)
+        self._recorded, self._leave = recorded, recorded.enter()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._leave()
+        recorded = self.sync
+        if error is not None and isinstance(recorded, Step):
+            recorded.fail(error)
+        await in_thread(partial(recorded.end, status_for(kind)))
+
+
+class AsyncRun(_Block[Run]):
+    """A run whose begin and end are awaited: an `async with` block. Verbs inside are recorded."""
 
     @property
     def record(self) -> RunRecord:
@@ -290,40 +317,9 @@ class AsyncRun:
         """Same as `run.end`: return the head of the chain once everything is committed."""
         return await in_thread(partial(self.sync.end, status))
 
-    async def __aenter__(self) -> Self:
-        self._run = await in_thread(self._start)
-        self._leave = self._run.enter()
-        return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._leave()
-        await self.end(status_for(kind))
-
-
-class AsyncStep:
+class AsyncStep(_Block[Step]):
     """A step whose end is awaited: an `async with` block. Verbs inside are recorded in it."""
-
-    def __init__(self, start: Callable[[], Step]) -> None:
-        self._start = start
-        self._step: Step | None = None
-        self._leave: Callable[[], None] = lambda: None
-
-    @property
-    def sync(self) -> Step:
-        """The step. Raises RuntimeError before its block began."""
-        if self._step is None:
-            raise RuntimeError("The step begins with its block: async with run.step(…) as step.")
-        return self._step
-
-    @property
-    def id(self) -> str:
-        """The id of the step."""
-        return self.sync.id
 
     @property
     def step_record(self) -> StepRecord:
@@ -344,20 +340,3 @@ class AsyncStep:
     async def end(self, status: StepStatus = "completed") -> Receipt:
         """Same as `step.end`: return the receipt after the commit."""
         return await in_thread(partial(self.sync.end, status))
-
-    async def __aenter__(self) -> Self:
-        self._step = await in_thread(self._start)
-        self._leave = self._step.enter()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._leave()
-        step = self.sync
-        if error is not None:
-            step.fail(error)
-        await in_thread(partial(step.end, status_for(kind)))

@@ -141,7 +141,8 @@ class _Stage:
         self.tokens = max(self.tokens, pack.tokens)
         self.check(pack.tokens <= pack.budget_tokens, "a pack is larger than its budget")
         covered = all(
-            item.source_ids and item.reason and item.why and item.fresh for item in pack.items
+            item.source_ids and item.access_reason and item.chosen_as and item.fresh
+            for item in pack.items
         )
         self.check(covered, "an item of a pack lacks its source, reason or freshness")
         return pack

@@ -11,7 +11,7 @@ import pytest
 
 from tallystick import Tally
 from tallystick.access import Spaces
-from tallystick.errors import InvalidInput
+from tallystick.errors import InvalidInput, RecorderError
 from tallystick.memory import WorkingMemory
 from tallystick.recorder import Recordings
 from tallystick.tally import BoundTally, Operator
@@ -120,5 +120,5 @@ async def test_a_step_that_raises_has_failed_and_its_run_too(tmp_path: Path) -> 
 
 
 def test_a_run_begins_with_its_block(tmp_path: Path) -> None:
-    with Tally.open(tmp_path / "t") as tally, pytest.raises(RuntimeError, match="async with"):
+    with Tally.open(tmp_path / "t") as tally, pytest.raises(RecorderError, match="async with"):
         _ = tally.bind().aio.run("agent").id
