@@ -4,7 +4,9 @@ to others, operate the tally.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import SkipValidation
 
 from tallystick.access import Spaces
 from tallystick.records import (
@@ -29,6 +31,11 @@ from tallystick.tally.run_verbs import RunVerbs
 
 __all__ = ["PolicyVerbs"]
 
+Fact = Annotated[str | None, SkipValidation]
+"""A fact that a runtime states of a call, as it states it: what is no text never fits a rule that
+allows.
+"""
+
 _DIRECT = "direct call"
 """The piece that enforces where an application checks a call itself."""
 
@@ -42,14 +49,14 @@ class PolicyVerbs(RunVerbs):
         name: str,
         arguments: Any = None,
         *,
-        tool_class: str | None = None,
-        tool_call_id: str | None = None,
+        tool_class: Fact = None,
+        tool_call_id: Fact = None,
         approval_token: str | None = None,
-        provider: str | None = None,
-        model: str | None = None,
-        task_type: str | None = None,
-        environment: str | None = None,
-        sensitivity: str | None = None,
+        provider: Fact = None,
+        model: Fact = None,
+        task_type: Fact = None,
+        environment: Fact = None,
+        sensitivity: Fact = None,
         piece: str = _DIRECT,
     ) -> ToolCheck:
         """Check a tool call against the rules of the tally, before the tool runs.
@@ -81,14 +88,14 @@ class PolicyVerbs(RunVerbs):
     def check_model_call(
         self,
         *,
-        provider: str | None = None,
-        model: str | None = None,
+        provider: Fact = None,
+        model: Fact = None,
         request: Any = None,
-        call_id: str | None = None,
+        call_id: Fact = None,
         approval_token: str | None = None,
-        task_type: str | None = None,
-        environment: str | None = None,
-        sensitivity: str | None = None,
+        task_type: Fact = None,
+        environment: Fact = None,
+        sensitivity: Fact = None,
         piece: str = _DIRECT,
     ) -> ModelCheck:
         """Check a model call against the rules of the tally, before the request is sent.
