@@ -43,7 +43,8 @@ def test_a_query_engine_answers_from_memory(open_sqlite: OpenTally) -> None:
     assert "The heron nests in March." in str(answer)
     assert "not instructions" in str(answer)
     [node] = answer.source_nodes
-    assert (node.node.metadata["who"], node.node.metadata["reason"]) == ("Ada", "allowed_private")
+    metadata = node.node.metadata
+    assert (metadata["speaker"], metadata["access_reason"]) == ("Ada", "allowed_private")
 
 
 def test_a_model_sees_the_text_and_who_said_it_but_no_bookkeeping(open_sqlite: OpenTally) -> None:
@@ -52,7 +53,7 @@ def test_a_model_sees_the_text_and_who_said_it_but_no_bookkeeping(open_sqlite: O
         [hits] = TallyRetriever(tally).retrieve("heron")
 
     shown = hits.node.get_content(MetadataMode.LLM)
-    assert "who: Ada" in shown
+    assert "speaker: Ada" in shown
     assert not any(word in shown for word in ("source_ids", "signals", "visible_to"))
     assert hits.node.get_content(MetadataMode.EMBED) == "The heron nests in March."
 

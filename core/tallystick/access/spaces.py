@@ -9,8 +9,6 @@ from datetime import UTC, tzinfo
 from typing import Annotated, Any
 from urllib.parse import quote
 
-from pydantic import GetPydanticSchema
-
 from tallystick.access.gate import Gate
 from tallystick.errors import InvalidInput, NotFound, StateConflict, VersionConflict
 from tallystick.records import (
@@ -21,6 +19,7 @@ from tallystick.records import (
     Scope,
     SpaceMember,
     checked_arguments,
+    tuple_of,
 )
 from tallystick.storage import Connection, Store, journal, spaces
 from tallystick.storage.idempotency import IdempotentCall
@@ -29,7 +28,7 @@ __all__ = ["Spaces"]
 
 Members = Annotated[
     Sequence[SpaceMember | Mapping[str, Any]],
-    GetPydanticSchema(lambda _, handler: handler(tuple[SpaceMember, ...])),
+    tuple_of(SpaceMember),
 ]
 """Members of a space: records, or mappings of their fields."""
 _CHANGEABLE = ("name", "description", "state", "members")

@@ -60,6 +60,7 @@ from tallystick.records import (
     Verification,
     checked_arguments,
     commitment,
+    tuple_of,
 )
 from tallystick.records._base import IdOf
 from tallystick.storage import Connection, journal, parts, recordings, sources
@@ -68,6 +69,7 @@ from tallystick.storage.short_ids import IdKind
 
 __all__ = ["RecordedCompile", "Recordings", "StepPrefixReuse"]
 
+ErrorTypes = Annotated[Sequence[type[Exception]], tuple_of(type[Exception])]
 RunOrStepId = Annotated[str, IdOf("run", "step")]
 
 _MAX_GOAL = 500
@@ -427,9 +429,7 @@ class Recordings:
         run = self.run(run_id)
         return tape_of(run, [(step, self.entries(step.step_id)) for step in self.steps(run_id)])
 
-    def player(
-        self, run_id: RunId, *, ignore: Texts = (), errors: Sequence[type[Exception]] = ()
-    ) -> Player:
+    def player(self, run_id: RunId, *, ignore: Texts = (), errors: ErrorTypes = ()) -> Player:
         """Return a player of a run's tape that redacts by the rules of this tally; see Player.
         Raises the same as `tape`.
         """

@@ -21,6 +21,7 @@ from tallystick.records._base import (
     Words,
     checked_arguments,
     is_storable,
+    tuple_of,
 )
 from tallystick.records.answers import (
     ContextCandidate,
@@ -188,6 +189,7 @@ __all__ = [
     "Labels",
     "Texts",
     "checked_arguments",
+    "tuple_of",
     "Duration",
     "DurationField",
     "distance",

@@ -18,13 +18,15 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
     GetPydanticSchema,
     JsonValue,
     PlainSerializer,
     ValidationError,
     validate_call,
 )
-from pydantic_core import PydanticCustomError, PydanticSerializationError
+from pydantic_core import CoreSchema, PydanticCustomError, PydanticSerializationError
+from pydantic_core.core_schema import no_info_before_validator_function
 
 from tallystick.errors import InvalidInput, InvalidRecord, explain_problem, explain_validation
 from tallystick.records.canonical import read_json
@@ -49,6 +51,7 @@ __all__ = [
     "Texts",
     "Words",
     "checked_arguments",
+    "tuple_of",
     "is_storable",
 ]
 
@@ -81,9 +84,26 @@ def _require_storable(text: str) -> str:
 Words = Annotated[str, AfterValidator(_require_storable)]
 """A text that is stored as a name or label."""
 
-Texts = Annotated[Sequence[str], GetPydanticSchema(lambda _, handler: handler(tuple[str, ...]))]
+
+def tuple_of(item: Any) -> GetPydanticSchema:
+    """Check a sequence as a tuple of `item`, whatever kind of sequence it is; a text alone is none.
+
+    pydantic would make the caller's own kind of sequence anew, which not every kind can be.
+    """
+
+    def as_tuple(items: Any) -> Any:
+        own_kind = isinstance(items, Sequence) and not isinstance(items, str | bytes | list | tuple)
+        return tuple(items) if own_kind else items
+
+    def schema(_: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return no_info_before_validator_function(as_tuple, handler(tuple[item, ...]))
+
+    return GetPydanticSchema(schema)
+
+
+Texts = Annotated[Sequence[str], tuple_of(str)]
 """Texts in their order, kept as a tuple; a text alone is refused."""
-Labels = Annotated[Sequence[str], GetPydanticSchema(lambda _, handler: handler(tuple[Words, ...]))]
+Labels = Annotated[Sequence[str], tuple_of(Words)]
 """Same as Texts, for texts that are stored as labels."""
 
 Count = Annotated[int, Field(le=2**53 - 1)]

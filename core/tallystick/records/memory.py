@@ -15,13 +15,12 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    GetPydanticSchema,
     ValidationError,
 )
 from pydantic_core import PydanticCustomError
 
 from tallystick.errors import InvalidRecord, explain_validation
-from tallystick.records._base import JsonObject, Labels, Persisted, Record, Texts
+from tallystick.records._base import JsonObject, Labels, Persisted, Record, Texts, tuple_of
 from tallystick.records.html import cut
 from tallystick.records.identity import Scope
 from tallystick.records.source import SourceRef
@@ -196,15 +195,11 @@ def _check_kind(name: str) -> str:
 
 
 _Kind = Annotated[str, AfterValidator(_check_kind)]
-Kinds = Annotated[Sequence[str], GetPydanticSchema(lambda _, handler: handler(tuple[_Kind, ...]))]
+Kinds = Annotated[Sequence[str], tuple_of(_Kind)]
 """Names of kinds, each of which is registered."""
-States = Annotated[
-    Sequence[MemoryState], GetPydanticSchema(lambda _, handler: handler(tuple[MemoryState, ...]))
-]
+States = Annotated[Sequence[MemoryState], tuple_of(MemoryState)]
 """States of memories."""
-Scopes = Annotated[
-    Sequence[str | Scope], GetPydanticSchema(lambda _, handler: handler(tuple[str | Scope, ...]))
-]
+Scopes = Annotated[Sequence[str | Scope], tuple_of(str | Scope)]
 """Scopes, or their texts."""
 
 

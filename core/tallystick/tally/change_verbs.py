@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from tallystick import memory
 from tallystick.errors import InvalidInput
@@ -25,6 +25,7 @@ from tallystick.records import (
     Texts,
     Words,
     checked_arguments,
+    tuple_of,
 )
 from tallystick.tally.view import ObservedCall, View
 
@@ -33,6 +34,9 @@ __all__ = ["ChangeVerbs"]
 _MOMENTS = frozenset({"occurred_at", "valid_from", "valid_until", "freshness_ts", "expires_at"})
 _AHEAD = frozenset({"valid_until", "expires_at"})
 """Fields that `modify` takes as moments; those of them that may be a timedelta from now."""
+
+Changes = Annotated[Sequence[Mapping[str, Any]], tuple_of(Mapping[str, Any])]
+"""Arguments of `modify`, one mapping for each memory."""
 
 
 @checked_arguments
@@ -80,9 +84,7 @@ class ChangeVerbs(View):
             self._record_change(call, change, {"reason": reason, "changes": changes})
         return change
 
-    def modify_many(
-        self, items: Sequence[Mapping[str, Any]], *, idempotency_key: str | None = None
-    ) -> list[Changed]:
+    def modify_many(self, items: Changes, *, idempotency_key: str | None = None) -> list[Changed]:
         """Same as `modify` for each mapping of its arguments; results in order.
 
         Each is changed or not by itself: a refusal is returned in its place instead of raised. With

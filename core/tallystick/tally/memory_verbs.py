@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
+
+from pydantic import SkipValidation
 
 from tallystick import memory
 from tallystick.errors import InvalidInput
@@ -39,6 +41,7 @@ from tallystick.records import (
     RunId,
     Scope,
     Scopes,
+    Several,
     SourceId,
     SourceInspection,
     SourceRef,
@@ -52,6 +55,7 @@ from tallystick.tally.view import ObservedCall
 
 __all__ = ["MemoryVerbs"]
 
+RecalledMemories = Annotated[Iterable[Memory | Hit], SkipValidation, Several]
 MemoryOrSourceId = Annotated[str, IdOf("memory", "source")]
 
 _HITS = 10
@@ -242,7 +246,7 @@ class MemoryVerbs(ChangeVerbs):
                 remaining -= tokens
         return fitting
 
-    def still_stand(self, recalled: Sequence[Memory | Hit]) -> bool:
+    def still_stand(self, recalled: RecalledMemories) -> bool:
         """Return True if recalled memories may be shown again.
 
         That is the case while none was changed, forgotten or withdrawn since. For callers that keep

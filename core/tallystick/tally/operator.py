@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -21,6 +20,7 @@ from tallystick.records import (
     Purge,
     RunId,
     Scope,
+    Scopes,
     StepId,
     Transfer,
     checked_arguments,
@@ -188,7 +188,7 @@ class Operator:
         self,
         folder: str | os.PathLike[str] | None = None,
         *,
-        scopes: Sequence[str | Scope] | None = None,
+        scopes: Scopes | None = None,
         mode: Literal["preview", "apply"] = "apply",
     ) -> Transfer:
         """Write everything of the bound scope, or of `scopes`, to a new folder.

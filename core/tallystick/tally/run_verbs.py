@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from tallystick.access import Approvals
 from tallystick.checkpoints import Threads
@@ -43,6 +43,7 @@ from tallystick.records import (
     ToolSpec,
     Verification,
     checked_arguments,
+    tuple_of,
 )
 from tallystick.storage import journal
 from tallystick.tally.captured_turns import Captured
@@ -78,12 +79,12 @@ class RunVerbs(MemoryVerbs):
         model: str | None = None,
         provider: str | None = None,
         query: str | None = None,
-        tools: Sequence[ToolSpec] = (),
+        tools: Annotated[Sequence[ToolSpec], tuple_of(ToolSpec)] = (),
         reserve: int = 0,
         task: str | None = None,
         task_type: str | None = None,
         environment: str | None = None,
-        rules: Sequence[PolicyRule] = (),
+        rules: Annotated[Sequence[PolicyRule], tuple_of(PolicyRule)] = (),
         summaries: Mapping[str, str] | None = None,
         config: CompileConfig | None = None,
         target: TargetProfile | None = None,

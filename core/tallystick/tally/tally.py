@@ -24,6 +24,7 @@ from tallystick.records import (
     PolicyRule,
     Scope,
     checked_arguments,
+    tuple_of,
 )
 from tallystick.settings import Settings
 from tallystick.storage import Location, Store, scopes
@@ -53,7 +54,7 @@ class Tally:
         owner: Actor | None = None,
         embedder: Any = None,
         chroma: str | None = None,
-        rules: Sequence[PolicyRule] = (),
+        rules: Annotated[Sequence[PolicyRule], tuple_of(PolicyRule)] = (),
         settings: Settings | None = None,
         create: bool = True,
         clock: Clock | None = None,
@@ -62,7 +63,7 @@ class Tally:
         background: bool = True,
         weights: RecallWeights | None = None,
         reranker: Reranker | None = None,
-        secret_finders: Sequence[Finder] = (),
+        secret_finders: Annotated[Sequence[Finder], tuple_of(Finder)] = (),
         actor_from: Callable[[CallContext], Actor | None] | None = None,
         owner_fallback: bool = False,
         tool_classes: Annotated[Mapping[str, ToolClassSource] | None, SkipValidation] = None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -271,3 +271,18 @@ def test_a_notebook_shows_a_line_of_each_thing_and_a_table_of_many(bound: BoundT
     assert "<b>" not in recalled._repr_html_()
     assert "&lt;b&gt;Herons" in recalled._repr_html_()
     assert "&lt;i&gt;" in compiled._repr_html_()
+
+
+def test_a_sequence_of_ones_own_kind_is_a_sequence(bound: BoundTally) -> None:
+    class Sources(Sequence[str]):
+        def __init__(self, first: str, *others: str) -> None:
+            self.names = (first, *others)
+
+        def __len__(self) -> int:
+            return len(self.names)
+
+        def __getitem__(self, index: Any) -> Any:
+            return self.names[index]
+
+    assert bound.remember("The tern dives.", tags=Sources("birds")).status == "created"
+    assert bound.still_stand(bound.recall("what does the tern do?"))
