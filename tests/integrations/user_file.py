@@ -78,7 +78,11 @@ def core(path: Path) -> list[str]:
         stored = mine.remember("We indent with tabs.", kind="decision", tags=["style"])
         mine.remember_many(
             [
-                NewMemory(content="The gate closes at six.", source=SourceRef(uri="gate.txt")),
+                NewMemory(
+                    content="The gate closes at six.",
+                    tags=["style"],
+                    source=SourceRef(uri="gate.txt"),
+                ),
                 {"content": "The bell rings twice."},
                 "Herons nest in March.",
             ]
