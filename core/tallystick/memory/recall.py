@@ -112,8 +112,8 @@ class RecallRequest:
     """The items of stores beneath this namespace as well; empty for all of them, None for none."""
     since: int | None = None
     until: int | None = None
-    """The time at which it was said or happened, microseconds UTC: from `since` up to `until`,
-    exclusive.
+    """The time at which it was said or happened, else remembered, microseconds UTC: from `since` up
+    to `until`, exclusive.
     """
     states: tuple[MemoryState, ...] = ()
     """By default active, superseded and redacted; never hidden or deleted."""
@@ -512,9 +512,9 @@ def _allowed_rows(
             request.conversation, -2
         )
     if request.since is not None:
-        allowed &= corpus.column("occurred_at") >= request.since
+        allowed &= corpus.column("said_at") >= request.since
     if request.until is not None:
-        times = corpus.column("occurred_at")
+        times = corpus.column("said_at")
         allowed &= (times < request.until) & (times != NEVER)
     for docs in _document_filters(connection, scope_id, request):
         allowed &= np.isin(corpus.column("doc"), np.fromiter(docs, dtype=np.int64))

@@ -123,11 +123,11 @@ class Recall(Arguments):
     source: Annotated[str | None, Field(description="Only from this source id or address.")] = None
     since: Annotated[
         OccasionField | None,
-        Field(description="Said or happened at this moment or later."),
+        Field(description="Said, happened or remembered at this moment or later."),
     ] = None
     until: Annotated[
         OccasionField | None,
-        Field(description="Said or happened before it."),
+        Field(description="Said, happened or remembered before it."),
     ] = None
     asked_at: Annotated[
         MomentField | None, Field(description='The moment from which "last week" is counted.')

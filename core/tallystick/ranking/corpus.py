@@ -60,6 +60,7 @@ class Entry(NamedTuple):
     state: str = "active"
     valid_from: int | None = None
     valid_until: int | None = None
+    created_at: int | None = None
 
 
 class CorpusSize(NamedTuple):
@@ -622,6 +623,11 @@ def _segment(vocabulary: Vocabulary, entries: Sequence[Entry], dimension: int) -
         "occurred_at": np.array(
             [NEVER if entry.occurred_at is None else entry.occurred_at for entry in entries],
             dtype=np.int64,
+        ),
+        # For filters, what nobody dated was said when it was remembered; a question's dates fit
+        # what was dated alone.
+        "said_at": np.array(
+            [_first_set(entry.occurred_at, entry.created_at, NEVER) for entry in entries], np.int64
         ),
         "expires_at": np.array(
             [_FOREVER if entry.expires_at is None else entry.expires_at for entry in entries],

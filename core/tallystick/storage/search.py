@@ -78,6 +78,7 @@ _CHANGED = (
         _m.c.state,
         _m.c.valid_from,
         _m.c.valid_until,
+        _m.c.created_at,
     )
     .join(_m, _m.c.doc == _x.c.doc)
     .outerjoin(_v, and_(_v.c.doc == _x.c.doc, _v.c.fingerprint == bindparam("fingerprint")))

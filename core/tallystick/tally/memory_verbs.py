@@ -178,11 +178,11 @@ class MemoryVerbs(ChangeVerbs):
 
         Reads the bound scope, or those of `scopes`, each of which must be open to the actor.
         Filters keep `kinds`, all of `tags`, a `conversation`, a `source` (its id or address), and
-        what was said or happened from `since` up to `until`. What is valid now comes first; what it
-        replaced follows as `hit.history`. `states` names the states to search instead; `as_of` asks
-        for what was valid at a moment. Items of stores are left out, but for those beneath
-        `namespace` (`()` is all of them). `asked_at` is the moment from which the query's "last
-        week" is counted. At most `limit` hits (10), or with `budget_tokens` (up to 200 of) the best
+        what was said or happened, else was remembered, from `since` up to `until`; a timedelta is
+        so long ago. What is valid now comes first; what it replaced follows as `hit.history`.
+        `states` names the states to search instead; `as_of` asks for what was valid at a moment.
+        Items of stores are left out, but for those beneath `namespace` (`()` is all of them).
+        `asked_at` is the moment from which the query's "last week" is counted. At most `limit` hits (10), or with `budget_tokens` (up to 200 of) the best
         that fit together. Raises Denied and InvalidInput.
         """
         self._admit("read")

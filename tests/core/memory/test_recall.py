@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -298,6 +298,18 @@ def test_filters_keep_what_passes_all_of_them(open_tally: OpenTally) -> None:
             "The heron is patient."
         ]
         assert _texts(anna.recall("heron", source=source)) == ["The heron is not a stork."]
+
+
+def test_what_nobody_dated_was_said_when_it_was_remembered(open_tally: OpenTally) -> None:
+    clock = StepClock(NOW)
+    with open_tally(clock=clock) as tally:
+        anna = tally.bind(ANNA)
+        anna.remember("The heron is grey.")
+        clock.advance(days=10)
+        anna.remember("The heron is patient.")
+
+        assert _texts(anna.recall("heron", since=timedelta(days=3))) == ["The heron is patient."]
+        assert _texts(anna.recall("heron", until=NOW + DAY)) == ["The heron is grey."]
 
 
 def test_a_budget_of_tokens_is_filled_and_never_passed(open_tally: OpenTally) -> None:
