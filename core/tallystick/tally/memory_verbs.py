@@ -182,8 +182,9 @@ class MemoryVerbs(ChangeVerbs):
         so long ago. What is valid now comes first; what it replaced follows as `hit.history`.
         `states` names the states to search instead; `as_of` asks for what was valid at a moment.
         Items of stores are left out, but for those beneath `namespace` (`()` is all of them).
-        `asked_at` is the moment from which the query's "last week" is counted. At most `limit` hits (10), or with `budget_tokens` (up to 200 of) the best
-        that fit together. Raises Denied and InvalidInput.
+        `asked_at` is the moment from which the query's "last week" is counted.
+        At most `limit` hits (10), or with `budget_tokens` (up to 200 of) the best that fit
+        together. Raises Denied and InvalidInput.
         """
         self._admit("read")
         readable = self._scopes(scopes)
