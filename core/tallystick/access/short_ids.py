@@ -38,6 +38,8 @@ def full_id(store: Store, gate: Gate, actor: Actor, kinds: Sequence[IdKind], tex
             if gate.decide(connection, actor, "read", match.scope).allowed
             or gate.decide(connection, actor, "inspect", match.scope).allowed
         }
+    if text in matches:
+        return text  # an id that somebody chose may be the beginning of another one
     if len(matches) > 1:
         raise InvalidInput(f"{text} fits {len(matches)} ids. Give more of it.")
     return matches.pop() if matches else text

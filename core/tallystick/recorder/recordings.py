@@ -37,6 +37,7 @@ from tallystick.records import (
     ContextCandidate,
     Count,
     Foil,
+    IdOf,
     JsonObject,
     MemoryId,
     MemoryUse,
@@ -62,7 +63,6 @@ from tallystick.records import (
     commitment,
     tuple_of,
 )
-from tallystick.records._base import IdOf
 from tallystick.storage import Connection, journal, parts, recordings, sources
 from tallystick.storage.payloads import Payloads
 from tallystick.storage.short_ids import IdKind

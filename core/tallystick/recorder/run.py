@@ -511,7 +511,7 @@ class Run:
 
 def _require_one_of(words: frozenset[str], word: object, argument: str) -> None:
     """Raise InvalidInput for a word that is none of these: a receipt could not be made of it."""
-    if word not in words:
+    if not isinstance(word, str) or word not in words:
         raise InvalidInput(
             f"`{argument}` takes one of {', '.join(sorted(words))}.", argument=argument
         )

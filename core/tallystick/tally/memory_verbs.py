@@ -38,7 +38,6 @@ from tallystick.records import (
     Occasion,
     PackItem,
     Remembered,
-    RunId,
     Scope,
     Scopes,
     Several,
@@ -422,7 +421,7 @@ class MemoryVerbs(ChangeVerbs):
         services = self._services
         return memory.Items(services.memory, self.actor, self.scope, self._wake_worker)
 
-    def working(self, run_id: RunId | None = None) -> memory.WorkingMemory:
+    def working(self, run_id: str | None = None) -> memory.WorkingMemory:
         """Return the working memory of a run, by default the open one.
 
         Raises InvalidInput where no run is open.

@@ -184,6 +184,17 @@ def test_a_part_of_an_id_that_fits_several_is_refused(bound: BoundTally) -> None
         bound.get(shared)
 
 
+def test_an_id_that_somebody_chose_is_itself_and_not_the_beginning_of_another(
+    bound: BoundTally,
+) -> None:
+    for run_id in ("2026-11-22-2", "2026-11-22"):
+        bound.run("agent", run_id=run_id).end()
+    bound.working("2026-11").set("plan", "x")
+
+    assert bound.recordings.run("2026-11-22").run_id == "2026-11-22"
+    assert bound.working("2026-11").run_id == "2026-11"
+
+
 def test_a_part_of_an_id_reaches_nothing_that_the_actor_may_not_see(bound: BoundTally) -> None:
     hers = bound.remember("The gate code is 7341.")
     bob = bound.tally.bind(Actor(user="bob"))
@@ -238,6 +249,7 @@ def test_a_hit_says_in_words_why_it_was_found(bound: BoundTally) -> None:
         (lambda run, step: step.record("thought", "x"), "kind"),
         (lambda run, step: step.record("note", "x", summary="x"), "summary"),
         (lambda run, step: step.end("finished"), "status"),
+        (lambda run, step: step.end(["completed"]), "status"),
         (lambda run, step: run.end("finished"), "status"),
         (lambda run, step: run.step("other").end(metadata={1: {2}}), "metadata"),
     ],
