@@ -43,11 +43,12 @@ _TAGS = _words(
 )
 _TEMPLATE = re.compile(
     # ChatML, Llama 3 and 4, Phi, Qwen, Harmony, Cohere: <|…|>; DeepSeek: the same in full width.
-    r"[<\uff1c\ufe64](?=[|\uff5c][^|\uff5c<>\n]{1,80}[|\uff5c]?[>\uff1e\ufe65])"
+    # A text that was cut ends within one.
+    r"[<\uff1c\ufe64](?=[|\uff5c](?:[^|\uff5c<>\n]{1,80}[|\uff5c]?[>\uff1e\ufe65]|[^|\uff5c<>\s]{0,80}\Z))"
     # Llama 2.
     r"|<<(?=/?SYS>>)"
     # Gemma, sentence pieces, tags of tools: <start_of_turn>, </s>, <tool_call>, <function=…>.
-    rf"|[<\uff1c\ufe64](?=[/\uff0f]?(?:[\w-]{{1,16}}:)?(?:{_TAGS})(?:[\s=:/>\uff1e\ufe65]|\Z))"
+    rf"|[<\uff1c\ufe64](?=[/\uff0f]?(?:[\w-]{{1,16}}:)?(?:{_TAGS})(?:[\s=:/>\uff1e\ufe65\u2026]|\Z))"
     # Mistral and Llama 2: [INST], [/INST], [TOOL_CALLS].
     r"|(?<!\\)\[(?=/?INST\])"
     r"|(?<!\\)\[(?=/?(?-i:SYS|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|THINK|ARGS"

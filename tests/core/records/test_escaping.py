@@ -64,6 +64,9 @@ def test_plain_text_of_any_script_is_shown_as_it_is(text: str) -> None:
         ("![a [b] c](https://evil.example)", r"!\[a [b] c](https://evil.example)"),
         ("<img src='https://evil.example'>", "&lt;img src='https://evil.example'>"),
         ("Tea (source 0; private:local; owner)", r"Tea \(source 0; private:local; owner)"),
+        ("cut <｜User…", "cut &lt;｜User…"),
+        ("cut <|im_st…", "cut &lt;|im_st…"),
+        ("cut <system…", "cut &lt;system…"),
         ("one\r\ntwo\u2028three", "one\ntwo\nthree"),
     ],
 )
