@@ -31,7 +31,6 @@ from langgraph.checkpoint.base import (
     CheckpointMetadata,
     CheckpointTuple,
     DeltaChannelHistory,
-    get_checkpoint_id,
     get_checkpoint_metadata,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
@@ -184,7 +183,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
         """
         thread, namespace = _place(config)
         stored = self._threads(config).get(
-            thread, namespace=namespace, checkpoint_id=get_checkpoint_id(config)
+            thread, namespace=namespace, checkpoint_id=_checkpoint_id(config)
         )
         return None if stored is None else self._tuple(stored, self._channel_values(stored))
 
@@ -205,8 +204,8 @@ class TallySaver(BaseCheckpointSaver[Any]):
         checkpoints = self._threads(config).checkpoints(
             str(configurable["thread_id"]) if "thread_id" in configurable else None,
             namespace=configurable.get("checkpoint_ns"),
-            checkpoint_id=get_checkpoint_id(config) if config else None,
-            before=get_checkpoint_id(before) if before else None,
+            checkpoint_id=_checkpoint_id(config),
+            before=_checkpoint_id(before),
             limit=limit,
             filter=filter,
         )
@@ -226,7 +225,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
         return self._threads(config).history(
             str(configurable["thread_id"]) if "thread_id" in configurable else None,
             namespace=configurable.get("checkpoint_ns"),
-            before=get_checkpoint_id(before) if before else None,
+            before=_checkpoint_id(before),
             limit=limit,
             filter=filter,
         )
@@ -241,7 +240,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
         trails = self._threads(config).trails(
             thread,
             namespace=namespace,
-            checkpoint_id=get_checkpoint_id(config),
+            checkpoint_id=_checkpoint_id(config),
             channels=channels,
         )
         histories: dict[str, DeltaChannelHistory] = {}
@@ -289,7 +288,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
         new = NewCheckpoint(
             namespace=namespace,
             id=checkpoint["id"],
-            parent_id=get_checkpoint_id(config),
+            parent_id=_checkpoint_id(config),
             metadata=_json_metadata(
                 self._with_run(config, get_checkpoint_metadata(config, metadata))
             ),
@@ -325,6 +324,12 @@ class TallySaver(BaseCheckpointSaver[Any]):
         soon: bool,
     ) -> WritesPut:
         thread, namespace = _place(config)
+        checkpoint_id = _checkpoint_id(config)
+        if checkpoint_id is None:
+            raise InvalidInput(
+                "This call names no checkpoint. Pass config={'configurable': {'thread_id': …, "
+                "'checkpoint_id': …}}, as `put` returns it."
+            )
         pending = [
             PendingWrite(
                 task_id,
@@ -338,7 +343,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
         return self._threads(config).begin_put_writes(
             thread,
             namespace=namespace,
-            checkpoint_id=str(get_checkpoint_id(config)),
+            checkpoint_id=checkpoint_id,
             writes=pending,
             soon=soon,
         )
@@ -417,12 +422,11 @@ class TallySaver(BaseCheckpointSaver[Any]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
-        """Same as `list`, in worker threads; channel values are read on first access, in the thread
-        that accesses them.
+        """Same as `list`, in worker threads, where the channel values are read too: an access on
+        the event loop reads nothing from disk. For ids and metadata alone use `history`.
         """
-        async for checkpoint in iterate_in_thread(
-            self.list(config, filter=filter, before=before, limit=limit)
-        ):
+        checkpoints = self.list(config, filter=filter, before=before, limit=limit)
+        async for checkpoint in iterate_in_thread(map(_with_values, checkpoints)):
             yield checkpoint
 
     async def aget_delta_channel_history(
@@ -603,13 +607,27 @@ def _place(config: RunnableConfig) -> tuple[str, str]:
         raise InvalidInput(
             "This call names no thread. Pass config={'configurable': {'thread_id': …}}."
         )
-    return str(configurable["thread_id"]), str(configurable.get("checkpoint_ns", ""))
+    return str(configurable["thread_id"]), str(configurable.get("checkpoint_ns") or "")
+
+
+def _checkpoint_id(config: RunnableConfig | None) -> str | None:
+    """Return the checkpoint that a config names; None, and so the latest, for an empty id."""
+    id = config.get("configurable", {}).get("checkpoint_id") if config else None
+    return str(id) if id else None
 
 
 def _stored_config(config: RunnableConfig, checkpoint_id: str) -> RunnableConfig:
     """Return the config of a checkpoint that was put with `config`."""
     thread, namespace = _place(config)
     return _config(thread, namespace, checkpoint_id)
+
+
+def _with_values(checkpoint: CheckpointTuple) -> CheckpointTuple:
+    """Return a listed checkpoint whose channel values have been read."""
+    values = checkpoint.checkpoint["channel_values"]
+    return checkpoint._replace(
+        checkpoint={**checkpoint.checkpoint, "channel_values": dict(values.items())}
+    )
 
 
 def _constant(result: T) -> Callable[[], T]:
