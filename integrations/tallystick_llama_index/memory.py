@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
+from uuid import UUID
 
 from llama_index.core.base.llms.types import ChatMessage, MessageRole, TextBlock
 from llama_index.core.bridge.pydantic import BaseModel, Field, PrivateAttr, ValidationError
@@ -27,6 +28,7 @@ from llama_index.core.schema import (
 )
 
 from tallystick.adapters import ActorSource, Binder, recall_for_turn
+from tallystick.adapters.binder import id_text
 from tallystick.adapters.frames import framed_hits, without_frames
 from tallystick.aio import in_thread
 from tallystick.compiler import FRAMED
@@ -70,7 +72,7 @@ class TallyMemory(BaseMemory):
         self,
         tally: Tally | BoundTally | None = None,
         *,
-        session_id: str = "chat",
+        session_id: str | int | UUID = "chat",
         actor: ActorSource | None = None,
         scope: str | Scope | None = None,
         **fields: Any,
@@ -88,7 +90,7 @@ class TallyMemory(BaseMemory):
             usage="TallyMemory({}, session_id='chat-1')",
         )
         with checked_fields("TallyMemory", type(self), fields):
-            super().__init__(**{"session_id": session_id, **fields})
+            super().__init__(**{"session_id": id_text(session_id) or session_id, **fields})
         self._binder = binder
 
     def __repr__(self) -> str:
@@ -104,7 +106,7 @@ class TallyMemory(BaseMemory):
         cls,
         tally: Tally | BoundTally | None = None,
         *,
-        session_id: str = "chat",
+        session_id: str | int | UUID = "chat",
         actor: ActorSource | None = None,
         scope: str | Scope | None = None,
         **fields: Any,

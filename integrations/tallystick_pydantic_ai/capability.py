@@ -183,7 +183,8 @@ class TallyRecorder(OncePerAgent):
         self._is_silent = not self.guard.claim(ctx.run_id, self)
         if not self._is_silent:
             with self.guard():
-                root = self._join(ctx)
+                # Whoever begins to record writes files: a sign of life, who acts.
+                root = await in_thread(self._join, ctx)
         try:
             if root is None:
                 return await handler()
@@ -225,7 +226,7 @@ class TallyRecorder(OncePerAgent):
         """Remember the prompt and the output, if turns are to be remembered."""
         if self.capture == "off" or is_nested() or isinstance(result.output, DeferredToolRequests):
             return
-        bound = self._binder.bound(call_of_run(self._binder, ctx))
+        bound = await in_thread(self._bound, ctx)
         answer = output_text(result.output) if self.capture == "both" else None
         await in_thread(
             lambda: bound.keep_turn(
@@ -233,10 +234,13 @@ class TallyRecorder(OncePerAgent):
             )
         )
 
+    def _bound(self, ctx: RunContext[Any]) -> BoundTally:
+        return self._binder.bound(call_of_run(self._binder, ctx))
+
     def _join(self, ctx: RunContext[Any]) -> RootRun:
         agent = getattr(ctx.agent, "name", None)
         return RootRun.join(
-            self._binder.bound(call_of_run(self._binder, ctx)),
+            self._bound(ctx),
             self.agent_name or agent or default_agent_name(),
             goal=prompt_text(ctx.prompt) or _earlier_goal(ctx),
             metadata={"pydantic_ai_run_id": ctx.run_id},
