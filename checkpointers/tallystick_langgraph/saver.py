@@ -53,7 +53,7 @@ from tallystick.errors import Denied, InvalidInput, NotFound
 from tallystick.records import Actor, Scope
 from tallystick.tally import BoundTally, Tally
 from tallystick_langgraph.encryption import splitter_and_cipher
-from tallystick_langgraph.from_conn_string import ManagedTally
+from tallystick_langgraph.from_conn_string import ManagedTally, SetUp
 from tallystick_langgraph.lazy_values import LazyValues
 from tallystick_langgraph.serde import TallySerializer
 
@@ -127,8 +127,11 @@ class TallySaver(BaseCheckpointSaver[Any]):
         saver = partial(cls, actor=actor, scope=scope, serde=serde, allow=allow, ttl=ttl)
         return ManagedTally(saver, conn_string, piece="TallySaver", actor=actor, scope=scope)
 
-    def setup(self) -> None:
-        """Do nothing: a tally is set up when it is opened. LangGraph's savers need this call."""
+    def setup(self) -> SetUp:
+        """Do nothing: a tally is set up when it is opened. LangGraph's savers need this call, and
+        the asynchronous ones await it, which is possible here too.
+        """
+        return SetUp()
 
     def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> Self:
         """Return the same saver with more types allowed; LangGraph calls this with those of a

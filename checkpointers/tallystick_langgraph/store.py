@@ -38,7 +38,7 @@ from tallystick.errors import InvalidInput
 from tallystick.memory import Item, Items, Put
 from tallystick.records import Scope
 from tallystick.tally import BoundTally, Tally
-from tallystick_langgraph.from_conn_string import ManagedTally
+from tallystick_langgraph.from_conn_string import ManagedTally, SetUp
 from tallystick_langgraph.store_config import LONGEST_TTL, checked_fields, checked_ttl
 from tallystick_langgraph.sweeper import Sweeper
 
@@ -103,8 +103,11 @@ class TallyStore(BaseStore):
         store = partial(cls, actor=actor, scope=scope, index=index, ttl=ttl)
         return ManagedTally(store, conn_string, piece="TallyStore", actor=actor, scope=scope)
 
-    def setup(self) -> None:
-        """Do nothing: a tally is set up when it is opened. LangGraph's stores need this call."""
+    def setup(self) -> SetUp:
+        """Do nothing: a tally is set up when it is opened. LangGraph's stores need this call, and
+        the asynchronous ones await it, which is possible here too.
+        """
+        return SetUp()
 
     def sweep_ttl(self) -> int:
         """Forget the items whose time to live is over; return how many. They are not found before,

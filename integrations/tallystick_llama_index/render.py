@@ -16,6 +16,8 @@ __all__ = ["items_of", "render"]
 
 _CALL: type[Any] | None = getattr(types, "ToolCallBlock", None)
 """The block of a tool call, in newer releases; in all, calls are in `additional_kwargs`."""
+_MEDIA_TOKENS = 256
+"""Tokens that an image or a sound counts as, as in LlamaIndex's own Memory."""
 _KINDS: dict[MessageRole, ItemKind] = {
     MessageRole.SYSTEM: "system",
     MessageRole.DEVELOPER: "system",
@@ -47,6 +49,7 @@ def items_of(
             calls=_calls(message),
             result_of=result if isinstance(result, str) else None,
             media=media,
+            media_tokens=_MEDIA_TOKENS,
         )
         items[item_id] = (item, message)
     return items

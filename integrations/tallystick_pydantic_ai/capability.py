@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import KW_ONLY, dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import zip_longest
 from typing import Any
 
@@ -36,6 +36,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.models import Model, ModelRequestContext, ModelRequestParameters, StreamedResponse
+from pydantic_ai.models.instrumented import InstrumentedModel
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.run import AgentRunResult
 from pydantic_ai.settings import ModelSettings
@@ -171,7 +172,17 @@ class TallyRecorder(OncePerAgent):
         return replace(self)
 
     def get_wrapper_model(self, model: Model) -> Model:
-        """Return the model, which records each request as it is sent."""
+        """Return the model, which records each request as it is sent.
+
+        No hook sees a request after the last capability has prepared it, so that a wrapper is
+        needed. It stands within the instrumentation of the user's own, and has the streams that the
+        model has.
+        """
+        if type(model) is InstrumentedModel:
+            recorded = self.get_wrapper_model(model.wrapped)
+            return InstrumentedModel(recorded, model.instrumentation_settings)
+        if type(model).request_stream is Model.request_stream:
+            return _without_streams(type(model).__name__)(model, self)
         return _RecordedModel(model, self)
 
     async def wrap_run(
@@ -705,6 +716,17 @@ class _RecordedModel(WrapperModel):
                 "request", request, summary={"model": request["model"], "messages": len(messages)}
             )
         return step
+
+
+@lru_cache(maxsize=64)
+def _without_streams(name: str) -> type[_RecordedModel]:
+    """Return the wrapper of a model without streams, under its name: PydanticAI says which model
+    has none, and knows it by the method.
+    """
+    wrapper = type(name, (_RecordedModel,), {})
+    # Set afterwards: PydanticAI wraps what is in the body of a class, and it would be another one.
+    wrapper.request_stream = Model.request_stream  # type: ignore[method-assign]
+    return wrapper
 
 
 def _earlier_goal(ctx: RunContext[Any]) -> str | None:

@@ -27,11 +27,12 @@ def message_item(
     calls: Sequence[ToolCall] = (),
     result_of: str | None = None,
     media: int = 0,
+    media_tokens: int = _MEDIA_TOKENS,
 ) -> ContextItem:
     """Return a message as an item: its text, its tool calls, or the call that it is the result of.
 
     `count` counts the tokens of what is more than text: the arguments of calls. `media` is the
-    number of images, sounds and files.
+    number of images, sounds and files, of which each counts as `media_tokens`.
     """
     tool_calls: list[Json] = [
         {"id": call.tool_call_id, "name": call.name, "args": json_value(call.arguments)}
@@ -42,7 +43,7 @@ def message_item(
         id=item_id,
         kind=kind,
         content=text,
-        token_estimate=count(f"{text}{more}") + _MEDIA_TOKENS * media if more or media else None,
+        token_estimate=count(f"{text}{more}") + media_tokens * media if more or media else None,
         tool_call_ids=tuple(str(call.tool_call_id) for call in calls),
         tool_call_id=result_of,
         metadata={"tool_calls": tool_calls} if tool_calls else {},
