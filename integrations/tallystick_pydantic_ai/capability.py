@@ -723,10 +723,11 @@ def _without_streams(name: str) -> type[_RecordedModel]:
     """Return the wrapper of a model without streams, under its name: PydanticAI says which model
     has none, and knows it by the method.
     """
-    wrapper = type(name, (_RecordedModel,), {})
+    wrapper: Any = type(name, (_RecordedModel,), {})
     # Set afterwards: PydanticAI wraps what is in the body of a class, and it would be another one.
-    wrapper.request_stream = Model.request_stream  # type: ignore[method-assign]
-    return wrapper
+    wrapper.request_stream = Model.request_stream
+    cls: type[_RecordedModel] = wrapper
+    return cls
 
 
 def _earlier_goal(ctx: RunContext[Any]) -> str | None:
