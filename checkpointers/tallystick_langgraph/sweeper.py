@@ -19,11 +19,11 @@ class Sweeper:
     """Calls `sweep` at intervals, until it is stopped or the tally is closed. Thread-safe."""
 
     def __init__(self, tally: Tally, sweep: Callable[[], int]) -> None:
+        self._tally = tally
         self._sweep = sweep
         self._guard = threading.Lock()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        on_close(tally, self.stop)
 
     def start(self, *, minutes: float) -> Future[None]:
         """Start the thread, unless it runs; return a future that ends with it, and whose cancelling
@@ -31,6 +31,9 @@ class Sweeper:
         """
         future: Future[None] = Future()
         with self._guard:
+            if self._thread is None:
+                # Not before: an application may make a store for each of its requests.
+                on_close(self._tally, self.stop)
             if self._thread is None or not self._thread.is_alive():
                 stopping = self._stopping = threading.Event()
                 context = copy_context()

@@ -5,7 +5,6 @@ cannot await them.
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
@@ -34,14 +33,7 @@ class Background:
         self._worker: ThreadPoolExecutor | None = None
         self._running: set[Future[None]] = set()
         self._is_worker = threading.local()
-        finish = weakref.WeakMethod(self.finish)
-
-        def finish_if_alive() -> None:
-            method = finish()
-            if method is not None:
-                method()
-
-        services_of(tally).store.database.on_flush(finish_if_alive)
+        self._database = services_of(tally).store.database
 
     def run(self, function: Callable[[], None]) -> None:
         """Call `function` now; on an event loop later, in the worker thread and in a copy of this
@@ -54,6 +46,8 @@ class Background:
         with self._guard:
             if self._worker is None:
                 self._worker = ThreadPoolExecutor(1, "tallystick-hooks", self._note_worker)
+                # Not before: an application may make an observer for each of its requests.
+                self._database.on_flush(self.finish)
             future = self._worker.submit(context.run, function)
             self._running.add(future)
         future.add_done_callback(self._drop)
