@@ -184,6 +184,13 @@ def _insert_into_modules(items: list[pytest.Item]) -> None:
 # LangChain: an observer of every run, and a middleware of every agent
 
 
+def _peer(call: Any) -> Any:
+    """Return who acts: some tests name a user and the others nobody, which one tally refuses."""
+    from tallystick import Actor
+
+    return Actor(user="peer")
+
+
 def _observe_every_run() -> None:
     from langchain_core.tracers.context import register_configure_hook
 
@@ -191,7 +198,7 @@ def _observe_every_run() -> None:
 
     block = _tally()
     tally = block.__enter__()
-    handler: Any = TallyCallbackHandler(tally)
+    handler: Any = TallyCallbackHandler(tally, actor=_peer)
     observer: ContextVar[Any] = ContextVar("tally_peers_handler", default=handler)
     register_configure_hook(observer, inheritable=True)
     _closing.append((block, handler))
@@ -257,7 +264,7 @@ def _add_middleware() -> None:
     block = _tally()
     tally = block.__enter__()
     _closing.append((block, None))
-    _add_to_every_agent(lambda: TallyMiddleware(tally))
+    _add_to_every_agent(lambda: TallyMiddleware(tally, actor=_peer))
 
 
 # Hooks of pytest
