@@ -20,6 +20,7 @@ migrations and everything else are the same for both; nothing outside of `storag
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -32,6 +33,7 @@ __all__ = [
     "TAKE_TURN",
     "database_clock",
     "is_postgres",
+    "let_go_of_socket",
     "prepare_postgres",
     "prepare_sqlite",
     "text_position",
@@ -81,6 +83,18 @@ def prepare_postgres(engine: Engine, schema: str) -> None:
             cursor.execute(f'SET search_path TO "{name}"')
             cursor.execute("SET synchronous_commit TO on")
         raw.commit()
+
+
+def let_go_of_socket(connection: Connection | None) -> None:
+    """Put nothing in place of a socket to PostgreSQL that a forked child shares with its parent:
+    whatever the driver sends later goes nowhere, and the parent's session ends with the parent.
+    """
+    if connection is None or connection.closed:
+        return
+    driver: Any = connection.connection.dbapi_connection
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, driver.fileno())
+    os.close(nowhere)
 
 
 def prepare_sqlite(

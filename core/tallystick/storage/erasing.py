@@ -220,9 +220,14 @@ def rewrite(database: Database) -> None:
 
     Raises BusyTally while others read or write for longer than the busy timeout.
     """
-    if database.is_postgres:
-        _rewrite_postgres(database)
-        return
+    with database.outside():
+        if database.is_postgres:
+            _rewrite_postgres(database)
+        else:
+            _rewrite_sqlite(database)
+
+
+def _rewrite_sqlite(database: Database) -> None:
     file = database.url.database
     assert file is not None
     try:

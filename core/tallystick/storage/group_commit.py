@@ -263,6 +263,10 @@ class Writer:
             discard_connection(self._connection)
             self._connection = None
 
+    def inherited(self) -> Connection | None:
+        """Return the connection that a forked child has a copy of, or None."""
+        return self._connection
+
     def _begin(self) -> Connection:
         connection = self._connection
         if connection is None or connection.closed or connection.invalidated:
