@@ -30,6 +30,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from math import ceil
 from typing import TypeVar
 
 import sqlalchemy.exc
@@ -44,7 +45,7 @@ from tallystick.errors import (
     TallystickError,
 )
 from tallystick.logs import get_logger
-from tallystick.storage.database_errors import damaged, translate
+from tallystick.storage.database_errors import damaged, translate, was_lost
 from tallystick.storage.dialects import (
     SNAPSHOT,
     TAKE_TURN,
@@ -66,6 +67,9 @@ from tallystick.storage.prepared import driver_errors
 __all__ = ["Connection", "Database"]
 
 T = TypeVar("T")
+
+_SPARE_READERS = 16
+"""Connections beyond `readers` that may be open while many read at once."""
 
 
 class Database:
@@ -193,18 +197,34 @@ class Database:
         """Yield a connection on which all statements see one committed state."""
         self._check()
         try:
-            connection = self._readers.take()
+            connection = self._snapshot()
             try:
-                SNAPSHOT(connection, {})
                 yield connection
                 self._readers.give_back(connection)
             except BaseException:
                 self._readers.discard(connection)
                 raise
         except sqlalchemy.exc.SQLAlchemyError as error:
-            if isinstance(error, sqlalchemy.exc.DBAPIError) and error.connection_invalidated:
+            if was_lost(error):
                 self._readers.renew()
             raise translate(error) from error
+
+    def _snapshot(self) -> Connection:
+        """Return a connection that has begun to read. One that the server ended while it was idle
+        is replaced, once.
+        """
+        for is_last in (False, True):
+            connection = self._readers.take()
+            try:
+                SNAPSHOT(connection, {})
+            except BaseException as error:
+                self._readers.discard(connection)
+                if is_last or not was_lost(error):
+                    raise
+                self._readers.renew()
+            else:
+                break
+        return connection
 
     @contextmanager
     def outside(self) -> Iterator[None]:
@@ -315,13 +335,18 @@ class Database:
     def _engine(self, *, writing: bool, size: int) -> Engine:
         try:
             engine = create_engine(
-                self.url, poolclass=QueuePool, pool_size=size, max_overflow=0 if writing else 16
+                self.url,
+                poolclass=QueuePool,
+                pool_size=size,
+                max_overflow=0 if writing else _SPARE_READERS,
+                pool_timeout=self._busy_timeout_ms / 1_000,
+                connect_args=self._connect_arguments(),
             )
         except ModuleNotFoundError as error:
             raise MissingExtra("psycopg", "postgres") from error
 
         if self.is_postgres:
-            prepare_postgres(engine, self.schema)
+            prepare_postgres(engine, self.schema, busy_timeout_ms=self._busy_timeout_ms)
         else:
             prepare_sqlite(
                 engine,
@@ -331,6 +356,12 @@ class Database:
                 damaged=damaged,
             )
         return engine
+
+    def _connect_arguments(self) -> dict[str, int]:
+        if not self.is_postgres or "connect_timeout" in self.url.query:
+            return {}
+        # Whole seconds, and the driver takes 1 for 2.
+        return {"connect_timeout": max(2, ceil(self._busy_timeout_ms / 1_000))}
 
 
 class _Readers:

@@ -73,8 +73,11 @@ def text_position(connection: Connection) -> Callable[..., Any]:
     return func.strpos if is_postgres(connection) else func.instr
 
 
-def prepare_postgres(engine: Engine, schema: str) -> None:
-    """Let each new connection work in `schema`, and acknowledge a commit once it is on disk."""
+def prepare_postgres(engine: Engine, schema: str, *, busy_timeout_ms: int) -> None:
+    """Let each new connection work in `schema`, acknowledge a commit once it is on disk, and wait
+    for a lock no longer than the busy timeout: for the turn of the writer, and for tables and rows
+    that another client holds.
+    """
     name = schema.replace('"', '""')
 
     @event.listens_for(engine, "connect")
@@ -82,6 +85,8 @@ def prepare_postgres(engine: Engine, schema: str) -> None:
         with raw.cursor() as cursor:
             cursor.execute(f'SET search_path TO "{name}"')
             cursor.execute("SET synchronous_commit TO on")
+            # 0 would wait for ever.
+            cursor.execute(f"SET lock_timeout TO {max(1, busy_timeout_ms)}")
         raw.commit()
 
 

@@ -253,6 +253,8 @@ def _rewrite_postgres(database: Database) -> None:
     engine = create_engine(database.url, isolation_level="AUTOCOMMIT")
     try:
         with engine.connect() as connection:
+            timeout = max(1, database.busy_timeout_ms)
+            connection.exec_driver_sql(f"SET lock_timeout TO {timeout}")
             for name in (
                 "memory_versions",
                 "memories",
