@@ -47,6 +47,7 @@ from tallystick.records import (
     StepStatus,
     json_bytes,
 )
+from tallystick.records.limits import require_json_size
 from tallystick.storage import journal
 
 __all__ = ["Run", "Step", "current_run", "current_step", "status_for"]
@@ -531,9 +532,10 @@ def _require_json(metadata: Mapping[str, Any] | None) -> None:
     if not metadata:
         return
     _require_mapping(metadata, "metadata")
+    require_json_size("metadata", metadata)
     try:
         json_bytes(dict(metadata))
-    except (TypeError, ValueError, RecursionError):
+    except TypeError:
         raise InvalidInput(
             "`metadata` is JSON: texts, numbers, lists and mappings.", argument="metadata"
         ) from None
