@@ -23,7 +23,8 @@ from typing import Any
 
 from langchain.agents import create_agent
 from langchain_core.language_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.runnables import RunnableConfig
 from langgraph.graph import END, START, MessagesState, StateGraph
 from llama_index.core.chat_engine import SimpleChatEngine
 from llama_index.core.llms import MockLLM
@@ -97,7 +98,7 @@ def _log(size: int) -> str:
 def _csv(size: int) -> str:
     return _filled(
         size,
-        lambda n: f"{n},{1950 + n % 90},{n * 7 % 1000}.5,Berlin,{n % 12 + 1}/3/{1990 + n % 40}\n",
+        lambda n: f"{n},{1950 + n % 90},{n * 7 % 1000}.5,Bonn,{n % 12 + 1}/3/{1990 + n % 40}\n",
     )
 
 
@@ -140,7 +141,7 @@ def _replies() -> Iterator[AIMessage]:
 
 def _langchain(bound: BoundTally) -> Callable[[str], object]:
     agent = create_agent(_Scripted(messages=_replies()), [], middleware=[TallyMiddleware(bound)])
-    return lambda text: agent.invoke({"messages": [("user", text)]})
+    return lambda text: agent.invoke({"messages": [HumanMessage(text)]})
 
 
 def _langgraph(bound: BoundTally) -> Callable[[str], object]:
@@ -149,9 +150,12 @@ def _langgraph(bound: BoundTally) -> Callable[[str], object]:
     graph.add_edge(START, "answer")
     graph.add_edge("answer", END)
     chat = graph.compile(checkpointer=TallySaver(bound))
-    return lambda text: chat.invoke(
-        {"messages": [("user", text)]}, {"configurable": {"thread_id": str(time.monotonic_ns())}}
-    )
+
+    def turn(text: str) -> object:
+        config: RunnableConfig = {"configurable": {"thread_id": str(time.monotonic_ns())}}
+        return chat.invoke({"messages": [HumanMessage(text)]}, config)
+
+    return turn
 
 
 def _pydantic_ai(bound: BoundTally) -> Callable[[str], object]:
@@ -227,12 +231,10 @@ def disk(kind: str, count: int) -> tuple[int, int]:
     """
     source = random.Random(7)
     size = 1_000 if kind == "memories" else 60
-    texts = [
-        f"{number} "
-        + " ".join(f"{source.choice(_WORDS)}{source.randrange(500)}" for _ in range(size))
-        for number in range(count)
-    ]
-    texts = [text[:size] for text in texts]
+    texts = []
+    for number in range(count):
+        words = (f"{source.choice(_WORDS)}{source.randrange(500)}" for _ in range(size // 4))
+        texts.append(f"{number} {' '.join(words)}"[:size])
     with tempfile.TemporaryDirectory() as folder:
         with Tally.open(Path(folder) / "tally", background=False) as tally:
             bound = tally.bind()
@@ -258,11 +260,10 @@ def main() -> None:
     options = parser.parse_args()
     sizes = SIZES[:-1] if options.quick else SIZES
     console = Console()
-    table = Table(title="Milliseconds by the size of the text")
-    for heading in ("call", "text", *(f"{size // 1_000:,} kB" for size in sizes), "growth", ""):
-        table.add_column(heading, justify="left" if heading in ("call", "text", "") else "right")
     steep = 0
+    console.print("milliseconds by the size of the text; its growth between the two largest")
     for call in options.only.split(","):
+        table = Table(call, *(f"{size // 1_000:,} kB" for size in sizes), "growth", "")
         for kind in KINDS:
             seconds = growth(call, kind, sizes)
             exponent = _exponent(seconds, sizes)
@@ -270,8 +271,8 @@ def main() -> None:
             steep += is_steep
             times = (f"{1_000 * value:,.0f}" for value in seconds)
             verdict = "NOT LINEAR" if is_steep else "linear"
-            table.add_row(call, kind, *times, f"{exponent:.2f}", verdict)
-    console.print(table)
+            table.add_row(kind, *times, f"{exponent:.2f}", verdict)
+        console.print(table)
     weights = Table("texts", "bytes of text", "bytes on the disk", "times", title="Disk")
     for kind, count in (("memories", 2_000), ("turns", 5_000)):
         text, written = disk(kind, count // 10 if options.quick else count)

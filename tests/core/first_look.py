@@ -57,13 +57,15 @@ FIRST_LOOK = {
     "../checkpointers/test_store.py": "memory/fields memory/items storage/items",
     "upkeep/test_erase.py": "storage/byte_search storage/erasing "
     "storage/retention storage/working upkeep/copies upkeep/doctor upkeep/operator_scopes "
-    "upkeep/proof upkeep/retention",
+    "upkeep/proof",
     "operations/test_operations.py": "operations/memory operations/operate operations/operation "
     "operations/runs operations/spaces operations/error_status operations/table operations/tools",
     "../integrations/test_surfaces.py": "operations/surface",
     "pipeline/test_chroma_processes.py": "pipeline/chroma pipeline/reconcile",
-    "storage/test_storage.py": "pipeline/embedding pipeline/worker storage/chroma "
-    "storage/chroma_layout storage/integrity storage/jobs storage/journal storage/outbox "
+    "pipeline/test_jobs.py": "pipeline/background pipeline/embedding pipeline/runner "
+    "pipeline/worker records/jobs storage/jobs upkeep/jobs operations/jobs",
+    "storage/test_storage.py": "storage/chroma "
+    "storage/chroma_layout storage/integrity storage/journal storage/outbox "
     "storage/parts storage/rows storage/scopes storage/settings_rows storage/spaces storage/store",
     "storage/test_processes.py": "storage/liveness storage/location",
     "storage/test_one_writer.py": "storage/group_commit",

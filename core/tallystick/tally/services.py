@@ -20,7 +20,7 @@ from tallystick.checkpoints import CheckpointsContext, upgrade
 from tallystick.embedding import GuardedEmbedder, StaticEmbedder, as_embedder
 from tallystick.errors import SettingsError
 from tallystick.memory import MemoryContext
-from tallystick.pipeline import Worker
+from tallystick.pipeline import Background, Chore
 from tallystick.policy.engines import KingfisherFinder
 from tallystick.policy.redaction import Finder, Redactor
 from tallystick.policy.tool_classes import ToolClassSource
@@ -38,12 +38,16 @@ from tallystick.tally.captured_turns import CapturedTurns
 from tallystick.tally.turn_hits import TurnHits
 from tallystick.tokens import counter_for
 from tallystick.upkeep import retention
+from tallystick.upkeep.retention import RetentionHandler, enqueue_retention
 
 __all__ = ["Services", "record_owner", "services_of"]
 
 _DAY_US = 24 * 3600 * 1_000_000
 _OWNER = "owner"
 _TALLY_ID = "tally_id"
+_HOUR = 3_600.0
+_RETENTION_AFTER = 30.0
+"""Seconds after the opening at which retention is looked at: scripts that end before leave it."""
 
 
 class _Wired(Protocol):
@@ -137,8 +141,11 @@ class Services:
         recover_interrupted_runs(self.recorder)
         self.checkpoints = CheckpointsContext(store, self.gate)
         upgrade(store, self.checkpoints)
-        self.worker = Worker(
-            self.memory, eager=settings.vector_search == "chroma" or bool(settings.chroma)
+        self.background = Background(
+            self.memory,
+            [RetentionHandler(self.memory, lambda: self.windows, self.drop_caches)],
+            chores=[Chore(lambda: enqueue_retention(self.memory), _HOUR, first=_RETENTION_AFTER)],
+            eager=settings.vector_search == "chroma" or bool(settings.chroma),
         )
         self.call_rules.note(owner or Actor(user="tallystick", surface="open"))
         weakref.finalize(self, store.location.remove_temporary)
@@ -147,7 +154,7 @@ class Services:
         # Held by the store: not to keep the services alive.
         store.database.on_fork(partial(_abandon, weakref.ref(self)))
         if background:
-            self.worker.start()
+            self.background.worker().start()
 
     @property
     def windows(self) -> retention.Windows:
@@ -157,6 +164,7 @@ class Services:
             done_jobs=settings.done_jobs_days,
             dead_jobs=settings.dead_jobs_days,
             answers=settings.idempotency_days,
+            tombstones=settings.tombstones_days,
         )
 
     def counter(self, model: str | None) -> TokenCounter:
@@ -186,7 +194,7 @@ class Services:
             self.store.database.close()
             return
         self.recorder.close_subscriptions()
-        self.worker.stop()
+        self.background.stop()
         self.gate.flush()
         if self.index is not None:
             self.index.close()

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from tallystick.access.enforcers import rules_and_enforcers
 from tallystick.errors import StorageError
 from tallystick.memory import MemoryContext
-from tallystick.pipeline import Worker
-from tallystick.records import Actor, Finding, commitment
+from tallystick.pipeline import Background
+from tallystick.records import JOB_STATES, Actor, Finding, commitment
 from tallystick.storage import Connection, integrity, jobs, journal, outbox, scopes, settings_rows
 from tallystick.upkeep.erase import PENDING, finish
+from tallystick.upkeep.jobs import retry_jobs
 from tallystick.upkeep.retention import Windows, journal_window, purge, require_operator
 
 __all__ = ["diagnose"]
@@ -20,7 +19,7 @@ _MANY = 10_000
 
 
 def diagnose(
-    context: MemoryContext, worker: Worker, actor: Actor, windows: Windows, *, repair: bool
+    context: MemoryContext, background: Background, actor: Actor, windows: Windows, *, repair: bool
 ) -> tuple[Finding, ...]:
     """Run every check; with `repair` also repair what can be. Raises Denied."""
     require_operator(context, actor)
@@ -54,19 +53,25 @@ def diagnose(
         else "nothing is past its window"
     )
     findings.append(Finding(check="retention", status="notice" if count else "ok", text=text))
-    findings.append(_index(context, worker, repair=False))
+    findings.append(_index(context, background, repair=False))
     if not repair:
         return tuple(findings)
     repaired: list[Finding] = []
     for finding in findings:
         if finding.status == "problem" and finding.check == "erasure":
-            with worker.paused():
+            with background.paused():
                 finish(context)
             finding = Finding(
                 check="erasure", status="repaired", text="an erasure that was cut off is finished"
             )
+        elif finding.status == "problem" and finding.check == "jobs":
+            requeued = retry_jobs(context, actor, None, idempotency_key=None)
+            background.wake()
+            finding = Finding(
+                check="jobs", status="repaired", text=f"{len(requeued)} jobs will be done anew"
+            )
         elif finding.status == "problem" and finding.check == "index":
-            finding = _index(context, worker, repair=True)
+            finding = _index(context, background, repair=True)
         repaired.append(finding)
     return tuple(repaired)
 
@@ -206,9 +211,34 @@ def _rules(connection: Connection) -> list[Finding]:
 
 
 def _jobs(connection: Connection) -> Finding:
-    counts = Counter(jobs.counts(connection))
-    summary = ", ".join(f"{count} {status}" for status, count in sorted(counts.items())) or "none"
-    return Finding(check="jobs", status="problem" if counts["dead"] else "ok", text=summary)
+    counts = jobs.counts(connection)
+    summary = ", ".join(f"{counts[state]} {state}" for state in JOB_STATES if state in counts)
+    failed = jobs.failed_count(connection)
+    if failed:
+        return Finding(
+            check="jobs",
+            status="problem",
+            text=f"{summary}: look at `tally jobs --state failed --state dead`, then do them anew "
+            f"with `tally jobs retry` or `tally doctor --repair`",
+        )
+    waiting = jobs.waiting_since(connection)
+    if waiting is not None:
+        return Finding(
+            check="jobs",
+            status="notice",
+            text=f"{summary}; {waiting.jobs} wait for what is away ({waiting.code}), the oldest "
+            f"for {_span(waiting.age_us)}: they go on by themselves when it is back",
+        )
+    return Finding(check="jobs", status="ok", text=summary or "none")
+
+
+def _span(microseconds: int) -> str:
+    """Return a duration in its largest unit."""
+    seconds = microseconds // 1_000_000
+    for unit, length in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length} {unit}"
+    return f"{seconds} seconds"
 
 
 def _outbox(connection: Connection) -> Finding:
@@ -220,7 +250,7 @@ def _outbox(connection: Connection) -> Finding:
     )
 
 
-def _index(context: MemoryContext, worker: Worker, *, repair: bool) -> Finding:
+def _index(context: MemoryContext, background: Background, *, repair: bool) -> Finding:
     if context.index is None:
         return Finding(
             check="index",
@@ -230,7 +260,7 @@ def _index(context: MemoryContext, worker: Worker, *, repair: bool) -> Finding:
     if context.index.folder_is_empty:
         return Finding(check="index", status="ok", text="Chroma was not needed yet")
     try:
-        result = worker.reconcile(repair=repair)
+        result = background.reconcile(repair=repair)
     except StorageError as error:
         return Finding(check="index", status="notice", text=f"Chroma was not looked at: {error}")
     if result.whole:
