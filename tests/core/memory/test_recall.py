@@ -298,7 +298,7 @@ def test_a_long_query_costs_a_bounded_number_of_dates_and_words(
     monkeypatch.setattr(DateDataParser, "get_date_data", count)
     _read.cache_clear()
     question = ask(LONG[name], [], NOW)
-    assert len(calls) <= 12
+    assert len(calls) <= 8
     assert sum(map(len, calls)) <= 1_000
     assert len(question.text) <= QUERY_READ + 10
     assert len(question.words) <= 500
