@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import pairwise
 from typing import Annotated, NamedTuple
 
@@ -45,6 +46,8 @@ _REACH = 2_048
 """Characters on both sides of a new placeholder in which a later pass looks for secrets that have
 come into view.
 """
+_LONG, _MOST_LONG, _MOST_FINDINGS = 4_096, 256, 10_000
+"""Characters from which on the findings in a text are kept; how many texts, and findings of one."""
 _GROUP = 6
 """Rules that share a fast check of their words."""
 _FREQUENT = frozenset({"key", "token", "secret", "passw", "://", "-pass"})
@@ -96,8 +99,8 @@ replayed.
 
 
 class Redactor:
-    """Finds and replaces. Stateless between calls, so thread-safe, and pure: the same value, the
-    same result.
+    """Finds and replaces. Pure: the same value, the same result. Between calls it keeps where the
+    secrets of long texts are, by digest, and none of them. Thread-safe.
 
     `finders` are engines of the user's own: each yields its findings in a text, and is called once
     for each text. `terms` are words or phrases of the user's own, found without regard to case as
@@ -125,6 +128,7 @@ class Redactor:
                     f"The kind {rule.kind!r} must be lower-case letters, digits and underscores."
                 )
         self._rules = tuple(chosen)
+        self._long_texts: dict[tuple[bytes, bool], tuple[Finding, ...]] = {}
         self._finders = tuple(finders)
         self._certain = tuple(rule for rule in chosen if rule.certain)
         # Most rules have words that hardly any text has: those are looked for all at once, then
@@ -239,6 +243,25 @@ class Redactor:
         ]
         return pen.placeholder(whole[0].kind, digits) if whole else value
 
+    def _found_at_first(self, text: str, rules: Sequence[Rule]) -> Sequence[Finding]:
+        """Return the same as `_found_by`; of a long text places and kinds are kept.
+
+        One turn of an agent redacts a long message some ten times: its request, its response, what
+        is compiled and what is remembered of it.
+        """
+        if len(text) < _LONG:
+            return self._found_by(text, rules)
+        digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        key = (digest, rules is self._rules)
+        findings = self._long_texts.get(key)
+        if findings is None:
+            findings = tuple(self._found_by(text, rules))
+            if len(self._long_texts) >= _MOST_LONG:
+                self._long_texts.clear()
+            if len(findings) <= _MOST_FINDINGS:
+                self._long_texts[key] = findings
+        return findings
+
     def _found_by(
         self, text: str, rules: Sequence[Rule], windows: _Windows | None = None
     ) -> list[Finding]:
@@ -289,7 +312,12 @@ class Redactor:
         windows = None
         for turn in range(_MOST_PASSES):
             outside = self._external_findings(text) if turn == 0 and rules is self._rules else []
-            findings = _without_overlaps([*self._found_by(text, rules, windows), *outside])
+            own = (
+                self._found_at_first(text, rules)
+                if windows is None
+                else self._found_by(text, rules, windows)
+            )
+            findings = _without_overlaps([*own, *outside])
             if not findings:
                 break
             pieces, end, length, written = [], 0, 0, []

@@ -404,6 +404,25 @@ def test_text_that_calls_for_many_passes_is_looked_at_once(text: str) -> None:
     assert len(confirmed) <= 1.5 * once + 1_000
 
 
+def test_a_long_text_is_searched_once_and_redacted_the_same_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = "the key of the harbour, token=a1B2c3D4e5F6a1B2 and more " * 500
+    redactor = Redactor()
+    first = redactor.redact_text(text)
+    searched: list[str] = []
+    find = redaction._findings
+
+    def counting(text: str, *rest: Any) -> list[Finding]:
+        searched.append(text)
+        return find(text, *rest)
+
+    monkeypatch.setattr(redaction, "_findings", counting)
+
+    assert redactor.redact_text(text) == first == Redactor().redact_text(text)
+    assert searched.count(text) == 1  # by the redactor that had not seen it
+
+
 @given(st.lists(FRAGMENTS, max_size=12).map("".join))
 def test_redaction_takes_out_and_puts_in_nothing_else(text: str) -> None:
     redacted, counts = EVERYTHING.redact_text(text)
