@@ -30,6 +30,7 @@ from tallystick.adapters.enforcement import (
     register_enforcer,
     release_enforcement,
 )
+from tallystick.adapters.job_running import JobRunning
 from tallystick.adapters.naming import default_agent_name, goal_of_thread
 from tallystick.adapters.parameters import recordable_parameters, recordable_tools
 from tallystick.adapters.rendering import changed_items, json_value, message_item
@@ -49,6 +50,7 @@ __all__ = [
     "Binder",
     "CallKind",
     "Capture",
+    "JobRunning",
     "OpenCall",
     "RootRun",
     "Speakers",

@@ -9,7 +9,6 @@ from typing import Annotated, Any, NamedTuple
 
 from tallystick.access import full_id, visible_docs
 from tallystick.errors import CorruptTally, InvalidInput, NotFound
-from tallystick.policy.rule_checks import check_rules
 from tallystick.ports import TokenCounter
 from tallystick.recorder.answers import (
     candidates_of,
@@ -24,7 +23,7 @@ from tallystick.recorder.chain import run_stream
 from tallystick.recorder.context import RecorderContext
 from tallystick.recorder.payloads import DOMAIN
 from tallystick.recorder.receipts import receipt_about, receipts_in, receipts_of
-from tallystick.recorder.replay import Call, Render, Replayed, neutral_request, replay
+from tallystick.recorder.replay import Call, Render, Replayed, neutral_request, recipe_for, replay
 from tallystick.recorder.run import Run
 from tallystick.recorder.signing import sign
 from tallystick.recorder.subscriptions import MAX_WAITING, Listener, Subscription
@@ -469,22 +468,7 @@ class Recordings:
         """Same as `replay`, with the context that it compiled."""
         step = self.step(step_id)
         run = self.run(step.run_id)
-        if recipe is not None and changes:
-            raise InvalidInput(f"Give {', '.join(sorted(changes))} in the recipe, or no recipe.")
-        if recipe is not None:
-            # A recipe may come from another step: its changes are applied to this one.
-            recipe = recipe.model_copy(
-                update={"source_run_id": run.run_id, "source_step_id": step_id}
-            )
-        else:
-            recipe = ReplayRecipe.load(
-                {
-                    "replay_id": self._context.store.ids.new(),
-                    "source_run_id": run.run_id,
-                    "source_step_id": step_id,
-                    **changes,
-                }
-            )
+        recipe = recipe_for(step, recipe, changes, new_id=self._context.store.ids.new)
         entries = self.entries(step_id)
         model = next(
             (
@@ -495,7 +479,6 @@ class Recordings:
             None,
         )
         counter = self._counter(model if isinstance(model, str) else None)
-        check_rules(recipe.policy_rules or (), error=InvalidInput, where="replay")
         return replay(run, step, entries, recipe, counter=counter, call=call, render=render)
 
     @contextmanager
