@@ -54,7 +54,7 @@ class Settings(BaseSettings):
     )
 
     busy_timeout_ms: int = Field(default=10_000, ge=0)
-    """How long a write waits for another process, milliseconds."""
+    """How long a call waits for what another process or client holds, milliseconds."""
     durability: Literal["normal", "full"] = "normal"
     """`normal` survives the death of the process, `full` also the loss of power."""
     vector_search: Literal["auto", "exact", "chroma"] = "auto"

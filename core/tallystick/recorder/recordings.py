@@ -62,6 +62,7 @@ from tallystick.records import (
     commitment,
     tuple_of,
 )
+from tallystick.records.limits import require_json_size
 from tallystick.storage import Connection, journal, parts, recordings, sources
 from tallystick.storage.payloads import Payloads
 from tallystick.storage.short_ids import IdKind
@@ -122,14 +123,15 @@ class Recordings:
         """Start a run in `scope`; use it as a `with` block, or call its `end`. Raises Denied.
 
         Of `goal` the first 500 characters are kept, under `redacted_payloads` without secrets,
-        under `metadata_only` nothing.
+        under `metadata_only` nothing; halves of characters are replaced.
         """
         self._context.gate.require_early(self._actor, "record", scope)
         effective_retention = retention or self._context.retention
         if goal is not None and effective_retention == "redacted_payloads":
             goal, _ = self._context.redactor.redact_text(goal)
         # Cut after redaction: no rule recognises half a secret.
-        goal = None if goal is None else goal[:_MAX_GOAL]
+        goal = None if goal is None else _storable(goal[:_MAX_GOAL])
+        require_json_size("metadata", metadata)
         record = RunRecord(
             run_id=run_id or self._context.store.ids.new(),
             scope=scope,
@@ -535,6 +537,11 @@ class Recordings:
 
     def _may_see(self, connection: Connection, scope: Scope) -> bool:
         return self._context.gate.decide(connection, self._actor, "inspect", scope).allowed
+
+
+def _storable(text: str) -> str:
+    """Return a text with a sign in place of what no database stores as a text."""
+    return text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
 
 
 def _entry(payloads: Payloads, row: recordings.EntryRow) -> StepEntry:

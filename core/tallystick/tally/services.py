@@ -10,6 +10,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -31,6 +32,7 @@ from tallystick.settings import Settings
 from tallystick.storage import ChromaIndex, Location, Store, settings_rows
 from tallystick.storage.chroma_layout import layout_of
 from tallystick.storage.corpus_cache import CorpusCache
+from tallystick.storage.forks import abandon
 from tallystick.tally.call_rules import CallRules
 from tallystick.tally.captured_turns import CapturedTurns
 from tallystick.tally.turn_hits import TurnHits
@@ -149,6 +151,8 @@ class Services:
         weakref.finalize(self, store.location.remove_temporary)
         self._guard = threading.Lock()
         self._counters: dict[str | None, TokenCounter] = {}
+        # Held by the store: not to keep the services alive.
+        store.database.on_fork(partial(_abandon, weakref.ref(self)))
         if background:
             self.background.worker().start()
 
@@ -181,8 +185,13 @@ class Services:
         self.recorder.clear_caches()
 
     def close(self) -> None:
-        """Write what is still in memory, then close every part. Closing twice is allowed."""
+        """Write what is still in memory, then close every part. Closing twice is allowed; a forked
+        child leaves everything to its parent.
+        """
         if self.store.database.closed:
+            return
+        if self.store.database.is_inherited:
+            self.store.database.close()
             return
         self.recorder.close_subscriptions()
         self.background.stop()
@@ -193,6 +202,15 @@ class Services:
         self.store.database.close()
         self.recorder.close()
         self.store.location.remove_temporary()
+
+
+def _abandon(services: weakref.ref[Services]) -> None:
+    """Let every use of an inherited tally, and of the runs recorded in it, raise ForkedTally."""
+    inherited = services()
+    if inherited is not None:
+        recorder = inherited.recorder
+        abandon(recorder)
+        abandon(inherited, readable=frozenset({"close", "owner", "settings", "store"}))
 
 
 def record_owner(store: Store, owner: Actor | None) -> Actor | None:
