@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import Annotated, Any, NamedTuple
 
 from tallystick.access import full_id, visible_docs
+from tallystick.aio import on_event_loop
 from tallystick.errors import CorruptTally, InvalidInput, NotFound
 from tallystick.ports import TokenCounter
 from tallystick.recorder.answers import (
@@ -120,12 +121,16 @@ class Recordings:
         run_id: str | None = None,
         retention: Retention | None = None,
     ) -> Run:
-        """Start a run in `scope`; use it as a `with` block, or call its `end`. Raises Denied.
+        """Start a run in `scope`; use it as a `with` block, or call its `end`. Raises Denied; on an
+        event loop a refusal that depends on what is stored comes with the end of the run.
 
         Of `goal` the first 500 characters are kept, under `redacted_payloads` without secrets,
         under `metadata_only` nothing; halves of characters are replaced.
         """
-        self._context.gate.require_early(self._actor, "record", scope)
+        # On an event loop no database is read: the transaction that stores the run decides then.
+        unconfirmed = on_event_loop() and self._context.gate.needs_stored_state(self._actor, scope)
+        if not unconfirmed:
+            self._context.gate.require_early(self._actor, "record", scope)
         effective_retention = retention or self._context.retention
         if goal is not None and effective_retention == "redacted_payloads":
             goal, _ = self._context.redactor.redact_text(goal)
@@ -142,7 +147,7 @@ class Recordings:
             retention=effective_retention,
             metadata=metadata or {},
         )
-        return Run(self._context, self._actor, record)
+        return Run(self._context, self._actor, record, unconfirmed=unconfirmed)
 
     def _full_id(self, kinds: tuple[IdKind, ...], text: str) -> str:
         return full_id(self._context.store, self._context.gate, self._actor, kinds, text)
