@@ -277,12 +277,19 @@ class JoinedStep(NamedTuple):
 class Run:
     """An agent run that is being recorded. Steps may be added from any thread."""
 
-    def __init__(self, context: RecorderContext, actor: Actor, record: RunRecord) -> None:
+    def __init__(
+        self,
+        context: RecorderContext,
+        actor: Actor,
+        record: RunRecord,
+        *,
+        unconfirmed: bool = False,
+    ) -> None:
         self.context = context
         """The recorder that this run belongs to."""
         self.retention: Retention = record.retention
         """The retention of payloads."""
-        self._chain = RunChain(context, actor, record)
+        self._chain = RunChain(context, actor, record, unconfirmed=unconfirmed)
         self._guard = threading.Lock()
         self._step_count = 0
         self._open: dict[str, Step] = {}

@@ -37,6 +37,7 @@ import sqlalchemy.exc
 from sqlalchemy import URL, Connection, Engine, create_engine
 from sqlalchemy.pool import QueuePool
 
+from tallystick.aio import on_event_loop
 from tallystick.errors import (
     ClosedTally,
     ForkedTally,
@@ -143,6 +144,22 @@ class Database:
             return self.submit(unit, name=name).result()
         with self._writer.turn:
             return self._writer.commit_one(unit, name)
+
+    def write_soon(self, unit: Unit[T], *, name: str, failed: Callable[[], None]) -> None:
+        """Same as `write`; on an event loop it returns at once, and `failed` is called if the write
+        fails. What this process writes afterwards is committed after it.
+        """
+        if not on_event_loop():
+            self.write(unit, name=name)
+            return
+
+        def done(answer: Future[T]) -> None:
+            error = answer.exception()
+            if error is not None:
+                get_logger("storage").warning("write.failed", name=name, error=type(error).__name__)
+                failed()
+
+        self.submit(unit, name=name).add_done_callback(done)
 
     def submit(
         self,

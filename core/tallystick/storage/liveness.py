@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import secrets
 import threading
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ class Liveness:
     """
 
     def __init__(self, folder: Path | None, database: Database) -> None:
-        self.token = uuid.uuid4().hex
+        self.token = secrets.token_hex(16)
         """The name under which this opened tally is recorded, with what it begins."""
         self._folder = None if folder is None else folder / "alive"
         self._database = database

@@ -86,6 +86,8 @@ class Services:
         `background=False` starts no thread: follow-up work is done by `Tally.drain`.
         """
         self.store = store
+        self.closing: list[Callable[[], object]] = []
+        """Called when the tally is closed, before anything of it is."""
         self.settings = settings
         self.zone = settings.zone
         """The time zone of moments that are given without an offset."""
@@ -193,13 +195,16 @@ class Services:
         if self.store.database.is_inherited:
             self.store.database.close()
             return
+        for callback in self.closing:
+            callback()
         self.recorder.close_subscriptions()
         self.background.stop()
         self.gate.flush()
         if self.index is not None:
             self.index.close()
-        self.store.liveness.close()
         self.store.database.close()
+        # After the last write, which may have been the first of a run and so have taken it.
+        self.store.liveness.close()
         self.recorder.close()
         self.store.location.remove_temporary()
 
