@@ -6,7 +6,7 @@ exponent between the two largest sizes: 1 is linear, 2 quadratic, 0 no growth. O
 1.35, where the largest took a tenth of a second and more, is called out. Then short turns and
 memories of 1 kB are written, and the folder is weighed.
 
-    python -m tests.benchmarks.limits [--quick] [--only recall,langchain]
+    python -m tests.benchmarks.limits [--quick] [--only recall,langchain] [--texts log,code]
 """
 
 from __future__ import annotations
@@ -265,6 +265,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="up to 100 kB, and less on the disk")
     parser.add_argument("--only", default=",".join(CALLS), help="calls, separated by commas")
+    parser.add_argument("--texts", default=",".join(KINDS), help="kinds, separated by commas")
     options = parser.parse_args()
     sizes = SIZES[:-1] if options.quick else SIZES
     console = Console()
@@ -272,7 +273,7 @@ def main() -> None:
     console.print("milliseconds by the size of the text; its growth between the two largest")
     for call in options.only.split(","):
         table = Table(call, *(f"{size // 1_000:,} kB" for size in sizes), "growth", "")
-        for kind in KINDS:
+        for kind in options.texts.split(","):
             seconds = growth(call, kind, sizes)
             exponent = _exponent(seconds, sizes)
             is_steep = exponent > _STEEP and seconds[-1] > _LONG
