@@ -11,11 +11,22 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import sqlalchemy.exc
-from sqlalchemy import Connection, create_engine, delete, exists, func, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    create_engine,
+    delete,
+    exists,
+    func,
+    or_,
+    select,
+    update,
+)
 
 from tallystick.errors import BusyTally, StorageError
 from tallystick.records import SourceRef
-from tallystick.storage import edges, items, scopes, tables
+from tallystick.storage import byte_search, edges, items, scopes, tables
 from tallystick.storage.database import Database
 from tallystick.storage.database_errors import translate
 from tallystick.storage.payloads import Payloads, dependents_of, detach
@@ -24,8 +35,10 @@ from tallystick.storage.recordings import StoredPayload
 __all__ = [
     "OwnSource",
     "VersionText",
+    "count_journal_texts",
     "destroy",
     "drop_goals",
+    "erase_journal_texts",
     "erase_payloads",
     "own_sources",
     "rewrite",
@@ -42,6 +55,7 @@ _ms, _s, _p, _e, _steps = (
     tables.step_entries,
     tables.steps,
 )
+_j = tables.journal
 _ERASED = "erased:"
 _PATIENCE = 30.0
 """Seconds for which others are waited for at least."""
@@ -218,6 +232,46 @@ def _drop_part(tx: Connection, scope_id: int, key: str) -> None:
     ).scalar()
     if not needed:
         tx.execute(delete(_p).where(_p.c.scope_id == scope_id, _p.c.key == key))
+
+
+def erase_journal_texts(
+    tx: Connection,
+    needles: Sequence[bytes],
+    subject_ids: Sequence[str],
+    *,
+    streams: Sequence[str] | None,
+) -> int:
+    """Remove what people wrote beside entries that contain it, or that are about these records;
+    return the number of entries. The chain goes on to verify. `streams` None is every one.
+    """
+    condition = _with_texts(tx, needles, subject_ids, streams)
+    return int(tx.execute(update(_j).where(condition).values(texts=None, salt=None)).rowcount)
+
+
+def count_journal_texts(
+    connection: Connection,
+    needles: Sequence[bytes],
+    subject_ids: Sequence[str],
+    *,
+    streams: Sequence[str] | None,
+) -> int:
+    """Return the number of entries that `erase_journal_texts` would change."""
+    condition = _with_texts(connection, needles, subject_ids, streams)
+    return int(connection.execute(select(func.count()).where(condition)).scalar_one())
+
+
+def _with_texts(
+    connection: Connection,
+    needles: Sequence[bytes],
+    subject_ids: Sequence[str],
+    streams: Sequence[str] | None,
+) -> ColumnElement[bool]:
+    found = or_(
+        byte_search.contains(connection, _j.c.texts, needles),
+        _j.c.subject_id.in_(list(subject_ids)),
+    )
+    condition = and_(_j.c.texts.is_not(None), found)
+    return condition if streams is None else and_(condition, _j.c.stream.in_(list(streams)))
 
 
 def rewrite(database: Database) -> None:

@@ -754,3 +754,59 @@ def test_an_erasure_waits_for_those_who_write_and_read_here_and_elsewhere(tmp_pa
                 thread.join()
             other.kill()
         assert failures == []
+
+
+# What people wrote beside the journal
+
+
+def test_reasons_and_ids_of_requests_are_erased_and_the_chain_goes_on_to_verify(
+    open_tally: OpenTally,
+) -> None:
+    with open_tally() as tally:
+        alice, root = tally.bind(ALICE, request_id="ask about Ada"), tally.bind(ROOT)
+        memory = alice.remember(SECRET).id
+        other = alice.remember("The tide turns at noon.").id
+        alice.modify(memory, tags=["t"], reason="Ada said so in March.")
+        alice.modify(other, tags=["t"], reason=f"it follows {SECRET}")
+        alice.modify(other, tags=["u"], reason="the tide was late")
+        alice.forget(memory, reason="Ada asked for it.")
+        before = [entry.reason for entry in alice.history(other)]
+        assert before[1:] == [f"it follows {SECRET}", "the tide was late"]
+
+        preview = root.operator.erase(memory, reason="Ada asked for it.")
+        assert preview.journal == 4
+        done = root.operator.erase(
+            memory, reason="Ada asked for it.", mode="apply", confirm_token=preview.confirm_token
+        )
+        assert all(proof.holds for proof in done.proofs)
+        assert root.operator.prove_erased(memory, text=SECRET).holds
+        with services_of(tally).store.database.read() as connection:
+            about = journal.about(connection, memory)
+            problems = journal.verify_stream(connection, "scope:private:alice")
+        assert [(entry.reason, entry.request_id, entry.texts_erased) for entry in about[:3]] == [
+            (None, None, True)
+        ] * 3
+        assert (about[3].event, about[3].reason) == ("memory.erase", "Ada asked for it.")
+        assert problems == []
+        assert [entry.reason for entry in alice.history(other)] == [
+            None,
+            None,
+            "the tide was late",
+        ]
+        assert alice.history(other)[2].request_id == "ask about Ada"
+
+
+def test_what_people_wrote_is_committed_to(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        alice = tally.bind(ALICE)
+        memory = alice.remember("The tide turns at noon.").id
+        alice.modify(memory, tags=["t"], reason="Ada said so.")
+        services_of(tally).store.database.write(
+            lambda tx: tx.exec_driver_sql(
+                "UPDATE journal SET texts = replace(texts, 'Ada', 'Bob') WHERE texts IS NOT NULL"
+            ),
+            name="harm",
+        )
+        with services_of(tally).store.database.read() as connection:
+            [problem] = journal.verify_stream(connection, "scope:private:alice")
+        assert "does not match its commitment" in problem.problem
