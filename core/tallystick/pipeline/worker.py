@@ -82,6 +82,8 @@ class Worker:
         self._handlers: tuple[Handler, ...] = (self._embedding,)
         self._chroma = ChromaDrain(context, eager=eager, drain_at=drain_at, batch=_BATCH)
         self.wake = threading.Event()
+        if context.index is not None:
+            context.index.on_doubt = self.wake.set
         self._stop = threading.Event()
         self._guard = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -110,6 +112,7 @@ class Worker:
                 embedded += count
             self._swept_at = time.monotonic()
             if self._chroma.owned:
+                self._chroma.mend()
                 while (count := self._chroma.drain()) > 0:
                     indexed += count
                 self._chroma.give_own()
@@ -162,6 +165,7 @@ class Worker:
                 while not self._stop.is_set() and self._embedding.embed_missing() > 0:
                     pass
                 self._swept_at = time.monotonic()
+            self._chroma.mend_in_background()
             if not self._chroma.is_due():
                 return
             self._chroma.repair_once()

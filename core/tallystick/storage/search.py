@@ -28,6 +28,7 @@ __all__ = [
     "changed_since",
     "count_points",
     "count_rows",
+    "count_some",
     "docs_missing_vectors",
     "drop_vectors",
     "from_source",
@@ -364,6 +365,19 @@ def count_points(connection: Connection, fingerprint: str) -> int:
     """Return the number of vectors of one embedder."""
     query = select(func.count()).select_from(_v).where(_v.c.fingerprint == fingerprint)
     return int(connection.execute(query).scalar() or 0)
+
+
+def count_some(
+    connection: Connection, fingerprint: str, scope_ids: Sequence[int], *, most: int
+) -> int:
+    """Return the number of vectors of these scopes of one embedder, counting up to `most`."""
+    some = (
+        select(_v.c.doc)
+        .where(_v.c.scope_id.in_(list(scope_ids)), _v.c.fingerprint == fingerprint)
+        .limit(most)
+        .subquery()
+    )
+    return int(connection.execute(select(func.count()).select_from(some)).scalar_one())
 
 
 def points(connection: Connection, fingerprint: str, docs: Sequence[int]) -> list[Point]:

@@ -10,6 +10,7 @@ from tallystick.memory import MemoryContext
 from tallystick.pipeline import Worker
 from tallystick.records import Actor, Finding, commitment
 from tallystick.storage import Connection, integrity, jobs, journal, outbox, scopes, settings_rows
+from tallystick.storage.chroma_layout import state_of
 from tallystick.upkeep.erase import PENDING, finish
 from tallystick.upkeep.retention import Windows, journal_window, purge, require_operator
 
@@ -227,7 +228,9 @@ def _index(context: MemoryContext, worker: Worker, *, repair: bool) -> Finding:
             status="ok",
             text="this tally has no Chroma index; vectors are scanned exactly",
         )
-    if context.index.folder_is_empty:
+    with context.store.database.read() as connection:
+        filled = bool(state_of(connection, context.embedder.fingerprint).current)
+    if not filled:
         return Finding(check="index", status="ok", text="Chroma was not needed yet")
     try:
         result = worker.reconcile(repair=repair)
@@ -241,6 +244,9 @@ def _index(context: MemoryContext, worker: Worker, *, repair: bool) -> Finding:
         return Finding(
             check="index", status="repaired", text="Chroma was made anew from the database"
         )
+    reason = f" ({result.problem})" if result.problem else ""
     return Finding(
-        check="index", status="problem", text="Chroma does not match: run `tally doctor --repair`"
+        check="index",
+        status="problem",
+        text=f"Chroma does not match{reason}: run `tally doctor --repair`",
     )
