@@ -63,7 +63,9 @@ class Settings(BaseSettings):
     exact_scan_limit: int = Field(default=150_000, ge=0)
     """The largest number of vectors that `auto` scans exactly."""
     recall_cache_mb: int = Field(default=512, ge=1)
-    """Searchable text that recall keeps in memory, in MB; the scopes used last stay."""
+    """Memory for the words and vectors that recall keeps, in MB as the process grows by them; the
+    scopes used last stay.
+    """
     rerank_deadline_ms: int = Field(default=300, ge=1)
     """How long recall waits for a reranker before it continues without, milliseconds."""
     chroma: str | None = None

@@ -332,7 +332,7 @@ def _analyse(
     scope_of = {row.id: row.scope for row in scopes.find(connection, scope_list)}
     revisions = scopes.revisions(connection, scope_list)
     wanted = bool(revisions) and _wants_chroma(connection, context, list(revisions))
-    fallback = "this tally has no Chroma index" if wanted and context.index is None else None
+    fallback = _why_not_chroma(connection, context) if wanted else None
     by_chroma = wanted and fallback is None
     corpora = _corpora(connection, context, revisions, exact=not by_chroma)
     asked_at = now if request.asked_at is None else request.asked_at
@@ -417,6 +417,20 @@ def _wants_chroma(connection: Connection, context: MemoryContext, ids: Sequence[
         for scope_id in ids
     )
     return sum(sizes) > context.exact_scan_limit
+
+
+def _why_not_chroma(connection: Connection, context: MemoryContext) -> str | None:
+    """Return why Chroma cannot answer, as far as that is known before it is asked; else None.
+
+    A scope that is scanned is loaded with its vectors at once, and not first without them.
+    """
+    if context.index is None:
+        return "this tally has no Chroma index"
+    if not context.index.owned:
+        return "another process owns this tally's Chroma folder"
+    if not state_of(connection, context.embedder.fingerprint).current:
+        return "it was not filled yet"
+    return None
 
 
 def _chroma_proposals(

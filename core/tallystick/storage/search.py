@@ -6,7 +6,7 @@ Every query carries the numbers of the scopes that policy allowed.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -83,9 +83,15 @@ _CHANGED = (
     )
     .join(_m, _m.c.doc == _x.c.doc)
     .outerjoin(_v, and_(_v.c.doc == _x.c.doc, _v.c.fingerprint == bindparam("fingerprint")))
+    .where(_x.c.doc.in_(bindparam("docs", expanding=True)))
+    .order_by(_x.c.doc)
+)
+_CHANGED_DOCS = (
+    select(_x.c.doc)
     .where(_x.c.scope_id == bindparam("scope_id"), _x.c.revision > bindparam("after"))
     .order_by(_x.c.doc)
 )
+_PAGE = 2_000
 
 
 class TextRow(NamedTuple):
@@ -161,17 +167,22 @@ def count_rows(connection: Connection, scope_id: int) -> int:
     return int(connection.execute(_COUNT, {"scope_id": scope_id}).scalar_one())
 
 
-def changed(connection: Connection, scope_id: int, *, after: int, fingerprint: str) -> list[Entry]:
-    """Return the memories of a scope whose words or vectors changed since revision `after`, by
-    number.
+def changed(
+    connection: Connection, scope_id: int, *, after: int, fingerprint: str
+) -> Iterator[list[Entry]]:
+    """Yield pages of the memories of a scope whose words or vectors changed since revision `after`,
+    by number.
 
-    `fingerprint` names the embedder whose vectors are read; an empty one reads none.
+    `fingerprint` names the embedder whose vectors are read; an empty one reads none. Rows as
+    objects take several times the memory of the corpus that is made of them: hence the pages.
     """
-    rows = connection.execute(
-        _CHANGED, {"scope_id": scope_id, "after": after, "fingerprint": fingerprint}
-    )
-    # By position rather than by name: this is read for a hundred thousand rows.
-    return [Entry._make(tuple(row)) for row in rows]
+    values = {"scope_id": scope_id, "after": after}
+    docs = connection.execute(_CHANGED_DOCS, values).scalars().all()
+    for start in range(0, len(docs), _PAGE):
+        page = list(docs[start : start + _PAGE])
+        rows = connection.execute(_CHANGED, {"docs": page, "fingerprint": fingerprint})
+        # By position rather than by name: this is read for a hundred thousand rows.
+        yield [Entry._make(tuple(row)) for row in rows]
 
 
 def hidden_docs(connection: Connection, scope_id: int, *, after: int) -> set[int]:

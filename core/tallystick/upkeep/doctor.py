@@ -9,7 +9,16 @@ from tallystick.errors import StorageError
 from tallystick.memory import MemoryContext
 from tallystick.pipeline import Worker
 from tallystick.records import Actor, Finding, commitment
-from tallystick.storage import Connection, integrity, jobs, journal, outbox, scopes, settings_rows
+from tallystick.storage import (
+    Connection,
+    integrity,
+    jobs,
+    journal,
+    outbox,
+    scopes,
+    search,
+    settings_rows,
+)
 from tallystick.storage.chroma_layout import state_of
 from tallystick.upkeep.erase import PENDING, finish
 from tallystick.upkeep.retention import Windows, journal_window, purge, require_operator
@@ -221,7 +230,26 @@ def _outbox(connection: Connection) -> Finding:
     )
 
 
+def _large_scans(context: MemoryContext) -> str | None:
+    """Name what each recall scans that a Chroma server should answer."""
+    if context.vector_search == "exact":
+        return None
+    with context.store.database.read() as connection:
+        fingerprint, limit = context.embedder.fingerprint, context.exact_scan_limit
+        large = search.large_scopes(connection, fingerprint, above=limit)
+    if not large:
+        return None
+    scanned = "1 scope has" if len(large) == 1 else f"{len(large)} scopes have"
+    return (
+        f"{scanned} more than {limit} vectors, and this tally has no Chroma index: each recall "
+        f"there scans them all, from memory. Give the address of a Chroma server as `chroma`, or "
+        f"raise `exact_scan_limit` and `recall_cache_mb`"
+    )
+
+
 def _index(context: MemoryContext, worker: Worker, *, repair: bool) -> Finding:
+    if context.index is None and (text := _large_scans(context)) is not None:
+        return Finding(check="index", status="notice", text=text)
     if context.index is None:
         return Finding(
             check="index",
