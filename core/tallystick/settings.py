@@ -57,6 +57,10 @@ class Settings(BaseSettings):
     """How long a write waits for another process, milliseconds."""
     durability: Literal["normal", "full"] = "normal"
     """`normal` survives the death of the process, `full` also the loss of power."""
+    private_files: bool = True
+    """True if the folder of a tally and its files are for this user alone, whatever the umask;
+    False leaves their permissions as they are, for a folder that a group shares.
+    """
     vector_search: Literal["auto", "exact", "chroma"] = "auto"
     """The search for vectors; `auto` scans small scopes exactly and asks Chroma for large ones.
     """

@@ -21,6 +21,7 @@ from filelock import FileLock, Timeout
 
 from tallystick.errors import InvalidInput, StorageError, TallystickError
 from tallystick.storage.chroma_layout import IndexState, Layout
+from tallystick.storage.private_files import make_private_folder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -66,7 +67,7 @@ class ChromaIndex:
         self._folder = folder
         self._server = server
         self._lock = (
-            FileLock(str(folder / "vectors.lock"), timeout=0, thread_local=False)
+            FileLock(str(folder / "vectors.lock"), timeout=0, thread_local=False, mode=0o600)
             if folder and not server
             else None
         )
@@ -427,6 +428,7 @@ class ChromaIndex:
         else:
             assert self._folder is not None
             try:
+                make_private_folder(self._data)
                 self._client = chromadb.PersistentClient(path=str(self._data), settings=quiet)
             except BaseException:
                 _drop_half_open(str(self._data))

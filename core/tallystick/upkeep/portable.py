@@ -34,6 +34,7 @@ from tallystick.storage import Connection, journal, outbox, settings_rows
 from tallystick.storage import portable as rows
 from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.migrate import HEAD
+from tallystick.storage.private_files import make_private_folder, open_private
 from tallystick.storage.scopes import FROZEN
 from tallystick.upkeep.retention import JOURNAL_WINDOW, require_operator
 
@@ -83,7 +84,8 @@ def export(context: MemoryContext, actor: Actor, chosen: Sequence[Scope], folder
         context.store.database.write(lambda tx: _note(tx, context, actor, chosen), name="export")
     context.gate.flush()
     try:
-        (folder / "blobs").mkdir(parents=True, exist_ok=True)
+        make_private_folder(folder)
+        make_private_folder(folder / "blobs")
         with context.store.database.read() as connection:
             return _write_files(connection, chosen, folder)
     except OSError as error:
@@ -182,7 +184,7 @@ def _write_files(connection: Connection, chosen: Sequence[Scope], folder: Path) 
             continue
         digest, count = hashlib.sha256(), 0
         file = folder / f"{table}.jsonl"
-        with file.open("wb") as stream:
+        with open_private(file) as stream:
             for row in rows.rows_of(connection, selection, table):
                 line = (
                     json.dumps(
@@ -202,7 +204,8 @@ def _write_files(connection: Connection, chosen: Sequence[Scope], folder: Path) 
         "blobs": dict(sorted(blobs.items())),
     }
     manifest["digest"] = text_digest("export", canonical_json(manifest))
-    (folder / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    with open_private(folder / "manifest.json") as stream:
+        stream.write(json.dumps(manifest, indent=2).encode() + b"\n")
     return _transfer_of(manifest, states=rows.state_counts(connection, selection))
 
 
@@ -218,7 +221,8 @@ def _encode(row: Mapping[Any, Any], folder: Path | None, blobs: dict[str, int]) 
                 key = hashlib.sha256(body).hexdigest()
                 if key not in blobs:
                     if folder is not None:
-                        (folder / "blobs" / key).write_bytes(body)
+                        with open_private(folder / "blobs" / key) as stream:
+                            stream.write(body)
                     blobs[key] = len(body)
                 line[name] = {"blob": key}
             else:
