@@ -45,6 +45,17 @@ test-oldest: $(VENV)/bin/python ## run the adapters' tests on the oldest runtime
 	@$(VENV)/oldest/bin/python -m pip install -q -e '.[all]' --group test -c tests/oldest.txt
 	@$(VENV)/oldest/bin/python -m pytest -q -n 2 -W default tests/checkpointers tests/callbacks tests/integrations -k "not postgres and not test_cli"
 
+.PHONY: test-peers
+test-peers: $(VENV)/peers/.made ## run other projects' suites on our pieces; ARGS="--only langgraph -k name"
+	@$(VENV)/peers/bin/python tests/peers/run.py $(ARGS)
+
+$(VENV)/peers/.made: pyproject.toml | $(VENV)/bin/python
+	@echo "Making the environment $(VENV)/peers, with what other projects' suites need (once) …"
+	@$(PYTHON) -m venv $(VENV)/peers
+	@$(VENV)/peers/bin/python -m pip install -q --upgrade 'pip>=25.1'
+	@$(VENV)/peers/bin/python -m pip install -q -e '.[all]' --group test --group peers
+	@touch $@
+
 .PHONY: check
 check: $(VENV)/.dev ## format, lint, types and import contracts
 	@$(BIN)/ruff format --check .
@@ -125,6 +136,10 @@ eval: $(VENV)/.dev ## the scoreboard of memory: thirteen seeded suites, twice, a
 .PHONY: bench-memory
 bench-memory: $(VENV)/.dev ## measure changing memories at 1,000 to 100,000 beside a bare SQLite update
 	@$(BIN)/python -m tests.benchmarks.memory $(ARGS)
+
+.PHONY: bench-limits
+bench-limits: $(VENV)/.dev ## measure how recall, remember, compile and a turn of each runtime grow with 1 kB to 1 MB of text; disk by kind
+	@$(BIN)/python -m tests.benchmarks.limits $(ARGS)
 
 .PHONY: bench-secrets
 bench-secrets: $(VENV)/.dev ## count the formats of secrets that are caught, and what is taken for one and is none

@@ -29,7 +29,11 @@ _PLACE = ("thread_id", "langgraph_step", "langgraph_node", "langgraph_checkpoint
 
 def place_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return the place of a call in its graph, which joins its step to a checkpoint."""
-    return {name: metadata[name] for name in _PLACE if name in metadata}
+    place = {name: metadata[name] for name in _PLACE if name in metadata}
+    if "thread_id" in place:
+        # As the checkpointer names the thread, whatever the application names it with.
+        place["thread_id"] = str(place["thread_id"])
+    return place
 
 
 def agent_name_of(name: str | None, metadata: Mapping[str, Any]) -> str:

@@ -8,11 +8,13 @@ of the run acknowledges everything.
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import wraps
-from typing import Any, ParamSpec
+from functools import partial, wraps
+from typing import Any, Generic, ParamSpec, cast
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
@@ -33,6 +35,7 @@ from tallystick.adapters import (
     begin_call,
     check_flag,
     checked_speakers,
+    dumped,
     goal_of_thread,
     has_rules,
     is_nested,
@@ -42,6 +45,7 @@ from tallystick.adapters import (
     refuse_unenforced_model_call,
 )
 from tallystick.adapters.configurable import call_of_config
+from tallystick.aio import in_thread
 from tallystick.errors import TallystickError
 from tallystick.recorder import Run, current_run, current_step, status_for
 from tallystick.records import CallContext, EntryKind, Scope, StepKind, StepStatus
@@ -88,6 +92,41 @@ def _guard_hook(hook: Callable[P, None]) -> Callable[P, None]:
                 raise
 
     return guarded_hook
+
+
+class _Hook(Generic[P]):
+    """A hook that a coroutine awaits and everybody else calls.
+
+    A coroutine of LangChain gets the hook as a coroutine function: what may wait for a disk runs in
+    a worker thread then, in a copy of the call's context. What is to be current in the call itself
+    is set afterwards, on the loop. A synchronous call on a loop gets the plain hook, because
+    LangChain would run a coroutine in another context.
+    """
+
+    def __init__(self, hook: Callable[P, None]) -> None:
+        self._hook: Callable[..., None] = hook
+        self.__doc__, self.__name__ = hook.__doc__, getattr(hook, "__name__", "hook")
+
+    def __get__(self, handler: Any, owner: type) -> Callable[..., Any]:
+        if handler is None:
+            return self._hook
+        plain = partial(self._hook, handler)
+        if not sys._getframe(1).f_code.co_flags & inspect.CO_COROUTINE:
+            return plain
+
+        async def awaited(*args: Any, **kwargs: Any) -> None:
+            if not handler.may_wait(kwargs):
+                plain(*args, **kwargs)
+                return
+            await in_thread(partial(plain, *args, **kwargs))
+            handler.enter_context(kwargs)
+
+        return awaited
+
+
+def _awaitable(hook: Callable[P, None]) -> Callable[P, None]:
+    """Return a hook as one that coroutines of LangChain await."""
+    return cast(Callable[P, None], _Hook(hook))
 
 
 ENFORCED = "tallystick_enforces_rules"
@@ -196,6 +235,30 @@ class TallyCallbackHandler(BaseCallbackHandler):
             return None if root is None else root.run
         return None
 
+    def may_wait(self, arguments: Mapping[str, Any]) -> bool:
+        """Return True if a hook may wait for a disk: it starts the run, judges a call, or remembers
+        the turn.
+        """
+        callback = self._callbacks.get(arguments["run_id"].int)
+        parent = arguments.get("parent_run_id")
+        above = callback or (self._callbacks.get(parent.int) if parent is not None else None)
+        if above is None or any(
+            has_rules(self._binder.tally, kind) for kind in ("tool_call", "model_call")
+        ):
+            return True
+        is_waiting_to_start = above.tree is not None and above.tree.root is None
+        is_end = callback is not None and callback.is_root and self._speakers != "off"
+        return is_waiting_to_start or is_end
+
+    def enter_context(self, arguments: Mapping[str, Any]) -> None:
+        """Make current, in the context of the call itself, what a hook in another thread began."""
+        call = self._call(arguments["run_id"])
+        if call is not None and call.step.is_open:
+            if call.step.kind == "tool_call":
+                call.enter()
+            elif call.step.kind == "model_call":
+                attribute_requests(call.step)
+
     def _run_under_way(self, arguments: Mapping[str, Any]) -> Run | None:
         for name in ("run_id", "parent_run_id"):
             run_id = arguments.get(name)
@@ -205,6 +268,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
                 return tree.root.run
         return None
 
+    @_awaitable
     @_guard_hook
     def on_chain_start(
         self,
@@ -223,6 +287,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         if parent_run_id is not None and name and not callback.is_root:
             callback.path = (*callback.path, str(name))
 
+    @_awaitable
     @_guard_hook
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """End the run at the root chain."""
@@ -233,6 +298,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         finally:
             self._leave(run_id, "completed")
 
+    @_awaitable
     @_guard_hook
     def on_chain_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """Record that a chain failed or waits for a person, unless a step has recorded it."""
@@ -243,6 +309,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         finally:
             self._leave(run_id, "completed" if is_bubble_up(error) else status_for(type(error)))
 
+    @_awaitable
     def on_chat_model_start(
         self,
         serialized: dict[str, Any],
@@ -289,6 +356,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
                 summary={"model": model, "messages": len(messages[0])},
             )
 
+    @_awaitable
     def on_llm_start(
         self,
         serialized: dict[str, Any],
@@ -330,6 +398,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
                 "request", lambda: completion_of(prompts[0], parameters), summary={"model": model}
             )
 
+    @_awaitable
     @_guard_hook
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
         """Record the answer of a model call, its usage, and the times of a stream."""
@@ -354,6 +423,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         if event["event"] == "content-block-delta":
             self.on_llm_new_token("", run_id=run_id)
 
+    @_awaitable
     @_guard_hook
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """Record a failed model call, with its answer until then."""
@@ -376,6 +446,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
                 "note", {"retry": retry, "message": str(error or "")}, summary={"retry": retry}
             )
 
+    @_awaitable
     @_guard_hook
     def on_custom_event(
         self,
@@ -404,6 +475,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         step.record("note", note, summary={"event": name})
         step.end(wait=False)
 
+    @_awaitable
     def on_tool_start(
         self,
         serialized: dict[str, Any] | None,
@@ -491,6 +563,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
             self._fail(run_id, error)
             raise
 
+    @_awaitable
     @_guard_hook
     def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """Record the result of a tool call, which may be an error that the model reads."""
@@ -503,11 +576,13 @@ class TallyCallbackHandler(BaseCallbackHandler):
         finally:
             self._leave(run_id, "completed")
 
+    @_awaitable
     @_guard_hook
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """Record that a tool call failed, or waits for a person."""
         self._fail(run_id, error)
 
+    @_awaitable
     @_guard_hook
     def on_retriever_start(
         self,
@@ -528,14 +603,16 @@ class TallyCallbackHandler(BaseCallbackHandler):
         request = {"level": "runtime", "query": query}
         call.step.record("request", request, summary={"retriever": name})
 
+    @_awaitable
     @_guard_hook
     def on_retriever_end(
         self, documents: Sequence[Document], *, run_id: UUID, **kwargs: Any
     ) -> None:
         """Record the documents of a retrieval."""
-        payload = {"documents": [document.model_dump(mode="json") for document in documents]}
+        payload = {"documents": [dumped(document) for document in documents]}
         self._finish(run_id, "response", payload, {"documents": len(documents)})
 
+    @_awaitable
     @_guard_hook
     def on_retriever_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """Record that a retrieval failed."""
@@ -566,7 +643,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         callback = self._callbacks[run_id.int] = _Callback(True, None)
         if self._capture.claim(run_id, self):
             metadata = metadata or {}
-            thread = {"thread_id": metadata["thread_id"]} if "thread_id" in metadata else {}
+            thread = {"thread_id": str(metadata["thread_id"])} if "thread_id" in metadata else {}
             callback.tree = _Tree(
                 self._agent_name or agent_name_of(name, metadata),
                 inputs,

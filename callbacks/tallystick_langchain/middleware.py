@@ -52,6 +52,7 @@ from tallystick.adapters import (
     recall_for_turn,
     record_tool_call,
     record_tool_result,
+    recordable_metadata,
     register_enforcer,
 )
 from tallystick.adapters.configurable import call_of_config, namespace_for
@@ -463,7 +464,7 @@ def _parent_step_id(run: Run) -> str | None:
 
 
 def _place() -> dict[str, Any]:
-    return place_of(ensure_config().get("metadata", {}))
+    return recordable_metadata(place_of(ensure_config().get("metadata", {})))
 
 
 def _metadata() -> Mapping[str, Any]:
@@ -514,8 +515,9 @@ M = TypeVar("M", bound=BaseMessage)
 
 def _cleaned(check: ModelCheck, message: M) -> M:
     changes: dict[str, Any] = {"content": check.clean(message.content)}
-    if isinstance(message, AIMessage) and message.tool_calls:
+    if isinstance(message, AIMessage):
         changes["tool_calls"] = check.clean(message.tool_calls)
+        changes["invalid_tool_calls"] = check.clean(message.invalid_tool_calls)
     return message.model_copy(update=changes)
 
 

@@ -4,14 +4,14 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from tallystick.adapters import ToolCall, changed_items, json_value, message_item
+from tallystick.adapters import ToolCall, arguments_of, changed_items, json_value, message_item
 from tallystick.compiler import outline
 from tallystick.records import CompiledContext, ContextItem, ItemKind, ToolSpec
 
@@ -91,26 +91,59 @@ def items_of(
     """Return each message as an item, by the item's id, in order; a message without an id is named
     by its place.
 
-    `count` counts the tokens of what is more than text: the arguments of calls.
+    An invalid call that a message answers is a call like any other; the one and the other stay
+    together. `count` counts the tokens of what is more than text: the arguments of calls.
     """
+    answered = _answered_calls(messages)
     items: dict[str, tuple[ContextItem, BaseMessage]] = {}
     for place, message in enumerate(messages):
         item_id = message.id if message.id and message.id not in items else f"message-{place}"
-        items[item_id] = (_item(item_id, message, count), message)
+        items[item_id] = (_item(item_id, message, count, answered[place]), message)
     return items
 
 
-def _item(item_id: str, message: BaseMessage, count: Callable[[str], int]) -> ContextItem:
-    calls = message.tool_calls if isinstance(message, AIMessage) else ()
+def _answered_calls(messages: Sequence[BaseMessage]) -> list[set[str]]:
+    """Return for each message the ids of its calls that a later message answers: a result is that
+    of the nearest call before it.
+    """
+    answered: list[set[str]] = [set() for _ in messages]
+    results: set[str] = set()
+    for place in reversed(range(len(messages))):
+        message = messages[place]
+        if isinstance(message, ToolMessage):
+            results.add(message.tool_call_id)
+        elif isinstance(message, AIMessage):
+            calls = (*message.tool_calls, *message.invalid_tool_calls)
+            answered[place] = results & {str(call["id"]) for call in calls}
+            results -= answered[place]
+    return answered
+
+
+def _item(
+    item_id: str, message: BaseMessage, count: Callable[[str], int], answered: Collection[str]
+) -> ContextItem:
     return message_item(
         item_id,
         _KINDS.get(message.type, "other"),
         str(message.text),
         count,
-        calls=[ToolCall(call["name"], call["args"], call["id"]) for call in calls],
+        calls=_calls(message, answered) if isinstance(message, AIMessage) else (),
         result_of=message.tool_call_id if isinstance(message, ToolMessage) else None,
         media=_count_media(message.content),
     )
+
+
+def _calls(message: AIMessage, answered: Collection[str]) -> list[ToolCall]:
+    """Return the calls of a message: the valid ones, and of the invalid ones those that are
+    answered. The rest are no calls to a provider either, who would wait for their results.
+    """
+    calls = [ToolCall(call["name"], call["args"], call["id"]) for call in message.tool_calls]
+    valid = {call.tool_call_id for call in calls}
+    return calls + [
+        ToolCall(call["name"] or "unknown", arguments_of(call["args"]), call["id"])
+        for call in message.invalid_tool_calls
+        if call["id"] in answered and call["id"] not in valid
+    ]
 
 
 def _count_media(content: Any) -> int:
@@ -197,7 +230,8 @@ def _message(
         return original
     if isinstance(original, AIMessage):
         calls = [{**call, "args": {}} for call in original.tool_calls]
-        return AIMessage(item.content, id=original.id, tool_calls=calls)
+        invalid = [{**call, "args": "{}"} for call in original.invalid_tool_calls]
+        return AIMessage(item.content, id=original.id, tool_calls=calls, invalid_tool_calls=invalid)
     if original is not None:
         return original.model_copy(update={"content": item.content})
     if item.kind == "tool_result":

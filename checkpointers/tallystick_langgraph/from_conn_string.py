@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 from tallystick.adapters import ActorSource
@@ -11,7 +11,17 @@ from tallystick.aio import in_thread
 from tallystick.records import Actor, Scope
 from tallystick.tally import BoundTally, Tally
 
-__all__ = ["ManagedTally"]
+__all__ = ["ManagedTally", "SetUp"]
+
+
+class SetUp:
+    """The answer of `setup`, which may be awaited: asynchronous code of LangGraph's own savers and
+    stores writes `await saver.setup()`.
+    """
+
+    def __await__(self) -> Iterator[None]:
+        return iter(())
+
 
 T = TypeVar("T")
 

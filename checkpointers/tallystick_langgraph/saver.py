@@ -31,7 +31,6 @@ from langgraph.checkpoint.base import (
     CheckpointMetadata,
     CheckpointTuple,
     DeltaChannelHistory,
-    get_checkpoint_id,
     get_checkpoint_metadata,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
@@ -54,7 +53,7 @@ from tallystick.errors import Denied, InvalidInput, NotFound
 from tallystick.records import Actor, Scope
 from tallystick.tally import BoundTally, Tally
 from tallystick_langgraph.encryption import splitter_and_cipher
-from tallystick_langgraph.from_conn_string import ManagedTally
+from tallystick_langgraph.from_conn_string import ManagedTally, SetUp
 from tallystick_langgraph.lazy_values import LazyValues
 from tallystick_langgraph.serde import TallySerializer
 
@@ -128,8 +127,11 @@ class TallySaver(BaseCheckpointSaver[Any]):
         saver = partial(cls, actor=actor, scope=scope, serde=serde, allow=allow, ttl=ttl)
         return ManagedTally(saver, conn_string, piece="TallySaver", actor=actor, scope=scope)
 
-    def setup(self) -> None:
-        """Do nothing: a tally is set up when it is opened. LangGraph's savers need this call."""
+    def setup(self) -> SetUp:
+        """Do nothing: a tally is set up when it is opened. LangGraph's savers need this call, and
+        the asynchronous ones await it, which is possible here too.
+        """
+        return SetUp()
 
     def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> Self:
         """Return the same saver with more types allowed; LangGraph calls this with those of a
@@ -184,7 +186,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
         """
         thread, namespace = _place(config)
         stored = self._threads(config).get(
-            thread, namespace=namespace, checkpoint_id=get_checkpoint_id(config)
+            thread, namespace=namespace, checkpoint_id=_checkpoint_id(config)
         )
         return None if stored is None else self._tuple(stored, self._channel_values(stored))
 
@@ -205,8 +207,8 @@ class TallySaver(BaseCheckpointSaver[Any]):
         checkpoints = self._threads(config).checkpoints(
             str(configurable["thread_id"]) if "thread_id" in configurable else None,
             namespace=configurable.get("checkpoint_ns"),
-            checkpoint_id=get_checkpoint_id(config) if config else None,
-            before=get_checkpoint_id(before) if before else None,
+            checkpoint_id=_checkpoint_id(config),
+            before=_checkpoint_id(before),
             limit=limit,
             filter=filter,
         )
@@ -226,7 +228,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
         return self._threads(config).history(
             str(configurable["thread_id"]) if "thread_id" in configurable else None,
             namespace=configurable.get("checkpoint_ns"),
-            before=get_checkpoint_id(before) if before else None,
+            before=_checkpoint_id(before),
             limit=limit,
             filter=filter,
         )
@@ -241,7 +243,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
         trails = self._threads(config).trails(
             thread,
             namespace=namespace,
-            checkpoint_id=get_checkpoint_id(config),
+            checkpoint_id=_checkpoint_id(config),
             channels=channels,
         )
         histories: dict[str, DeltaChannelHistory] = {}
@@ -289,7 +291,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
         new = NewCheckpoint(
             namespace=namespace,
             id=checkpoint["id"],
-            parent_id=get_checkpoint_id(config),
+            parent_id=_checkpoint_id(config),
             metadata=_json_metadata(
                 self._with_run(config, get_checkpoint_metadata(config, metadata))
             ),
@@ -325,6 +327,12 @@ class TallySaver(BaseCheckpointSaver[Any]):
         soon: bool,
     ) -> WritesPut:
         thread, namespace = _place(config)
+        checkpoint_id = _checkpoint_id(config)
+        if checkpoint_id is None:
+            raise InvalidInput(
+                "This call names no checkpoint. Pass config={'configurable': {'thread_id': …, "
+                "'checkpoint_id': …}}, as `put` returns it."
+            )
         pending = [
             PendingWrite(
                 task_id,
@@ -338,7 +346,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
         return self._threads(config).begin_put_writes(
             thread,
             namespace=namespace,
-            checkpoint_id=str(get_checkpoint_id(config)),
+            checkpoint_id=checkpoint_id,
             writes=pending,
             soon=soon,
         )
@@ -417,12 +425,11 @@ class TallySaver(BaseCheckpointSaver[Any]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
-        """Same as `list`, in worker threads; channel values are read on first access, in the thread
-        that accesses them.
+        """Same as `list`, in worker threads, where the channel values are read too: an access on
+        the event loop reads nothing from disk. For ids and metadata alone use `history`.
         """
-        async for checkpoint in iterate_in_thread(
-            self.list(config, filter=filter, before=before, limit=limit)
-        ):
+        checkpoints = self.list(config, filter=filter, before=before, limit=limit)
+        async for checkpoint in iterate_in_thread(map(_with_values, checkpoints)):
             yield checkpoint
 
     async def aget_delta_channel_history(
@@ -603,13 +610,27 @@ def _place(config: RunnableConfig) -> tuple[str, str]:
         raise InvalidInput(
             "This call names no thread. Pass config={'configurable': {'thread_id': …}}."
         )
-    return str(configurable["thread_id"]), str(configurable.get("checkpoint_ns", ""))
+    return str(configurable["thread_id"]), str(configurable.get("checkpoint_ns") or "")
+
+
+def _checkpoint_id(config: RunnableConfig | None) -> str | None:
+    """Return the checkpoint that a config names; None, and so the latest, for an empty id."""
+    id = config.get("configurable", {}).get("checkpoint_id") if config else None
+    return str(id) if id else None
 
 
 def _stored_config(config: RunnableConfig, checkpoint_id: str) -> RunnableConfig:
     """Return the config of a checkpoint that was put with `config`."""
     thread, namespace = _place(config)
     return _config(thread, namespace, checkpoint_id)
+
+
+def _with_values(checkpoint: CheckpointTuple) -> CheckpointTuple:
+    """Return a listed checkpoint whose channel values have been read."""
+    values = checkpoint.checkpoint["channel_values"]
+    return checkpoint._replace(
+        checkpoint={**checkpoint.checkpoint, "channel_values": dict(values.items())}
+    )
 
 
 def _constant(result: T) -> Callable[[], T]:

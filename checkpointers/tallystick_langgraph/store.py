@@ -8,6 +8,7 @@ first and then written in one transaction, as LangGraph's own stores do it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Self
@@ -17,6 +18,7 @@ from langgraph.store.base import (
     BaseStore,
     GetOp,
     IndexConfig,
+    InvalidNamespaceError,
     ListNamespacesOp,
     MatchCondition,
     Op,
@@ -31,16 +33,20 @@ from langgraph.store.base import Item as StoreItem
 from tallystick.adapters import ActorSource, Binder, check_names
 from tallystick.adapters.configurable import call_of_config
 from tallystick.aio import in_thread
+from tallystick.checkpoints import value_at
 from tallystick.errors import InvalidInput
 from tallystick.memory import Item, Items, Put
 from tallystick.records import Scope
 from tallystick.tally import BoundTally, Tally
-from tallystick_langgraph.from_conn_string import ManagedTally
+from tallystick_langgraph.from_conn_string import ManagedTally, SetUp
 from tallystick_langgraph.store_config import LONGEST_TTL, checked_fields, checked_ttl
+from tallystick_langgraph.sweeper import Sweeper
 
 __all__ = ["TallyStore"]
 
 _MINUTE = 60 * 1_000_000
+_SWEEP_MINUTES = 5
+"""Minutes between two sweeps of a sweeper, as in LangGraph's own stores."""
 
 
 class TallyStore(BaseStore):
@@ -62,14 +68,17 @@ class TallyStore(BaseStore):
         """`actor` says who acts, by default what the call names (docs/policy.md, "Who acts");
         `scope` is the scope of items, by default the actor's private one. `index` names the fields
         that a query searches; the embedder is the tally's, so that `dims` and `embed` have to be
-        its own. `ttl` is LangGraph's: `default_ttl` in minutes and `refresh_on_read`. Expired items
-        are never read, and `sweep_ttl` forgets them. What cannot be honoured raises InvalidInput.
+        its own. `ttl` is LangGraph's: `default_ttl` in minutes, `refresh_on_read` and
+        `sweep_interval_minutes`. Expired items are never read, and `sweep_ttl` forgets them. What
+        cannot be honoured raises InvalidInput.
         """
         self._binder = Binder(
             tally, runtime="langgraph", piece="TallyStore", actor=actor, scope=scope
         )
         self._fields = checked_fields(index, self._binder.tally)
+        self.index_config = index
         self.ttl_config = checked_ttl(ttl)
+        self._sweeper = Sweeper(self._binder.tally, self.sweep_ttl)
 
     def __repr__(self) -> str:
         fields = None if self._fields == ("$",) else list(self._fields)
@@ -94,8 +103,11 @@ class TallyStore(BaseStore):
         store = partial(cls, actor=actor, scope=scope, index=index, ttl=ttl)
         return ManagedTally(store, conn_string, piece="TallyStore", actor=actor, scope=scope)
 
-    def setup(self) -> None:
-        """Do nothing: a tally is set up when it is opened. LangGraph's stores need this call."""
+    def setup(self) -> SetUp:
+        """Do nothing: a tally is set up when it is opened. LangGraph's stores need this call, and
+        the asynchronous ones await it, which is possible here too.
+        """
+        return SetUp()
 
     def sweep_ttl(self) -> int:
         """Forget the items whose time to live is over; return how many. They are not found before,
@@ -103,14 +115,36 @@ class TallyStore(BaseStore):
         """
         return self._items().sweep()
 
+    def start_ttl_sweeper(self, sweep_interval_minutes: float | None = None) -> Future[None]:
+        """Call `sweep_ttl` at intervals, in a thread that ends with the tally, as whoever calls
+        this; return a future that can be cancelled.
+
+        The interval is that of `ttl` by default, else 5 minutes. Without a `ttl` nothing is
+        started, and the future is done.
+        """
+        if not self.ttl_config:
+            future: Future[None] = Future()
+            future.set_result(None)
+            return future
+        interval = sweep_interval_minutes or self.ttl_config.get("sweep_interval_minutes")
+        return self._sweeper.start(minutes=float(interval or _SWEEP_MINUTES))
+
+    def stop_ttl_sweeper(self, timeout: float | None = None) -> bool:
+        """Stop the thread of `start_ttl_sweeper`; False if it has not ended after `timeout`
+        seconds.
+        """
+        return self._sweeper.stop(timeout)
+
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """Carry out operations: reads see the state before the batch, of several puts to a key the
         last counts.
 
-        Raises InvalidInput, Denied, or StateConflict for an item that is pinned or locked; then
-        nothing was written.
+        Raises InvalidNamespaceError as LangGraph's stores do, InvalidInput, Denied, or
+        StateConflict for an item that is pinned or locked; then nothing was written.
         """
         operations = list(ops)
+        for op in operations:
+            _check_labels(op)
         items = self._items()
         results: list[Result] = [None] * len(operations)
         gets = [(place, op) for place, op in enumerate(operations) if isinstance(op, GetOp)]
@@ -183,6 +217,23 @@ def _datetime(micros: int) -> datetime:
     return datetime.fromtimestamp(micros / 1_000_000, tz=UTC)
 
 
+def _check_labels(op: Op) -> None:
+    """Raise InvalidNamespaceError for a label that no namespace may have: LangGraph checks those of
+    `put` alone, and not those of a batch.
+    """
+    if isinstance(op, ListNamespacesOp):
+        paths = [tuple(condition.path) for condition in op.match_conditions or ()]
+    else:
+        paths = [op.namespace_prefix if isinstance(op, SearchOp) else op.namespace]
+    for path in paths:
+        for label in path:
+            if not isinstance(label, str) or not label or "." in label or "\x00" in label:
+                raise InvalidNamespaceError(
+                    f"The label {label!r} of the namespace {path!r} is not valid. A label is a "
+                    f"text that is not empty and has no period and no NUL."
+                )
+
+
 _OPERATORS = ("$eq", "$ne", "$gt", "$gte", "$lt", "$lte")
 
 
@@ -207,7 +258,9 @@ def _has_operators(value: Any) -> bool:
 
 
 def _passes(value: Mapping[str, Any], filter: Mapping[str, Any] | None) -> bool:
-    return all(_fits(value.get(field), expected) for field, expected in (filter or {}).items())
+    return all(
+        _fits(value_at(value, field), expected) for field, expected in (filter or {}).items()
+    )
 
 
 def _fits(value: Any, expected: Any) -> bool:

@@ -62,10 +62,12 @@ def checked_ttl(ttl: TTLConfig | None) -> TTLConfig | None:
         raise InvalidInput(
             "ttl['omit_expired'] cannot be False: an expired item is never read. Leave it out."
         )
-    if settings.get("sweep_interval_minutes") is not None:
+    interval = settings.get("sweep_interval_minutes")
+    is_number = isinstance(interval, int | float) and not isinstance(interval, bool)
+    if interval is not None and not (is_number and 0 < interval < LONGEST_TTL):
         raise InvalidInput(
-            "ttl['sweep_interval_minutes'] is not supported: an expired item is never read, and "
-            "`store.sweep_ttl()` forgets those there are. Leave it out."
+            "ttl['sweep_interval_minutes'] has to be a number of minutes, more than 0. It is for "
+            "`store.start_ttl_sweeper()`."
         )
     return ttl
 

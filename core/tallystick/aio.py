@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
 
-__all__ = ["Completion", "Lane", "in_thread", "iterate_in_thread"]
+__all__ = ["Completion", "Lane", "in_thread", "iterate_in_thread", "on_event_loop"]
 
 T = TypeVar("T")
 Completion = Callable[[], T]
@@ -40,6 +40,15 @@ async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
         limiter = CapacityLimiter(_THREADS)
         _limiter.set(limiter)
     return await to_thread.run_sync(function, *arguments, limiter=limiter)
+
+
+def on_event_loop() -> bool:
+    """Return True on a thread that runs an event loop, where nothing may wait for a disk."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 async def iterate_in_thread(iterator: Iterator[T]) -> AsyncGenerator[T]:

@@ -23,9 +23,12 @@ TallystickError
 │   ├── VersionConflict       the record changed since it was read; carries both versions
 │   ├── StateConflict         the record's state does not allow this change
 │   └── PositionTaken         another turn stands at this place of the conversation
-├── EmbeddingError
+├── EmbeddingError            the embedder is away: what waits for it is tried until it is back
 │   ├── EmbedderUnavailable   the embedder's package or weights are not there
-│   └── DimensionMismatch     vectors of two sizes; names both sides
+│   ├── TextRefused           the embedder will not take this text, now or later
+│   └── UnusableVectors       the embedder answered, but not with one usable vector per text
+│       └── DimensionMismatch     vectors of two sizes; names both sides
+├── LeaseLost                 a worker no longer holds its job: it ran out, or was cancelled
 ├── Blocked                   a rule stopped an action before it happened
 │   ├── ActionDenied          a rule or a person denied it, or what the rule requires is missing
 │   ├── ApprovalRequired      a rule wants an approval of a person; carries the approvals
@@ -49,7 +52,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 __all__ = [
     "ActionDenied",
@@ -73,6 +76,7 @@ __all__ = [
     "InvalidInput",
     "InvalidRecord",
     "InvalidScope",
+    "LeaseLost",
     "MissingExtra",
     "NewerTally",
     "NotFound",
@@ -89,7 +93,9 @@ __all__ = [
     "TallyNotFound",
     "TallystickError",
     "TapeDiverged",
+    "TextRefused",
     "TokenRefused",
+    "UnusableVectors",
     "VersionConflict",
 ]
 
@@ -135,11 +141,17 @@ class StoredApproval(Protocol):
 _NAMED = re.compile(r"`([a-z_]+)`")
 
 
+Retry = Literal["until_back", "some_times", "never"]
+"""A job that meets an error is tried again until what was away is back, some times, or never."""
+
+
 class TallystickError(Exception):
     """Something in Tallystick failed. Catch this to catch everything below."""
 
     code: ClassVar[str] = "tallystick_error"
     """The stable name of this error for programs, logs and other languages."""
+    retry: ClassVar[Retry] = "some_times"
+    """What becomes of a job that meets this error."""
     _facts: ClassVar[tuple[str, ...]] = ()
     """Attributes that `facts` returns."""
 
@@ -430,9 +442,13 @@ class PositionTaken(Conflict):
 
 
 class EmbeddingError(TallystickError):
-    """Text could not be embedded. What was remembered stays recallable by its words."""
+    """Text could not be embedded. What was remembered stays recallable by its words.
+
+    A job that meets it is tried again until the embedder answers, however long that takes.
+    """
 
     code = "embedding_error"
+    retry: ClassVar[Retry] = "until_back"
 
 
 class EmbedderUnavailable(EmbeddingError):
@@ -441,7 +457,21 @@ class EmbedderUnavailable(EmbeddingError):
     code = "embedder_unavailable"
 
 
-class DimensionMismatch(EmbeddingError):
+class TextRefused(EmbeddingError):
+    """The embedder will not take this text, now or later: it is too long, or forbidden there."""
+
+    code = "text_refused"
+    retry: ClassVar[Retry] = "never"
+
+
+class UnusableVectors(EmbeddingError):
+    """The embedder answered, but not with one usable vector for each text."""
+
+    code = "unusable_vectors"
+    retry: ClassVar[Retry] = "some_times"
+
+
+class DimensionMismatch(UnusableVectors):
     """Vectors of two sizes cannot be compared."""
 
     code = "dimension_mismatch"
@@ -454,6 +484,14 @@ class DimensionMismatch(EmbeddingError):
         super().__init__(
             f"Embedder {name} returned {got} dimensions where {expected} were expected."
         )
+
+
+class LeaseLost(TallystickError):
+    """A worker no longer holds its job: the lease ran out, or the job was cancelled. Nothing was
+    stored.
+    """
+
+    code = "lease_lost"
 
 
 class Blocked(TallystickError):

@@ -54,7 +54,7 @@ class Settings(BaseSettings):
     )
 
     busy_timeout_ms: int = Field(default=10_000, ge=0)
-    """How long a write waits for another process, milliseconds."""
+    """How long a call waits for what another process or client holds, milliseconds."""
     durability: Literal["normal", "full"] = "normal"
     """`normal` survives the death of the process, `full` also the loss of power."""
     private_files: bool = True
@@ -82,10 +82,14 @@ class Settings(BaseSettings):
     """The most memories that one `forget_matching` may forget; more is refused."""
     forget_preview_only: bool = False
     """True if `forget_matching` is previewed and never applied, whoever asks."""
-    done_jobs_days: int = Field(default=7, ge=0)
-    """Days for which finished jobs are kept."""
-    dead_jobs_days: int = Field(default=90, ge=0)
-    """Days for which jobs that failed for good are kept, for investigation."""
+    tombstones_days: int | None = Field(default=None, ge=1)
+    """Days after which the text of forgotten memories is destroyed by itself, and never before
+    `forget_window_days`; None: only where a person chose it for this tally, as `tally init` asks.
+    """
+    done_jobs_days: int = Field(default=14, ge=0)
+    """Days for which jobs that are done are kept, unless a person chose others for this tally."""
+    dead_jobs_days: int = Field(default=30, ge=0)
+    """Days for which jobs that failed or died are kept, unless a person chose others."""
     idempotency_days: int = Field(default=30, ge=1)
     """Days for which the first answer under an idempotency key is kept: a later call is carried out
     anew.

@@ -16,6 +16,7 @@ from tallystick_cli import (
     checkpoints,
     everyday,
     governance,
+    jobs,
     memory,
     receipts,
     runs,
@@ -66,7 +67,17 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "thaw",
     ),
     "Checkpoints of LangGraph": ("state", "verify-threads", "import-checkpoints"),
-    "Upkeep": ("doctor", "purge", "erase", "prove", "export", "import", "rebuild-index"),
+    "Upkeep": (
+        "doctor",
+        "jobs",
+        "worker",
+        "purge",
+        "erase",
+        "prove",
+        "export",
+        "import",
+        "rebuild-index",
+    ),
     "About": ("help",),
 }
 """The commands by the group in which `tally --help` lists them, those reached for first on top."""
@@ -134,6 +145,7 @@ _COMMANDS: Mapping[str, Callable[..., None]] = {
     **approvals.COMMANDS,
     **spaces.COMMANDS,
     **checkpoints.COMMANDS,
+    **jobs.COMMANDS,
     **upkeep.COMMANDS,
     "help": help_,
 }

@@ -6,7 +6,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.text import Text
@@ -15,12 +15,12 @@ from tallystick.errors import InvalidInput, SettingsError
 from tallystick.records import Actor
 from tallystick.settings import SETTINGS_FILE, Settings
 from tallystick.tally import Tally
+from tallystick.upkeep.retention import KEEP, Window
 from tallystick_cli.options import AsJson, Where
 from tallystick_cli.output import Terminal, print_json, print_view
 
 __all__ = ["COMMANDS"]
 
-_KEEP = "keep"
 _RETENTION = (
     "Runs are recorded with what the model saw and answered. redacted_payloads keeps it without "
     "secrets, full_payloads as it was (needed to replay exactly), metadata_only keeps no text."
@@ -29,6 +29,12 @@ _JOURNAL = (
     "The journal lists every change of memory and who made it. It can be kept for a number of "
     "days (90 or 180 are usual), or for ever (`keep`)."
 )
+_TOMBSTONES = (
+    "What is forgotten can be recovered for a while. After a number of days (30 are usual) its "
+    "text is destroyed by itself, or only when it is purged (`keep`)."
+)
+_DONE_JOBS = "Follow-up work that is done is listed for a number of days, or for ever (`keep`)."
+_DEAD_JOBS = "The same for what failed or died, so that somebody can look into it."
 _TIME_ZONE = (
     "A date without a time zone, such as 2026-03-01, is of this zone: UTC, `local` for that of "
     "this machine, or a name such as Europe/Zurich."
@@ -57,6 +63,22 @@ def init(
             "--journal-days", help="Days that journals are kept (90 or 180 are usual), or `keep`."
         ),
     ] = None,
+    tombstones_days: Annotated[
+        str | None,
+        typer.Option(
+            "--tombstones-days",
+            help="Days after which forgotten text is destroyed by itself (30 are usual), or "
+            "`keep`.",
+        ),
+    ] = None,
+    done_jobs_days: Annotated[
+        str | None,
+        typer.Option("--done-jobs-days", help="Days that finished jobs are kept, or `keep`."),
+    ] = None,
+    dead_jobs_days: Annotated[
+        str | None,
+        typer.Option("--dead-jobs-days", help="The same for jobs that failed or died."),
+    ] = None,
     time_zone: Annotated[
         str | None,
         typer.Option(
@@ -67,22 +89,31 @@ def init(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a tally: name its owner, choose what recorded runs and its journal keep. At a terminal
-    it asks.
+    """Make a tally: name its owner, choose what recorded runs keep and how long things are kept. At
+    a terminal it asks.
     """
     file = Path(SETTINGS_FILE)
     written = _read_file(file)
-    _require_days(journal_days)
     if sys.stdin.isatty():
         if retention is None and "retention" not in written:
             retention = _asked(_RETENTION, "Retention", Settings.read().retention)
-        if journal_days is None and not _has_window(where):
+        before = _windows_of(where)
+        if journal_days is None and not before.journal:
             journal_days = _asked(_JOURNAL, "Journal, days", "180")
-            _require_days(journal_days)
+        if tombstones_days is None and not before.tombstones:
+            tombstones_days = _asked(_TOMBSTONES, "Forgotten text, days", "30")
+            done_jobs_days = done_jobs_days or _asked(_DONE_JOBS, "Finished jobs, days", "14")
+            dead_jobs_days = dead_jobs_days or _asked(_DEAD_JOBS, "Failed jobs, days", "30")
         if time_zone is None and "time_zone" not in written:
             time_zone = _asked(_TIME_ZONE, "Time zone", Settings.read().time_zone)
     named = {"retention": retention, "time_zone": time_zone}
     chosen = {name: value for name, value in named.items() if value is not None}
+    days = {
+        "journal_days": _days("--journal-days", journal_days),
+        "tombstones_days": _days("--tombstones-days", tombstones_days),
+        "done_jobs_days": _days("--done-jobs-days", done_jobs_days),
+        "dead_jobs_days": _days("--dead-jobs-days", dead_jobs_days),
+    }
     settings = Settings.read(**chosen)
     added = _to_be_added(file, written, chosen)
     actor = None
@@ -92,9 +123,12 @@ def init(
         )
     with Tally.open(where, owner=actor, settings=settings, background=False) as tally:
         bound = tally.bind(None).on("cli")
-        if journal_days is not None:
-            bound.operator.choose_journal_window(
-                None if journal_days == _KEEP else int(journal_days)
+        if any(days.values()):
+            bound.operator.choose_windows(
+                journal_days=days["journal_days"],
+                tombstones_days=days["tombstones_days"],
+                done_jobs_days=days["done_jobs_days"],
+                dead_jobs_days=days["dead_jobs_days"],
             )
         window = bound.operator.purge(mode="preview")
         summary: dict[str, Any] = {
@@ -102,6 +136,8 @@ def init(
             "owner": bound.actor.user,
             "journal_days": window.journal_window_days,
             "journal_chosen": window.journal_window_chosen,
+            "tombstones_days": window.tombstones_window_days,
+            "tombstones_chosen": window.tombstones_window_chosen,
             "retention": settings.retention,
             "time_zone": settings.time_zone,
             "written": added,
@@ -125,14 +161,22 @@ def init(
     print_view(Text('Next: tally remember "We indent with tabs."', style="dim"))
 
 
-def _has_window(where: str) -> bool:
-    """Return True if there is a tally for whose journal somebody has chosen a window."""
+class _Chosen(NamedTuple):
+    """The windows that somebody has chosen."""
+
+    journal: bool = False
+    tombstones: bool = False
+
+
+def _windows_of(where: str) -> _Chosen:
+    """Return which windows somebody has chosen for the tally, if there is one."""
     if "://" not in where and not Path(where).exists():
-        return False
+        return _Chosen()
     with Tally.open(where, background=False) as tally:
         if tally.owner is None:
-            return False
-        return tally.bind(None).on("cli").operator.purge(mode="preview").journal_window_chosen
+            return _Chosen()
+        purge = tally.bind(None).on("cli").operator.purge(mode="preview")
+        return _Chosen(purge.journal_window_chosen, purge.tombstones_window_chosen)
 
 
 def _asked(explanation: str, question: str, default: str) -> str:
@@ -141,9 +185,12 @@ def _asked(explanation: str, question: str, default: str) -> str:
     return str(typer.prompt(question, default, err=True)).strip()
 
 
-def _require_days(days: str | None) -> None:
-    if days is not None and days != _KEEP and not (days.isascii() and days.isdecimal()):
-        raise InvalidInput("--journal-days takes a number of days, or keep.")
+def _days(option: str, days: str | None) -> Window | None:
+    if days is None or days == KEEP:
+        return None if days is None else KEEP
+    if not (days.isascii() and days.isdecimal()):
+        raise InvalidInput(f"{option} takes a number of days, or keep.")
+    return int(days)
 
 
 def _read_file(file: Path) -> Mapping[str, Any]:

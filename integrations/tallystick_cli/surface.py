@@ -244,6 +244,18 @@ CLI = Surface(
             renamed={"apply": "mode", "key": "idempotency_key"},
             own={"apply": _APPLY},
         ),
+        "jobs": Offer(
+            ("jobs", "job", "retry_jobs", "cancel_job"),
+            renamed={"job": "job_ids", "key": "idempotency_key"},
+            own={
+                "action": "which of these operations",
+                "job": _PART_OF_ID,
+                "state": "one each time",
+                "limit": _LISTS,
+                "reason": "only to cancel",
+            },
+            absent={"job_id": "an id is one of JOB…"},
+        ),
         "doctor": Offer(("doctor",), note="Exits with 1 when something is wrong."),
         "freeze": Offer(("freeze",), renamed={"key": "idempotency_key"}),
         "thaw": Offer(("thaw",), renamed={"key": "idempotency_key"}),
@@ -257,10 +269,12 @@ CLI = Surface(
         ),
         "import": Offer(("import_from",), renamed={"key": "idempotency_key"}),
         "init": Offer(
-            ("choose_journal_window",),
-            renamed={"journal_days": "days"},
+            ("choose_windows",),
             own={
-                "journal_days": "asked for at a terminal",
+                **dict.fromkeys(
+                    ("journal_days", "tombstones_days", "done_jobs_days", "dead_jobs_days"),
+                    "asked for at a terminal",
+                ),
                 "owner": "who owns a new tally",
                 "project": "a project of the owner",
                 "retention": "a setting, which is written to the file of settings",
@@ -272,6 +286,7 @@ CLI = Surface(
     },
     excluded={
         "remember_many": "an application's call",
+        "replay_later": "`recompile` replays at once",
         "get": "`inspect` shows a memory with its reasons",
         "modify_many": "an application's call",
         "source": "`inspect` shows a source too, with the beginning of its text",
@@ -287,6 +302,7 @@ CLI = Surface(
         "tape": "writes a tape to a file",
         "keygen": "makes a key, without a tally",
         "rebuild-index": "work on the folder, whose owner needs no permission",
+        "worker": "a process that works, which is no operation",
         "help": "shows the commands",
     },
 )

@@ -49,6 +49,7 @@ from pydantic import PrivateAttr
 
 from tallystick.adapters import (
     ActorSource,
+    Background,
     Binder,
     Capture,
     OpenCall,
@@ -68,6 +69,7 @@ from tallystick.adapters import (
     record_unenforced,
     refuse_unenforced_model_call,
 )
+from tallystick.errors import RecorderError
 from tallystick.recorder import Run, status_for
 from tallystick.records import Scope, StepKind, StepStatus
 from tallystick.tally import BoundTally, Tally
@@ -172,15 +174,17 @@ class TallyInstrumentation:
         capture: Speakers = "off",
     ) -> None:
         """`actor` says who acts, by default what the tags of a call name (`instrument_tags`;
-        docs/policy.md, "Who acts"). `agent_name` names
-        the runs (by default the name of the agent, or the class of the root). A failure to record
-        is counted in `failures` and logged; with `strict` the first one is raised by `detach`.
-        `capture` remembers the words of the `user` to the root, or those of `both`, when it ends.
+        docs/policy.md, "Who acts"). `agent_name` names the runs (by default the name of the agent,
+        or the class of the root). A failure to record is counted in `failures` and logged; with
+        `strict` the first one is raised by `detach`, as a RecorderError. `capture` remembers the
+        words of the `user` to the root, or those of `both`, when it ends; on an event loop in a
+        thread of its own, for which `detach` and every reader in this process wait.
         """
         self._binder = Binder(
             tally, runtime="llama_index", piece="TallyInstrumentation", actor=actor, scope=scope
         )
         self._capture = Capture(self._binder.tally, "llama_index", strict=False)
+        self._background = Background(self._binder.tally)
         check_flag("strict", strict)
         self._strict = strict
         self._agent_name, self._speakers = agent_name, checked_speakers(capture)
@@ -213,7 +217,9 @@ class TallyInstrumentation:
         return self
 
     def detach(self) -> None:
-        """Stop recording; open runs end as interrupted. If strict, raise the first failure."""
+        """Stop recording; open runs end as interrupted. If strict, raise
+        RecorderError with the type, the message and the traceback of the first failure.
+        """
         dispatcher, self._dispatcher = self._dispatcher, None
         if dispatcher is not None:
             events, spans = self._handlers
@@ -223,6 +229,7 @@ class TallyInstrumentation:
             dispatcher.span_handlers = [
                 handler for handler in dispatcher.span_handlers if handler is not spans
             ]
+        self._background.finish()
         with self._guard:
             trees = list(self._trees.values())
             self._spans.clear()
@@ -236,7 +243,11 @@ class TallyInstrumentation:
                     tree.leave()
                 self._end(tree, "interrupted")
         if self._strict and self._capture.error is not None:
-            error, self._capture.error = self._capture.error, None
+            failure, self._capture.error = self._capture.error, None
+            error = RecorderError(
+                f"An event could not be recorded. {failure.type}: {failure.message}"
+            )
+            error.add_note(failure.text)
             raise error
 
     def __enter__(self) -> Self:
@@ -310,17 +321,27 @@ class TallyInstrumentation:
         """Record the result of a tool; end the run at the root."""
         span = self._spans.get(span_id)
         span_call = self._calls.get(span_id)
-        is_cancelled = False
+        ends = False
         try:
             if span_call is not None and span is not None and span.tool is not None:
                 self._finish_tool(span_id, result)
             elif span_call is not None:
                 span_call.is_streaming = True
             if span is not None and span.tree is not None and span.tree.root_id == span_id:
-                is_cancelled = span.tree.is_workflow and result is None
-                self._keep_turn(span.tree, result)
+                tree, ends = span.tree, True
+                is_cancelled = tree.is_workflow and result is None
+                status: StepStatus = "cancelled" if is_cancelled else "completed"
+                self._background.run(lambda: self._end_root(span_id, tree, result, status))
         finally:
-            self._leave(span_id, "cancelled" if is_cancelled else "completed")
+            if not ends:
+                self._leave(span_id, "completed")
+
+    def _end_root(self, span_id: str, tree: _Tree, result: Any, status: StepStatus) -> None:
+        """Remember the turn, and end the run."""
+        try:
+            self._keep_turn(tree, result)
+        finally:
+            self._leave(span_id, status)
 
     def _keep_turn(self, tree: _Tree, result: Any) -> None:
         """Remember the turn, if one is to be; an answer still streaming is no text yet."""

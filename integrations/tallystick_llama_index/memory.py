@@ -10,9 +10,11 @@ separates sessions.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, cast
+from uuid import UUID
 
 from llama_index.core.base.llms.types import ChatMessage, MessageRole, TextBlock
 from llama_index.core.bridge.pydantic import BaseModel, Field, PrivateAttr, ValidationError
@@ -27,10 +29,12 @@ from llama_index.core.schema import (
 )
 
 from tallystick.adapters import ActorSource, Binder, recall_for_turn
+from tallystick.adapters.binder import id_text
 from tallystick.adapters.frames import framed_hits, without_frames
 from tallystick.aio import in_thread
 from tallystick.compiler import FRAMED
-from tallystick.errors import InvalidInput, explain_validation
+from tallystick.errors import BudgetInfeasible, InvalidInput, explain_validation
+from tallystick.logs import get_logger
 from tallystick.records import (
     CompileConfig,
     ContextItem,
@@ -48,6 +52,8 @@ __all__ = ["TallyMemory", "TallyMemoryBlock", "TallyNodePostprocessor"]
 
 _PAGE = 200
 _INPUT = "input"
+_ROOM = 2_000
+"""Tokens beyond those of the messages, where they are compiled so that nothing is left out."""
 _MESSAGE = "llama_index_message"
 """The attribute of a turn with its whole message: blocks, calls, and what the model added."""
 
@@ -70,7 +76,7 @@ class TallyMemory(BaseMemory):
         self,
         tally: Tally | BoundTally | None = None,
         *,
-        session_id: str = "chat",
+        session_id: str | int | UUID = "chat",
         actor: ActorSource | None = None,
         scope: str | Scope | None = None,
         **fields: Any,
@@ -88,7 +94,7 @@ class TallyMemory(BaseMemory):
             usage="TallyMemory({}, session_id='chat-1')",
         )
         with checked_fields("TallyMemory", type(self), fields):
-            super().__init__(**{"session_id": session_id, **fields})
+            super().__init__(**{"session_id": id_text(session_id) or session_id, **fields})
         self._binder = binder
 
     def __repr__(self) -> str:
@@ -104,7 +110,7 @@ class TallyMemory(BaseMemory):
         cls,
         tally: Tally | BoundTally | None = None,
         *,
-        session_id: str = "chat",
+        session_id: str | int | UUID = "chat",
         actor: ActorSource | None = None,
         scope: str | Scope | None = None,
         **fields: Any,
@@ -118,7 +124,8 @@ class TallyMemory(BaseMemory):
         """Return the compiled messages to send before `input`; `initial_token_count` tokens are
         already spent.
 
-        Raises BudgetInfeasible if the messages that may not be left out are too long.
+        Where that is too little for a compile, the newest turns that fit are returned, without
+        memories, and the last turn in any case, as LlamaIndex's own Memory does.
         """
         bound = self._bound()
         turns = self._turns()
@@ -135,25 +142,34 @@ class TallyMemory(BaseMemory):
             history and history[-1].role == "user" and history[-1].content == input
         )
         latest = [ContextItem(id=_INPUT, kind="user_msg", content=query)] if waiting else []
-        compiled = bound.compile(
-            [
-                *(item for item, _ in items.values()),
-                *latest,
-                *recall_for_turn(
-                    bound,
-                    query,
-                    limit=self.memories,
-                    turn=None if waiting else request_id,
-                    outside_of=self.session_id,
-                ),
-            ],
-            budget=max(1, self.token_limit - initial_token_count),
-            query=query or None,
-            config=self.compile_config,
-            target=FRAMED,
+        messages = [item for item, _ in items.values()]
+        hits = recall_for_turn(
+            bound,
+            query,
+            limit=self.memories,
+            turn=None if waiting else request_id,
+            outside_of=self.session_id,
         )
-        messages = render(compiled, {name: message for name, (_, message) in items.items()})
-        return messages[:-1] if waiting else messages
+        compile_ = partial(
+            bound.compile, query=query or None, config=self.compile_config, target=FRAMED
+        )
+        limit = max(1, self.token_limit - initial_token_count)
+        count = bound.tally.counter(None).count
+        newest = _newest_turns(messages, limit, count)
+        last_turn = {item.id for item in _newest_turns(messages, 0, count)}
+        try:
+            compiled = compile_([*messages, *latest, *hits], budget=limit)
+            is_small = not last_turn <= {item.id for item in compiled.selected_items}
+        except BudgetInfeasible:
+            is_small = True
+        if is_small:
+            get_logger("llama_index").warning(
+                "memory.small_limit", limit=limit, left_out=len(messages) - len(newest)
+            )
+            whole = 2 * sum(_tokens(item, count) for item in (*newest, *latest))
+            compiled = compile_([*newest, *latest], budget=_ROOM + whole)
+        rendered = render(compiled, {name: message for name, (_, message) in items.items()})
+        return rendered[:-1] if waiting else rendered
 
     async def aget(self, input: str | None = None, **kwargs: Any) -> list[ChatMessage]:
         """Same as `get`."""
@@ -370,6 +386,34 @@ def checked_fields(piece: str, model: type[BaseModel], fields: Mapping[str, Any]
         yield
     except ValidationError as error:
         raise InvalidInput(f"{piece}: {explain_validation(error)}.") from error
+
+
+def _newest_turns(
+    messages: Sequence[ContextItem], limit: int, count: Callable[[str], int]
+) -> list[ContextItem]:
+    """Return the instructions, and the newest turns that fit `limit` with them: the last one in any
+    case. A turn is a request of the user with everything up to the next.
+    """
+    instructions = [item for item in messages if item.kind == "system"]
+    turns: list[list[ContextItem]] = []
+    for item in messages:
+        if item.kind == "user_msg" or (not turns and item.kind != "system"):
+            turns.append([])
+        if item.kind != "system":
+            turns[-1].append(item)
+    used = sum(_tokens(item, count) for item in instructions)
+    newest: list[list[ContextItem]] = []
+    for turn in reversed(turns):
+        used += sum(_tokens(item, count) for item in turn)
+        if newest and used > limit:
+            break
+        newest.insert(0, turn)
+    chosen = {id(item) for item in (*instructions, *(item for turn in newest for item in turn))}
+    return [item for item in messages if id(item) in chosen]
+
+
+def _tokens(item: ContextItem, count: Callable[[str], int]) -> int:
+    return count(item.content) if item.token_estimate is None else item.token_estimate
 
 
 def _turns(bound: BoundTally, session: str) -> list[Memory]:

@@ -10,7 +10,7 @@ from llama_index.core.llms.llm import LLM
 from llama_index.core.schema import NodeWithScore
 from pydantic import BaseModel
 
-from tallystick.adapters import recordable_parameters, recordable_tools
+from tallystick.adapters import dumped, recordable_parameters, recordable_tools
 from tallystick.tokens import usage_of
 
 __all__ = [
@@ -57,7 +57,7 @@ def request_of(
     content: dict[str, Any] = (
         {"prompt": prompt}
         if isinstance(prompt, str)
-        else {"messages": [message.model_dump(mode="json") for message in prompt]}
+        else {"messages": [dumped(message) for message in prompt]}
     )
     return {
         "level": "runtime",
@@ -102,7 +102,7 @@ def answer_of(response: ChatResponse | CompletionResponse | None) -> dict[str, A
     }
     if isinstance(response, CompletionResponse):
         return {"answer": {"text": response.text}, "envelope": envelope}
-    return {"answer": response.message.model_dump(mode="json"), "envelope": envelope}
+    return {"answer": dumped(response.message), "envelope": envelope}
 
 
 def usage_of_response(response: ChatResponse | CompletionResponse | None) -> dict[str, int]:
@@ -133,7 +133,7 @@ def documents_of(nodes: Sequence[NodeWithScore]) -> list[dict[str, Any]]:
         {
             "score": node.score,
             "id": node.node.node_id,
-            "node": node.node.model_dump(mode="json", exclude={"embedding"}),
+            "node": dumped(node.node, exclude={"embedding"}),
         }
         for node in nodes
     ]
@@ -194,7 +194,7 @@ def _cleaned_values(value: Any, clean: Callable[[Any], Any]) -> Any:
     of a field may say that it is a secret; an object of a provider becomes JSON if it must.
     """
     if isinstance(value, BaseModel):
-        before = value.model_dump(mode="json")
+        before = dumped(value)
         after = clean(before)
         return value if after == before else after
     if _is_json(value):

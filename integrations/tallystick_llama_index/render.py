@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from llama_index.core.base.llms import types
 from llama_index.core.base.llms.types import ChatMessage, MessageRole, TextBlock
 
-from tallystick.adapters import ToolCall, changed_items, message_item
+from tallystick.adapters import ToolCall, arguments_of, changed_items, message_item
 from tallystick.compiler import outline
 from tallystick.records import CompiledContext, ContextItem, ItemKind
 
@@ -17,6 +16,8 @@ __all__ = ["items_of", "render"]
 
 _CALL: type[Any] | None = getattr(types, "ToolCallBlock", None)
 """The block of a tool call, in newer releases; in all, calls are in `additional_kwargs`."""
+_MEDIA_TOKENS = 256
+"""Tokens that an image or a sound counts as, as in LlamaIndex's own Memory."""
 _KINDS: dict[MessageRole, ItemKind] = {
     MessageRole.SYSTEM: "system",
     MessageRole.DEVELOPER: "system",
@@ -48,6 +49,7 @@ def items_of(
             calls=_calls(message),
             result_of=result if isinstance(result, str) else None,
             media=media,
+            media_tokens=_MEDIA_TOKENS,
         )
         items[item_id] = (item, message)
     return items
@@ -61,7 +63,7 @@ def _calls(message: ChatMessage) -> list[ToolCall]:
     for block in cast("list[Any]", message.blocks):
         if _is_call(block) and block.tool_call_id:
             calls.append(
-                ToolCall(block.tool_name, _arguments(block.tool_kwargs), block.tool_call_id)
+                ToolCall(block.tool_name, arguments_of(block.tool_kwargs), block.tool_call_id)
             )
     if calls:
         return calls
@@ -69,23 +71,13 @@ def _calls(message: ChatMessage) -> list[ToolCall]:
         fields = call if isinstance(call, Mapping) else call.model_dump()
         function = fields.get("function") or {}
         if fields.get("id") and function.get("name"):
-            arguments = _arguments(function.get("arguments"))
+            arguments = arguments_of(function.get("arguments"))
             calls.append(ToolCall(function["name"], arguments, fields["id"]))
     return calls
 
 
 def _is_call(block: Any) -> bool:
     return _CALL is not None and isinstance(block, _CALL)
-
-
-def _arguments(arguments: Any) -> Any:
-    """Return the arguments of a call, which some models give as the text of a JSON object."""
-    if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments)
-        except ValueError:
-            arguments = {"input": arguments}
-    return arguments or {}
 
 
 def render(compiled: CompiledContext, originals: Mapping[str, ChatMessage]) -> list[ChatMessage]:

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic_ai import RunContext
 
 from tallystick.adapters import Binder
+from tallystick.adapters.binder import id_text
 from tallystick.records import CallContext
 
 __all__ = ["call_of_run"]
@@ -22,5 +23,5 @@ def call_of_run(binder: Binder, ctx: RunContext[Any]) -> CallContext:
     return binder.call(
         deps=ctx.deps,
         metadata=metadata if isinstance(metadata, Mapping) else {},
-        session=conversation if isinstance(conversation, str) and conversation else None,
+        session=id_text(conversation) or None,
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import KW_ONLY, dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import zip_longest
 from typing import Any
 
@@ -36,6 +36,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.models import Model, ModelRequestContext, ModelRequestParameters, StreamedResponse
+from pydantic_ai.models.instrumented import InstrumentedModel
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.run import AgentRunResult
 from pydantic_ai.settings import ModelSettings
@@ -171,7 +172,17 @@ class TallyRecorder(OncePerAgent):
         return replace(self)
 
     def get_wrapper_model(self, model: Model) -> Model:
-        """Return the model, which records each request as it is sent."""
+        """Return the model, which records each request as it is sent.
+
+        No hook sees a request after the last capability has prepared it, so that a wrapper is
+        needed. It stands within the instrumentation of the user's own, and has the streams that the
+        model has.
+        """
+        if type(model) is InstrumentedModel:
+            recorded = self.get_wrapper_model(model.wrapped)
+            return InstrumentedModel(recorded, model.instrumentation_settings)
+        if type(model).request_stream is Model.request_stream:
+            return _without_streams(type(model).__name__)(model, self)
         return _RecordedModel(model, self)
 
     async def wrap_run(
@@ -183,7 +194,8 @@ class TallyRecorder(OncePerAgent):
         self._is_silent = not self.guard.claim(ctx.run_id, self)
         if not self._is_silent:
             with self.guard():
-                root = self._join(ctx)
+                # Whoever begins to record writes files: a sign of life, who acts.
+                root = await in_thread(self._join, ctx)
         try:
             if root is None:
                 return await handler()
@@ -225,7 +237,7 @@ class TallyRecorder(OncePerAgent):
         """Remember the prompt and the output, if turns are to be remembered."""
         if self.capture == "off" or is_nested() or isinstance(result.output, DeferredToolRequests):
             return
-        bound = self._binder.bound(call_of_run(self._binder, ctx))
+        bound = await in_thread(self._bound, ctx)
         answer = output_text(result.output) if self.capture == "both" else None
         await in_thread(
             lambda: bound.keep_turn(
@@ -233,10 +245,13 @@ class TallyRecorder(OncePerAgent):
             )
         )
 
+    def _bound(self, ctx: RunContext[Any]) -> BoundTally:
+        return self._binder.bound(call_of_run(self._binder, ctx))
+
     def _join(self, ctx: RunContext[Any]) -> RootRun:
         agent = getattr(ctx.agent, "name", None)
         return RootRun.join(
-            self._binder.bound(call_of_run(self._binder, ctx)),
+            self._bound(ctx),
             self.agent_name or agent or default_agent_name(),
             goal=prompt_text(ctx.prompt) or _earlier_goal(ctx),
             metadata={"pydantic_ai_run_id": ctx.run_id},
@@ -701,6 +716,18 @@ class _RecordedModel(WrapperModel):
                 "request", request, summary={"model": request["model"], "messages": len(messages)}
             )
         return step
+
+
+@lru_cache(maxsize=64)
+def _without_streams(name: str) -> type[_RecordedModel]:
+    """Return the wrapper of a model without streams, under its name: PydanticAI says which model
+    has none, and knows it by the method.
+    """
+    wrapper: Any = type(name, (_RecordedModel,), {})
+    # Set afterwards: PydanticAI wraps what is in the body of a class, and it would be another one.
+    wrapper.request_stream = Model.request_stream
+    cls: type[_RecordedModel] = wrapper
+    return cls
 
 
 def _earlier_goal(ctx: RunContext[Any]) -> str | None:

@@ -66,6 +66,10 @@ class RequestArguments(NamedTuple):
     parameters: ModelRequestParameters
 
 
+_ANYTHING: dict[str, Any] = {"warnings": False, "fallback": str}
+"""Values that are not of their type, or no JSON: their text is recorded."""
+
+
 def request_of(
     model: Model,
     messages: Sequence[ModelMessage],
@@ -76,15 +80,17 @@ def request_of(
     return {
         "level": "runtime",
         "model": model.model_name,
-        "messages": ModelMessagesTypeAdapter.dump_python(list(messages), mode="json"),
+        "messages": ModelMessagesTypeAdapter.dump_python(list(messages), mode="json", **_ANYTHING),
         "settings": recordable_parameters(dict(settings or {})),
-        "parameters": recordable_parameters(_parameters.dump_python(parameters, mode="json")),
+        "parameters": recordable_parameters(
+            _parameters.dump_python(parameters, mode="json", **_ANYTHING)
+        ),
     }
 
 
 def answer_of(response: ModelResponse) -> dict[str, Any]:
     """Return a response as JSON: the answer of the model, and apart from it its envelope."""
-    message = ModelMessagesTypeAdapter.dump_python([response], mode="json")[0]
+    message = ModelMessagesTypeAdapter.dump_python([response], mode="json", **_ANYTHING)[0]
     answer = {name: message.pop(name) for name in ("parts", "finish_reason") if name in message}
     return {"answer": answer, "envelope": message}
 

@@ -26,7 +26,9 @@ from langchain_core.messages import (
     AIMessageChunk,
     BaseMessage,
     HumanMessage,
+    InvalidToolCall,
     SystemMessage,
+    ToolCall,
     ToolMessage,
 )
 from langchain_core.tools import tool
@@ -36,10 +38,11 @@ from langgraph.types import Command
 from tallystick import Actor, Tally
 from tallystick.compiler import FRAMED, compile_context
 from tallystick.errors import ApprovalRequired, BudgetInfeasible, InvalidInput
-from tallystick.records import CompilationRequest, PolicyConditions, PolicyRule
+from tallystick.records import CompilationRequest, PolicyConditions, PolicyRule, limits
 from tallystick.records.escaping import as_item
 from tallystick.records.framing import CLOSE, OPEN
 from tallystick.tally import BoundTally
+from tallystick.tally.services import services_of
 from tallystick.testing.adapter_contract import AdapterContract
 from tallystick.tokens import counter_for
 from tallystick_langchain import TallyCallbackHandler, TallyMiddleware
@@ -556,3 +559,88 @@ def test_what_is_rendered_fits_pairs_and_says_what_was_chosen(
         if item.kind != "tool_schema" and "<" not in item.content:
             assert item.content.strip() in whole or as_item(item.content) in whole
     assert rendered[-1].content == "Where to?"
+
+
+def test_an_agent_goes_on_when_its_message_is_too_large_to_remember(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The turn is in the recorded request; that it is no memory is counted and named."""
+    monkeypatch.setattr(limits, "LONGEST_CONTENT", 5_000)
+    with Tally.open(tmp_path / "tally", background=False) as tally:
+        model = _model(AIMessage("Read."))
+        agent = create_agent(model, [], middleware=[TallyMiddleware(tally, capture="user")])
+        result = agent.invoke({"messages": [HumanMessage("log line\n" * 1_000)]})
+        assert result["messages"][-1].text == "Read."
+        assert tally.bind().memories(kinds=["turn"]) == []
+        assert any("InvalidInput" in gap for gap in services_of(tally).recorder.health.gaps)
+
+
+def _invalid(id: str, arguments: str = '{"value": ') -> InvalidToolCall:
+    return InvalidToolCall(
+        name="double", args=arguments, id=id, error="no JSON", type="invalid_tool_call"
+    )
+
+
+@pytest.mark.parametrize("is_mixed", [False, True], ids=["only invalid", "mixed"])
+def test_the_answer_to_an_invalid_call_reaches_the_model(
+    open_sqlite: OpenTally, is_mixed: bool
+) -> None:
+    """LangChain answers a call that it could not parse, so that the model sees its mistake."""
+    valid = [ToolCall(name="double", args={"value": 2}, id="ok1")] if is_mixed else []
+    history = [
+        HumanMessage("Two times two?"),
+        AIMessage("", tool_calls=valid, invalid_tool_calls=[_invalid("bad1")]),
+        *([ToolMessage("4", tool_call_id="ok1")] if is_mixed else []),
+        HumanMessage("And then?"),
+    ]
+    requests = []
+    for middleware in (False, True):
+        model = _model("Four.")
+        with open_sqlite() as tally:
+            ours = [TallyMiddleware(tally, memories=0)] if middleware else []
+            inputs: Any = {"messages": list(history)}
+            create_agent(model, [double], middleware=ours).invoke(inputs)
+        requests.append([_shape(message) for message in model.asked[-1]])
+
+    plain, compiled = requests
+    assert compiled == plain
+    assert ("tool", "bad1") in [(kind, call) for kind, *_, call in plain]
+
+
+def _shape(message: BaseMessage) -> tuple[Any, ...]:
+    calls = message.tool_calls if isinstance(message, AIMessage) else []
+    invalid = message.invalid_tool_calls if isinstance(message, AIMessage) else []
+    result = message.tool_call_id if isinstance(message, ToolMessage) else None
+    return message.type, message.text, calls, invalid, result
+
+
+def test_an_invalid_call_and_its_answer_are_never_separated() -> None:
+    """Whatever the budget, both are sent or neither; and one that nobody answered costs nothing."""
+    counter = counter_for(None, cache_dir=Path())
+    history = [
+        HumanMessage("Two times two? " + "Think. " * 100, id="h1"),
+        AIMessage("Thinking. " * 100, id="a1", invalid_tool_calls=[_invalid("bad1")]),
+        ToolMessage("That was no JSON. " * 100, tool_call_id="bad1", id="t1", status="error"),
+        AIMessage("Four.", id="a2", invalid_tool_calls=[_invalid("never answered")]),
+        HumanMessage("And then?", id="h2"),
+    ]
+    items = items_of(history, counter.count)
+    sizes = set()
+    for budget in range(300, 1_600, 100):
+        request = CompilationRequest(
+            request_id="r",
+            context_items=tuple(item for item, _ in items.values()),
+            token_budget=budget,
+            as_of=1,
+            target=FRAMED,
+        )
+        compiled = compile_context(request, counter=counter)
+        sent = render(compiled, {name: message for name, (_, message) in items.items()}).messages
+        ids = {message.id for message in sent}
+        assert ("a1" in ids) == ("t1" in ids)
+        assert {"a2", "h2"} <= ids
+        sizes.add(len(ids))
+        for message in sent:
+            if message.id == "a1" and isinstance(message, AIMessage):
+                assert [call["id"] for call in message.invalid_tool_calls] == ["bad1"]
+    assert len(sizes) > 1

@@ -8,10 +8,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple, empty_checkpoint
+from langgraph.graph import START, MessagesState, StateGraph
 
 from tallystick import Actor, Tally
+from tallystick.errors import InvalidInput
 from tallystick_langgraph import TallySaver
 
 OpenTally = Callable[..., Tally]
@@ -269,3 +272,48 @@ def test_odd_values_come_back_as_they_were(open_tally: OpenTally) -> None:
         }  # LangGraph itself takes zeros out of metadata.
         assert _ids(saver, _config(), filter={"note": "ab"}) == ["01"]
         assert _got(saver, _config("u")).checkpoint["channel_values"] == {}
+
+
+def test_an_empty_checkpoint_id_is_the_latest_checkpoint(open_tally: OpenTally) -> None:
+    """As with the savers that LangGraph ships, wherever a config may name a checkpoint."""
+    with open_tally() as tally:
+        saver = TallySaver(tally.bind(ALICE))
+        stored = _put(saver, _config(), "01", {"n": 1})
+        _put(saver, stored, "02", {"n": 2})
+        empty = _config(id="")
+
+        assert _got(saver, empty).checkpoint["id"] == "02"
+        assert _ids(saver, empty) == ["02", "01"]
+        assert _ids(saver, _config(), before=empty) == ["02", "01"]
+        assert [each.id for each in saver.history(empty, before=empty)] == ["02", "01"]
+        _put(saver, _config("new", id=""), "01", {"n": 1})
+        assert _got(saver, _config("new")).parent_config is None
+        delta = saver.get_delta_channel_history(config=empty, channels=["n"])
+        assert delta == saver.get_delta_channel_history(config=_config(id="02"), channels=["n"])
+        with pytest.raises(InvalidInput, match="names no checkpoint"):
+            saver.put_writes(empty, [("n", 1)], "task")
+
+
+async def test_an_empty_checkpoint_id_is_the_latest_to_async_calls_and_graphs(
+    open_tally: OpenTally,
+) -> None:
+    with open_tally() as tally:
+        saver = TallySaver(tally.bind(ALICE))
+        graph = (
+            StateGraph(MessagesState)
+            .add_node("answer", lambda state: {"messages": [AIMessage("Yes.")]})
+            .add_edge(START, "answer")
+            .compile(checkpointer=saver)
+        )
+        latest, empty = _config(), _config(id="")
+        await graph.ainvoke({"messages": [HumanMessage("One?")]}, latest)
+        await graph.ainvoke({"messages": [HumanMessage("Two?")]}, empty)
+
+        assert len(graph.get_state(empty).values["messages"]) == 4
+        assert len((await graph.aget_state(latest)).values["messages"]) == 4
+        assert len(list(graph.get_state_history(empty))) == 6
+        checkpoint = await saver.aget_tuple(empty)
+        assert checkpoint == await saver.aget_tuple(latest)
+        assert len([each async for each in saver.alist(empty, before=empty)]) == 6
+        graph.update_state(empty, {"messages": [HumanMessage("Three?")]})
+        assert len(graph.get_state(latest).values["messages"]) == 5

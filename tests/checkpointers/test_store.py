@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import tool
+from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.config import get_store
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import InjectedStore, ToolNode
@@ -24,6 +26,7 @@ from langgraph.store.base import (
     GetOp,
     InvalidNamespaceError,
     ListNamespacesOp,
+    MatchCondition,
     PutOp,
     SearchOp,
 )
@@ -123,16 +126,114 @@ def test_items_are_found_by_the_fields_that_are_indexed(open_tally: OpenTally) -
             index=["parts[*].say"],
         )
         hits = store.search(NOTES, query="Where does the heron nest?", limit=4)
-        assert hits[0].key == "heron"
-        assert hits[0].score == 1.0
-        assert hits[1].key == "other"
-        assert {item.key: item.score for item in hits}["secret"] is None
-        assert store.search(NOTES, query="pizza", limit=1)[0].score is None
+        assert [item.key for item in hits[:2]] == ["heron", "other"]
+        scores = {item.key: item.score for item in hits}
+        assert scores["secret"] is None
+        assert 1.0 > (scores["heron"] or 0) > (scores["boat"] or 0)
+        assert all(item.score is None for item in store.search(NOTES))
         store.put(NOTES, "heron", {"text": "The heron has moved to the museum"})
         assert store.search(NOTES, query="museum", limit=1)[0].key == "heron"
-        assert "heron" not in [
-            item.key for item in store.search(NOTES, query="reeds") if item.score
-        ]
+        moved = {item.key: item.score for item in store.search(NOTES, query="museum reeds")}
+        assert (moved["heron"] or 0) > (scores["boat"] or 0)
+
+
+def test_a_score_is_the_similarity_of_what_is_embedded(open_tally: OpenTally) -> None:
+    """An application may compare it with a threshold: the best answer to nonsense is no answer."""
+    with open_tally() as tally:
+        store = TallyStore(tally.bind(ANNA))
+        store.put(NOTES, "tea", {"text": "Anna drinks green tea in the morning"})
+        store.put(NOTES, "car", {"text": "The car needs new tyres before winter"})
+
+        def scores(query: str) -> dict[str, float]:
+            return {item.key: item.score or 0.0 for item in store.search(NOTES, query=query)}
+
+        tea, nonsense = scores("Which tea does she drink?"), scores("zzz")
+        assert tea["tea"] > 2 * abs(tea["car"])
+        assert tea["tea"] > 2 * max(nonsense.values(), default=0.0)
+        assert scores("Anna drinks green tea in the morning")["tea"] > 0.9
+
+
+@pytest.mark.parametrize("namespace", [("foo.bar",), ("foo", ""), ("foo", 1), ("\x00",)], ids=repr)
+def test_a_label_that_no_namespace_may_have_is_refused_before_anything_is_written(
+    open_sqlite: OpenTally, namespace: Any
+) -> None:
+    """LangGraph's own methods check the labels of `put` alone, and nobody those of a batch."""
+    with open_sqlite() as tally:
+        store = TallyStore(tally.bind(ANNA))
+        good = PutOp(NOTES, "key", {"text": "fine"})
+        for op in (
+            PutOp(namespace, "key", {"text": "bad"}),
+            GetOp(namespace, "key"),
+            SearchOp(namespace),
+            ListNamespacesOp(match_conditions=(MatchCondition("prefix", namespace),)),
+        ):
+            with pytest.raises(InvalidNamespaceError):
+                store.batch([good, op])
+            with pytest.raises(InvalidNamespaceError):
+                asyncio.run(store.abatch([good, op]))
+        assert store.list_namespaces() == []
+
+
+def test_a_filter_key_with_periods_is_a_path_unless_it_is_a_key(open_tally: OpenTally) -> None:
+    with open_tally(clock=StepClock()) as tally:
+        store = TallyStore(tally.bind(ANNA))
+        store.put(NOTES, "nested", {"user": {"level": 3, "name": "Ben"}})
+        store.put(NOTES, "flat", {"user.level": 3})
+        store.put(NOTES, "neither", {"user": "level"})
+
+        assert _keys(store.search(NOTES, filter={"user.level": 3})) == ["flat", "nested"]
+        assert _keys(store.search(NOTES, filter={"user.level": {"$gt": 2}})) == ["flat", "nested"]
+        assert _keys(store.search(NOTES, filter={"user.name": "Ben"})) == ["nested"]
+        assert _keys(store.search(NOTES, filter={"user.level": None})) == ["neither"]
+
+        saver = TallySaver(tally.bind(ANNA))
+        rows: dict[str, dict[str, Any]]
+        rows = {"1": {"user": {"level": 3}}, "2": {"user.level": 3}, "3": {}}
+        for id, metadata in rows.items():
+            checkpoint: Any = {**empty_checkpoint(), "id": id}
+            config: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+            stored: Any = {**metadata, "step": 1}
+            saver.put(config, checkpoint, stored, {})
+        for filter, ids in ({"user.level": 3, "step": 1}, ["2", "1"]), ({"user.level": 4}, []):
+            found = saver.list(None, filter=filter, limit=2)
+            assert [each.checkpoint["id"] for each in found] == ids
+
+
+def test_a_sweeper_forgets_what_expired_and_ends_with_the_tally(open_sqlite: OpenTally) -> None:
+    clock = StepClock()
+    with open_sqlite(clock=clock) as tally:
+        often: Any = {"default_ttl": 1, "sweep_interval_minutes": 0.0001}
+        store = TallyStore(tally.bind(ANNA), ttl=often)
+        assert store.index_config is None
+        store.put(NOTES, "key", {"text": "gone soon"})
+        swept = threading.Event()
+        sweep, forgotten = store.sweep_ttl, []
+
+        def count() -> int:
+            forgotten.append(sweep())
+            if sum(forgotten):
+                swept.set()
+            return forgotten[-1]
+
+        store._sweeper._sweep = count
+        clock.advance(seconds=120)
+        future = store.start_ttl_sweeper()
+        again = store.start_ttl_sweeper(sweep_interval_minutes=60)
+        assert swept.wait(60)
+        assert tally.bind(ANNA).memories(kinds=["store_item"]) == []
+        assert store.stop_ttl_sweeper(timeout=60)
+        future.result(timeout=60)
+        assert not again.done()
+        cancelled = store.start_ttl_sweeper()
+        assert cancelled.cancel()
+        assert store.stop_ttl_sweeper()
+        last = store.start_ttl_sweeper()
+    last.result(timeout=60)
+    assert not [each for each in threading.enumerate() if each.name == "tallystick-sweeper"]
+    with open_sqlite() as tally:
+        store = TallyStore(tally.bind(ANNA), index={"fields": ["text"]})
+        assert store.start_ttl_sweeper().done()
+        assert store.index_config == {"fields": ["text"]}
 
 
 def test_filters_compare_and_page(open_tally: OpenTally) -> None:

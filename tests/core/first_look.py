@@ -24,6 +24,7 @@ FIRST_LOOK = {
     "testing/capture testing/comparison",
     "../callbacks/test_langchain_middleware.py": "adapters/rendering testing/adapter_contract",
     "../integrations/test_first_arguments.py": "adapters/arguments",
+    "../integrations/test_dbos.py": "adapters/job_running",
     "../integrations/test_documents.py": "memory/documents",
     "../integrations/test_captured_once.py": "tally/captured_turns",
     "adapters/test_turn_recall.py": "tally/turn_hits",
@@ -57,14 +58,17 @@ FIRST_LOOK = {
     "../checkpointers/test_store.py": "memory/fields memory/items storage/items",
     "upkeep/test_erase.py": "storage/byte_search storage/erasing "
     "storage/retention storage/working upkeep/copies upkeep/doctor upkeep/operator_scopes "
-    "upkeep/proof upkeep/retention",
+    "upkeep/proof",
     "operations/test_operations.py": "operations/memory operations/operate operations/operation "
     "operations/runs operations/spaces operations/error_status operations/table operations/tools",
     "../integrations/test_surfaces.py": "operations/surface",
     "pipeline/test_chroma_processes.py": "pipeline/chroma pipeline/reconcile",
-    "storage/test_storage.py": "pipeline/embedding pipeline/worker storage/chroma "
-    "storage/chroma_layout storage/integrity storage/jobs storage/journal storage/outbox "
+    "pipeline/test_jobs.py": "pipeline/background pipeline/embedding pipeline/runner "
+    "pipeline/worker records/jobs storage/jobs upkeep/jobs operations/jobs tally/later_replays",
+    "storage/test_storage.py": "storage/chroma "
+    "storage/chroma_layout storage/integrity storage/journal storage/outbox "
     "storage/parts storage/rows storage/scopes storage/settings_rows storage/spaces storage/store",
+    "../integrations/test_event_loop.py": "adapters/background",
     "storage/test_processes.py": "storage/liveness storage/location",
     "storage/test_one_writer.py": "storage/group_commit",
     "storage/test_database.py": "storage/database_errors storage/dialects",

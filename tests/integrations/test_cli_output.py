@@ -283,10 +283,13 @@ def test_init_asks_once_at_a_terminal_and_writes_settings_beside_what_is_there(
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "tallystick.toml"
     file.write_text("# ours\n[compile_weights]\ntrust = 100\n")
-    code, output, errors = run_at_terminal("full_payloads\n90\nEurope/Zurich", "init", "--json")
+    code, output, errors = run_at_terminal(
+        "full_payloads\n90\n60\n14\nkeep\nEurope/Zurich", "init", "--json"
+    )
     summary = json.loads(output)
     assert code == 0
     assert (summary["retention"], summary["journal_days"]) == ("full_payloads", 90)
+    assert summary["tombstones_days"] == 60
     assert summary["written"] == {"retention": "full_payloads", "time_zone": "Europe/Zurich"}
     assert "The journal lists every change" in " ".join(errors.split())
     assert file.read_text() == (

@@ -269,9 +269,9 @@ WRONG: dict[str, tuple[Callable[[Tally], Any], str]] = {
     ),
     "how long an item lives, as a number": (lambda t: TallyStore(t, ttl=60), "default_ttl"),  # type: ignore[arg-type]
     "a key of how long items live": (lambda t: TallyStore(t, ttl={"minutes": 5}), "no key"),  # type: ignore[arg-type]
-    "a sweep by itself": (
-        lambda t: TallyStore(t, ttl={"sweep_interval_minutes": 5}),
-        "sweep_ttl",
+    "an interval that is no number": (
+        lambda t: TallyStore(t, ttl={"sweep_interval_minutes": "5"}),  # type: ignore[arg-type]
+        "sweep_interval_minutes",
     ),
     "expired items that are read": (
         lambda t: TallyStore(t, ttl={"omit_expired": False}),

@@ -343,3 +343,67 @@ def test_nodes_are_compiled_into_a_budget(open_sqlite: OpenTally) -> None:
         assert len(text) < len(long)
         assert selected_nodes[1].node.metadata["page"] == 7
         assert selected_nodes[1].score == 0.7
+
+
+@pytest.mark.parametrize("limit", [1, 20, 50, 120, 400])
+def test_a_small_limit_is_answered_with_the_last_turns_as_by_the_memory_of_llama_index(
+    open_sqlite: OpenTally, limit: int
+) -> None:
+    """Nobody's agent ends because its memory is small: the last turn is there in any case."""
+    history = [
+        message
+        for number in range(6)
+        for message in (
+            _user(f"Question {number}: where did the heron sleep last night?"),
+            _assistant(f"Answer {number}: it slept in the reeds beside the boat house."),
+        )
+    ]
+    with open_sqlite() as tally:
+        memory = TallyMemory(tally, session_id="s", token_limit=limit)
+        memory.put_messages(history)
+        sent = asyncio.run(memory.aget())
+        at_end = asyncio.run(memory.aget("And where did the fox sleep?"))
+        count = tally.counter(None).count
+
+    assert sent == history[-len(sent) :]
+    assert sent[0].role == MessageRole.USER
+    assert len(sent) >= 2
+    assert at_end[-2:] == history[-2:]
+    tokens = sum(count(message.content or "") for message in sent)
+    assert len(sent) == 2 or tokens <= limit
+    # What a limit leaves room for is used: no frame of ours takes it.
+    assert limit != 120 or len(sent) >= 6
+
+
+@pytest.mark.parametrize("limit", [50, 900])
+def test_an_image_counts_as_in_the_memory_of_llama_index(
+    open_sqlite: OpenTally, limit: int
+) -> None:
+    picture = ChatMessage(
+        blocks=[TextBlock(text="What is this?"), ImageBlock(image=b"\x89PNG")], role="user"
+    )
+    with open_sqlite() as tally:
+        memory = TallyMemory(tally, session_id="s", token_limit=limit)
+        memory.put_messages([_user("Hello."), _assistant("Hello!"), picture])
+        sent = memory.get()
+
+    assert sent[-1] == picture
+    assert (sent[0] == _user("Hello.")) == (limit == 900)
+
+
+def test_a_result_in_a_small_memory_keeps_its_call(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        memory = TallyMemory(tally, session_id="s", token_limit=30)
+        called = [_user("Find it. " * 20), *_called("search")]
+        memory.put_messages([_user("Hello."), _assistant("Hello!"), *called])
+
+        assert memory.get() == called
+
+
+def test_instructions_of_a_session_stay_in_a_small_memory(open_sqlite: OpenTally) -> None:
+    system = ChatMessage("Speak French.", role="system")
+    with open_sqlite() as tally:
+        memory = TallyMemory(tally, session_id="s", token_limit=25)
+        memory.put_messages([system, _user("Hello. " * 20), _assistant("Salut!"), _user("More.")])
+
+        assert memory.get() == [system, _user("More.")]

@@ -16,9 +16,11 @@ from pydantic_ai import (
     TextPart,
     ToolCallPart,
 )
-from pydantic_ai.exceptions import UnexpectedModelBehavior
+from pydantic_ai.exceptions import UnexpectedModelBehavior, UserError
 from pydantic_ai.messages import ToolReturnPart, UserPromptPart
+from pydantic_ai.models import Model
 from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.instrumented import InstrumentedModel, instrument_model
 
 from tallystick import Actor, Tally
 from tallystick.errors import Denied, InvalidInput
@@ -388,3 +390,54 @@ def test_a_failure_outside_of_any_step_has_a_step_that_says_what(open_sqlite: Op
         ]
         assert isinstance(error, dict)
         assert error["type"] == "UnexpectedModelBehavior"
+
+
+class _NoStreams(Model):
+    """A model of the user's that answers in one piece alone."""
+
+    @property
+    def model_name(self) -> str:
+        return "no-streams"
+
+    @property
+    def system(self) -> str:
+        return "mine"
+
+    async def request(self, *arguments: Any) -> ModelResponse:
+        return ModelResponse(parts=[TextPart("Yes.")])
+
+
+def test_a_model_without_streams_says_so_itself(open_sqlite: OpenTally) -> None:
+    async def stream(agent: Agent[Any, Any]) -> None:
+        async with agent.run_stream("Hm?"):
+            pass
+
+    with open_sqlite() as tally:
+        recorder = TallyRecorder(tally, strict=True)
+        agent = Agent(_NoStreams(), capabilities=[recorder])
+        with pytest.raises(UserError, match="_NoStreams does not support streamed requests"):
+            asyncio.run(stream(agent))
+        assert _run(agent, "Hm?").output == "Yes."
+
+        bound = tally.bind()
+        runs = bound.runs()
+        steps = [step for run in runs for step in bound.recordings.steps(run.run_id)]
+        assert [step.name for step in steps if step.status == "completed"] == ["no-streams"]
+
+
+def test_a_model_that_the_user_instrumented_has_one_span(open_sqlite: OpenTally) -> None:
+    """The recorder stands within the instrumentation: PydanticAI would add a second one around."""
+    with open_sqlite() as tally:
+        recorder = TallyRecorder(tally, strict=True)
+        model = InstrumentedModel(_says("Yes."))
+        wrapper = recorder.get_wrapper_model(model)
+        assert isinstance(wrapper, InstrumentedModel)
+        assert wrapper.instrumentation_settings is model.instrumentation_settings
+        assert not isinstance(wrapper.wrapped, InstrumentedModel)
+        assert instrument_model(wrapper, True) is wrapper
+
+        assert _run(Agent(model, capabilities=[recorder]), "Hm?").output == "Yes."
+        bound = tally.bind()
+        [run] = bound.runs()
+        [step] = bound.recordings.steps(run.run_id)
+        assert "request" in [entry.kind for entry in bound.recordings.entries(step.step_id)]

@@ -53,7 +53,8 @@ def note_enforcer(store: Store, actor: Actor, applies_to: str, piece: str) -> No
         details = {"applies_to": applies_to, "piece": piece}
         _journal(tx, store, actor, "policy.enforcer", details)
 
-    store.database.write(unit, name="policy.enforcer")
+    # It is noted anew at each start, so that nothing has to be done where it fails.
+    store.database.write_soon(unit, name="policy.enforcer", failed=lambda: None)
 
 
 def rules_and_enforcers(connection: Connection) -> Sequence[EnforcedRule]:

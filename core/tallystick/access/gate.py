@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from tallystick.access.limits import Limits
+from tallystick.aio import on_event_loop
 from tallystick.errors import Denied, InvalidInput, RateLimited
 from tallystick.policy import MUTATIONS, PolicyState, decide, rule_on
 from tallystick.records import AccessDecision, AccessKind, Actor, Limited, Scope
@@ -81,7 +82,8 @@ class Gate:
         self._guard = threading.Lock()
         self._reads: list[dict[str, Any]] = []
         self._accessed: Counter[int] = Counter()
-        self._users_named = False
+        with store.database.read() as connection:
+            self._users_named = settings_rows.get_setting(connection, _USERS_NAMED) is not None
 
     def require(self, actor: Actor, operation: AccessKind, scope: Scope) -> AccessDecision:
         """Return the decision, if it allows. A refusal is journaled and raised as Denied."""
@@ -145,12 +147,19 @@ class Gate:
         For a scope that never has a space the database is not read; that changes are suspended,
         `confirm` sees.
         """
-        if scope.kind not in _SPACELESS or actor.assumed:
+        if self.needs_stored_state(actor, scope):
             self.require(actor, operation, scope)
             return
-        state = PolicyState({}, self._store.clock.now())
+        now = self._store.clock.now()
+        state = PolicyState({}, now, users_named=actor.assumed and self._users_named)
         if not rule_on(actor, operation, scope, state).allowed:
             raise self.refuse(actor, decide(actor, operation, scope, state))
+
+    def needs_stored_state(self, actor: Actor, scope: Scope) -> bool:
+        """Return True if a decision depends on what the database says: the scope may have a space,
+        or the actor is the owner for want of another and nobody was named as far as is known here.
+        """
+        return scope.kind not in _SPACELESS or (actor.assumed and not self._users_named)
 
     def require_or_none(
         self, actor: Actor, operation: AccessKind, scope: Scope
@@ -185,11 +194,15 @@ class Gate:
 
     def note_user(self, actor: Actor) -> None:
         """Store that a runtime has named a user other than the owner: from then on a call that
-        names nobody is refused. Only the first one is stored, and journaled.
+        names nobody is refused. Only the first one is stored, and journaled. On an event loop this
+        does not wait: what the call writes is committed afterwards.
         """
-        with self._store.database.read() as connection:
-            if self.users_were_named(connection):
-                return
+        if self._users_named:
+            return
+        if not on_event_loop():
+            with self._store.database.read() as connection:
+                if self.users_were_named(connection):
+                    return
         event = journal.Event(
             stream="tally",
             event="actor.named",
@@ -203,8 +216,15 @@ class Gate:
                 settings_rows.set_setting(tx, _USERS_NAMED, str(event.at))
                 journal.append(tx, event)
 
-        self._store.database.write(unit, name="actor.named")
+        def failed() -> None:
+            self._users_named = False
+
         self._users_named = True
+        try:
+            self._store.database.write_soon(unit, name="actor.named", failed=failed)
+        except BaseException:
+            failed()
+            raise
 
     def freeze(
         self, actor: Actor, *, frozen: bool, reason: str, idempotency_key: str | None = None
@@ -288,7 +308,9 @@ class Gate:
             reason=decision.reason,
             details={"operation": decision.operation},
         )
-        self._store.database.write(lambda tx: journal.append(tx, event), name="access.denied")
+        self._store.database.write_soon(
+            lambda tx: journal.append(tx, event), name="access.denied", failed=lambda: None
+        )
         return Denied(decision.model_copy(update={"audit_id": audit_id}), message)
 
     def log_read(

@@ -14,6 +14,7 @@ from tallystick.adapters.arguments import (
     check_word,
     describe_value,
 )
+from tallystick.adapters.background import Background, on_close
 from tallystick.adapters.binder import ActorSource, Binder, named_actor
 from tallystick.adapters.call_tree import OpenCall, RootRun, begin_call
 from tallystick.adapters.capture import Capture, Speakers, checked_speakers, is_nested
@@ -30,9 +31,20 @@ from tallystick.adapters.enforcement import (
     register_enforcer,
     release_enforcement,
 )
+from tallystick.adapters.job_running import JobRunning
 from tallystick.adapters.naming import default_agent_name, goal_of_thread
-from tallystick.adapters.parameters import recordable_parameters, recordable_tools
-from tallystick.adapters.rendering import changed_items, json_value, message_item
+from tallystick.adapters.parameters import (
+    recordable_metadata,
+    recordable_parameters,
+    recordable_tools,
+)
+from tallystick.adapters.rendering import (
+    arguments_of,
+    changed_items,
+    dumped,
+    json_value,
+    message_item,
+)
 from tallystick.adapters.stream_times import StreamTimes
 from tallystick.adapters.tool_calls import (
     ToolCall,
@@ -46,14 +58,17 @@ from tallystick.adapters.wire_tap import attribute_requests, tap
 
 __all__ = [
     "ActorSource",
+    "Background",
     "Binder",
     "CallKind",
     "Capture",
+    "JobRunning",
     "OpenCall",
     "RootRun",
     "Speakers",
     "StreamTimes",
     "ToolCall",
+    "arguments_of",
     "attribute_requests",
     "begin_call",
     "changed_items",
@@ -71,6 +86,7 @@ __all__ = [
     "decide_as_person",
     "default_agent_name",
     "describe_value",
+    "dumped",
     "enforcing",
     "goal_of_thread",
     "has_rules",
@@ -79,12 +95,14 @@ __all__ = [
     "json_value",
     "message_item",
     "named_actor",
+    "on_close",
     "recall_for_turn",
     "record_approval",
     "record_tool_call",
     "record_tool_error",
     "record_tool_result",
     "record_unenforced",
+    "recordable_metadata",
     "recordable_parameters",
     "recordable_tools",
     "refuse_unenforced",

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
+from uuid import UUID
 
 from tallystick.adapters.arguments import check_actor, check_scope, check_tally, describe_value
 from tallystick.errors import Denied, InvalidInput
@@ -29,7 +30,7 @@ from tallystick.records import AccessDecision, Actor, CallContext, Scope
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 
-__all__ = ["IDENTITY_KEYS", "PREGEL_RUNTIME", "ActorSource", "Binder", "named_actor"]
+__all__ = ["IDENTITY_KEYS", "PREGEL_RUNTIME", "ActorSource", "Binder", "id_text", "named_actor"]
 
 ActorSource: TypeAlias = Actor | Callable[[CallContext], Actor | None]
 """The Actor of every call, or a function from a call to its Actor."""
@@ -83,13 +84,20 @@ def _names_in(call: CallContext) -> Iterator[_NamedActor]:
 def _actor_of(place: str, key: str, value: Any) -> tuple[Actor, bool]:
     if isinstance(value, Actor):
         return value, True
-    # A flag is an integer to Python, and nobody's id.
-    if isinstance(value, str | int) and not isinstance(value, bool):
-        return _user(str(value)), False
+    id = id_text(value)
+    if id is not None:
+        return _user(id), False
     raise InvalidInput(
         f"{key!r} in the {place} of this call is a {type(value).__name__}. Pass an Actor, or the "
-        f"id of the user as text or a number."
+        f"id of the user as text, a number or a UUID."
     )
+
+
+def id_text(value: object) -> str | None:
+    """Return an id that is text, a number or a UUID as text; None for anything else."""
+    # A flag is an integer to Python, and nobody's id.
+    is_id = isinstance(value, str | int | UUID) and not isinstance(value, bool)
+    return str(value) if is_id else None
 
 
 def _answer(actor: object, function: str) -> Actor | None:

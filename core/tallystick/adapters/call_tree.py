@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tallystick.adapters.parameters import recordable_metadata
 from tallystick.adapters.stream_times import StreamTimes
 from tallystick.adapters.tool_calls import ToolCall
 from tallystick.recorder import Run, Step
@@ -35,7 +36,7 @@ class RootRun:
         cls, bound: BoundTally, agent_name: str, *, goal: str | None, metadata: Mapping[str, Any]
     ) -> RootRun:
         """Join the run under way, or start one. Raises Denied."""
-        return cls(*bound.join_run(agent_name, goal=goal, metadata=dict(metadata)))
+        return cls(*bound.join_run(agent_name, goal=goal, metadata=recordable_metadata(metadata)))
 
     def end(self, status: StepStatus) -> None:
         """End the run without waiting for the commit, if the root started it."""
@@ -97,5 +98,5 @@ def begin_call(
     run: Run, kind: StepKind, *, name: str | None, metadata: Mapping[str, Any]
 ) -> OpenCall:
     """Open the step of a call, or join the one that another observer opened for it."""
-    step, is_own = run.join(kind, name=name, metadata=metadata)
+    step, is_own = run.join(kind, name=name, metadata=recordable_metadata(metadata))
     return OpenCall(step, is_own, StreamTimes(step))

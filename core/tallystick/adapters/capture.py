@@ -7,16 +7,17 @@ only if the adapter is strict.
 from __future__ import annotations
 
 import threading
+import traceback
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from tallystick.errors import InvalidInput
 from tallystick.recorder import Run, current_step
 from tallystick.tally import Tally
 from tallystick.tally.services import services_of
 
-__all__ = ["Capture", "Speakers", "checked_speakers", "is_nested"]
+__all__ = ["Capture", "CaptureFailure", "Speakers", "checked_speakers", "is_nested"]
 
 Speakers = Literal["off", "user", "both"]
 """Speakers whose words become memories: nobody, the user, or the agent too."""
@@ -42,6 +43,17 @@ def is_nested() -> bool:
     return step is not None and step.is_open and step.kind == "tool_call"
 
 
+class CaptureFailure(NamedTuple):
+    """A failure to record as text. The exception itself would keep the frames of the user's call
+    alive, and with them its inputs.
+    """
+
+    type: str
+    message: str
+    text: str
+    """The exception with its traceback, as Python prints it."""
+
+
 class Capture:
     """The guard around an adapter's hooks: `with capture(run): …`. Thread-safe."""
 
@@ -53,7 +65,7 @@ class Capture:
         """True if a failure is raised into the runtime."""
         self.failures = 0
         """Number of events that could not be recorded."""
-        self.error: Exception | None = None
+        self.error: CaptureFailure | None = None
         """The first failure."""
 
     @contextmanager
@@ -72,7 +84,9 @@ class Capture:
         """Count an event that could not be recorded."""
         with self._guard:
             self.failures += 1
-            self.error = self.error or error
+            if self.error is None:
+                text = "".join(traceback.format_exception(error))
+                self.error = CaptureFailure(type(error).__name__, str(error), text)
         if run is None:
             self._recorder.health.count_gap(self._surface, error)
         else:

@@ -1,4 +1,4 @@
-"""Parameters of model calls that are recorded: all but credentials."""
+"""Parameters of model calls that are recorded, all but credentials, and metadata of calls."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-__all__ = ["recordable_parameters", "recordable_tools"]
+from tallystick.adapters.rendering import json_value
+from tallystick.records import JsonObject
+
+__all__ = ["recordable_metadata", "recordable_parameters", "recordable_tools"]
 
 _SECRET = ("api_key", "apikey", "headers", "authorization", "credentials", "secret")
 _SECRETS = ("token", "access_token", "refresh_token", "id_token", "auth_token", "password")
@@ -22,6 +25,13 @@ def recordable_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in parameters.items()
         if not _is_secret(name)
     }
+
+
+def recordable_metadata(metadata: Mapping[str, Any]) -> JsonObject:
+    """Return what a call says about itself as JSON: a UUID, a date or any other object is its text,
+    so that nothing in a runtime's config costs the recording.
+    """
+    return {str(name): json_value(value) for name, value in metadata.items()}
 
 
 def recordable_tools(tools: Iterable[Any] | None) -> list[Any]:

@@ -6,10 +6,13 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pydantic import BaseModel
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
 from tallystick.adapters.tool_calls import ToolCall
 from tallystick.records import CompiledContext, ContextItem, ItemKind, Json
 
-__all__ = ["changed_items", "json_value", "message_item"]
+__all__ = ["arguments_of", "changed_items", "dumped", "json_value", "message_item"]
 
 _MEDIA_TOKENS = 1_000
 """Tokens that an image, a sound or a file counts as, at least."""
@@ -24,11 +27,12 @@ def message_item(
     calls: Sequence[ToolCall] = (),
     result_of: str | None = None,
     media: int = 0,
+    media_tokens: int = _MEDIA_TOKENS,
 ) -> ContextItem:
     """Return a message as an item: its text, its tool calls, or the call that it is the result of.
 
     `count` counts the tokens of what is more than text: the arguments of calls. `media` is the
-    number of images, sounds and files.
+    number of images, sounds and files, of which each counts as `media_tokens`.
     """
     tool_calls: list[Json] = [
         {"id": call.tool_call_id, "name": call.name, "args": json_value(call.arguments)}
@@ -39,7 +43,7 @@ def message_item(
         id=item_id,
         kind=kind,
         content=text,
-        token_estimate=count(f"{text}{more}") + _MEDIA_TOKENS * media if more or media else None,
+        token_estimate=count(f"{text}{more}") + media_tokens * media if more or media else None,
         tool_call_ids=tuple(str(call.tool_call_id) for call in calls),
         tool_call_id=result_of,
         metadata={"tool_calls": tool_calls} if tool_calls else {},
@@ -55,7 +59,39 @@ def changed_items(compiled: CompiledContext) -> set[str]:
     }
 
 
+def arguments_of(arguments: Any) -> Any:
+    """Return the arguments of a call as an object: a model may give them as the text of one, and
+    text that is none, of an invalid call, is its field `input`.
+    """
+    if isinstance(arguments, str):
+        try:
+            parsed = json.loads(arguments)
+        except ValueError:
+            parsed = None
+        arguments = parsed if isinstance(parsed, dict) else {"input": arguments}
+    return arguments or {}
+
+
+def dumped(model: BaseModel, **options: Any) -> dict[str, Any]:
+    """Return a runtime's model as JSON; an object in it that JSON does not know becomes text, so
+    that nobody's metadata costs the recording.
+    """
+    try:
+        return model.model_dump(mode="json", warnings=False, **options)
+    except PydanticSerializationError:
+        fields: dict[str, Any] = to_jsonable_python(
+            model.model_dump(warnings=False, **options), fallback=str, bytes_mode="base64"
+        )
+        return fields
+
+
 def json_value(value: Any) -> Json:
     """Return a value of a runtime as JSON; what JSON does not know becomes text."""
-    converted: Json = json.loads(json.dumps(value, default=str))
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    try:
+        converted: Json = json.loads(json.dumps(value, default=str, allow_nan=False))
+    except (TypeError, ValueError, RecursionError):
+        # A key that is no text, a number that is none, a value that contains itself.
+        return str(value)
     return converted

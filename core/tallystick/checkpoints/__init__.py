@@ -2,6 +2,7 @@
 
 from tallystick.checkpoints.codec import Cipher
 from tallystick.checkpoints.context import CheckpointsContext
+from tallystick.checkpoints.metadata_filter import value_at
 from tallystick.checkpoints.stored import NewCheckpoint, PendingWrite, StoredCheckpoint, Summary
 from tallystick.checkpoints.threads import Threads
 from tallystick.checkpoints.upgrade import upgrade
@@ -20,4 +21,5 @@ __all__ = [
     "Threads",
     "Value",
     "upgrade",
+    "value_at",
 ]

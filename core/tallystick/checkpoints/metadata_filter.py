@@ -14,7 +14,7 @@ from typing import Any
 from tallystick.checkpoints.codec import Codec
 from tallystick.storage.checkpoints import Fingerprint
 
-__all__ = ["filter_fingerprints", "matches", "metadata_fingerprints"]
+__all__ = ["filter_fingerprints", "matches", "metadata_fingerprints", "value_at"]
 
 _encode = json.JSONEncoder(sort_keys=True).encode
 
@@ -31,12 +31,26 @@ def filter_fingerprints(filter: Mapping[str, Any], codec: Codec) -> list[Fingerp
             _entry(name, value, codec), absent=_name(name, codec) if value is None else None
         )
         for name, value in filter.items()
+        # A key with a period may be a path into an entry, of which no fingerprint is stored.
+        if "." not in name
     ]
 
 
 def matches(metadata: Mapping[str, Any], filter: Mapping[str, Any]) -> bool:
     """Return True if every entry of the filter is in the metadata."""
-    return all(_equal(metadata.get(name), value) for name, value in filter.items())
+    return all(_equal(value_at(metadata, name), value) for name, value in filter.items())
+
+
+def value_at(values: Mapping[str, Any], key: str) -> Any:
+    """Return the value under a key; `user.level` is the entry of that name, else the path to
+    `level` within `user`. None where there is none.
+    """
+    if key in values or "." not in key:
+        return values.get(key)
+    value: Any = values
+    for name in key.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
 
 
 def _entry(name: str, value: Any, codec: Codec) -> str:

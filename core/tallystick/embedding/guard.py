@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from inspect import ismethod
 from typing import TYPE_CHECKING
 
-from tallystick.errors import DimensionMismatch, EmbeddingError, InvalidInput
+from tallystick.embedding.adapt import failure_of
+from tallystick.errors import DimensionMismatch, InvalidInput, TallystickError, UnusableVectors
 from tallystick.ports import Embedder, forbid_inside_transaction
 
 if TYPE_CHECKING:
@@ -101,9 +102,14 @@ class GuardedEmbedder:
         return vector.reshape(1, -1).copy()
 
     def _embed_checked(self, texts: list[str]) -> NDArray[np.float32]:
-        vectors = self._embedder.embed(texts)
+        try:
+            vectors = self._embedder.embed(texts)
+        except TallystickError:
+            raise
+        except Exception as error:
+            raise failure_of(type(self._embedder).__name__, error) from error
         if vectors.shape[0] != len(texts):
-            raise EmbeddingError(
+            raise UnusableVectors(
                 f"Embedder {self._embedder.fingerprint} returned {vectors.shape[0]} vectors for "
                 f"{len(texts)} texts."
             )

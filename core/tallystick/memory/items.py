@@ -8,7 +8,7 @@ without the other.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tallystick.access import is_expired
@@ -24,6 +24,7 @@ from tallystick.memory.fields import INDEX, STORE_ITEM, item_content, item_value
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.memory.recall import RecallRequest, recall
 from tallystick.memory.remember import PreparedMemory, check_new, ingest_one, prepare
+from tallystick.ranking import cosines, slices_of
 from tallystick.records import Actor, Memory, NewMemory, Scope, is_storable
 from tallystick.storage import Connection, ScopeRow, items, memories, scopes, search
 from tallystick.storage.idempotency import IdempotentCall
@@ -63,7 +64,9 @@ class Item:
     memory: Memory
     ttl: int | None = None
     score: float | None = None
-    """Relative to the best; None without a query, or where no part of it answers."""
+    """Cosine of the query and the nearest of the item's embedded texts; None without a query, and
+    for an item that has no embedding.
+    """
 
     @property
     def value(self) -> dict[str, Any]:
@@ -253,8 +256,8 @@ def find_items(
 ) -> list[Item]:
     """Return the items whose namespace begins with `prefix` and whose value passes `keep`.
 
-    With a `query` the best answers come first, by the scores of recall for what an item says
-    itself, then the others; without one the newest come first. Raises Denied.
+    With a `query` the best answers come first, by words and by meaning as recall ranks what an item
+    says itself, then the others by meaning; without one the newest come first. Raises Denied.
     """
     context.gate.require(actor, "read", scope)
     now = context.store.clock.now()
@@ -295,14 +298,29 @@ def _ranked(
         docs=frozenset(docs[item.memory.id] for item in candidates),
     )
     hits = recall(context, actor, [scope], query, request, logged=False)
-    scores = {hit.memory.id: hit.score for hit in hits}
-    by_id = {item.memory.id: item for item in candidates}
-    best = [
-        Item(item.namespace, item.key, item.memory, item.ttl, scores[hit.memory.id])
-        for hit in hits
-        if (item := by_id.get(hit.memory.id)) is not None
-    ]
-    return [*best, *(item for item in candidates if item.memory.id not in scores)]
+    places = {hit.memory.id: place for place, hit in enumerate(hits)}
+    similarities = _similarities(
+        context, scope, query, [docs[item.memory.id] for item in candidates]
+    )
+    scored = [replace(item, score=similarities.get(docs[item.memory.id])) for item in candidates]
+    scored.sort(key=lambda item: -2.0 if item.score is None else item.score, reverse=True)
+    scored.sort(key=lambda item: places.get(item.memory.id, len(places)))
+    return scored
+
+
+def _similarities(
+    context: MemoryContext, scope: Scope, query: str, docs: Sequence[int]
+) -> dict[int, float]:
+    """Return the cosine of a query and the nearest vector of each of `docs` that has one."""
+    vector = context.query_vector(context.for_embedder(query))
+    if vector is None:
+        return {}
+    with context.store.database.read() as connection:
+        scope_ids = [row.id for row in scopes.find(connection, [scope])]
+        blobs = search.vectors_of(connection, scope_ids, context.embedder.fingerprint, docs)
+    slices = {doc: slices_of(blob, vector.shape[0]) for doc, blob in blobs.items()}
+    # An item without a word that the embedder knows has a vector of zeros, which is near nothing.
+    return {doc: float(cosines(vector, own).max()) for doc, own in slices.items() if own.any()}
 
 
 def namespaces(context: MemoryContext, actor: Actor, scope: Scope) -> list[tuple[str, ...]]:

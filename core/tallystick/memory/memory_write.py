@@ -176,6 +176,7 @@ class MemoryWrite:
             self.tx,
             kind=jobs.EMBED,
             subject_id=memory.id,
+            version=memory.version,
             scope_id=scope_id,
             actor=self.actor,
             job_id=context.store.ids.new(),

@@ -15,6 +15,7 @@ from tallystick.memory.fields import STORE_ITEM
 from tallystick.memory.rerank import rerank
 from tallystick.memory.supersession import RankedMemory, resolve_replacements
 from tallystick.ranking import (
+    QUERY_READ,
     Corpus,
     Pool,
     Question,
@@ -194,6 +195,12 @@ def recall(
         for candidate in chosen
     ]
     warnings = list(ranking.warnings)
+    if len(query) > QUERY_READ:
+        half = QUERY_READ // 2
+        warnings.append(
+            f"of a query of {len(query):,} characters, the first {half:,} and the last {half:,} "
+            "were read"
+        )
     if context.reranker is not None and len(hits) > 1:
         hits, problem = rerank(
             context.reranker,

@@ -59,10 +59,26 @@ class PurgeArguments(Arguments):
     idempotency_key: IdempotencyKey = None
 
 
-class ChooseJournalWindow(Arguments):
-    """Arguments of `choose_journal_window`."""
+Window = int | Literal["keep"]
 
-    days: Annotated[int | None, Field(description="Days that journals are kept; None for ever.")]
+
+class ChooseWindows(Arguments):
+    """Arguments of `choose_windows`."""
+
+    journal_days: Annotated[
+        Window | None,
+        Field(description="Days that journals and recorded runs are kept, or keep."),
+    ] = None
+    tombstones_days: Annotated[
+        Window | None,
+        Field(description="Days that the text of forgotten memories is kept, or keep."),
+    ] = None
+    done_jobs_days: Annotated[
+        Window | None, Field(description="Days that finished jobs are kept, or keep.")
+    ] = None
+    dead_jobs_days: Annotated[
+        Window | None, Field(description="Days that jobs that failed or died are kept, or keep.")
+    ] = None
     idempotency_key: IdempotencyKey = None
 
 
@@ -159,15 +175,16 @@ OPERATIONS = (
         verb="operator.purge",
     ),
     Operation(
-        name="choose_journal_window",
-        title="Choose the journal's window",
-        description="Choose after how many days journal entries may be purged.",
-        model_description="Choose after how many days journal entries may be purged.",
+        name="choose_windows",
+        title="Choose what is kept how long",
+        description="Choose after how many days journals, forgotten text and ended jobs go by "
+        "themselves.",
+        model_description="Choose after how many days things go by themselves.",
         effect="operate",
-        arguments=ChooseJournalWindow,
+        arguments=ChooseWindows,
         result=None,
         errors=(*_OPERATE, "invalid_input"),
-        verb="operator.choose_journal_window",
+        verb="operator.choose_windows",
     ),
     Operation(
         name="doctor",

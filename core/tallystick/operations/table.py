@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tallystick.operations import approvals, memory, operate, runs, spaces
+from tallystick.operations import approvals, jobs, memory, operate, runs, spaces
 from tallystick.operations.operation import Operation
 
 __all__ = ["NOT_OPERATIONS", "OPERATIONS"]
@@ -16,6 +16,7 @@ OPERATIONS: Mapping[str, Operation] = {
         *runs.OPERATIONS,
         *approvals.OPERATIONS,
         *spaces.OPERATIONS,
+        *jobs.OPERATIONS,
         *operate.OPERATIONS,
     )
 }

@@ -6,87 +6,223 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tallystick.errors import EmbeddingError, TallystickError
+from tallystick.errors import EmbeddingError
 from tallystick.memory import MemoryContext
 from tallystick.memory.context import is_local_only
+from tallystick.pipeline.runner import TALLY_ACTOR, Ended, Work
 from tallystick.storage import Connection, jobs, memories, outbox, scopes, search
 
-__all__ = ["EmbeddingHandler"]
+__all__ = ["EmbeddingHandler", "ReembeddingHandler", "enqueue_missing"]
+
+_PAGE = 200
+_LEASE_SECONDS = 120
 
 
 class EmbeddingHandler:
     """Carries out the jobs of the kind `jobs.EMBED`, which a remote embedder leaves."""
 
     kind = jobs.EMBED
-    retried: tuple[type[TallystickError], ...] = (EmbeddingError,)
+    batch = _PAGE
+    lease_seconds = _LEASE_SECONDS
+    is_upkeep = False
+    changes_memory = False
 
-    def __init__(self, context: MemoryContext, *, batch: int) -> None:
+    def __init__(self, context: MemoryContext) -> None:
         self._context = context
-        self._batch = batch
 
-    def handle(self, leased: Sequence[jobs.Job]) -> None:
-        """Embed the memories of these jobs and finish the jobs. Raises EmbeddingError."""
-        database = self._context.store.database
-        with database.read() as connection:
-            subjects = [memories.get(connection, job.subject_id) for job in leased]
-        living = [
-            stored
-            for stored in subjects
-            if stored is not None and stored.memory.state in memories.FINDABLE
-        ]
-        if not self._context.local_embedder:
-            living = [stored for stored in living if not is_local_only(stored.memory.attributes)]
-        vectors = self._vectors(living)
-        ids = [job.id for job in leased]
-        database.write(lambda tx: self._store(tx, living, vectors, ids), name="finalize")
-
-    def embed_missing(self) -> int:
-        """Embed a batch of the memories that have neither a vector of the current embedder nor a
-        job; return the number of vectors stored. Raises EmbeddingError.
+    def handle(self, work: Work) -> int:
+        """Embed the memories of these jobs; those that are gone or said anew are `empty`. Raises
+        EmbeddingError, LeaseLost.
         """
-        database = self._context.store.database
-        with database.read() as connection:
-            # Those with an embedding job are left to it: it has their retries.
-            docs = search.docs_missing_vectors(
+        with self._context.store.database.read() as connection:
+            found = {job.id: memories.get(connection, job.subject_id) for job in work.jobs}
+        living = {
+            job.id: stored
+            for job in work.jobs
+            if (stored := found[job.id]) is not None and self._is_asked_for(job, stored)
+        }
+        vectors = _vectors(self._context, list(living.values()))
+        by_doc = {stored.doc: vectors[place] for place, stored in enumerate(living.values())}
+        count = 0
+
+        def unit(tx: Connection, allowed: Sequence[jobs.LeasedJob]) -> dict[str, Ended]:
+            nonlocal count
+            mine = [living[job.id] for job in allowed if job.id in living]
+            stored = _store(tx, self._context, mine, [by_doc[each.doc] for each in mine])
+            count = len(stored)
+            return {
+                job.id: Ended(
+                    "done" if job.id in living and living[job.id].doc in stored else "empty",
+                    cost={"texts": 1} if job.id in living else None,
+                )
+                for job in allowed
+            }
+
+        work.commit(unit)
+        return count
+
+    def _is_asked_for(self, job: jobs.LeasedJob, stored: memories.Stored) -> bool:
+        memory = stored.memory
+        return (
+            memory.state in memories.FINDABLE
+            and job.version in (0, memory.version)
+            and (self._context.local_embedder or not is_local_only(memory.attributes))
+        )
+
+
+class ReembeddingHandler:
+    """Carries out the jobs of the kind `jobs.REEMBED`: page by page, the memories of one scope that
+    have no vector of the current embedder.
+    """
+
+    kind = jobs.REEMBED
+    batch = 1
+    lease_seconds = _LEASE_SECONDS
+    is_upkeep = True
+    changes_memory = False
+
+    def __init__(self, context: MemoryContext) -> None:
+        self._context = context
+
+    def handle(self, work: Work) -> int:
+        """Embed page by page, each in a commit of its own, until nothing is missing. Raises
+        EmbeddingError, LeaseLost.
+
+        A text that the embedder will not take is passed over: the job ends as `failed` then.
+        """
+        [job] = work.jobs
+        assert job.scope_id is not None
+        missing = self._missing(job.scope_id, after=0, limit=None)
+        total, finished, made, after = len(missing), 0, 0, 0
+        refused: list[EmbeddingError] = []
+        while not work.is_stopping:
+            docs = self._missing(job.scope_id, after=after, limit=_PAGE)
+            if not docs:
+                self._end(work, job, made, refused)
+                break
+            with self._context.store.database.read() as connection:
+                page = list(memories.get_docs(connection, docs).values())
+            vectors = self._vectors_of(page, refused)
+            made += self._commit_page(work, page, vectors)
+            after, finished = docs[-1], finished + len(docs)
+            work.note_progress(job, finished, max(total, finished), {"texts": len(vectors)})
+        return made
+
+    def _vectors_of(
+        self, page: Sequence[memories.Stored], refused: list[EmbeddingError]
+    ) -> dict[int, bytes]:
+        """Return the vectors by document; where a page fails as a whole, text by text."""
+        try:
+            vectors = _vectors(self._context, page)
+        except EmbeddingError as error:
+            if error.retry == "until_back" or len(page) == 1:
+                if error.retry == "until_back":
+                    raise
+                refused.append(error)
+                return {}
+            found: dict[int, bytes] = {}
+            for stored in page:
+                found |= self._vectors_of([stored], refused)
+            return found
+        return {stored.doc: vector for stored, vector in zip(page, vectors, strict=True)}
+
+    def _commit_page(
+        self, work: Work, page: Sequence[memories.Stored], vectors: dict[int, bytes]
+    ) -> int:
+        count = 0
+
+        def unit(tx: Connection, allowed: Sequence[jobs.LeasedJob]) -> dict[str, Ended]:
+            nonlocal count
+            mine = [stored for stored in page if stored.doc in vectors]
+            count = len(_store(tx, self._context, mine, [vectors[each.doc] for each in mine]))
+            return {}
+
+        work.commit(unit)
+        return count
+
+    def _end(
+        self, work: Work, job: jobs.LeasedJob, made: int, refused: list[EmbeddingError]
+    ) -> None:
+        if refused:
+            text = f"{len(refused)} texts were passed over. {refused[0]}"
+            ended = Ended("failed", code=refused[0].code, text=text)
+        else:
+            ended = Ended("done" if made else "empty", result={"vectors": made})
+        work.commit(lambda tx, allowed: {job.id: ended})
+
+    def _missing(self, scope_id: int, *, after: int, limit: int | None) -> list[int]:
+        with self._context.store.database.read() as connection:
+            return search.docs_missing_vectors(
                 connection,
                 self._context.embedder.fingerprint,
-                limit=self._batch,
+                scope_id=scope_id,
+                after=after,
+                limit=limit,
                 local_embedder=self._context.local_embedder,
             )
-            living = list(memories.get_docs(connection, docs).values())
-        if not living:
-            return 0
-        vectors = self._vectors(living)
-        return database.write(lambda tx: self._store(tx, living, vectors, []), name="finalize")
 
-    def _vectors(self, living: Sequence[memories.Stored]) -> list[bytes]:
-        if not living:
-            return []
-        return self._context.embed_memories([stored.memory for stored in living])
 
-    def _store(
-        self,
-        tx: Connection,
-        living: Sequence[memories.Stored],
-        vectors: Sequence[bytes],
-        job_ids: list[str],
-    ) -> int:
-        """Store the vectors of those memories whose text is still the one that was embedded; return
-        their number.
-        """
-        fingerprint = self._context.embedder.fingerprint
-        current = memories.get_docs(tx, [stored.doc for stored in living])
-        missing = search.without_vector(tx, fingerprint, [stored.doc for stored in living])
-        rows = [
-            (stored.doc, stored.scope_id, stored.memory.version, vector)
-            for stored, vector in zip(living, vectors, strict=True)
-            if stored.doc in missing and current[stored.doc].memory.version == stored.memory.version
-        ]
-        search.add_vectors(tx, rows, fingerprint)
-        outbox.append(tx, [doc for doc, *_ in rows])
-        for scope_id in sorted({scope_id for _, scope_id, *_ in rows}):
-            docs = [doc for doc, of, *_ in rows if of == scope_id]
-            search.touch(tx, docs, revision=scopes.next_revision(tx, scope_id))
-        if job_ids:
-            jobs.finish(tx, job_ids)
-        return len(rows)
+def enqueue_missing(context: MemoryContext) -> int:
+    """Enqueue a job for each scope with memories that have neither a vector of the current embedder
+    nor a job: only a failure or a changed embedder leaves them. Return the number of scopes. Raises
+    EmbeddingError.
+
+    A scope whose job failed is left alone until somebody requeues that.
+    """
+    store, fingerprint = context.store, context.embedder.fingerprint
+    with store.database.read() as connection:
+        found = search.scopes_missing_vectors(
+            connection, fingerprint, local_embedder=context.local_embedder
+        )
+        waiting = jobs.open_subjects(connection, jobs.REEMBED)
+    subjects = {scope_id: f"{scope_id}:{fingerprint}" for scope_id in found}
+    missing = {scope_id: name for scope_id, name in subjects.items() if name not in waiting}
+    if not missing:
+        return 0
+
+    def unit(tx: Connection) -> None:
+        for scope_id, name in missing.items():
+            jobs.enqueue(
+                tx,
+                kind=jobs.REEMBED,
+                subject_id=name,
+                scope_id=scope_id,
+                actor=TALLY_ACTOR,
+                job_id=store.ids.new(),
+                at=store.clock.now(),
+                restart=("done", "empty"),
+            )
+
+    store.database.write(unit, name="jobs.enqueue")
+    return len(missing)
+
+
+def _vectors(context: MemoryContext, living: Sequence[memories.Stored]) -> list[bytes]:
+    return context.embed_memories([stored.memory for stored in living]) if living else []
+
+
+def _store(
+    tx: Connection,
+    context: MemoryContext,
+    living: Sequence[memories.Stored],
+    vectors: Sequence[bytes],
+) -> set[int]:
+    """Store the vectors of those memories whose text is still the one that was embedded; return
+    their documents.
+    """
+    if not living:
+        return set()
+    fingerprint = context.embedder.fingerprint
+    current = memories.get_docs(tx, [stored.doc for stored in living])
+    missing = search.without_vector(tx, fingerprint, [stored.doc for stored in living])
+    rows = [
+        (stored.doc, stored.scope_id, stored.memory.version, vector)
+        for stored, vector in zip(living, vectors, strict=True)
+        if stored.doc in missing and current[stored.doc].memory.version == stored.memory.version
+    ]
+    search.add_vectors(tx, rows, fingerprint)
+    outbox.append(tx, [doc for doc, *_ in rows])
+    for scope_id in sorted({scope_id for _, scope_id, *_ in rows}):
+        docs = [doc for doc, of, *_ in rows if of == scope_id]
+        search.touch(tx, docs, revision=scopes.next_revision(tx, scope_id))
+    return {doc for doc, *_ in rows}

@@ -40,7 +40,15 @@ class RunChain:
     refuses the second at best; at worst the chain forks, and `verify` reports tampering for good.
     """
 
-    def __init__(self, context: RecorderContext, actor: Actor, record: RunRecord) -> None:
+    def __init__(
+        self,
+        context: RecorderContext,
+        actor: Actor,
+        record: RunRecord,
+        *,
+        unconfirmed: bool = False,
+    ) -> None:
+        """`unconfirmed` is a run that the transaction which stores its start has still to allow."""
         self.context = context
         self.actor = actor
         self.record = record
@@ -48,7 +56,7 @@ class RunChain:
         self.stream = run_stream(record.run_id)
         self.started = False
         """True once the start of the run is written; on the writer's thread."""
-        self._process = context.store.liveness.hold()
+        self._unconfirmed = unconfirmed
         self._scope_row: ScopeRow | None = None
         self._end: journal.End | None = None
         self._surfaces = {actor.surface}
@@ -108,9 +116,14 @@ class RunChain:
         if self.started:
             return False
         record = self.record
+        if self._unconfirmed:
+            self.context.gate.confirm(batch.tx, self.actor, "record", record.scope)
         self._scope_row = batch.scope(record.scope)
         running = record.model_copy(update={"status": "running", "ended_at": None})
-        batch.begin_run(running, self._scope_row.id, self._process)
+        # Taken here, on the writer's thread and before the run can be seen, and not where the run
+        # begins: that may be the event loop of an agent, and the sign of life is a file.
+        process = self.context.store.liveness.hold()
+        batch.begin_run(running, self._scope_row.id, process)
         details = {
             "agent_name": record.agent_name,
             "domain": record.domain,

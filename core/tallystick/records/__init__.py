@@ -4,6 +4,8 @@ from tallystick.records._base import (
     ApprovalId,
     Count,
     IdOf,
+    JobId,
+    JobIds,
     Json,
     JsonObject,
     Labels,
@@ -82,6 +84,7 @@ from tallystick.records.inspection import (
     PackItem,
     SourceInspection,
 )
+from tallystick.records.jobs import JOB_STATES, Job, JobEvent, JobState, JobStates
 from tallystick.records.journal import JournalEntry
 from tallystick.records.memory import (
     KINDS,
@@ -174,6 +177,13 @@ from tallystick.records.times import (
 from tallystick.records.upkeep import Erasure, Finding, Proof, Purge, Searched, Transfer
 
 __all__ = [
+    "JOB_STATES",
+    "Job",
+    "JobEvent",
+    "JobId",
+    "JobIds",
+    "JobState",
+    "JobStates",
     "IdOf",
     "Kinds",
     "Scopes",

@@ -34,6 +34,8 @@ from tallystick.records.times import DatetimeOf
 
 __all__ = [
     "ApprovalId",
+    "JobId",
+    "JobIds",
     "MemoryId",
     "MemoryIds",
     "RunId",
@@ -251,6 +253,8 @@ SourceId = Annotated[str, IdOf("source")]
 RunId = Annotated[str, IdOf("run")]
 StepId = Annotated[str, IdOf("step")]
 ApprovalId = Annotated[str, IdOf("approval")]
+JobId = Annotated[str, IdOf("job")]
+JobIds = Annotated[Texts, IdOf("job")]
 MemoryIds = Annotated[Texts, IdOf("memory")]
 SourceIds = Annotated[Texts, IdOf("source")]
 

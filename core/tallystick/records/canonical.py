@@ -52,6 +52,10 @@ def canonical_json(value: Any, *, trusted: bool = False) -> bytes:
         raise InvalidInput(
             "a value that contains itself or is nested too deeply has no canonical form"
         ) from error
+    except ValueError as error:
+        raise InvalidInput(
+            "an integer of more digits than Python writes has no canonical form"
+        ) from error
 
 
 _encode = json.JSONEncoder(
@@ -110,18 +114,25 @@ def json_bytes(value: Any) -> bytes:
     bodies.
 
     Half a character is written as its escape, so that any text can be stored and comes back as it
-    was.
+    was. Raises InvalidInput for what contains itself, is nested too deeply to walk or has an
+    integer of more digits than Python writes, and TypeError for what is not JSON.
     """
-    if _fits(value):
-        try:
-            return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-        except orjson.JSONEncodeError:
-            pass  # a large integer or half a character: the same form, by hand
-    text = _encode_any(value)
     try:
-        return text.encode()
-    except UnicodeEncodeError:
-        return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+        if _fits(value):
+            try:
+                return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+            except orjson.JSONEncodeError:
+                pass  # a large integer or half a character: the same form, by hand
+        text = _encode_any(value)
+        try:
+            return text.encode()
+        except UnicodeEncodeError:
+            return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(
+            "The value contains itself, is nested too deeply, or has an integer of too many "
+            "digits: JSON cannot hold it."
+        ) from error
 
 
 _encode_any = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode

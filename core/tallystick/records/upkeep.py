@@ -111,6 +111,10 @@ class Purge(Record):
     """True if somebody chose how long the journal is kept."""
     journal_window_days: int | None = None
     """None: no window was chosen, or to keep the journal for ever."""
+    tombstones_window_chosen: bool = False
+    """True if somebody chose after how long the text of forgotten memories goes by itself."""
+    tombstones_window_days: int | None = None
+    """None: it goes only when it is purged."""
 
 
 class Finding(Record):

@@ -220,9 +220,14 @@ def rewrite(database: Database) -> None:
 
     Raises BusyTally while others read or write for longer than the busy timeout.
     """
-    if database.is_postgres:
-        _rewrite_postgres(database)
-        return
+    with database.outside():
+        if database.is_postgres:
+            _rewrite_postgres(database)
+        else:
+            _rewrite_sqlite(database)
+
+
+def _rewrite_sqlite(database: Database) -> None:
     file = database.url.database
     assert file is not None
     try:
@@ -248,6 +253,8 @@ def _rewrite_postgres(database: Database) -> None:
     engine = create_engine(database.url, isolation_level="AUTOCOMMIT")
     try:
         with engine.connect() as connection:
+            timeout = max(1, database.busy_timeout_ms)
+            connection.exec_driver_sql(f"SET lock_timeout TO {timeout}")
             for name in (
                 "memory_versions",
                 "memories",

@@ -1,41 +1,117 @@
-"""The job queue: durable follow-up work with a lease, retries and a dead-letter state.
+"""The job queue: durable follow-up work with a lease, retries and a trail.
 
-Leases use the database's own clock, so that workers on machines with different clocks agree.
-States: `ready` → `leased` → `done`, or back to `ready` after a failure, or `dead` when the attempts
-are used up.
+A job is enqueued in the transaction that makes it necessary. States: `pending` → `leased` → `done`,
+`empty`, `failed` or `dead`; or back by `retry_scheduled`. Leases use the database's own clock, so
+that workers on machines with different clocks agree, and each lease has a number: what a worker
+does with a lease that it has lost changes nothing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, and_, func, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    case,
+    func,
+    insert,
+    or_,
+    select,
+    true,
+    update,
+)
 
 from tallystick.errors import InvalidRecord
-from tallystick.records import Actor
+from tallystick.records import Actor, Job, JobEvent, JobState, JsonObject, Scope
 from tallystick.storage import tables
 from tallystick.storage.dialects import database_clock
+from tallystick.storage.rows import readable
 
-__all__ = ["EMBED", "Job", "bury", "counts", "due", "enqueue", "fail", "finish", "lease"]
+__all__ = [
+    "CANCELLED",
+    "EMBED",
+    "LEASE_EXPIRED",
+    "NORMAL_PRIORITY",
+    "OPEN",
+    "OVER",
+    "REEMBED",
+    "LeasedJob",
+    "Waiting",
+    "cancel",
+    "counts",
+    "due",
+    "due_in_turn",
+    "end",
+    "enqueue",
+    "failed_count",
+    "exists_for",
+    "find",
+    "finish",
+    "held",
+    "hurry",
+    "lease",
+    "listed",
+    "note_progress",
+    "open_count",
+    "open_subjects",
+    "reap",
+    "release",
+    "renew",
+    "requeue",
+    "retry",
+    "wait",
+    "waiting_since",
+]
 
 EMBED = "embed"
 """The kind of job that gives a memory a vector."""
+REEMBED = "reembed"
+"""The kind of job that gives the memories of a scope vectors of the current embedder."""
 
-_j = tables.jobs
-_BACKOFF_US = 2_000_000
+OPEN: tuple[JobState, ...] = ("pending", "leased", "retry_scheduled")
+OVER: tuple[JobState, ...] = ("done", "empty", "failed", "dead")
+NORMAL_PRIORITY = 100
+CANCELLED = "cancelled"
+LEASE_EXPIRED = "lease_expired"
+
+_j, _sc = tables.jobs, tables.scopes
+_SECOND = 1_000_000
+_FIRST_PAUSE = 2 * _SECOND
+_LONGEST_PAUSE = 300 * _SECOND
+"""The ceiling of the pause between two attempts, microseconds."""
+_FARTHEST = 3_600 * _SECOND
+"""No job is due later than this from now. One that is was written by a clock that has been set
+back since.
+"""
+_TEXT = 500
+"""Characters of an error's text that are stored."""
+_TRAIL = 2_000
+"""Characters of a trail after which repeated attempts are no longer added to it."""
 
 
 @dataclass(frozen=True)
-class Job:
+class LeasedJob:
     """A leased piece of work, with the authority under which it runs."""
 
     id: str
     kind: str
     subject_id: str
-    scope_id: int
+    version: int
+    scope_id: int | None
     actor: Actor | None
     """None where the stored actor is not readable: then it may not run."""
     attempts: int
+    waits: int
+    lease: int
+    """The number of this lease."""
+    payload: JsonObject = field(default_factory=dict)
 
 
 def enqueue(
@@ -43,25 +119,28 @@ def enqueue(
     *,
     kind: str,
     subject_id: str,
-    scope_id: int,
+    scope_id: int | None,
     actor: Actor,
     job_id: str,
     at: int,
+    version: int = 0,
+    payload: JsonObject | None = None,
+    priority: int = NORMAL_PRIORITY,
     max_attempts: int = 5,
+    restart: tuple[JobState, ...] = OVER,
 ) -> str:
     """Add a job in the transaction that makes it necessary; return its id, or that of the same job
-    that waits already.
+    (kind, subject and version) that is there already. One that has ended in a state of `restart`
+    starts anew.
     """
     existing = tx.execute(
-        select(_j.c.id, _j.c.status).where(_j.c.kind == kind, _j.c.subject_id == subject_id)
+        select(_j.c.id, _j.c.state).where(
+            _j.c.kind == kind, _j.c.subject_id == subject_id, _j.c.version == version
+        )
     ).first()
     if existing is not None:
-        if existing.status in {"done", "dead"}:
-            tx.execute(
-                update(_j)
-                .where(_j.c.id == existing.id)
-                .values(status="ready", attempts=0, run_after=0, last_error=None, updated_at=at)
-            )
+        if existing.state in restart:
+            _start_anew(tx, [existing.id], code="enqueued", actor=actor.dumps())
         return str(existing.id)
     tx.execute(
         insert(_j),
@@ -70,11 +149,20 @@ def enqueue(
             "scope_id": scope_id,
             "kind": kind,
             "subject_id": subject_id,
+            "version": version,
+            "payload": json.dumps(payload or {}),
             "actor": actor.dumps(),
-            "status": "ready",
+            "state": "pending",
+            "priority": priority,
             "attempts": 0,
             "max_attempts": max_attempts,
-            "run_after": 0,
+            "waits": 0,
+            "leases": 0,
+            "turn": 0,
+            "due_at": 0,
+            "progress": 0,
+            "cost": "{}",
+            "trail": "",
             "created_at": at,
             "updated_at": at,
         },
@@ -82,41 +170,505 @@ def enqueue(
     return job_id
 
 
-def due(connection: Connection, *, kind: str) -> bool:
-    """Return True if a job of this kind can be leased now."""
-    return (
-        connection.execute(
-            select(_j.c.id).where(_j.c.kind == kind, _due(database_clock(connection))).limit(1)
-        ).first()
-        is not None
+def due(connection: Connection, kinds: Sequence[str]) -> bool:
+    """Return True if a job of these kinds can be leased now, or its lease ran out."""
+    now = database_clock(connection)
+    query = select(_j.c.id).where(_j.c.kind.in_(kinds), or_(_due(now), _expired(now)))
+    return connection.execute(query.limit(1)).first() is not None
+
+
+def due_in_turn(connection: Connection, kinds: Sequence[str], *, limit: int) -> list[Job]:
+    """Return the jobs of these kinds that can be leased now: the first of each scope, then the
+    second, and so on; of a scope by priority and age.
+    """
+    place = func.row_number().over(
+        partition_by=_j.c.scope_id, order_by=(_j.c.priority, _j.c.created_at, _j.c.id)
     )
+    waiting = (
+        select(_j.c.id, place.label("place"))
+        .where(_j.c.kind.in_(list(kinds)), _due(database_clock(connection)))
+        .subquery()
+    )
+    query = (
+        _jobs()
+        .join(waiting, waiting.c.id == _j.c.id)
+        .order_by(waiting.c.place, _j.c.created_at, _j.c.id)
+        .limit(limit)
+    )
+    return [_record(row) for row in connection.execute(query).mappings()]
 
 
-def lease(tx: Connection, *, kind: str, worker: str, most: int, seconds: int) -> list[Job]:
-    """Lease up to `most` jobs that are due, or whose lease ran out, for `seconds`."""
+def lease(
+    tx: Connection,
+    *,
+    kind: str,
+    worker: str,
+    most: int,
+    seconds: int,
+    job_id: str | None = None,
+) -> list[LeasedJob]:
+    """Lease up to `most` jobs that are due for `seconds`, in turn from each scope that waits: the
+    one that was served longest ago first, and of a scope by priority and age.
+
+    A scope waits for at most one job of each other scope. With `job_id` only that job is looked at.
+    """
+    reap(tx)
     now = database_clock(tx)
-    rows = tx.execute(
-        select(_j)
-        .where(_j.c.kind == kind, _due(now))
-        .order_by(_j.c.created_at, _j.c.id)
-        .limit(most)
-    ).all()
-    if rows:
+    condition = and_(_j.c.kind == kind, _due(now), true() if job_id is None else _j.c.id == job_id)
+    waiting = list(tx.execute(select(_j.c.scope_id).where(condition).distinct()).scalars())
+    if not waiting:
+        return []
+    turns = {
+        scope_id: tx.execute(
+            select(func.max(_j.c.turn)).where(_j.c.scope_id.is_not_distinct_from(scope_id))
+        ).scalar_one()
+        or 0
+        for scope_id in waiting
+    }
+    served = sorted(waiting, key=lambda scope_id: (turns[scope_id], scope_id or 0))[:most]
+    share = -(-most // len(served))
+    rows: list[tuple[int, int, Any]] = []
+    for place, scope_id in enumerate(served):
+        query = (
+            select(_j)
+            .where(condition, _j.c.scope_id.is_not_distinct_from(scope_id))
+            .order_by(_j.c.priority, _j.c.created_at, _j.c.id)
+            .limit(share)
+            # Two workers never wait for one another's jobs; SQLite has one writer.
+            .with_for_update(skip_locked=True)
+        )
+        rows += [(round_, place, row) for round_, row in enumerate(tx.execute(query).all())]
+    rows = sorted(rows, key=lambda item: item[:2])[:most]
+    turn = 1 + (tx.execute(select(func.max(_j.c.turn))).scalar_one() or 0)
+    line = _line(now, "leased", worker=worker)
+    for offset, (_, _, row) in enumerate(rows):
         tx.execute(
             update(_j)
-            .where(_j.c.id.in_([row.id for row in rows]))
+            .where(_j.c.id == row.id)
             .values(
-                status="leased",
+                state="leased",
                 leased_by=worker,
-                lease_until=now + seconds * 1_000_000,
-                attempts=_j.c.attempts + 1,
+                leases=_j.c.leases + 1,
+                turn=turn + offset,
+                due_at=now + seconds * _SECOND,
+                progress=0,
+                trail=_appended(line, bounded=True),
                 updated_at=now,
             )
         )
     return [
-        Job(row.id, row.kind, row.subject_id, row.scope_id, _actor(row.actor), row.attempts + 1)
-        for row in rows
+        LeasedJob(
+            id=row.id,
+            kind=row.kind,
+            subject_id=row.subject_id,
+            version=row.version,
+            scope_id=row.scope_id,
+            actor=_actor(row.actor),
+            attempts=row.attempts,
+            waits=row.waits,
+            lease=row.leases + 1,
+            payload=json.loads(row.payload),
+        )
+        for _, _, row in rows
     ]
+
+
+def reap(tx: Connection) -> list[str]:
+    """Take back the leases that ran out, which their workers did not live to end; return the jobs.
+
+    It counts as an attempt: a job that kills its workers is dead after the last one.
+    """
+    now = database_clock(tx)
+    rows = tx.execute(
+        select(_j.c.id, _j.c.attempts, _j.c.max_attempts, _j.c.waits)
+        .where(_expired(now))
+        .with_for_update(skip_locked=True)
+    ).all()
+    for row in rows:
+        is_last = row.attempts + 1 >= row.max_attempts
+        state: JobState = "dead" if is_last else "retry_scheduled"
+        tx.execute(
+            update(_j)
+            .where(_j.c.id == row.id)
+            .values(
+                state=state,
+                attempts=row.attempts + 1,
+                due_at=None if is_last else now + _pause(row.id, row.attempts + row.waits),
+                leased_by=None,
+                error_code=LEASE_EXPIRED,
+                error_text="Its worker ended, or stood still, while it held the job.",
+                trail=_appended(_line(now, state, code=LEASE_EXPIRED)),
+                updated_at=now,
+            )
+        )
+    return [row.id for row in rows]
+
+
+def held(connection: Connection, jobs: Iterable[LeasedJob]) -> list[LeasedJob]:
+    """Return those of `jobs` whose lease still holds."""
+    jobs = list(jobs)
+    query = select(_j.c.id, _j.c.leases).where(
+        _j.c.id.in_([job.id for job in jobs]), _j.c.state == "leased"
+    )
+    current = {row.id: row.leases for row in connection.execute(query)}
+    return [job for job in jobs if current.get(job.id) == job.lease]
+
+
+def renew(tx: Connection, jobs: Iterable[LeasedJob], *, seconds: int) -> list[LeasedJob]:
+    """Let the leases that still hold run for `seconds` from now; return their jobs."""
+    still = held(tx, jobs)
+    now = database_clock(tx)
+    tx.execute(
+        update(_j)
+        .where(_j.c.id.in_([job.id for job in still]))
+        .values(due_at=now + seconds * _SECOND, updated_at=now)
+    )
+    return still
+
+
+def note_progress(
+    tx: Connection,
+    job: LeasedJob,
+    finished: int,
+    total: int | None,
+    cost: Mapping[str, int] | None = None,
+) -> bool:
+    """Store how far a job is; return False where its lease was lost."""
+    if not held(tx, [job]):
+        return False
+    values: dict[str, Any] = {"progress": finished, "total": total}
+    if cost:
+        values["cost"] = _added(tx, job, cost)
+    tx.execute(update(_j).where(_j.c.id == job.id).values(**values))
+    return True
+
+
+def finish(
+    tx: Connection,
+    jobs: Iterable[LeasedJob],
+    *,
+    state: JobState = "done",
+    result: JsonObject | None = None,
+    cost: Mapping[str, int] | None = None,
+) -> None:
+    """End jobs as `done` or `empty`, in the transaction that stores what they made."""
+    now = database_clock(tx)
+    line = _line(now, state)
+    jobs = list(jobs)
+    if cost:
+        for job in jobs:
+            tx.execute(update(_j).where(_j.c.id == job.id).values(cost=_added(tx, job, cost)))
+    _move(
+        tx,
+        jobs,
+        state=state,
+        due_at=None,
+        leased_by=None,
+        error_code=None,
+        error_text=None,
+        result=None if result is None else json.dumps(result),
+        trail=_appended(line),
+        updated_at=now,
+    )
+
+
+def end(
+    tx: Connection, jobs: Iterable[LeasedJob], state: JobState, *, code: str, text: str
+) -> None:
+    """End jobs as `failed` or `dead`, with the reason."""
+    now = database_clock(tx)
+    _move(
+        tx,
+        jobs,
+        state=state,
+        due_at=None,
+        leased_by=None,
+        error_code=code,
+        error_text=text[:_TEXT],
+        trail=_appended(_line(now, state, code=code)),
+        updated_at=now,
+    )
+
+
+def wait(tx: Connection, jobs: Iterable[LeasedJob], *, code: str, text: str) -> None:
+    """Let jobs be tried again with a growing pause, without end: what they need is away."""
+    for job in jobs:
+        _reschedule(tx, job, code=code, text=text, values={"waits": _j.c.waits + 1})
+
+
+def retry(
+    tx: Connection, jobs: Iterable[LeasedJob], *, code: str, text: str, last: JobState = "failed"
+) -> None:
+    """Let jobs be tried again with a growing pause; after their last attempt they end as `last`."""
+    jobs = list(jobs)
+    limits = {
+        row.id: row.max_attempts
+        for row in tx.execute(
+            select(_j.c.id, _j.c.max_attempts).where(_j.c.id.in_([job.id for job in jobs]))
+        )
+    }
+    for job in jobs:
+        counted = {"attempts": job.attempts + 1}
+        if job.id in limits and job.attempts + 1 >= limits[job.id]:
+            _move(tx, [job], **counted)
+            end(tx, [job], last, code=code, text=text)
+        else:
+            _reschedule(tx, job, code=code, text=text, values=counted)
+
+
+def release(tx: Connection, jobs: Iterable[LeasedJob]) -> None:
+    """Give jobs back that were not begun: their worker stops."""
+    now = database_clock(tx)
+    _move(
+        tx,
+        jobs,
+        state="pending",
+        due_at=0,
+        leased_by=None,
+        trail=_appended(_line(now, "pending", code="released"), bounded=True),
+        updated_at=now,
+    )
+
+
+def hurry(tx: Connection, kinds: Sequence[str]) -> None:
+    """Let the jobs of these kinds that wait for their next attempt be due at once."""
+    tx.execute(
+        update(_j)
+        .where(_j.c.kind.in_(list(kinds)), _j.c.state == "retry_scheduled", _j.c.due_at > 0)
+        .values(due_at=0)
+    )
+
+
+def requeue(tx: Connection, job_ids: Sequence[str] | None = None) -> list[str]:
+    """Let jobs that failed, died or wait for a retry be done anew at once; return their ids.
+
+    Without ids it takes all that failed or died, but for those that somebody cancelled.
+    """
+    query = select(_j.c.id)
+    if job_ids is None:
+        query = query.where(
+            _j.c.state.in_(("failed", "dead")), _j.c.error_code.is_distinct_from(CANCELLED)
+        )
+    else:
+        query = query.where(
+            _j.c.id.in_(list(job_ids)), _j.c.state.in_(("failed", "dead", "retry_scheduled"))
+        )
+    found = list(tx.execute(query.order_by(_j.c.created_at, _j.c.id)).scalars())
+    _start_anew(tx, found, code="requeued")
+    return found
+
+
+def cancel(tx: Connection, job_id: str) -> bool:
+    """End a job that has not ended as `dead`; return False where it has. A worker that holds it can
+    store nothing more.
+    """
+    now = database_clock(tx)
+    changed = tx.execute(
+        update(_j)
+        .where(_j.c.id == job_id, _j.c.state.in_(OPEN))
+        .values(
+            state="dead",
+            due_at=None,
+            leased_by=None,
+            error_code=CANCELLED,
+            error_text=None,
+            trail=_appended(_line(now, "dead", code=CANCELLED)),
+            updated_at=now,
+        )
+    ).rowcount
+    return bool(changed)
+
+
+def counts(connection: Connection) -> dict[str, int]:
+    """Return the number of jobs in each state."""
+    rows = connection.execute(select(_j.c.state, func.count().label("n")).group_by(_j.c.state))
+    return {row.state: int(row.n) for row in rows}
+
+
+class Waiting(NamedTuple):
+    """The jobs that wait for what is away."""
+
+    jobs: int
+    age_us: int
+    """Of the oldest one, microseconds."""
+    code: str
+    """Of its error."""
+
+
+def failed_count(connection: Connection) -> int:
+    """Return the number of jobs that failed or died, but for those that were cancelled."""
+    query = select(func.count()).where(
+        _j.c.state.in_(("failed", "dead")), _j.c.error_code.is_distinct_from(CANCELLED)
+    )
+    return int(connection.execute(query).scalar_one())
+
+
+def waiting_since(connection: Connection) -> Waiting | None:
+    """Return the jobs that wait for what is away, or None where there are none."""
+    where = (_j.c.state == "retry_scheduled", _j.c.waits > 0)
+    query = select(_j.c.created_at, _j.c.error_code).where(*where)
+    oldest = connection.execute(query.order_by(_j.c.created_at).limit(1)).first()
+    if oldest is None:
+        return None
+    count = connection.execute(select(func.count()).select_from(_j).where(*where)).scalar_one()
+    age = max(0, database_clock(connection) - oldest.created_at)
+    return Waiting(int(count), age, oldest.error_code or "unknown")
+
+
+def exists_for(connection: Connection, kind: str, subject_id: str, version: int) -> bool:
+    """Return True if there is such a job, in any state."""
+    query = select(_j.c.id).where(
+        _j.c.kind == kind, _j.c.subject_id == subject_id, _j.c.version == version
+    )
+    return connection.execute(query).first() is not None
+
+
+def open_count(connection: Connection, kinds: Sequence[str]) -> int:
+    """Return the number of jobs of these kinds that have not ended."""
+    query = select(func.count()).where(_j.c.kind.in_(list(kinds)), _j.c.due_at.is_not(None))
+    return int(connection.execute(query).scalar_one())
+
+
+def open_subjects(connection: Connection, kind: str) -> set[str]:
+    """Return the subjects of the jobs of a kind that have not ended."""
+    query = select(_j.c.subject_id).where(_j.c.kind == kind, _j.c.due_at.is_not(None))
+    return set(connection.execute(query).scalars())
+
+
+def find(connection: Connection, job_id: str) -> Job | None:
+    """Return one job of any scope, or None: the caller decides who may see it."""
+    row = connection.execute(_jobs().where(_j.c.id == job_id)).mappings().first()
+    return None if row is None else _record(row)
+
+
+def listed(
+    connection: Connection,
+    *,
+    scope: Scope | None = None,
+    kind: str | None = None,
+    states: Sequence[JobState] = (),
+    limit: int | None = None,
+) -> list[Job]:
+    """Return jobs, newest first; of one scope or of all, of one kind or of all, in some states or
+    in any.
+    """
+    query = _jobs()
+    if scope is not None:
+        query = query.where(_sc.c.name == str(scope))
+    if kind is not None:
+        query = query.where(_j.c.kind == kind)
+    if states:
+        query = query.where(_j.c.state.in_(list(states)))
+    query = query.order_by(_j.c.created_at.desc(), _j.c.id.desc()).limit(limit)
+    return [_record(row) for row in connection.execute(query).mappings()]
+
+
+def _jobs() -> Any:
+    return select(_j, _sc.c.name.label("scope_name")).outerjoin(_sc, _sc.c.id == _j.c.scope_id)
+
+
+def _record(row: Any) -> Job:
+    with readable(f"job {row['id']}"):
+        actor = _actor(row["actor"])
+        return Job(
+            **{
+                name: row[name]
+                for name in Job.model_fields
+                if name not in ("scope", "cost", "result", "trail", "user")
+            },
+            scope=None if row["scope_name"] is None else Scope.parse(row["scope_name"]),
+            cost=json.loads(row["cost"]),
+            result=None if row["result"] is None else json.loads(row["result"]),
+            user=None if actor is None else actor.user,
+            trail=tuple(JobEvent.loads(line) for line in row["trail"].splitlines()),
+        )
+
+
+def _due(now: int) -> ColumnElement[bool]:
+    return and_(
+        _j.c.state.in_(("pending", "retry_scheduled")),
+        _j.c.due_at.is_not(None),
+        or_(_j.c.due_at <= now, _j.c.due_at > now + _FARTHEST),
+    )
+
+
+def _expired(now: int) -> ColumnElement[bool]:
+    return and_(
+        _j.c.state == "leased",
+        _j.c.due_at.is_not(None),
+        or_(_j.c.due_at <= now, _j.c.due_at > now + _FARTHEST),
+    )
+
+
+def _reschedule(
+    tx: Connection, job: LeasedJob, *, code: str, text: str, values: Mapping[str, Any]
+) -> None:
+    now = database_clock(tx)
+    _move(
+        tx,
+        [job],
+        **values,
+        state="retry_scheduled",
+        due_at=now + _pause(job.id, job.attempts + job.waits),
+        leased_by=None,
+        error_code=code,
+        error_text=text[:_TEXT],
+        trail=_appended(_line(now, "retry_scheduled", code=code), bounded=True),
+        updated_at=now,
+    )
+
+
+def _move(tx: Connection, jobs: Iterable[LeasedJob], **values: Any) -> None:
+    """Change jobs whose lease still holds."""
+    still = held(tx, jobs)
+    if still:
+        tx.execute(update(_j).where(_j.c.id.in_([job.id for job in still])).values(**values))
+
+
+def _start_anew(tx: Connection, job_ids: Sequence[str], *, code: str, **values: Any) -> None:
+    now = database_clock(tx)
+    tx.execute(
+        update(_j)
+        .where(_j.c.id.in_(list(job_ids)))
+        .values(
+            state="pending",
+            attempts=0,
+            waits=0,
+            due_at=0,
+            progress=0,
+            result=None,
+            error_code=None,
+            error_text=None,
+            trail=_appended(_line(now, "pending", code=code), bounded=True),
+            updated_at=now,
+            **values,
+        )
+    )
+
+
+def _pause(job_id: str, tries: int) -> int:
+    """Return the pause after a number of earlier tries, microseconds: doubled each time up to a
+    ceiling, of which half is spread so that jobs that failed together do not return together.
+    """
+    whole = min(_LONGEST_PAUSE, _FIRST_PAUSE << min(tries, 20))
+    digest = hashlib.sha256(f"{job_id}:{tries}".encode()).digest()
+    return whole // 2 + whole // 2 * digest[0] // 255
+
+
+def _line(at: int, state: JobState, **facts: str | None) -> str:
+    return JobEvent(at=at, state=state, **facts).dumps(defaults=False) + "\n"
+
+
+def _appended(line: str, *, bounded: bool = False) -> Any:
+    longer = _j.c.trail + line
+    if not bounded:
+        return longer
+    return case((func.length(_j.c.trail) > _TRAIL, _j.c.trail), else_=longer)
+
+
+def _added(tx: Connection, job: LeasedJob, cost: Mapping[str, int]) -> str:
+    text = tx.execute(select(_j.c.cost).where(_j.c.id == job.id)).scalar_one()
+    return json.dumps(dict(Counter(json.loads(text)) + Counter(cost)), sort_keys=True)
 
 
 def _actor(text: str) -> Actor | None:
@@ -124,69 +676,3 @@ def _actor(text: str) -> Actor | None:
         return Actor.loads(text)
     except InvalidRecord:
         return None
-
-
-def bury(tx: Connection, job_ids: list[str], *, error: str) -> None:
-    """Mark jobs as dead, with the reason."""
-    tx.execute(
-        update(_j)
-        .where(_j.c.id.in_(job_ids))
-        .values(
-            status="dead",
-            lease_until=None,
-            leased_by=None,
-            last_error=error,
-            updated_at=database_clock(tx),
-        )
-    )
-
-
-def finish(tx: Connection, job_ids: list[str]) -> None:
-    """Mark jobs as done."""
-    tx.execute(
-        update(_j)
-        .where(_j.c.id.in_(job_ids))
-        .values(
-            status="done",
-            lease_until=None,
-            leased_by=None,
-            last_error=None,
-            updated_at=database_clock(tx),
-        )
-    )
-
-
-def fail(tx: Connection, job_ids: list[str], *, error: str) -> None:
-    """Let jobs that failed be tried again with growing delay; after their last attempt they are
-    dead.
-    """
-    now = database_clock(tx)
-    for row in tx.execute(
-        select(_j.c.id, _j.c.attempts, _j.c.max_attempts).where(_j.c.id.in_(job_ids))
-    ).all():
-        dead = row.attempts >= row.max_attempts
-        tx.execute(
-            update(_j)
-            .where(_j.c.id == row.id)
-            .values(
-                status="dead" if dead else "ready",
-                run_after=now + _BACKOFF_US * 2 ** (row.attempts - 1),
-                lease_until=None,
-                leased_by=None,
-                last_error=error,
-                updated_at=now,
-            )
-        )
-
-
-def counts(connection: Connection) -> dict[str, int]:
-    """Return the number of jobs in each state."""
-    rows = connection.execute(select(_j.c.status, func.count().label("n")).group_by(_j.c.status))
-    return {row.status: int(row.n) for row in rows}
-
-
-def _due(now: int) -> ColumnElement[bool]:
-    return or_(
-        and_(_j.c.status == "ready", _j.c.run_after <= now),
-        and_(_j.c.status == "leased", _j.c.lease_until <= now),
-    )

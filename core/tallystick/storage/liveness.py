@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import secrets
 import threading
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from sqlalchemy.pool import NullPool
 
 from tallystick.storage.database import Database
 from tallystick.storage.database_errors import translate
+from tallystick.storage.dialects import let_go_of_socket
 from tallystick.storage.private_files import make_private_folder
 
 __all__ = ["Liveness"]
@@ -29,13 +30,14 @@ class Liveness:
     """
 
     def __init__(self, folder: Path | None, database: Database) -> None:
-        self.token = uuid.uuid4().hex
+        self.token = secrets.token_hex(16)
         """The name under which this opened tally is recorded, with what it begins."""
         self._folder = None if folder is None else folder / "alive"
         self._database = database
         self._guard = threading.Lock()
         self._lock: Any = None
         self._pid = os.getpid()
+        database.on_fork(self._let_go)
 
     def hold(self) -> str:
         """Take the lock, until `close` or the end of the process; return the token. Raises
@@ -88,6 +90,11 @@ class Liveness:
         else:
             lock.release()
             Path(lock.lock_file).unlink(missing_ok=True)
+
+    def _let_go(self) -> None:
+        """Leave the lock to the parent, whose end must end it. A file's lock does so by itself."""
+        if self._folder is None and self._lock is not None:
+            let_go_of_socket(self._lock)
 
     def _file_lock(self, token: str) -> FileLock:
         assert self._folder is not None

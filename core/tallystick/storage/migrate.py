@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HEAD", "migrate", "revision_of", "upgrade"]
 
-HEAD = "0010"
+HEAD = "0011"
 """The newest revision in `migrations/versions`."""
 
 

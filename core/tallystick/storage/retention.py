@@ -27,12 +27,12 @@ _r, _s, _e, _a = tables.runs, tables.steps, tables.step_entries, tables.anchors
 
 
 def count_jobs(connection: Connection, *, done_before: int, dead_before: int) -> int:
-    """Return the number of jobs that were done or dead before those moments."""
+    """Return the number of jobs that were done, or failed or dead, before those moments."""
     return _count(connection, _j, _old_jobs(done_before, dead_before))
 
 
 def remove_jobs(tx: Connection, *, done_before: int, dead_before: int) -> None:
-    """Remove the jobs that were done or dead before those moments."""
+    """Remove the jobs that were done, or failed or dead, before those moments."""
     tx.execute(delete(_j).where(_old_jobs(done_before, dead_before)))
 
 
@@ -93,6 +93,6 @@ def _count(connection: Connection, table: Table, condition: ColumnElement[bool])
 
 def _old_jobs(done_before: int, dead_before: int) -> ColumnElement[bool]:
     return or_(
-        and_(_j.c.status == "done", _j.c.updated_at < done_before),
-        and_(_j.c.status == "dead", _j.c.updated_at < dead_before),
+        and_(_j.c.state.in_(("done", "empty")), _j.c.updated_at < done_before),
+        and_(_j.c.state.in_(("failed", "dead")), _j.c.updated_at < dead_before),
     )

@@ -10,7 +10,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sqlalchemy import Connection, and_, bindparam, delete, exists, func, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    func,
+    or_,
+    select,
+    update,
+)
 
 from tallystick.ranking.corpus import Entry
 from tallystick.storage import tables
@@ -39,6 +50,7 @@ __all__ = [
     "large_scopes",
     "page_of_points",
     "points",
+    "scopes_missing_vectors",
     "show_text",
     "tagged",
     "touch",
@@ -50,7 +62,7 @@ LOCAL_ONLY = 4
 """A flag beside those of `ranking`: no remote embedder receives this text."""
 
 _x, _v, _m = tables.search_text, tables.vectors, tables.memories
-_s, _ms = tables.sources, tables.memory_sources
+_s, _ms, _sc = tables.sources, tables.memory_sources, tables.scopes
 _ADD_VECTOR = Prepared(insert_row(_v, "doc", "fingerprint", "scope_id", "version", "vector"))
 _SHOWN = ("revision", "words", "marks", "speaker", "tags", "names")
 _SHOW = Prepared(upsert(_x, ("doc", "scope_id", *_SHOWN), key=("doc",), replacing=_SHOWN))
@@ -283,31 +295,50 @@ def from_source(connection: Connection, scope_ids: Sequence[int], source: str) -
 
 
 def docs_missing_vectors(
-    connection: Connection, fingerprint: str, *, limit: int, local_embedder: bool = True
+    connection: Connection,
+    fingerprint: str,
+    *,
+    scope_id: int,
+    after: int,
+    limit: int | None,
+    local_embedder: bool = True,
 ) -> list[int]:
-    """Return the findable memories, of any scope, that have no vector of this embedder yet, oldest
-    first.
+    """Return the findable memories of a scope above the number `after` that have no vector of this
+    embedder yet, in order.
 
     Those that must not leave the machine are left out unless the embedder is a local one. Those
-    whose embedding is a job that waits or died are left to the job queue.
+    whose embedding is a job that waits, failed or died are left to the job queue.
     """
+    query = (
+        select(_x.c.doc)
+        .where(_x.c.scope_id == scope_id, _x.c.doc > after)
+        .where(_lacks_vector(fingerprint, local_embedder))
+        .order_by(_x.c.doc)
+        .limit(limit)
+    )
+    return [row.doc for row in connection.execute(query)]
+
+
+def scopes_missing_vectors(
+    connection: Connection, fingerprint: str, *, local_embedder: bool = True
+) -> list[int]:
+    """Return the scopes with memories that `docs_missing_vectors` returns, in order."""
+    lacking = exists().where(_x.c.scope_id == _sc.c.id, _lacks_vector(fingerprint, local_embedder))
+    return list(connection.execute(select(_sc.c.id).where(lacking).order_by(_sc.c.id)).scalars())
+
+
+def _lacks_vector(fingerprint: str, local_embedder: bool) -> ColumnElement[bool]:
     has_vector = exists().where(_v.c.doc == _x.c.doc, _v.c.fingerprint == fingerprint)
     jobs = tables.jobs
     has_job = exists().where(
         _m.c.doc == _x.c.doc,
         jobs.c.subject_id == _m.c.id,
         jobs.c.kind == EMBED,
-        jobs.c.status != "done",
+        jobs.c.version.in_((0, _m.c.version)),
+        jobs.c.state.not_in(("done", "empty")),
     )
-    query = (
-        select(_x.c.doc)
-        .where(_x.c.words.is_not(None), ~has_vector, ~has_job)
-        .order_by(_x.c.doc)
-        .limit(limit)
-    )
-    if not local_embedder:
-        query = query.where(_x.c.marks < LOCAL_ONLY)
-    return [row.doc for row in connection.execute(query)]
+    condition = and_(_x.c.words.is_not(None), ~has_vector, ~has_job)
+    return condition if local_embedder else and_(condition, _x.c.marks < LOCAL_ONLY)
 
 
 def without_vector(connection: Connection, fingerprint: str, docs: Sequence[int]) -> set[int]:

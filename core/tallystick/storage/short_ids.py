@@ -11,7 +11,7 @@ from tallystick.storage import tables
 
 __all__ = ["IdKind", "IdMatch", "ids_matching"]
 
-IdKind = Literal["memory", "source", "run", "step", "approval"]
+IdKind = Literal["memory", "source", "run", "step", "approval", "job"]
 
 _sc = tables.scopes
 _TABLES = {
@@ -19,6 +19,7 @@ _TABLES = {
     "source": tables.sources,
     "run": tables.runs,
     "approval": tables.approvals,
+    "job": tables.jobs,
 }
 
 

@@ -12,8 +12,13 @@ from tallystick.errors import InvalidInput
 from tallystick.memory.change import require_mode
 from tallystick.records import (
     Actor,
+    Count,
     Erasure,
     Finding,
+    Job,
+    JobId,
+    JobIds,
+    JobStates,
     MemoryId,
     MemoryIds,
     Proof,
@@ -27,7 +32,8 @@ from tallystick.records import (
 )
 from tallystick.storage.short_ids import IdKind
 from tallystick.tally.services import Services
-from tallystick.upkeep import doctor, erase, portable, proof, retention
+from tallystick.upkeep import doctor, erase, jobs, portable, proof, retention
+from tallystick.upkeep.retention import Window
 
 __all__ = ["Operator"]
 
@@ -68,7 +74,7 @@ class Operator:
         ids = [memory_ids] if isinstance(memory_ids, str) else list(memory_ids)
         if mode == "apply":
             self._services.gate.admit(self.actor, "erase", self.scope, count=len(ids))
-        with self._services.worker.paused():
+        with self._services.background.paused():
             return erase.erase(
                 self._services.memory,
                 self.actor,
@@ -97,7 +103,7 @@ class Operator:
         """
         if mode == "apply":
             self._services.gate.admit(self.actor, "erase", self.scope)
-        with self._services.worker.paused():
+        with self._services.background.paused():
             return erase.erase_recorded(
                 self._services.memory,
                 self.actor,
@@ -147,23 +153,89 @@ class Operator:
             self._services.drop_caches()
         return result
 
-    def choose_journal_window(
-        self, days: int | None, *, idempotency_key: str | None = None
+    def choose_windows(
+        self,
+        *,
+        journal_days: Window | None = None,
+        tombstones_days: Window | None = None,
+        done_jobs_days: Window | None = None,
+        dead_jobs_days: Window | None = None,
+        idempotency_key: str | None = None,
     ) -> None:
-        """Choose after how many days journal entries may be purged; None keeps them.
+        """Choose after how many days things go by themselves, or `"keep"`; None leaves a window.
 
-        Recorded runs and the access log have the same window. Raises Denied, InvalidInput,
+        `journal_days` is for journal entries, recorded runs and the access log, `tombstones_days`
+        for the text of forgotten memories, the others for jobs that are done, and that failed or
+        died. The choice is the tally's, for every process. Raises Denied, InvalidInput,
         IdempotencyMismatch.
         """
-        retention.choose_journal_window(
-            self._services.memory, self.actor, days, idempotency_key=idempotency_key
+        retention.choose_windows(
+            self._services.memory,
+            self.actor,
+            journal=journal_days,
+            tombstones=tombstones_days,
+            done_jobs=done_jobs_days,
+            dead_jobs=dead_jobs_days,
+            idempotency_key=idempotency_key,
+        )
+
+    def jobs(
+        self,
+        *,
+        state: JobStates = (),
+        kind: str | None = None,
+        limit: Count = 50,
+    ) -> list[Job]:
+        """List follow-up work, newest first: for an operator of every scope, else of the bound one.
+
+        `state` are the states that they are in; by default jobs in any are listed. Raises Denied.
+        """
+        return jobs.list_jobs(
+            self._services.memory,
+            self.actor,
+            self.scope,
+            kind=kind,
+            states=state,
+            limit=limit,
+        )
+
+    def job(self, job_id: JobId) -> Job:
+        """Return one job with its trail. Raises NotFound alike for hidden and for absent ones."""
+        return jobs.get_job(self._services.memory, self.actor, job_id)
+
+    def retry_jobs(
+        self, job_ids: JobId | JobIds | None = None, *, idempotency_key: str | None = None
+    ) -> list[str]:
+        """Let jobs that failed, died or wait be done anew at once; return their ids.
+
+        Without ids it takes all that failed or died, but for those that were cancelled. Raises
+        NotFound, StateConflict, IdempotencyMismatch.
+        """
+        ids = None if job_ids is None else [job_ids] if isinstance(job_ids, str) else list(job_ids)
+        requeued = jobs.retry_jobs(
+            self._services.memory, self.actor, ids, idempotency_key=idempotency_key
+        )
+        self._services.background.wake()
+        return requeued
+
+    def cancel_job(self, job_id: JobId, *, reason: str, idempotency_key: str | None = None) -> Job:
+        """End a job that has not ended; a worker that holds it stores nothing more.
+
+        Raises NotFound, StateConflict, InvalidInput, IdempotencyMismatch.
+        """
+        return jobs.cancel_job(
+            self._services.memory,
+            self.actor,
+            job_id,
+            reason=reason,
+            idempotency_key=idempotency_key,
         )
 
     def doctor(self, *, repair: bool = False) -> tuple[Finding, ...]:
         """Check the tally and return what is wrong or needs attention; `repair` mends it."""
         return doctor.diagnose(
             self._services.memory,
-            self._services.worker,
+            self._services.background,
             self.actor,
             self._services.windows,
             repair=repair,
@@ -221,5 +293,5 @@ class Operator:
             self._services.memory, self.actor, Path(folder), idempotency_key=idempotency_key
         )
         self._services.drop_caches()
-        self._services.worker.wake.set()
+        self._services.background.wake()
         return result

@@ -10,6 +10,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,7 +20,7 @@ from tallystick.checkpoints import CheckpointsContext, upgrade
 from tallystick.embedding import GuardedEmbedder, StaticEmbedder, as_embedder
 from tallystick.errors import SettingsError
 from tallystick.memory import MemoryContext
-from tallystick.pipeline import Worker
+from tallystick.pipeline import Background, Chore
 from tallystick.policy.engines import KingfisherFinder
 from tallystick.policy.redaction import Finder, Redactor
 from tallystick.policy.tool_classes import ToolClassSource
@@ -31,17 +32,22 @@ from tallystick.settings import Settings
 from tallystick.storage import ChromaIndex, Location, Store, settings_rows
 from tallystick.storage.chroma_layout import layout_of
 from tallystick.storage.corpus_cache import CorpusCache
+from tallystick.storage.forks import abandon
 from tallystick.tally.call_rules import CallRules
 from tallystick.tally.captured_turns import CapturedTurns
 from tallystick.tally.turn_hits import TurnHits
 from tallystick.tokens import counter_for
 from tallystick.upkeep import retention
+from tallystick.upkeep.retention import RetentionHandler, enqueue_retention
 
 __all__ = ["Services", "record_owner", "services_of"]
 
 _DAY_US = 24 * 3600 * 1_000_000
 _OWNER = "owner"
 _TALLY_ID = "tally_id"
+_HOUR = 3_600.0
+_RETENTION_AFTER = 30.0
+"""Seconds after the opening at which retention is looked at: scripts that end before leave it."""
 
 
 class _Wired(Protocol):
@@ -80,6 +86,8 @@ class Services:
         `background=False` starts no thread: follow-up work is done by `Tally.drain`.
         """
         self.store = store
+        self.closing: list[Callable[[], object]] = []
+        """Called when the tally is closed, before anything of it is."""
         self.settings = settings
         self.zone = settings.zone
         """The time zone of moments that are given without an offset."""
@@ -135,15 +143,20 @@ class Services:
         recover_interrupted_runs(self.recorder)
         self.checkpoints = CheckpointsContext(store, self.gate)
         upgrade(store, self.checkpoints)
-        self.worker = Worker(
-            self.memory, eager=settings.vector_search == "chroma" or bool(settings.chroma)
+        self.background = Background(
+            self.memory,
+            [RetentionHandler(self.memory, lambda: self.windows, self.drop_caches)],
+            chores=[Chore(lambda: enqueue_retention(self.memory), _HOUR, first=_RETENTION_AFTER)],
+            eager=settings.vector_search == "chroma" or bool(settings.chroma),
         )
         self.call_rules.note(owner or Actor(user="tallystick", surface="open"))
         weakref.finalize(self, store.location.remove_temporary)
         self._guard = threading.Lock()
         self._counters: dict[str | None, TokenCounter] = {}
+        # Held by the store: not to keep the services alive.
+        store.database.on_fork(partial(_abandon, weakref.ref(self)))
         if background:
-            self.worker.start()
+            self.background.worker().start()
 
     @property
     def windows(self) -> retention.Windows:
@@ -153,6 +166,7 @@ class Services:
             done_jobs=settings.done_jobs_days,
             dead_jobs=settings.dead_jobs_days,
             answers=settings.idempotency_days,
+            tombstones=settings.tombstones_days,
         )
 
     def counter(self, model: str | None) -> TokenCounter:
@@ -173,18 +187,35 @@ class Services:
         self.recorder.clear_caches()
 
     def close(self) -> None:
-        """Write what is still in memory, then close every part. Closing twice is allowed."""
+        """Write what is still in memory, then close every part. Closing twice is allowed; a forked
+        child leaves everything to its parent.
+        """
         if self.store.database.closed:
             return
+        if self.store.database.is_inherited:
+            self.store.database.close()
+            return
+        for callback in self.closing:
+            callback()
         self.recorder.close_subscriptions()
-        self.worker.stop()
+        self.background.stop()
         self.gate.flush()
         if self.index is not None:
             self.index.close()
-        self.store.liveness.close()
         self.store.database.close()
+        # After the last write, which may have been the first of a run and so have taken it.
+        self.store.liveness.close()
         self.recorder.close()
         self.store.location.remove_temporary()
+
+
+def _abandon(services: weakref.ref[Services]) -> None:
+    """Let every use of an inherited tally, and of the runs recorded in it, raise ForkedTally."""
+    inherited = services()
+    if inherited is not None:
+        recorder = inherited.recorder
+        abandon(recorder)
+        abandon(inherited, readable=frozenset({"close", "owner", "settings", "store"}))
 
 
 def record_owner(store: Store, owner: Actor | None) -> Actor | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from pydantic import SkipValidation
 
 from tallystick.errors import Denied
-from tallystick.pipeline import Drained, Reconciled
+from tallystick.pipeline import Drained, Reconciled, Worker
 from tallystick.policy.redaction import Finder
 from tallystick.policy.tool_classes import ToolClassSource
 from tallystick.ports import Clock, Ids, Reranker, SystemClock, TokenCounter, UuidIds
@@ -29,6 +29,7 @@ from tallystick.records import (
 from tallystick.settings import Settings
 from tallystick.storage import Location, Store, scopes
 from tallystick.tally.async_view import AsyncBoundTally
+from tallystick.tally.later_replays import ReplayHandler
 from tallystick.tally.policy_verbs import PolicyVerbs
 from tallystick.tally.services import Services, record_owner
 
@@ -45,6 +46,7 @@ class Tally:
     def __init__(self, services: Services) -> None:
         """Use `Tally.open`."""
         self._services = services
+        services.background.runner.add(ReplayHandler(self.bind))
 
     @classmethod
     def open(
@@ -182,16 +184,30 @@ class Tally:
         with self._services.store.database.read() as connection:
             return scopes.all_scopes(connection)
 
-    def drain(self) -> Drained:
-        """Do all follow-up work now: pending embedding, and Chroma if this process owns it."""
-        return self._services.worker.run()
+    def drain(self, progress: Callable[[int, int], None] = lambda finished, total: None) -> Drained:
+        """Do all follow-up work now: jobs, whatever they wait for, and Chroma if this process owns
+        it.
+
+        `progress` is called with the number of jobs carried out and the number that there were.
+        Raises EmbeddingError where the embedder is away: what waits for it goes on waiting.
+        """
+        return self._services.background.run(progress)
+
+    def worker(self, kinds: Annotated[Sequence[str], tuple_of(str)] | None = None) -> Worker:
+        """Return a worker, a thread that carries out follow-up work: `start` it, or use it as a
+        `with` block.
+
+        It does jobs of all kinds, or of some, beside the one that works in the background already.
+        It ends with this tally. Raises InvalidInput for a kind that nothing handles.
+        """
+        return self._services.background.worker(kinds)
 
     def reconcile_index(self, *, repair: bool = True) -> Reconciled:
         """Compare Chroma with the database, and rebuild it if they differ unless `repair` is False.
 
         Raises StorageError when another process owns it.
         """
-        return self._services.worker.reconcile(repair=repair)
+        return self._services.background.reconcile(repair=repair)
 
     def rebuild_index(
         self, progress: Callable[[int, int], None] = lambda finished, total: None
@@ -200,7 +216,7 @@ class Tally:
 
         `progress` is called with the number of vectors finished and the total. Raises StorageError.
         """
-        return self._services.worker.rebuild(progress)
+        return self._services.background.rebuild(progress)
 
     def now(self) -> int:
         """Return the time of the tally's clock, microseconds UTC."""

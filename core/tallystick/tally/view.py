@@ -93,9 +93,7 @@ class View:
 
     def _wake_worker(self) -> None:
         """Wake the background after a write."""
-        wake = self._services.worker.wake
-        if not wake.is_set():  # to look costs less than to set it anew
-            wake.set()
+        self._services.background.wake()
 
     def _full_id(self, kinds: tuple[IdKind, ...], text: str) -> str:
         """Return the id that `text` is a part of, among what this actor may see."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 
 from tallystick.access.enforcers import rules_and_enforcers
 from tallystick.errors import StorageError, TallystickError
 from tallystick.memory import MemoryContext
-from tallystick.pipeline import Worker
-from tallystick.records import Actor, Finding, commitment
+from tallystick.pipeline import Background
+from tallystick.records import JOB_STATES, Actor, Finding, commitment
 from tallystick.storage import (
     Connection,
     integrity,
@@ -23,6 +22,7 @@ from tallystick.storage import (
 from tallystick.storage.chroma_layout import state_of
 from tallystick.storage.private_files import wider_than_private
 from tallystick.upkeep.erase import PENDING, finish
+from tallystick.upkeep.jobs import retry_jobs
 from tallystick.upkeep.retention import Windows, journal_window, purge, require_operator
 
 __all__ = ["diagnose"]
@@ -32,7 +32,7 @@ _MANY = 10_000
 
 
 def diagnose(
-    context: MemoryContext, worker: Worker, actor: Actor, windows: Windows, *, repair: bool
+    context: MemoryContext, background: Background, actor: Actor, windows: Windows, *, repair: bool
 ) -> tuple[Finding, ...]:
     """Run every check; with `repair` also repair what can be. Raises Denied.
 
@@ -57,15 +57,17 @@ def diagnose(
         findings += _read(context, check, run)
     findings += _guarded("files", lambda: _files(context))
     findings += _guarded("retention", lambda: [_retention(context, actor, windows)])
-    findings += _guarded("index", lambda: [_index(context, worker, repair=False)])
+    findings += _guarded("index", lambda: [_index(context, background, repair=False)])
     if not repair:
         return tuple(findings)
     repaired: list[Finding] = []
     for finding in findings:
         if finding.status == "problem" and finding.check == "erasure":
-            repaired += _guarded("erasure", lambda: [_finished(context, worker)])
+            repaired += _guarded("erasure", lambda: [_finished(context, background)])
+        elif finding.status == "problem" and finding.check == "jobs":
+            repaired += _guarded("jobs", lambda: [_requeued(context, background, actor)])
         elif finding.status == "problem" and finding.check == "index":
-            repaired += _guarded("index", lambda: [_index(context, worker, repair=True)])
+            repaired += _guarded("index", lambda: [_index(context, background, repair=True)])
         else:
             repaired.append(finding)
     return tuple(repaired)
@@ -105,11 +107,18 @@ def _files(context: MemoryContext) -> list[Finding]:
     return [Finding(check="files", status="notice", text=text)]
 
 
-def _finished(context: MemoryContext, worker: Worker) -> Finding:
-    with worker.paused():
+def _finished(context: MemoryContext, background: Background) -> Finding:
+    with background.paused():
         finish(context)
     text = "an erasure that was cut off is finished"
     return Finding(check="erasure", status="repaired", text=text)
+
+
+def _requeued(context: MemoryContext, background: Background, actor: Actor) -> Finding:
+    requeued = retry_jobs(context, actor, None, idempotency_key=None)
+    background.wake()
+    text = f"{len(requeued)} jobs will be done anew"
+    return Finding(check="jobs", status="repaired", text=text)
 
 
 def _retention(context: MemoryContext, actor: Actor, windows: Windows) -> Finding:
@@ -267,9 +276,34 @@ def _rules(connection: Connection) -> list[Finding]:
 
 
 def _jobs(connection: Connection) -> Finding:
-    counts = Counter(jobs.counts(connection))
-    summary = ", ".join(f"{count} {status}" for status, count in sorted(counts.items())) or "none"
-    return Finding(check="jobs", status="problem" if counts["dead"] else "ok", text=summary)
+    counts = jobs.counts(connection)
+    summary = ", ".join(f"{counts[state]} {state}" for state in JOB_STATES if state in counts)
+    failed = jobs.failed_count(connection)
+    if failed:
+        return Finding(
+            check="jobs",
+            status="problem",
+            text=f"{summary}: look at `tally jobs --state failed --state dead`, then do them anew "
+            f"with `tally jobs retry` or `tally doctor --repair`",
+        )
+    waiting = jobs.waiting_since(connection)
+    if waiting is not None:
+        return Finding(
+            check="jobs",
+            status="notice",
+            text=f"{summary}; {waiting.jobs} wait for what is away ({waiting.code}), the oldest "
+            f"for {_span(waiting.age_us)}: they go on by themselves when it is back",
+        )
+    return Finding(check="jobs", status="ok", text=summary or "none")
+
+
+def _span(microseconds: int) -> str:
+    """Return a duration in its largest unit."""
+    seconds = microseconds // 1_000_000
+    for unit, length in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length} {unit}"
+    return f"{seconds} seconds"
 
 
 def _outbox(connection: Connection) -> Finding:
@@ -298,7 +332,7 @@ def _large_scans(context: MemoryContext) -> str | None:
     )
 
 
-def _index(context: MemoryContext, worker: Worker, *, repair: bool) -> Finding:
+def _index(context: MemoryContext, background: Background, *, repair: bool) -> Finding:
     if context.index is None and (text := _large_scans(context)) is not None:
         return Finding(check="index", status="notice", text=text)
     if context.index is None:
@@ -312,7 +346,7 @@ def _index(context: MemoryContext, worker: Worker, *, repair: bool) -> Finding:
     if not filled:
         return Finding(check="index", status="ok", text="Chroma was not needed yet")
     try:
-        result = worker.reconcile(repair=repair)
+        result = background.reconcile(repair=repair)
     except StorageError as error:
         return Finding(check="index", status="notice", text=f"Chroma was not looked at: {error}")
     if result.whole:

@@ -8,7 +8,7 @@ that somebody made.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -18,6 +18,7 @@ from tallystick.errors import Denied, InvalidInput
 from tallystick.memory import MemoryContext
 from tallystick.memory.change import forget_one, require_mode
 from tallystick.memory.memory_write import MemoryWrite
+from tallystick.pipeline import TALLY_ACTOR, Ended, Work
 from tallystick.recorder.chain import run_stream
 from tallystick.recorder.verify import PURGED, RUN_FACTS
 from tallystick.records import AccessDecision, Actor, Purge
@@ -26,6 +27,7 @@ from tallystick.storage import (
     approvals,
     erasing,
     integrity,
+    jobs,
     journal,
     memories,
     recordings,
@@ -36,9 +38,14 @@ from tallystick.storage import retention as rows
 from tallystick.storage.idempotency import IdempotentCall
 
 __all__ = [
-    "JOURNAL_WINDOW",
+    "KEEP",
+    "RETENTION",
+    "RetentionHandler",
+    "Window",
     "Windows",
-    "choose_journal_window",
+    "choose_windows",
+    "chosen_windows",
+    "enqueue_retention",
     "journal_window",
     "purge",
     "require_operator",
@@ -48,6 +55,15 @@ JOURNAL_WINDOW = "retention.journal_days"
 """Setting: the days after which entries of journals may be removed; `keep` for never. Absent until
 somebody chose.
 """
+RETENTION = "retention"
+"""The kind of job that removes what is past its window."""
+KEEP: Literal["keep"] = "keep"
+"""The window that has no end."""
+Window = int | Literal["keep"]
+"""A number of days, or to keep it."""
+_CHOSEN = ("tombstones", "done_jobs", "dead_jobs")
+_TOMBSTONES = "retention.tombstones_days"
+_TALLY = "tally"
 _DAY_US = 24 * 3600 * 1_000_000
 _LONGEST = 36_500
 """Days: a hundred years. For longer the journal is kept."""
@@ -58,25 +74,29 @@ _CUT = "journal.purge"
 
 @dataclass(frozen=True)
 class Windows:
-    """Days after which rows are removed: jobs that are done or dead, and the answers of calls under
-    an idempotency key.
-    """
+    """Days after which rows are removed; None keeps them."""
 
     done_jobs: int
+    """Jobs that are done, or had nothing to do."""
     dead_jobs: int
+    """Jobs that failed or died."""
     answers: int
+    """The answers of calls under an idempotency key."""
+    tombstones: int | None = None
+    """Forgotten memories: their text, links and rows. Only where a person chose it."""
 
-    def done_jobs_before(self, now: int) -> int:
-        """Return the moment before which jobs must have been done to go."""
-        return now - self.done_jobs * _DAY_US
 
-    def dead_jobs_before(self, now: int) -> int:
-        """Return the moment before which jobs must have died to go."""
-        return now - self.dead_jobs * _DAY_US
+class Plan(NamedTuple):
+    """The moments before which things must be over to go, microseconds UTC; None keeps them."""
 
-    def answers_before(self, now: int) -> int:
-        """Return the moment before which answers must have been given to go."""
-        return now - self.answers * _DAY_US
+    now: int
+    done_jobs: int
+    dead_jobs: int
+    answers: int | None
+    working: int | None
+    """The end of the values of runs."""
+    tombstones: int | None
+    journal: int | None
 
 
 class JournalWindow(NamedTuple):
@@ -90,33 +110,82 @@ class JournalWindow(NamedTuple):
 def journal_window(connection: Connection) -> JournalWindow:
     """Return the window of the journal that somebody chose, if anybody did."""
     value = settings_rows.get_setting(connection, JOURNAL_WINDOW)
-    return JournalWindow(value is not None, None if value in (None, "keep") else int(value))
+    return JournalWindow(value is not None, _days(value))
 
 
-def choose_journal_window(
-    context: MemoryContext, actor: Actor, days: int | None, *, idempotency_key: str | None = None
+def chosen_windows(connection: Connection, windows: Windows) -> Windows:
+    """Return the windows that a person chose for this tally, and for the others `windows`."""
+    found = {
+        name: settings_rows.get_setting(connection, f"retention.{name}_days") for name in _CHOSEN
+    }
+    chosen = {name: _days(value) for name, value in found.items() if value is not None}
+    # To keep jobs for ever is to keep them for longer than anything lasts.
+    done_jobs = chosen.get("done_jobs", windows.done_jobs)
+    dead_jobs = chosen.get("dead_jobs", windows.dead_jobs)
+    return Windows(
+        done_jobs=_LONGEST if done_jobs is None else done_jobs,
+        dead_jobs=_LONGEST if dead_jobs is None else dead_jobs,
+        answers=windows.answers,
+        tombstones=chosen.get("tombstones", windows.tombstones),
+    )
+
+
+def choose_windows(
+    context: MemoryContext,
+    actor: Actor,
+    *,
+    idempotency_key: str | None = None,
+    **days: Window | None,
 ) -> None:
-    """Choose the days after which journal entries may be removed, or None to keep them. Raises
-    Denied, InvalidInput.
+    """Choose the days after which things go: `journal`, `tombstones`, `done_jobs`, `dead_jobs`.
+
+    Each is a number of days or `"keep"`; what is None stays as it is. Raises Denied, InvalidInput.
     """
     require_operator(context, actor)
-    if days is not None and (not isinstance(days, int) or not 1 <= days <= _LONGEST):
+    values = {name: value for name, value in days.items() if value is not None}
+    if not values:
         raise InvalidInput(
-            f"The window of the journal is a number of days from 1 to {_LONGEST:,}; 90 or 180 "
-            f"are usual. None keeps it."
+            "Choose at least one window: journal_days, tombstones_days, done_jobs_days or "
+            "dead_jobs_days, each a number of days or 'keep'."
         )
-    value = "keep" if days is None else str(days)
-    call = IdempotentCall(actor.private_scope, "retention.choose", idempotency_key, value)
+    for name, value in values.items():
+        _check_window(context, name, value)
+    written = {f"{name}_days": str(value) for name, value in sorted(values.items())}
+    call = IdempotentCall(actor.private_scope, "retention.choose", idempotency_key, written)
 
     def unit(tx: Connection) -> None:
         if call.answered(tx) is not None:
             return
         now = context.store.clock.now()
-        settings_rows.set_setting(tx, JOURNAL_WINDOW, value)
-        _note(tx, context, actor, "retention.choose", now, {"journal_days": value})
+        for name, value in written.items():
+            settings_rows.set_setting(tx, f"retention.{name}", value)
+        _note(tx, context, actor, "retention.choose", now, written)
         call.keep(tx, {}, at=now)
 
     context.store.database.write(unit, name="retention.choose")
+
+
+def _check_window(context: MemoryContext, name: str, days: Window) -> None:
+    argument = f"{name}_days"
+    if days == KEEP:
+        return
+    if isinstance(days, bool) or not isinstance(days, int) or not 1 <= days <= _LONGEST:
+        raise InvalidInput(
+            f"`{argument}` is a number of days from 1 to {_LONGEST:,}, or 'keep'; 90 or 180 are "
+            f"usual for the journal, 30 for what was forgotten.",
+            argument=argument,
+        )
+    least = -(-context.forget_window_us // _DAY_US)
+    if name == "tombstones" and days < least:
+        raise InvalidInput(
+            f"`{argument}` is at least {least}: so long a forgotten memory can be recovered "
+            f"(`forget_window_days`).",
+            argument=argument,
+        )
+
+
+def _days(value: str | None) -> int | None:
+    return None if value in (None, KEEP) else int(value)
 
 
 def purge(
@@ -138,51 +207,181 @@ def purge(
         answered = call.answered(connection)
         if answered is not None:
             return Purge.load(answered)
-        chosen, days = journal_window(connection)
-        before = None if days is None else now - days * _DAY_US
-        streams = [] if before is None else _old_streams(connection, before)
-        runs = {} if before is None else _old_runs(connection, before)
-        result = Purge(
-            mode=mode,
-            expired=len(rows.expired_docs(connection, now, limit=None)),
-            tombstones=len(rows.tombstones(connection, now - context.forget_window_us, limit=None)),
-            journal=sum(count for _, count in streams) + sum(runs.values()),
-            streams=tuple(stream for stream, _ in streams),
-            runs=tuple(runs),
-            reads=0 if before is None else rows.count_reads(connection, before),
-            approvals=0 if before is None else approvals.count_old(connection, before),
-            jobs=rows.count_jobs(
-                connection,
-                done_before=windows.done_jobs_before(now),
-                dead_before=windows.dead_jobs_before(now),
-            ),
-            answers=rows.count_answers(connection, windows.answers_before(now)),
-            working=working.count_expired(connection, now),
-            journal_window_chosen=chosen,
-            journal_window_days=days if chosen else None,
+        windows = chosen_windows(connection, windows)
+        plan = Plan(
+            now=now,
+            done_jobs=now - windows.done_jobs * _DAY_US,
+            dead_jobs=now - windows.dead_jobs * _DAY_US,
+            answers=now - windows.answers * _DAY_US,
+            working=now,
+            # An operator who asks for it needs no other window than that of recovery.
+            tombstones=now - context.forget_window_us,
+            journal=_journal_before(connection, now),
         )
-    if mode == "preview":
-        return result
-    database.write(lambda tx: _sweep(tx, now, windows, before), name="purge.sweep")
+        result = _counted(connection, plan, mode)
+    if mode == "apply":
+        carry_out(context, actor, plan)
+        database.write(lambda tx: _finish(tx, context, actor, call, result, now), name="purge.told")
+    return result
+
+
+def _journal_before(connection: Connection, now: int) -> int | None:
+    days = journal_window(connection).days
+    return None if days is None else now - days * _DAY_US
+
+
+def _counted(connection: Connection, plan: Plan, mode: Literal["preview", "apply"]) -> Purge:
+    before = plan.journal
+    streams = [] if before is None else _old_streams(connection, before)
+    runs = {} if before is None else _old_runs(connection, before)
+    chosen, days = journal_window(connection)
+    return Purge(
+        mode=mode,
+        expired=len(rows.expired_docs(connection, plan.now, limit=None)),
+        tombstones=0
+        if plan.tombstones is None
+        else len(rows.tombstones(connection, plan.tombstones, limit=None)),
+        journal=sum(count for _, count in streams) + sum(runs.values()),
+        streams=tuple(stream for stream, _ in streams),
+        runs=tuple(runs),
+        reads=0 if before is None else rows.count_reads(connection, before),
+        approvals=0 if before is None else approvals.count_old(connection, before),
+        jobs=rows.count_jobs(connection, done_before=plan.done_jobs, dead_before=plan.dead_jobs),
+        answers=0 if plan.answers is None else rows.count_answers(connection, plan.answers),
+        working=0 if plan.working is None else working.count_expired(connection, plan.working),
+        journal_window_chosen=chosen,
+        journal_window_days=days if chosen else None,
+        tombstones_window_chosen=settings_rows.get_setting(connection, _TOMBSTONES) is not None,
+        tombstones_window_days=_days(settings_rows.get_setting(connection, _TOMBSTONES)),
+    )
+
+
+def carry_out(
+    context: MemoryContext, actor: Actor, plan: Plan, check: Callable[[], None] = lambda: None
+) -> None:
+    """Remove what a plan says, page by page, in an order that leaves no reference to removed rows.
+
+    `check` is called before each page, and ends it by raising. Cut off anywhere, it is done again.
+    """
+    database, now, before = context.store.database, plan.now, plan.journal
+    check()
+    database.write(lambda tx: _sweep(tx, plan), name="purge.sweep")
     while database.write(
         lambda tx: _forget_expired(MemoryWrite(tx, context, actor, now, None)), name="purge.expired"
     ):
-        pass
-    while database.write(
-        lambda tx: _bury(MemoryWrite(tx, context, actor, now, None)), name="purge.tombstones"
-    ):
-        pass
-    if before is not None:
-        for run_id in runs:
-            bury = partial(
-                _bury_run, context=context, actor=actor, run_id=run_id, before=before, now=now
-            )
-            database.write(bury, name="purge.run")
-        for stream, _ in streams:
-            cut = partial(_cut, context=context, actor=actor, stream=stream, before=before, now=now)
-            database.write(cut, name="purge.journal")
-    database.write(lambda tx: _finish(tx, context, actor, call, result, now), name="purge.told")
-    return result
+        check()
+    if plan.tombstones is not None:
+        limit = plan.tombstones
+        while database.write(
+            lambda tx: _bury(MemoryWrite(tx, context, actor, now, None), limit),
+            name="purge.tombstones",
+        ):
+            check()
+    if before is None:
+        return
+    with database.read() as connection:
+        streams = _old_streams(connection, before)
+        runs = _old_runs(connection, before)
+    for run_id in runs:
+        check()
+        bury = partial(
+            _bury_run, context=context, actor=actor, run_id=run_id, before=before, now=now
+        )
+        database.write(bury, name="purge.run")
+    for stream, _ in streams:
+        check()
+        cut = partial(_cut, context=context, actor=actor, stream=stream, before=before, now=now)
+        database.write(cut, name="purge.journal")
+
+
+class RetentionHandler:
+    """Carries out the jobs of the kind `RETENTION`: once a day, by the windows that a person chose.
+
+    Where nobody chose any, jobs that are over go, and memories whose time is over are forgotten;
+    no text is destroyed.
+    """
+
+    kind = RETENTION
+    batch = 1
+    lease_seconds = 300
+    is_upkeep = True
+    changes_memory = True
+
+    def __init__(
+        self,
+        context: MemoryContext,
+        windows: Callable[[], Windows],
+        dropped: Callable[[], None],
+    ) -> None:
+        """Take the windows of the settings, and what to call where recorded runs went."""
+        self._context = context
+        self._windows = windows
+        self._dropped = dropped
+
+    def handle(self, work: Work) -> int:
+        """Remove what is past its window. Raises LeaseLost, StorageError."""
+        [job] = work.jobs
+        context, now = self._context, self._context.store.clock.now()
+        with context.store.database.read() as connection:
+            plan = self._plan(connection, now)
+            result = _counted(connection, plan, "apply")
+        counts = _counts(result)
+        total = sum(counts.values())
+        if total:
+            carry_out(context, TALLY_ACTOR, plan, lambda: work.note_progress(job, 0, total))
+        ended = Ended("done" if total else "empty", result=dict(counts))
+
+        def unit(tx: Connection, allowed: object) -> dict[str, Ended]:
+            _note_purge(tx, context, TALLY_ACTOR, counts, now)
+            return {job.id: ended}
+
+        work.commit(unit)
+        if result.runs:
+            self._dropped()
+        return 0
+
+    def _plan(self, connection: Connection, now: int) -> Plan:
+        windows = chosen_windows(connection, self._windows())
+        tombstones = (
+            None
+            if windows.tombstones is None
+            else now - max(self._context.forget_window_us, windows.tombstones * _DAY_US)
+        )
+        return Plan(
+            now=now,
+            done_jobs=now - windows.done_jobs * _DAY_US,
+            dead_jobs=now - windows.dead_jobs * _DAY_US,
+            # Both contain what somebody said: they go only where a person chose that text goes.
+            answers=None if tombstones is None else now - windows.answers * _DAY_US,
+            working=None if tombstones is None else now,
+            tombstones=tombstones,
+            journal=_journal_before(connection, now),
+        )
+
+
+def enqueue_retention(context: MemoryContext) -> None:
+    """Enqueue the retention of this day, unless a process has already."""
+    store = context.store
+    now = store.clock.now()
+    day = now // _DAY_US
+    with store.database.read() as connection:
+        if jobs.exists_for(connection, RETENTION, _TALLY, day):
+            return
+
+    def unit(tx: Connection) -> None:
+        jobs.enqueue(
+            tx,
+            kind=RETENTION,
+            subject_id=_TALLY,
+            version=day,
+            scope_id=None,
+            actor=TALLY_ACTOR,
+            job_id=store.ids.new(),
+            at=now,
+            restart=(),
+        )
+
+    store.database.write(unit, name="jobs.enqueue")
 
 
 def _finish(
@@ -196,7 +395,12 @@ def _finish(
     """Journal the numbers of removed rows, beside what the journals of scopes, runs and threads say
     of themselves, and keep the answer.
     """
-    counts = {
+    _note_purge(tx, context, actor, _counts(result), now)
+    call.keep(tx, result.dump(), at=now)
+
+
+def _counts(result: Purge) -> dict[str, int]:
+    return {
         "expired": result.expired,
         "tombstones": result.tombstones,
         "journal": result.journal,
@@ -207,9 +411,13 @@ def _finish(
         "answers": result.answers,
         "working": result.working,
     }
+
+
+def _note_purge(
+    tx: Connection, context: MemoryContext, actor: Actor, counts: Mapping[str, int], now: int
+) -> None:
     if any(counts.values()):
         _note(tx, context, actor, "tally.purge", now, counts)
-    call.keep(tx, result.dump(), at=now)
 
 
 def _note(
@@ -247,15 +455,15 @@ def require_operator(context: MemoryContext, actor: Actor) -> None:
         raise context.gate.refuse(actor, decision) from Denied(decision)
 
 
-def _sweep(tx: Connection, now: int, windows: Windows, before: int | None) -> None:
-    rows.remove_jobs(
-        tx, done_before=windows.done_jobs_before(now), dead_before=windows.dead_jobs_before(now)
-    )
-    rows.remove_answers(tx, windows.answers_before(now))
-    working.remove_expired(tx, now)
-    if before is not None:
-        rows.remove_reads(tx, before)
-        approvals.remove_old(tx, before)
+def _sweep(tx: Connection, plan: Plan) -> None:
+    rows.remove_jobs(tx, done_before=plan.done_jobs, dead_before=plan.dead_jobs)
+    if plan.answers is not None:
+        rows.remove_answers(tx, plan.answers)
+    if plan.working is not None:
+        working.remove_expired(tx, plan.working)
+    if plan.journal is not None:
+        rows.remove_reads(tx, plan.journal)
+        approvals.remove_old(tx, plan.journal)
 
 
 def _forget_expired(writing: MemoryWrite) -> int:
@@ -265,11 +473,11 @@ def _forget_expired(writing: MemoryWrite) -> int:
     return len(docs)
 
 
-def _bury(writing: MemoryWrite) -> int:
+def _bury(writing: MemoryWrite, before: int) -> int:
     """Remove a page of forgotten memories whose window has passed and name them in the journal of
     their scope; return their number.
     """
-    docs = rows.tombstones(writing.tx, writing.now - writing.context.forget_window_us, limit=_PAGE)
+    docs = rows.tombstones(writing.tx, before, limit=_PAGE)
     if not docs:
         return 0
     for stored in memories.get_docs(writing.tx, docs).values():

@@ -16,6 +16,7 @@ from tallystick_cli.views.contexts import (
     replay_view,
     step_diff_view,
 )
+from tallystick_cli.views.jobs import job_table, job_view
 from tallystick_cli.views.memories import (
     explored_view,
     history_table,
@@ -53,6 +54,8 @@ __all__ = [
     "history_table",
     "hit_table",
     "inspection_view",
+    "job_table",
+    "job_view",
     "memory_table",
     "preview_table",
     "proof_view",

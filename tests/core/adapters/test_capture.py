@@ -1,10 +1,18 @@
-"""Direct calls of BoundTally keep the contract of capture adapters: the measure for those."""
+"""Direct calls of BoundTally keep the contract of capture adapters: the measure for those. A
+failure to record costs the run nothing.
+"""
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
+from pydantic import BaseModel
+
+from tallystick import Tally
+from tallystick.adapters import Capture, dumped, recordable_metadata
 from tallystick.recorder import Run, Step, current_step
 from tallystick.records import Json
 from tallystick.tally import BoundTally
@@ -74,3 +82,73 @@ class TestDirectCalls(CaptureContract):
         step = run.step("tool_call", name="flaky")
         step.record("tool_call", {"name": "flaky", "arguments": {"value": 1}, "tool_call_id": "c1"})
         step.fail(ValueError("try again"))
+
+
+OpenTally = Callable[..., Tally]
+
+
+class Session:
+    """What a user's call holds while it runs."""
+
+
+def test_a_failure_keeps_nothing_of_the_call_alive(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        capture = Capture(tally, "langchain", strict=False)
+
+        def call() -> weakref.ref[Session]:
+            session = Session()
+            with capture():
+                try:
+                    raise KeyError("inner")
+                except KeyError as error:
+                    raise ValueError(session, "no such thing") from error
+            return weakref.ref(session)
+
+        alive = call()
+        gc.collect()
+
+        assert alive() is None
+        failure = capture.error
+        assert failure is not None
+        assert (capture.failures, failure.type) == (1, "ValueError")
+        assert "no such thing" in failure.message
+        assert "KeyError" in failure.text
+        assert "in call" in failure.text
+
+
+def test_whatever_a_config_holds_is_recorded_as_its_text() -> None:
+    class Anything:
+        def __repr__(self) -> str:
+            return "<anything>"
+
+    endless: dict[str, Any] = {}
+    endless["self"] = endless
+    recorded = recordable_metadata(
+        {
+            "text": "t",
+            "number": 7,
+            "object": Anything(),
+            "list": [Anything(), 1],
+            "keys": {(1, 2): 3},
+            "endless": endless,
+            "nan": float("nan"),
+        }
+    )
+    assert recorded == {
+        "text": "t",
+        "number": 7,
+        "object": "<anything>",
+        "list": ["<anything>", 1],
+        "keys": "{(1, 2): 3}",
+        "endless": "{'self': {...}}",
+        "nan": "nan",
+    }
+
+
+def test_a_model_of_a_runtime_with_any_object_in_it_is_json() -> None:
+    class Document(BaseModel):
+        metadata: dict[str, Any]
+        embedding: list[float] = []
+
+    document = Document(metadata={"id": Session, "n": 1}, embedding=[1.0])
+    assert dumped(document, exclude={"embedding"}) == {"metadata": {"id": str(Session), "n": 1}}

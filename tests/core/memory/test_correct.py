@@ -672,7 +672,7 @@ def test_a_job_runs_under_the_authority_of_who_caused_it_or_not_at_all(
             )
         tally.drain()
         with services_of(tally).store.database.read() as connection:
-            told = connection.exec_driver_sql("SELECT status, last_error FROM jobs").all()
+            told = connection.exec_driver_sql("SELECT state, error_code FROM jobs").all()
     assert [tuple(row) for row in told] == [("dead", f"job_policy_context_{harm}")]
     assert far.seen == []
 

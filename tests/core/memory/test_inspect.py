@@ -585,7 +585,7 @@ def _lived_in(tally: Tally, clock: StepClock) -> dict[str, Any]:
     with apollo.run("coder", goal="long ago") as run, run.step("model_call") as step:
         step.record("request", {"prompt": "Mend it."})
     clock.advance(days=100)
-    root.operator.choose_journal_window(90)
+    root.operator.choose_windows(journal_days=90)
     root.operator.purge(mode="apply")
     tally.bind(ALICE).spaces.create(
         "delegated:alice/review",
@@ -706,12 +706,12 @@ def test_what_the_other_tally_chose_and_noted_of_itself_stays(
     with Tally.open(tmp_path / "first", background=False) as tally:
         kept = tally.bind(ALICE).remember("Mine.").id
         tally.bind(ALICE).recall("mine")
-        tally.bind(ROOT).operator.choose_journal_window(90)
+        tally.bind(ROOT).operator.choose_windows(journal_days=90)
         tally.bind(ALICE).operator.export(tmp_path / "out")
         before = tally.bind(ALICE).history(kept)
     with open_tally() as other:
         root = other.bind(ROOT)
-        root.operator.choose_journal_window(None)
+        root.operator.choose_windows(journal_days="keep")
         root.operator.freeze(reason="until it is brought")
         root.operator.thaw(reason="now")
         assert root.explore().scopes == ()

@@ -195,7 +195,7 @@ OPERATE: Mapping[str, Mapping[str, Any]] = {
     "erase_recorded": {"run_id": "RUN", "reason": "r", "mode": "apply"},
     "prove_erased": {"memory_id": "ID"},
     "purge": {},
-    "choose_journal_window": {"days": 1},
+    "choose_windows": {"journal_days": 1},
     "doctor": {},
     "freeze": {"reason": "r"},
     "thaw": {"reason": "r"},

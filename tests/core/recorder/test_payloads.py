@@ -555,7 +555,7 @@ def test_what_is_missed_of_a_run_that_was_purged_changes_nothing_that_the_purge_
         with bound.run("coder") as run:
             run.step("model_call").end(wait=False)
         operator = tally.bind(Actor(user="root", role="operator")).operator
-        operator.choose_journal_window(30)
+        operator.choose_windows(journal_days=30)
         clock.advance(days=40)
         operator.purge(mode="apply")
         assert bound.recordings.verify(run.id).purged is not None

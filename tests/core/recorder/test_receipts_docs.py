@@ -208,7 +208,7 @@ def _going_on(tally: Tally, clock: StepClock) -> str:
 def _purged(tally: Tally, clock: StepClock) -> str:
     run_id = _kept("redacted_payloads")(tally, clock)
     clock.advance(days=100)
-    tally.bind(OWNER).operator.choose_journal_window(90)
+    tally.bind(OWNER).operator.choose_windows(journal_days=90)
     tally.bind(OWNER).operator.purge(mode="apply")
     return run_id
 

@@ -15,8 +15,8 @@ from tallystick.access import Spaces
 from tallystick.errors import ApprovalRequired, IdempotencyMismatch
 from tallystick.memory import Items, Put
 from tallystick.memory.working import WorkingMemory
-from tallystick.records import Actor, PolicyRule, SpaceMember
-from tallystick.storage import journal
+from tallystick.records import Actor, JobState, PolicyRule, SpaceMember
+from tallystick.storage import Connection, jobs, journal
 from tallystick.tally import BoundTally, Operator, Tally
 from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
@@ -49,7 +49,9 @@ CHANGES: dict[type, set[str]] = {
         "purge",
         "freeze",
         "thaw",
-        "choose_journal_window",
+        "choose_windows",
+        "retry_jobs",
+        "cancel_job",
     },
     Spaces: {"create", "update"},
     WorkingMemory: {"set", "drop", "clear"},
@@ -90,6 +92,8 @@ OTHERS: dict[type, set[str]] = {
         "run",
         "join_run",
         "replay",
+        # The same changes are the same job.
+        "replay_later",
         # A check is made for each call, and an action that waits is asked for once.
         "check_tool_call",
         "check_model_call",
@@ -101,6 +105,8 @@ OTHERS: dict[type, set[str]] = {
         "export",
         "prove_unreachable",
         "prove_erased",
+        "jobs",
+        "job",
         # Mends what is derived; what is mended already is left alone.
         "doctor",
     },
@@ -123,6 +129,7 @@ OTHERS: dict[type, set[str]] = {
         "drop_caches",
         # Chroma is derived: these bring it to what the database says, as often as one likes.
         "drain",
+        "worker",
         "reconcile_index",
         "rebuild_index",
     },
@@ -225,8 +232,14 @@ class _World:
             "purge": lambda k, v: root.operator.purge(mode="apply", idempotency_key=k),
             "freeze": lambda k, v: root.operator.freeze(reason=v, idempotency_key=k),
             "thaw": lambda k, v: root.operator.thaw(reason=v, idempotency_key=k),
-            "choose_journal_window": lambda k, v: root.operator.choose_journal_window(
-                90 if v == "a" else 180, idempotency_key=k
+            "choose_windows": lambda k, v: root.operator.choose_windows(
+                journal_days=90 if v == "a" else 180, idempotency_key=k
+            ),
+            "retry_jobs": lambda k, v: root.operator.retry_jobs(
+                self.job(v, state="dead"), idempotency_key=k
+            ),
+            "cancel_job": lambda k, v: root.operator.cancel_job(
+                self.job("c"), reason=v, idempotency_key=k
             ),
             "keep_turn": lambda k, v: mine.keep_turn(
                 self.run, user=v, assistant="yes", idempotency_key=k
@@ -249,6 +262,28 @@ class _World:
             "put": lambda k, v: mine.items.put([Put(("n",), "k", {"v": v})], idempotency_key=k),
             "sweep": lambda k, v: mine.items.sweep(idempotency_key=k),
         }
+
+    def job(self, name: str, *, state: JobState | None = None) -> str:
+        """A job that is enqueued once, and ends in that state."""
+        store = services_of(self.tally).store
+
+        def unit(tx: Connection) -> str:
+            job_id = jobs.enqueue(
+                tx,
+                kind="embed",
+                subject_id=f"{name}-{state}",
+                scope_id=None,
+                actor=ALICE,
+                job_id=store.ids.new(),
+                at=store.clock.now(),
+                restart=(),
+            )
+            if state is not None:
+                leased = jobs.lease(tx, kind="embed", worker="w", most=1, seconds=60, job_id=job_id)
+                jobs.end(tx, leased, state, code="test", text="")
+            return job_id
+
+        return store.database.write(unit, name="test")
 
     def waiting(self) -> str:
         with pytest.raises(ApprovalRequired) as blocked:

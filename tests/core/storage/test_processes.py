@@ -196,7 +196,7 @@ def test_the_background_keeps_vectors_and_chroma_up_to_date(tmp_path: Path) -> N
         index = services_of(tally).index
         assert index is not None
         assert index.count() == 1
-        assert services_of(tally).worker.failures == 0
+        assert services_of(tally).background.failures == 0
 
 
 def test_an_owner_is_recorded_when_the_tally_is_made(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from tallystick.errors import (
     TallystickError,
 )
 from tallystick.settings import Settings
-from tallystick.storage import jobs, migrate, tables
+from tallystick.storage import migrate, tables
 from tallystick.storage.database_errors import translate
 from tallystick.storage.migrate import HEAD, revision_of
 from tallystick.tally.services import services_of
@@ -229,20 +229,14 @@ class _Failing(HashEmbedder):
         raise EmbeddingError("down")
 
 
-def test_a_failing_remote_embedder_ends_in_a_dead_letter_and_loses_nothing(
+def test_while_a_remote_embedder_is_away_memories_are_found_by_their_words(
     open_tally: OpenTally,
 ) -> None:
     with open_tally(embedder=_Failing(local=False)) as tally:
         alice = tally.bind(ALICE)
         alice.remember("The heron nests in March.")
-        for _ in range(5):
-            with pytest.raises(EmbeddingError):
-                tally.drain()
-            services_of(tally).store.database.write(
-                lambda tx: tx.execute(text("UPDATE jobs SET run_after = 0")), name="test"
-            )
-        with services_of(tally).store.database.read() as connection:
-            assert jobs.counts(connection) == {"dead": 1}
+        with pytest.raises(EmbeddingError):
+            tally.drain()
         found = alice.recall("heron")
         assert (len(found), found.path) == (1, "none")
 
@@ -252,23 +246,6 @@ def test_a_failing_local_embedder_costs_the_vector_and_says_so(open_sqlite: Open
         stored = tally.bind().remember("The heron nests in March.")
         assert "without a vector" in stored.warnings[0]
         assert len(tally.bind().recall("heron")) == 1
-
-
-def test_a_leased_job_comes_back_when_its_worker_dies(open_tally: OpenTally) -> None:
-    with open_tally(embedder=HashEmbedder(local=False)) as tally:
-        tally.bind(ALICE).remember("The heron nests in March.")
-        database = services_of(tally).store.database
-
-        def lease(seconds: int) -> list[jobs.Job]:
-            return database.write(
-                lambda tx: jobs.lease(tx, kind=jobs.EMBED, worker="w", most=10, seconds=seconds),
-                name="test",
-            )
-
-        assert [job.attempts for job in lease(60)] == [1]
-        assert lease(60) == []
-        database.write(lambda tx: tx.execute(text("UPDATE jobs SET lease_until = 0")), name="test")
-        assert [(job.attempts, job.actor and job.actor.user) for job in lease(60)] == [(2, "alice")]
 
 
 def test_chroma_and_the_exact_scan_find_the_same(tmp_path: Path) -> None:

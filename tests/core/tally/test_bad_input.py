@@ -71,8 +71,8 @@ REFUSED: dict[str, Call] = {
     "a mode to erase": lambda mine, one: mine.operator.erase(one, reason="r", mode="x"),  # type: ignore[arg-type]
     "a mode to purge": lambda mine, _: mine.operator.purge(mode="x"),  # type: ignore[arg-type]
     "a mode to share": lambda mine, one: mine.share(one, "project:x", reason="r", mode="x"),  # type: ignore[arg-type]
-    "half a day": lambda mine, _: mine.operator.choose_journal_window(1.5),  # type: ignore[arg-type]
-    "a window of ages": lambda mine, _: mine.operator.choose_journal_window(FAR),
+    "half a day": lambda mine, _: mine.operator.choose_windows(journal_days=1.5),  # type: ignore[arg-type]
+    "a window of ages": lambda mine, _: mine.operator.choose_windows(journal_days=FAR),
     "a value that lives for ages": lambda mine, _: mine.working("r").set("a", 1, expires_in=FAR),
     "half of a character in a name": lambda mine, _: mine.working("r").set(HALF, 1),
     "a value without a bottom": lambda mine, _: mine.working("r").set("a", _nested(9_999)),

@@ -361,8 +361,8 @@ def test_a_purged_journal_verifies_from_its_anchor_and_names_what_went(
         kept = mine.remember("Young.")
         assert root.operator.purge().journal == 0
         with pytest.raises(InvalidInput):
-            root.operator.choose_journal_window(0)
-        root.operator.choose_journal_window(90)
+            root.operator.choose_windows(journal_days=0)
+        root.operator.choose_windows(journal_days=90)
 
         assert root.operator.purge().journal == 5
         done = root.operator.purge(mode="apply")
@@ -395,7 +395,7 @@ def test_an_anchor_or_entry_that_is_gone_is_noticed(open_tally: OpenTally, harm:
             mine.remember(f"Old {number}.")
         clock.advance(days=100)
         mine.remember("Young.")
-        root.operator.choose_journal_window(90)
+        root.operator.choose_windows(journal_days=90)
         root.operator.purge(mode="apply")
         services_of(tally).store.database.write(lambda tx: tx.exec_driver_sql(harm), name="harm")
         with services_of(tally).store.database.read() as connection:
@@ -510,7 +510,7 @@ def test_a_run_past_the_window_goes_whole_and_its_journal_still_verifies(
         # What rests on a payload that goes is stored whole first.
         young = _recorded(mine, "the heron of long ago")
         early = mine.recordings.foil(young)
-        root.operator.choose_journal_window(90)
+        root.operator.choose_windows(journal_days=90)
 
         preview = root.operator.purge()
         assert (preview.runs, preview.journal) == ((old,), foil.count)
@@ -553,7 +553,7 @@ def test_a_run_whose_purge_is_not_as_its_journal_says_is_noticed(
         mine, root = tally.bind(ALICE), tally.bind(ROOT)
         old = _recorded(mine, "the heron")
         clock.advance(days=100)
-        root.operator.choose_journal_window(90)
+        root.operator.choose_windows(journal_days=90)
         root.operator.purge(mode="apply")
         assert mine.verify(old).ok
         services_of(tally).store.database.write(lambda tx: tx.exec_driver_sql(harm), name="harm")
@@ -579,7 +579,7 @@ def test_a_thread_that_lives_keeps_what_it_is_verified_by(open_tally: OpenTally)
                 )
         mine.threads.delete("ended")
         clock.advance(days=100)
-        root.operator.choose_journal_window(90)
+        root.operator.choose_windows(journal_days=90)
 
         done = root.operator.purge(mode="apply")
 
@@ -614,7 +614,7 @@ def test_first_answers_and_the_access_log_have_windows_of_their_own(open_tally: 
         clock.advance(days=2)
         preview = root.operator.purge()
         assert (preview.answers, preview.reads) == (1, 0)
-        root.operator.choose_journal_window(30)
+        root.operator.choose_windows(journal_days=30)
         assert root.operator.purge(mode="apply").reads == 1
         again = mine.remember("The heron.", kind="turn", conversation="c", idempotency_key="k")
         assert again.id != first.id
@@ -682,7 +682,7 @@ def test_approvals_that_are_over_go_with_the_window_of_the_journal(open_tally: O
     with open_tally(rules=[ASK], clock=clock) as tally:
         mine, root = tally.bind(ALICE), tally.bind(ROOT)
         _asked(mine, "long ago")
-        root.operator.choose_journal_window(30)
+        root.operator.choose_windows(journal_days=30)
         assert root.operator.purge().approvals == 0
         clock.advance(days=40)
         recent = _asked(mine, "today")

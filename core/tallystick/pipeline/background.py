@@ -1,0 +1,241 @@
+"""The background of one tally: jobs, the memories that lack a vector, and Chroma.
+
+Recall is right before, during and after. Workers call `turn`; `run` does all of it at once.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from tallystick.errors import InvalidInput
+from tallystick.memory import MemoryContext
+from tallystick.pipeline.chroma import ChromaDrain
+from tallystick.pipeline.embedding import (
+    EmbeddingHandler,
+    ReembeddingHandler,
+    enqueue_missing,
+)
+from tallystick.pipeline.reconcile import Progress, Reconciled, rebuild, reconcile
+from tallystick.pipeline.runner import Handler, JobRunner, Round
+from tallystick.pipeline.worker import Worker
+
+__all__ = ["Background", "Chore", "Drained"]
+
+_BATCH = 200
+_SWEEP_SECONDS = 60.0
+"""The pause after which it looks for memories without a vector, which only a failure or a changed
+embedder leaves.
+"""
+
+
+@dataclass(frozen=True)
+class Drained:
+    """The result of one round."""
+
+    embedded: int
+    """Vectors made, of jobs and of memories that had none of the current embedder."""
+    indexed: int
+    """Memories brought up to date in Chroma."""
+    left: int
+    """Outbox entries that still wait, because another process owns Chroma or it was not asked for.
+    """
+    jobs: int = 0
+    """Jobs that were carried out, whatever came of them."""
+
+
+@dataclass
+class Chore:
+    """Work that is looked after now and then, such as retention."""
+
+    call: Callable[[], object]
+    every: float
+    """Seconds from one call to the next."""
+    first: float = 0.0
+    """Seconds from the opening to the first call."""
+    done_at: float | None = None
+
+
+class Background:
+    """The follow-up work of one tally. Thread-safe.
+
+    `paused`, `reconcile` and `rebuild` wait for the work under way.
+    """
+
+    def __init__(
+        self,
+        context: MemoryContext,
+        handlers: Iterable[Handler] = (),
+        *,
+        chores: Iterable[Chore] = (),
+        eager: bool,
+        drain_at: int = 1_000,
+    ) -> None:
+        self._context = context
+        self.runner = JobRunner(
+            context.store,
+            context.gate,
+            [EmbeddingHandler(context), ReembeddingHandler(context), *handlers],
+        )
+        self._chroma = ChromaDrain(context, eager=eager, drain_at=drain_at, batch=_BATCH)
+        self._chores = [Chore(lambda: enqueue_missing(context), _SWEEP_SECONDS), *chores]
+        self._opened_at = time.monotonic()
+        self._index_guard = threading.Lock()
+        self._traffic = _Traffic()
+        self._workers: list[Worker] = []
+        self.wakes: tuple[threading.Event, ...] = ()
+        """What a write sets, so that each worker looks for its job at once."""
+        if context.index is not None:
+            context.index.on_doubt = self.wake
+
+    @property
+    def failures(self) -> int:
+        """Rounds that failed since the tally was opened."""
+        return sum(worker.failures for worker in self._workers)
+
+    def worker(self, kinds: Sequence[str] | None = None) -> Worker:
+        """Return a new worker of this tally, for jobs of some kinds or for everything. It is not
+        started. Raises InvalidInput for a kind that nothing handles.
+        """
+        unknown = sorted(set(kinds or ()) - set(self.runner.handlers))
+        if unknown:
+            raise InvalidInput(
+                f"`kinds` names {', '.join(unknown)}; there is "
+                f"{', '.join(sorted(self.runner.handlers))}."
+            )
+        worker = Worker(lambda stopping: self.turn(stopping, kinds))
+        self._workers.append(worker)
+        self.wakes = tuple(each.wake for each in self._workers)
+        return worker
+
+    def wake(self) -> None:
+        """Let the workers look for work at once."""
+        for event in self.wakes:
+            if not event.is_set():  # to look costs less than to set it anew
+                event.set()
+
+    def stop(self) -> None:
+        """Stop every worker after the piece of work under way."""
+        for worker in self._workers:
+            worker.stop()
+
+    def turn(self, stopping: Callable[[], bool], kinds: Sequence[str] | None = None) -> Round:
+        """Carry out what is due, for a worker; `stopping` ends it between two pieces."""
+        is_pausing = self._traffic.is_closed
+        with self._traffic.inside() as entered:
+            if not entered:
+                return Round()
+            if kinds is None:
+                self._do_chores()
+            result = self.runner.run(kinds, is_stopping=lambda: stopping() or is_pausing())
+        if kinds is None and not is_pausing() and self._index_guard.acquire(blocking=False):
+            try:
+                self._index_turn(lambda: stopping() or is_pausing())
+            finally:
+                self._index_guard.release()
+        return result
+
+    def run(self, progress: Progress = lambda count, total: None) -> Drained:
+        """Do everything that waits, Chroma included, now. Raises EmbeddingError, StorageError."""
+        with self._traffic.inside(wait=True):
+            enqueue_missing(self._context)
+            result = self.runner.run(drain=True, progress=progress)
+        if result.outage is not None:
+            raise result.outage
+        indexed = 0
+        with self._index_guard:
+            if self._chroma.owned:
+                self._chroma.mend()
+                while (count := self._chroma.drain()) > 0:
+                    indexed += count
+                self._chroma.give_own()
+            left = self._chroma.backlog()
+        return Drained(result.made, indexed, left, result.leased)
+
+    def reconcile(self, *, repair: bool) -> Reconciled:
+        """Compare Chroma with the database, and with `repair` rebuild it where they differ."""
+        with self._index_guard:
+            result = reconcile(self._context)
+            if result.whole or not repair:
+                return result
+            rebuild(self._context)
+            self._chroma.checked = True
+            return replace(result, rebuilt=True)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Let no work begin inside of this block; what is under way comes to its end first."""
+        with self._traffic.closed(), self._index_guard:
+            yield
+
+    def rebuild(self, progress: Progress) -> int:
+        """Build Chroma's collections anew from the database; return the number of their vectors."""
+        with self._index_guard:
+            return rebuild(self._context, progress=progress)
+
+    def _do_chores(self) -> None:
+        now = time.monotonic()
+        for chore in self._chores:
+            due_at = (
+                self._opened_at + chore.first
+                if chore.done_at is None
+                else chore.done_at + chore.every
+            )
+            if now >= due_at:
+                chore.call()
+                chore.done_at = now
+
+    def _index_turn(self, stopping: Callable[[], bool]) -> None:
+        self._chroma.mend_in_background()
+        if not self._chroma.is_due():
+            return
+        self._chroma.repair_once()
+        while not stopping() and self._chroma.drain() > 0:
+            pass
+        if not stopping():
+            self._chroma.give_own()
+
+
+class _Traffic:
+    """Counts who works, so that somebody who needs quiet can wait for it."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._inside = 0
+        self._closed = 0
+
+    def is_closed(self) -> bool:
+        """Return True while somebody wants quiet."""
+        return self._closed > 0
+
+    @contextmanager
+    def inside(self, *, wait: bool = False) -> Iterator[bool]:
+        """Work inside of this block; yields False, or waits, where somebody wants quiet."""
+        with self._changed:
+            while wait and self._closed:
+                self._changed.wait()
+            entered = not self._closed
+            self._inside += entered
+        try:
+            yield entered
+        finally:
+            with self._changed:
+                self._inside -= entered
+                self._changed.notify_all()
+
+    @contextmanager
+    def closed(self) -> Iterator[None]:
+        """Nobody works inside of this block."""
+        with self._changed:
+            self._closed += 1
+            while self._inside:
+                self._changed.wait()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._closed -= 1
+                self._changed.notify_all()

@@ -1,0 +1,448 @@
+"""The runner: leases jobs, hands them to the handler of their kind, and ends each with a trail.
+
+It has no thread of its own: workers call it. Several may run at once, in one process or in many.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from tallystick.access import Gate
+from tallystick.errors import (
+    ClosedTally,
+    ForkedTally,
+    InsideTransaction,
+    LeaseLost,
+    StorageError,
+    TallystickError,
+)
+from tallystick.logs import get_logger
+from tallystick.records import Actor, Job, JobState, JsonObject, ReasonCode
+from tallystick.storage import Connection, Store, jobs, scopes
+
+__all__ = ["TALLY_ACTOR", "Ended", "Handler", "JobRunner", "Round", "Work"]
+
+TALLY_ACTOR = Actor(user="tallystick", surface="upkeep")
+"""The tally itself, for jobs of upkeep: they have no authority over any scope, and need none."""
+
+_LONGEST_REST = 60.0
+"""Seconds for which a kind rests at most while what it needs is away."""
+
+
+class Ended(NamedTuple):
+    """The end of one job, stored in the transaction that stores its result."""
+
+    state: JobState = "done"
+    result: JsonObject | None = None
+    cost: Mapping[str, int] | None = None
+    code: str = ""
+    text: str = ""
+
+
+class Handler(Protocol):
+    """Carries out the jobs of one kind."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of its jobs."""
+        ...
+
+    @property
+    def batch(self) -> int:
+        """The most jobs that it takes at once; 1 where each takes long."""
+        ...
+
+    @property
+    def lease_seconds(self) -> int:
+        """The time for which they are leased. The lease is renewed while the handler works."""
+        ...
+
+    @property
+    def is_upkeep(self) -> bool:
+        """True if its jobs are the tally's own and change nothing that somebody said."""
+        ...
+
+    @property
+    def changes_memory(self) -> bool:
+        """True if it waits while an operator has suspended changes of memory."""
+        ...
+
+    def handle(self, work: Work) -> int:
+        """Carry out the jobs of `work`, whose authority was checked, and end each by `commit`.
+
+        Return how many things were made. It may be called with the same job again: after an error,
+        or after the death of a worker.
+        """
+        ...
+
+
+class Work:
+    """Leased jobs in the hands of a handler, and the only way to store what they make."""
+
+    def __init__(
+        self,
+        runner: JobRunner,
+        handler: Handler,
+        leased: Sequence[jobs.LeasedJob],
+        is_stopping: Callable[[], bool],
+    ) -> None:
+        self._runner = runner
+        self._handler = handler
+        self._is_stopping = is_stopping
+        self.jobs = tuple(leased)
+        """The jobs, as they were leased."""
+
+    @property
+    def is_stopping(self) -> bool:
+        """True if the worker was told to stop: a handler returns then, between two commits."""
+        return self._is_stopping()
+
+    def commit(
+        self, unit: Callable[[Connection, Sequence[jobs.LeasedJob]], Mapping[str, Ended]]
+    ) -> None:
+        """Store results in one transaction, and the end of the jobs that `unit` names.
+
+        `unit` is given the jobs whose lease still holds and whose actor may still write: for the
+        others nothing is stored. Raises LeaseLost where there are none.
+        """
+        runner, handler = self._runner, self._handler
+
+        def checked(tx: Connection) -> bool:
+            allowed = runner.authorised(tx, handler, jobs.held(tx, self.jobs))
+            if not allowed:
+                return False
+            by_id = {job.id: job for job in allowed}
+            for job_id, ended in unit(tx, allowed).items():
+                job = by_id[job_id]
+                if ended.state in ("done", "empty"):
+                    jobs.finish(tx, [job], state=ended.state, result=ended.result, cost=ended.cost)
+                else:
+                    jobs.end(tx, [job], ended.state, code=ended.code, text=ended.text)
+                if job.waits:
+                    jobs.hurry(tx, [job.kind])
+            return True
+
+        if not runner.store.database.write(checked, name=f"job.{handler.kind}"):
+            raise LeaseLost("None of these jobs may be carried on: nothing was stored.")
+
+    def note_progress(
+        self,
+        job: jobs.LeasedJob,
+        finished: int,
+        total: int | None = None,
+        cost: Mapping[str, int] | None = None,
+    ) -> None:
+        """Store how far a job is. Raises LeaseLost."""
+        database = self._runner.store.database
+        if not database.write(
+            lambda tx: jobs.note_progress(tx, job, finished, total, cost), name="job.progress"
+        ):
+            raise LeaseLost
+
+
+@dataclass
+class Round:
+    """What one round of work did."""
+
+    leased: int = 0
+    made: int = 0
+    outage: TallystickError | None = None
+    """The error by which something that jobs need was away, if it was."""
+
+
+@dataclass
+class _Rest:
+    """A kind that is not leased for a while, because what it needs is away."""
+
+    count: int = 0
+    until: float = 0.0
+
+
+class JobRunner:
+    """Carries out the jobs of the kinds that have a handler. Thread-safe."""
+
+    def __init__(self, store: Store, gate: Gate, handlers: Iterable[Handler]) -> None:
+        self.store = store
+        self.gate = gate
+        self.handlers = {handler.kind: handler for handler in handlers}
+        self._guard = threading.Lock()
+        self._rests: dict[str, _Rest] = {}
+
+    def add(self, handler: Handler) -> None:
+        """Carry out the jobs of another kind too."""
+        self.handlers = {**self.handlers, handler.kind: handler}
+
+    def run(
+        self,
+        kinds: Sequence[str] | None = None,
+        *,
+        drain: bool = False,
+        is_stopping: Callable[[], bool] = lambda: False,
+        progress: Callable[[int, int], None] = lambda finished, total: None,
+    ) -> Round:
+        """Carry out what is due, in turn a batch of each kind, until nothing is.
+
+        With `drain` what waits for its next attempt is due at once, and no kind rests.
+        """
+        result = Round()
+        chosen = [self.handlers[kind] for kind in kinds or self.handlers]
+        names = [handler.kind for handler in chosen]
+        if drain:
+            self._write(lambda tx: jobs.hurry(tx, names), "jobs.hurry")
+            self._wake(names)
+        while not is_stopping():
+            leased = 0
+            for handler in chosen:
+                if not is_stopping():
+                    leased += self._run_batch(handler, result, is_stopping)
+            if drain:
+                with self.store.database.read() as connection:
+                    left = jobs.open_count(connection, names)
+                progress(result.leased, result.leased + left)
+            if not leased:
+                break
+        return result
+
+    def run_one(self, job_id: str, kind: str) -> bool:
+        """Carry out one job, if it is due; return False where it is not."""
+        handler = self.handlers[kind]
+        leased = self._lease(handler, job_id)
+        self._carry_out(handler, leased, Round(), lambda: False)
+        return bool(leased)
+
+    def due(self, kinds: Sequence[str], *, limit: int) -> list[Job]:
+        """Return the jobs of these kinds that can be leased now, in turn from each scope, the
+        oldest first; leases that ran out are taken back first.
+        """
+        with self.store.database.read() as connection:
+            if not jobs.due(connection, kinds):
+                return []
+        self._write(jobs.reap, "jobs.reap")
+        with self.store.database.read() as connection:
+            return jobs.due_in_turn(connection, kinds, limit=limit)
+
+    def authorised(
+        self, tx: Connection, handler: Handler, leased: Sequence[jobs.LeasedJob]
+    ) -> list[jobs.LeasedJob]:
+        """Return the jobs whose actor may still write in their scope; the others end here."""
+        allowed, unfit = self._sorted(tx, handler, leased)
+        for reason, refused in unfit.items():
+            if reason == "mutations_frozen":
+                jobs.wait(tx, refused, code=reason, text="Changes of memory are suspended.")
+            else:
+                jobs.end(tx, refused, "dead", code=reason, text=_UNFIT[reason])
+        return allowed
+
+    def _sorted(
+        self, connection: Connection, handler: Handler, leased: Sequence[jobs.LeasedJob]
+    ) -> tuple[list[jobs.LeasedJob], dict[ReasonCode, list[jobs.LeasedJob]]]:
+        allowed: list[jobs.LeasedJob] = []
+        unfit: dict[ReasonCode, list[jobs.LeasedJob]] = {}
+        for job in leased:
+            reason = self._refusal(connection, handler, job)
+            if reason is None:
+                allowed.append(job)
+            else:
+                unfit.setdefault(reason, []).append(job)
+        return allowed, unfit
+
+    def _refusal(
+        self, connection: Connection, handler: Handler, job: jobs.LeasedJob
+    ) -> ReasonCode | None:
+        if job.actor is None:
+            return "job_policy_context_missing"
+        if handler.is_upkeep:
+            if job.actor != TALLY_ACTOR:
+                return "job_policy_context_stale"
+            is_held = handler.changes_memory and scopes.is_frozen(connection)
+            return "mutations_frozen" if is_held else None
+        if job.scope_id is None:
+            return "job_policy_context_missing"
+        scope = scopes.named(connection, job.scope_id).scope
+        decision = self.gate.decide(connection, job.actor, "write", scope)
+        if decision.allowed:
+            return None
+        if decision.reason != "mutations_frozen":
+            return "job_policy_context_stale"
+        # A freeze ends no authority: work that changes nothing that was said goes on.
+        return "mutations_frozen" if handler.changes_memory else None
+
+    def _run_batch(self, handler: Handler, result: Round, is_stopping: Callable[[], bool]) -> int:
+        if self._rests_now(handler.kind):
+            return 0
+        with self.store.database.read() as connection:
+            if not jobs.due(connection, (handler.kind,)):
+                return 0
+        leased = self._lease(handler)
+        self._carry_out(handler, leased, result, is_stopping)
+        return len(leased)
+
+    def _lease(self, handler: Handler, job_id: str | None = None) -> list[jobs.LeasedJob]:
+        def unit(tx: Connection) -> list[jobs.LeasedJob]:
+            leased = jobs.lease(
+                tx,
+                kind=handler.kind,
+                worker=_worker_name(),
+                most=handler.batch,
+                seconds=handler.lease_seconds,
+                job_id=job_id,
+            )
+            # Before anything of theirs is read, or leaves for a model.
+            return self.authorised(tx, handler, leased)
+
+        return self.store.database.write(unit, name="jobs.lease")
+
+    def _carry_out(
+        self,
+        handler: Handler,
+        leased: Sequence[jobs.LeasedJob],
+        result: Round,
+        is_stopping: Callable[[], bool],
+    ) -> None:
+        """Hand jobs to their handler, and end or reschedule what it left."""
+        if not leased:
+            return
+        result.leased += len(leased)
+        work = Work(self, handler, leased, is_stopping)
+        try:
+            with self._heartbeat(handler, leased):
+                result.made += handler.handle(work)
+        except (ClosedTally, ForkedTally, InsideTransaction):
+            raise
+        except LeaseLost:
+            pass  # Cancelled, or taken over: whoever holds them goes on.
+        except StorageError as error:
+            # The database, not the job: it counts for nothing, and whoever called hears of it.
+            self._write(partial(_release, leased=leased), "jobs.release")
+            raise error
+        except Exception as error:  # noqa: BLE001 - it is written into the job's trail
+            self._failed(handler, leased, error, result, is_stopping)
+        else:
+            self._wake([handler.kind])
+            self._left_over(leased, is_stopping())
+
+    def _left_over(self, leased: Sequence[jobs.LeasedJob], stopping: bool) -> None:
+        """Give back what a stopped handler left; what it forgot counts as an attempt."""
+
+        def unit(tx: Connection) -> None:
+            rest = jobs.held(tx, leased)
+            if stopping:
+                jobs.release(tx, rest)
+            else:
+                jobs.retry(tx, rest, code="unfinished", text="Its handler ended without it.")
+
+        with self.store.database.read() as connection:
+            if not jobs.held(connection, leased):
+                return
+        self._write(unit, "jobs.left")
+
+    def _failed(
+        self,
+        handler: Handler,
+        leased: Sequence[jobs.LeasedJob],
+        error: Exception,
+        result: Round,
+        is_stopping: Callable[[], bool],
+    ) -> None:
+        retry = error.retry if isinstance(error, TallystickError) else "some_times"
+        code = error.code if isinstance(error, TallystickError) else type(error).__name__
+        # The message of a foreign error may repeat what somebody said.
+        text = str(error) if isinstance(error, TallystickError) else ""
+        get_logger("pipeline").warning(
+            "job.failed", kind=handler.kind, error=type(error).__name__, count=len(leased)
+        )
+        if retry == "until_back":
+            self._rest(handler.kind)
+            result.outage = result.outage or _as_ours(error)
+            self._write(partial(jobs.wait, jobs=leased, code=code, text=text), "jobs.wait")
+        elif len(leased) > 1:
+            # One of them spoils the others: each by itself.
+            with self.store.database.read() as connection:
+                rest = jobs.held(connection, leased)
+            for job in rest:
+                if is_stopping():
+                    self._write(partial(jobs.release, jobs=[job]), "jobs.release")
+                else:
+                    self._carry_out(handler, [job], result, is_stopping)
+        elif retry == "never":
+            self._write(
+                partial(jobs.end, jobs=leased, state="dead", code=code, text=text), "jobs.end"
+            )
+        else:
+            last: JobState = "failed" if isinstance(error, TallystickError) else "dead"
+            self._write(
+                partial(jobs.retry, jobs=leased, code=code, text=text, last=last), "jobs.retry"
+            )
+
+    @contextmanager
+    def _heartbeat(self, handler: Handler, leased: Sequence[jobs.LeasedJob]) -> Iterator[None]:
+        """Renew the leases while the handler works."""
+        stop = threading.Event()
+        seconds = handler.lease_seconds
+
+        def beat() -> None:
+            while not stop.wait(seconds / 3):
+                try:
+                    self._write(partial(jobs.renew, jobs=leased, seconds=seconds), "jobs.renew")
+                except StorageError as error:
+                    get_logger("pipeline").warning("lease.kept", error=type(error).__name__)
+
+        # A daemon: it ends with the process, whatever the handler does.
+        thread = threading.Thread(target=beat, name="tallystick-lease", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+    def _write(self, unit: Callable[[Connection], object], name: str) -> None:
+        self.store.database.write(unit, name=name)
+
+    def _rest(self, kind: str) -> None:
+        with self._guard:
+            rest = self._rests.setdefault(kind, _Rest())
+            rest.count += 1
+            rest.until = time.monotonic() + min(_LONGEST_REST, 2.0 ** min(rest.count, 10))
+
+    def _wake(self, kinds: Sequence[str]) -> None:
+        with self._guard:
+            for kind in kinds:
+                self._rests.pop(kind, None)
+
+    def _rests_now(self, kind: str) -> bool:
+        with self._guard:
+            rest = self._rests.get(kind)
+            return rest is not None and time.monotonic() < rest.until
+
+
+_UNFIT: Mapping[str, str] = {
+    "job_policy_context_missing": "It does not say under whose authority it runs.",
+    "job_policy_context_stale": "Whoever caused it may no longer write there.",
+}
+
+
+def _release(tx: Connection, leased: Sequence[jobs.LeasedJob]) -> None:
+    jobs.release(tx, jobs.held(tx, leased))
+
+
+def _as_ours(error: Exception) -> TallystickError:
+    assert isinstance(error, TallystickError)
+    return error
+
+
+_PROCESS = uuid.uuid4().hex[:6]
+
+
+def _worker_name() -> str:
+    """Return who leases: the machine, the process and the thread."""
+    return f"{socket.gethostname()}:{os.getpid()}-{_PROCESS}:{threading.get_ident() % 10_000}"

@@ -1,0 +1,168 @@
+"""Jobs as somebody may see and steer them: an operator all of them, others those of their scope."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tallystick.errors import InvalidInput, NotFound, StateConflict
+from tallystick.memory import MemoryContext
+from tallystick.records import Actor, Job, JobState, Scope
+from tallystick.storage import Connection, jobs, journal
+from tallystick.storage.idempotency import IdempotentCall
+
+__all__ = ["cancel_job", "get_job", "list_jobs", "retry_jobs"]
+
+
+def list_jobs(
+    context: MemoryContext,
+    actor: Actor,
+    scope: Scope,
+    *,
+    kind: str | None,
+    states: Sequence[JobState],
+    limit: int,
+) -> list[Job]:
+    """Return jobs, newest first: for an operator of every scope, else of `scope`. Raises Denied."""
+    everywhere = _operates(actor)
+    if not everywhere:
+        context.gate.require(actor, "read", scope)
+    with context.store.database.read() as connection:
+        return jobs.listed(
+            connection,
+            scope=None if everywhere else scope,
+            kind=kind,
+            states=states,
+            limit=limit,
+        )
+
+
+def get_job(context: MemoryContext, actor: Actor, job_id: str) -> Job:
+    """Return one job. Raises NotFound alike for one that is not there and one of others."""
+    with context.store.database.read() as connection:
+        job = jobs.find(connection, job_id)
+        if job is None or not _may(context, connection, actor, job, "read"):
+            raise NotFound(f"There is no job {job_id!a} that {actor.user} may see.")
+        return job
+
+
+def retry_jobs(
+    context: MemoryContext,
+    actor: Actor,
+    job_ids: Sequence[str] | None,
+    *,
+    idempotency_key: str | None,
+) -> list[str]:
+    """Let jobs that failed, died or wait be done anew at once; without ids all that failed or died
+    and that this actor may steer, but for those that were cancelled. Return their ids.
+
+    Raises NotFound, and StateConflict for a job that is under way or has nothing left to do.
+    """
+    chosen = None if job_ids is None else sorted(job_ids)
+    call = IdempotentCall(actor.private_scope, "jobs.retry", idempotency_key, chosen)
+
+    def unit(tx: Connection) -> list[str]:
+        answered = call.answered(tx)
+        if answered is not None:
+            return [str(job_id) for job_id in answered["jobs"]]
+        if chosen is None:
+            asked = [
+                job.id
+                for job in jobs.listed(tx, states=("failed", "dead"))
+                if job.error_code != jobs.CANCELLED and _may(context, tx, actor, job, "write")
+            ]
+        else:
+            asked = [_steered(context, tx, actor, job_id).id for job_id in chosen]
+        found = jobs.requeue(tx, asked)
+        if chosen is not None and len(found) < len(asked):
+            rest = next(job_id for job_id in asked if job_id not in found)
+            job = jobs.find(tx, rest)
+            raise StateConflict(
+                rest,
+                state=job.state if job else "gone",
+                reason="only one that failed, died or waits for its next attempt can be retried",
+                what="Job",
+            )
+        if found:
+            _note(tx, context, actor, "jobs.retry", {"jobs": found[:100], "count": len(found)})
+        call.keep(tx, {"jobs": found}, at=context.store.clock.now())
+        return found
+
+    return context.store.database.write(unit, name="jobs.retry")
+
+
+def cancel_job(
+    context: MemoryContext,
+    actor: Actor,
+    job_id: str,
+    *,
+    reason: str,
+    idempotency_key: str | None,
+) -> Job:
+    """End a job that has not ended; a worker that holds it stores nothing more. Return it.
+
+    Raises NotFound, and StateConflict for a job that has ended.
+    """
+    if not reason.strip():
+        raise InvalidInput("Say why: `reason` is empty. It is kept in the journal.")
+    call = IdempotentCall(actor.private_scope, "jobs.cancel", idempotency_key, [job_id, reason])
+
+    def unit(tx: Connection) -> Job:
+        answered = call.answered(tx)
+        if answered is None:
+            before = _steered(context, tx, actor, job_id)
+            if not jobs.cancel(tx, job_id):
+                raise StateConflict(
+                    job_id, state=before.state, reason="there is nothing to cancel", what="Job"
+                )
+            _note(tx, context, actor, "jobs.cancel", {"jobs": [job_id]}, reason=reason)
+            call.keep(tx, {}, at=context.store.clock.now())
+        job = jobs.find(tx, job_id)
+        assert job is not None
+        return job
+
+    return context.store.database.write(unit, name="jobs.cancel")
+
+
+def _steered(context: MemoryContext, tx: Connection, actor: Actor, job_id: str) -> Job:
+    job = jobs.find(tx, job_id)
+    if job is None or not _may(context, tx, actor, job, "write"):
+        raise NotFound(f"There is no job {job_id!a} that {actor.user} may steer.")
+    return job
+
+
+def _may(
+    context: MemoryContext, connection: Connection, actor: Actor, job: Job, access: Any
+) -> bool:
+    if _operates(actor):
+        return True
+    return (
+        job.scope is not None and context.gate.decide(connection, actor, access, job.scope).allowed
+    )
+
+
+def _operates(actor: Actor) -> bool:
+    return actor.is_operator and actor.organization is None
+
+
+def _note(
+    tx: Connection,
+    context: MemoryContext,
+    actor: Actor,
+    event: str,
+    details: dict[str, Any],
+    *,
+    reason: str | None = None,
+) -> None:
+    journal.append(
+        tx,
+        journal.Event(
+            stream="tally",
+            event=event,
+            actor=actor,
+            at=context.store.clock.now(),
+            audit_id=context.store.ids.new(),
+            reason=reason,
+            details=details,
+        ),
+    )

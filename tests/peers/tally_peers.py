@@ -1,0 +1,322 @@
+"""A pytest plugin for other projects' suites: it puts our pieces in the place of the official ones.
+
+`run.py` loads it into their own pytest, in their own folder. TALLY_PEERS says what to insert, and
+TALLY_PEERS_REPORT names the file for the outcome of each test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tallystick import Tally
+
+INSERTED = os.environ.get("TALLY_PEERS", "official")
+REPORT = os.environ.get("TALLY_PEERS_REPORT")
+URL = os.environ.get("TALLY_PEERS_URL")
+"""A PostgreSQL server on which tallies are opened, each in a schema of its own."""
+
+_outcomes: dict[str, str] = {}
+_folders: list[Path] = []
+
+
+@contextmanager
+def _tally(**options: Any) -> Iterator[Tally]:
+    from tallystick import Actor
+
+    folder = Path(tempfile.mkdtemp(prefix="tally-peers-"))
+    _folders.append(folder)
+    if URL is not None:
+        schema = f"t{folder.name.rpartition('-')[2].lower()}"
+        options = {"owner": Actor(user="peer"), "schema": schema, **options}
+    with Tally.open(folder / "tally" if URL is None else URL, background=False, **options) as tally:
+        yield tally
+
+
+# LangGraph: the fixtures of its conftest call these
+
+
+@contextmanager
+def _saver(**options: Any) -> Iterator[Any]:
+    from tallystick_langgraph import TallySaver
+
+    with _tally() as tally:
+        yield TallySaver(tally, **options)
+
+
+@contextmanager
+def _encrypted_saver() -> Iterator[Any]:
+    from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
+
+    serde = EncryptedSerializer.from_pycryptodome_aes(key=b"1234567890123456")
+    with _saver(serde=serde) as saver:
+        yield saver
+
+
+@asynccontextmanager
+async def _async_saver() -> AsyncIterator[Any]:
+    with _saver() as saver:
+        yield saver
+
+
+@contextmanager
+def _store() -> Iterator[Any]:
+    from tallystick_langgraph import TallyStore
+
+    with _tally() as tally:
+        yield TallyStore(tally)
+
+
+def _insert_into_langgraph() -> None:
+    conftest: Any = sys.modules["tests.conftest"]
+    conftest._checkpointer_sqlite = _saver
+    conftest._checkpointer_sqlite_aes = _encrypted_saver
+    conftest._checkpointer_sqlite_aio = _async_saver
+    conftest._store_memory = _store
+
+
+# The savers' and stores' own suites: their modules name the official classes
+
+
+class _Both:
+    """A block that may be entered with `with` and with `async with`."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+
+    def __enter__(self) -> Any:
+        self._block = self._make()
+        return self._block.__enter__()
+
+    def __exit__(self, *error: Any) -> Any:
+        return self._block.__exit__(*error)
+
+    async def __aenter__(self) -> Any:
+        return self.__enter__()
+
+    async def __aexit__(self, *error: Any) -> Any:
+        return self.__exit__(*error)
+
+
+class OurSaver:
+    """`SqliteSaver.from_conn_string` of LangGraph, with a saver of ours."""
+
+    @staticmethod
+    def from_conn_string(place: str, **options: Any) -> _Both:
+        return _Both(lambda: _saver(**options))
+
+
+class OurStore:
+    """`SqliteStore.from_conn_string` of LangGraph, with a store of ours on the suite's embedder."""
+
+    @staticmethod
+    def from_conn_string(place: str, **options: Any) -> _Both:
+        return _Both(lambda: OurStore.opened(options))
+
+    @staticmethod
+    @contextmanager
+    def opened(options: dict[str, Any], *, is_async: bool = False) -> Iterator[Any]:
+        from tallystick_langgraph import TallyStore
+
+        index = options.get("index")
+        make: Any = _async_store_class() if is_async else TallyStore
+        with _tally(embedder=index.get("embed") if index else None) as tally:
+            yield make(tally, index=index, ttl=options.get("ttl"))
+
+
+class OurAsyncStore:
+    """Same as OurStore, for `AsyncSqliteStore`."""
+
+    @staticmethod
+    def from_conn_string(place: str, **options: Any) -> _Both:
+        return _Both(lambda: OurStore.opened(options, is_async=True))
+
+
+def _async_store_class() -> Any:
+    """Return TallyStore with the methods awaited that the asynchronous stores of LangGraph have as
+    coroutines under the same names.
+    """
+    from tallystick.aio import in_thread
+    from tallystick_langgraph import TallyStore
+
+    class AsyncTallyStore(TallyStore):
+        async def sweep_ttl(self) -> int:  # type: ignore[override]
+            return await in_thread(super().sweep_ttl)
+
+        async def start_ttl_sweeper(self, interval: float | None = None) -> Any:  # type: ignore[override]
+            self._sweeper._sweep = super().sweep_ttl
+            return asyncio.wrap_future(super().start_ttl_sweeper(interval))
+
+        async def stop_ttl_sweeper(self, timeout: float | None = None) -> bool:  # type: ignore[override]
+            return await in_thread(super().stop_ttl_sweeper, timeout)
+
+    return AsyncTallyStore
+
+
+_OFFICIAL: dict[str, Any] = {
+    "SqliteSaver": OurSaver,
+    "AsyncSqliteSaver": OurSaver,
+    "SqliteStore": OurStore,
+    "AsyncSqliteStore": OurAsyncStore,
+}
+
+
+def _insert_into_modules(items: list[pytest.Item]) -> None:
+    modules = {item.module for item in items if isinstance(item, pytest.Function)}
+    for module in modules:
+        for name, ours in _OFFICIAL.items():
+            if hasattr(module, name):
+                setattr(module, name, ours)
+
+
+# LangChain: an observer of every run, and a middleware of every agent
+
+
+def _observe_every_run() -> None:
+    from langchain_core.tracers.context import register_configure_hook
+
+    from tallystick_langchain import TallyCallbackHandler
+
+    block = _tally()
+    tally = block.__enter__()
+    handler: Any = TallyCallbackHandler(tally)
+    observer: ContextVar[Any] = ContextVar("tally_peers_handler", default=handler)
+    register_configure_hook(observer, inheritable=True)
+    _closing.append((block, handler))
+
+
+_closing: list[tuple[Any, Any]] = []
+
+
+def _add_to_every_agent(make: Callable[[], Any]) -> None:
+    import langchain.agents
+    from langchain.agents import factory
+
+    create = factory.create_agent
+
+    @wraps(create)
+    def create_agent(*args: Any, **options: Any) -> Any:
+        options["middleware"] = [*options.get("middleware", ()), make()]
+        return create(*args, **options)
+
+    for module in (factory, langchain.agents):
+        module.create_agent = create_agent  # type: ignore[attr-defined]
+
+
+def _noop_middleware() -> Any:
+    """Return a middleware with the hooks of ours that does nothing: what it changes is a property
+    of LangChain.
+    """
+    from langchain.agents.middleware import AgentMiddleware
+
+    class Noop(AgentMiddleware[Any, Any, Any]):
+        def before_agent(self, state: Any, runtime: Any) -> None:
+            return None
+
+        async def abefore_agent(self, state: Any, runtime: Any) -> None:
+            return None
+
+        def after_agent(self, state: Any, runtime: Any) -> None:
+            return None
+
+        async def aafter_agent(self, state: Any, runtime: Any) -> None:
+            return None
+
+        def wrap_model_call(self, request: Any, handler: Any) -> Any:
+            return handler(request)
+
+        async def awrap_model_call(self, request: Any, handler: Any) -> Any:
+            return await handler(request)
+
+        def wrap_tool_call(self, request: Any, handler: Any) -> Any:
+            return handler(request)
+
+        async def awrap_tool_call(self, request: Any, handler: Any) -> Any:
+            return await handler(request)
+
+    # A name of the same kind, as it stands in the drawings of a graph.
+    Noop.__name__ = "TallyMiddleware"
+    return Noop()
+
+
+def _add_middleware() -> None:
+    from tallystick_langchain import TallyMiddleware
+
+    block = _tally()
+    tally = block.__enter__()
+    _closing.append((block, None))
+    _add_to_every_agent(lambda: TallyMiddleware(tally))
+
+
+# Hooks of pytest
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Insert what has to be there before a test module is imported."""
+    if INSERTED == "handler":
+        _observe_every_run()
+    elif INSERTED == "middleware":
+        _add_middleware()
+    elif INSERTED == "noop":
+        _add_to_every_agent(_noop_middleware)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Insert what the suite names in its own modules, and leave out what uses no such piece."""
+    fixtures = set(filter(None, os.environ.get("TALLY_PEERS_FIXTURES", "").split(",")))
+    if fixtures:
+        used = [item for item in items if _uses(item, fixtures)]
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(used)])
+        items[:] = used
+    if INSERTED == "fixtures":
+        _insert_into_langgraph()
+    elif INSERTED == "modules":
+        _insert_into_modules(items)
+
+
+def _uses(item: pytest.Item, fixtures: set[str]) -> bool:
+    """Return True if a test uses such a fixture, and with more than memory behind it."""
+    own = set(getattr(item, "fixturenames", ())) & fixtures
+    callspec = getattr(item, "callspec", None)
+    values = {callspec.params.get(name) for name in own} if callspec is not None else set()
+    return bool(own) and not values <= {"memory", "memory_migrate_sends"}
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Keep the worst outcome of a test's three phases."""
+    if report.failed:
+        _outcomes[report.nodeid] = "failed"
+    elif report.skipped:
+        _outcomes.setdefault(report.nodeid, "skipped")
+    elif report.when == "call":
+        _outcomes.setdefault(report.nodeid, "passed")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Write the outcomes; close what was opened for all tests."""
+    lost = 0
+    for block, handler in _closing:
+        lost += 0 if handler is None else handler.failures
+        block.__exit__(None, None, None)
+    for folder in _folders:
+        shutil.rmtree(folder, ignore_errors=True)
+    if REPORT is None:
+        return
+    # Each process observes its own tests, and the first of them gets the outcomes of all.
+    worker = getattr(session.config, "workerinput", {}).get("workerid", "main")
+    Path(f"{REPORT}.lost-{worker}").write_text(str(lost))
+    if worker == "main":
+        Path(REPORT).write_text(json.dumps({"outcomes": _outcomes}))

@@ -1,0 +1,62 @@
+"""How other projects' suites are compared with our pieces in them, and a fast part of them."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.peers.run import Accepted, Report, accepted_differences, compare, suites
+
+PYTHON = Path(".venv/peers/bin/python")
+"""The environment of `make test-peers`, with what those suites need."""
+
+
+def _report(**outcomes: str) -> Report:
+    return Report(outcomes, 0)
+
+
+def test_a_failure_with_ours_alone_has_to_be_accepted() -> None:
+    official = _report(both="passed", neither="failed", ours="failed", lost="passed", skip="passed")
+    inserted = _report(both="passed", neither="failed", ours="passed", lost="failed")
+
+    found = compare(official, inserted, [])
+    assert (found.failures, found.stale, found.accepted) == (["lost", "skip"], [], 0)
+    excused = compare(official, inserted, [Accepted("s", ("lo*", "skip"), "for a reason")])
+    assert (excused.failures, excused.stale, excused.accepted) == ([], [], 2)
+
+
+def test_an_accepted_difference_that_no_longer_happens_is_stale() -> None:
+    passing = _report(**{"t.py::test[a]": "passed"})
+    listed = [Accepted("s", ("t.py::test[a]", "t.py::*"), "once")]
+
+    assert compare(passing, passing, listed).stale == ["t.py::*", "t.py::test[a]"]
+    assert compare(passing, passing, listed, whole=False).stale == []
+    failing = _report(**{"t.py::test[a]": "failed"})
+    assert compare(passing, failing, listed).stale == []
+
+
+def test_every_accepted_difference_belongs_to_a_suite_and_has_a_reason() -> None:
+    names = {suite.name for suite in suites()}
+    for difference in accepted_differences():
+        assert difference.suite in names
+        assert len(difference.reason) > 30
+        assert difference.tests
+
+
+@pytest.mark.skipif(not PYTHON.exists(), reason="`make test-peers` has not been run here")
+def test_a_fast_part_of_the_suites_passes_with_ours() -> None:
+    """Two dozen tests of LangGraph's; all of them are `make test-peers`."""
+    command = [
+        str(PYTHON),
+        "tests/peers/run.py",
+        "--only",
+        "langgraph",
+        "checkpoint-sqlite",
+        "-n",
+        "0",
+    ]
+    command += ["-k", "time_travel_to_input or empty_checkpoint_id or batch_rejects"]
+    result = subprocess.run(command, text=True, capture_output=True, timeout=250, check=False)
+
+    assert result.returncode == 0, result.stdout + result.stderr[-2_000:]
