@@ -39,6 +39,7 @@ from sqlalchemy.pool import QueuePool
 
 from tallystick.aio import on_event_loop
 from tallystick.errors import (
+    BusyTally,
     ClosedTally,
     ForkedTally,
     InsideTransaction,
@@ -326,6 +327,18 @@ class Database:
         self._writer.discard()
         self._writer.engine.dispose()
         return True
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Let nobody of this process read or write inside of the block: who comes waits. Raises
+        BusyTally where those who are there do not leave in time.
+        """
+        if not self.pause(time.monotonic() + self.fork_wait):
+            raise BusyTally("A read or a write of this process holds the database. Try again.")
+        try:
+            yield
+        finally:
+            self.resume()
 
     def resume(self) -> None:
         """Undo `pause`, in the parent."""

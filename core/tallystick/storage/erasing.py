@@ -5,6 +5,7 @@ keeps removed rows.
 from __future__ import annotations
 
 import sqlite3
+import time
 from bisect import insort
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -42,6 +43,10 @@ _ms, _s, _p, _e, _steps = (
     tables.steps,
 )
 _ERASED = "erased:"
+_PATIENCE = 30.0
+"""Seconds for which others are waited for at least."""
+_ONE_TRY = 2.0
+_BETWEEN = 0.05
 
 
 class VersionText(NamedTuple):
@@ -218,34 +223,47 @@ def _drop_part(tx: Connection, scope_id: int, key: str) -> None:
 def rewrite(database: Database) -> None:
     """Write the database anew without the remains of removed rows, and empty its log.
 
-    Raises BusyTally while others read or write for longer than the busy timeout.
+    Users of this process wait meanwhile; those of others are waited for, several times as long as
+    one write waits. Raises BusyTally, StorageError.
     """
-    with database.outside():
-        if database.is_postgres:
-            _rewrite_postgres(database)
-        else:
-            _rewrite_sqlite(database)
-
-
-def _rewrite_sqlite(database: Database) -> None:
+    if database.is_postgres:
+        _rewrite_postgres(database)
+        return
     file = database.url.database
     assert file is not None
-    try:
-        connection = sqlite3.connect(
-            file, timeout=database.busy_timeout_ms / 1_000, isolation_level=None
-        )
+    until = time.monotonic() + max(_PATIENCE, 3 * database.busy_timeout_ms / 1_000)
+    while True:
         try:
-            connection.execute("PRAGMA temp_store=MEMORY")
-            connection.execute("VACUUM")
-            busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        finally:
-            connection.close()
-    except sqlite3.OperationalError as error:
-        raise StorageError(
-            f"The database could not be rewritten ({error}). Close other users and try again."
-        ) from error
+            with database.quiet():
+                _rewrite_file(file)
+        except (BusyTally, sqlite3.OperationalError) as error:
+            is_busy = isinstance(error, BusyTally) or "locked" in str(error)
+            if not is_busy:
+                raise StorageError(
+                    f"The database could not be rewritten ({error}). What was erased is gone from "
+                    f"its tables; `tally doctor --repair` rewrites the file."
+                ) from error
+            if time.monotonic() > until:
+                raise BusyTally(
+                    "Others use the database without a pause: what was erased is gone from its "
+                    "tables, and the file is rewritten when the tally is opened next."
+                ) from error
+            # The users of this process have their turn in between.
+            time.sleep(_BETWEEN)
+        else:
+            return
+
+
+def _rewrite_file(file: str) -> None:
+    connection = sqlite3.connect(file, timeout=_ONE_TRY, isolation_level=None)
+    try:
+        connection.execute("PRAGMA temp_store=MEMORY")
+        connection.execute("VACUUM")
+        busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    finally:
+        connection.close()
     if busy:
-        raise BusyTally("The write-ahead log could not be emptied: somebody reads. Try again.")
+        raise BusyTally
 
 
 def _rewrite_postgres(database: Database) -> None:
