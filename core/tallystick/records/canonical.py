@@ -23,6 +23,7 @@ __all__ = [
     "json_bytes",
     "part_key",
     "read_json",
+    "strict_json",
     "text_digest",
 ]
 
@@ -150,6 +151,28 @@ def read_json(body: bytes | str) -> Any:
     except orjson.JSONDecodeError:
         # Escapes of half a character, NaN and the like, or no JSON at all.
         return json.loads(body)
+
+
+def strict_json(body: bytes | str) -> Any:
+    """Return the values of JSON text (UTF-8) that somebody else wrote: no key twice, no NaN or
+    infinity. Raises ValueError, also for what is nested too deeply.
+    """
+    text = body.decode("utf-8") if isinstance(body, bytes) else body
+    try:
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        raise ValueError("a key stands twice")
+    return values
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
 
 
 _DIGITS = bytes(ord("0") if chr(code).isdigit() and code < 128 else 0 for code in range(256))

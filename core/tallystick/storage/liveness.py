@@ -16,6 +16,7 @@ from sqlalchemy.pool import NullPool
 from tallystick.storage.database import Database
 from tallystick.storage.database_errors import translate
 from tallystick.storage.dialects import let_go_of_socket
+from tallystick.storage.private_files import make_private_folder
 
 __all__ = ["Liveness"]
 
@@ -97,8 +98,8 @@ class Liveness:
 
     def _file_lock(self, token: str) -> FileLock:
         assert self._folder is not None
-        self._folder.mkdir(exist_ok=True)
-        return FileLock(str(self._folder / token), timeout=0, thread_local=False)
+        make_private_folder(self._folder)
+        return FileLock(str(self._folder / token), timeout=0, thread_local=False, mode=0o600)
 
     def _session(self) -> Any:
         """Return a connection of its own, to which the lock belongs."""

@@ -90,8 +90,11 @@ class Tally:
         effective = settings or Settings.read()
         if chroma is not None:
             effective = effective.model_copy(update={"chroma": chroma})
+        location = Location.find(where, create=create)
+        if effective.private_files:
+            location.restrict()
         store = Store.open(
-            Location.find(where, create=create),
+            location,
             clock=clock or SystemClock(),
             ids=ids or UuidIds(),
             busy_timeout_ms=effective.busy_timeout_ms,
