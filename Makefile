@@ -137,6 +137,10 @@ eval: $(VENV)/.dev ## the scoreboard of memory: thirteen seeded suites, twice, a
 bench-memory: $(VENV)/.dev ## measure changing memories at 1,000 to 100,000 beside a bare SQLite update
 	@$(BIN)/python -m tests.benchmarks.memory $(ARGS)
 
+.PHONY: bench-limits
+bench-limits: $(VENV)/.dev ## measure how recall, remember, compile and a turn of each runtime grow with 1 kB to 1 MB of text; disk by kind
+	@$(BIN)/python -m tests.benchmarks.limits $(ARGS)
+
 .PHONY: bench-secrets
 bench-secrets: $(VENV)/.dev ## count the formats of secrets that are caught, and what is taken for one and is none
 	@$(BIN)/python -m tests.benchmarks.redaction $(ARGS)

@@ -54,16 +54,22 @@ class Settings(BaseSettings):
     )
 
     busy_timeout_ms: int = Field(default=10_000, ge=0)
-    """How long a write waits for another process, milliseconds."""
+    """How long a call waits for what another process or client holds, milliseconds."""
     durability: Literal["normal", "full"] = "normal"
     """`normal` survives the death of the process, `full` also the loss of power."""
+    private_files: bool = True
+    """True if the folder of a tally and its files are for this user alone, whatever the umask;
+    False leaves their permissions as they are, for a folder that a group shares.
+    """
     vector_search: Literal["auto", "exact", "chroma"] = "auto"
     """The search for vectors; `auto` scans small scopes exactly and asks Chroma for large ones.
     """
     exact_scan_limit: int = Field(default=150_000, ge=0)
     """The largest number of vectors that `auto` scans exactly."""
     recall_cache_mb: int = Field(default=512, ge=1)
-    """Searchable text that recall keeps in memory, in MB; the scopes used last stay."""
+    """Memory for the words and vectors that recall keeps, in MB as the process grows by them; the
+    scopes used last stay.
+    """
     rerank_deadline_ms: int = Field(default=300, ge=1)
     """How long recall waits for a reranker before it continues without, milliseconds."""
     chroma: str | None = None

@@ -286,6 +286,7 @@ CLI = Surface(
     },
     excluded={
         "remember_many": "an application's call",
+        "replay_later": "`recompile` replays at once",
         "get": "`inspect` shows a memory with its reasons",
         "modify_many": "an application's call",
         "source": "`inspect` shows a source too, with the beginning of its text",

@@ -24,7 +24,7 @@ import numpy as np
 from tallystick.ranking import Corpus, Entry, cosines, indexed_words
 from tallystick.storage import ChromaIndex
 from tallystick.storage.chroma import VectorPoint
-from tallystick.storage.chroma_layout import Layout
+from tallystick.storage.chroma_layout import IndexState, Layout
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -66,8 +66,9 @@ def _corpus(said: Floats) -> Corpus:
     return Corpus.empty().updated(entries, dimension=_DIMENSION)
 
 
-def _by_chroma(index: ChromaIndex, said: Floats, query: Floats) -> list[int]:
-    docs = [doc for doc in index.propose(query, [1], most=_PROPOSED) if doc < len(said)]
+def _by_chroma(index: ChromaIndex, state: IndexState, said: Floats, query: Floats) -> list[int]:
+    proposed = index.propose(query, [1], most=_PROPOSED, layout=index.layout, state=state)
+    docs = [doc for doc in proposed if doc < len(said)]
     scores = cosines(query, said[docs])
     return [docs[place] for place in np.argsort(-scores)[:10]]
 
@@ -107,7 +108,8 @@ def measure(count: int, asked: int) -> None:
                         ]
                     )
             built.append(time.perf_counter() - began)
-            answer = partial(_by_chroma, index, said)
+            state = index.stamp(IndexState(upcoming="filled"))
+            answer = partial(_by_chroma, index, state, said)
             times.append(_timed(answer, queries))
             shares = [
                 len(best & set(answer(query))) / 10

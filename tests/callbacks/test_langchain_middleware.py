@@ -38,10 +38,11 @@ from langgraph.types import Command
 from tallystick import Actor, Tally
 from tallystick.compiler import FRAMED, compile_context
 from tallystick.errors import ApprovalRequired, BudgetInfeasible, InvalidInput
-from tallystick.records import CompilationRequest, PolicyConditions, PolicyRule
+from tallystick.records import CompilationRequest, PolicyConditions, PolicyRule, limits
 from tallystick.records.escaping import as_item
 from tallystick.records.framing import CLOSE, OPEN
 from tallystick.tally import BoundTally
+from tallystick.tally.services import services_of
 from tallystick.testing.adapter_contract import AdapterContract
 from tallystick.tokens import counter_for
 from tallystick_langchain import TallyCallbackHandler, TallyMiddleware
@@ -558,6 +559,20 @@ def test_what_is_rendered_fits_pairs_and_says_what_was_chosen(
         if item.kind != "tool_schema" and "<" not in item.content:
             assert item.content.strip() in whole or as_item(item.content) in whole
     assert rendered[-1].content == "Where to?"
+
+
+def test_an_agent_goes_on_when_its_message_is_too_large_to_remember(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The turn is in the recorded request; that it is no memory is counted and named."""
+    monkeypatch.setattr(limits, "LONGEST_CONTENT", 5_000)
+    with Tally.open(tmp_path / "tally", background=False) as tally:
+        model = _model(AIMessage("Read."))
+        agent = create_agent(model, [], middleware=[TallyMiddleware(tally, capture="user")])
+        result = agent.invoke({"messages": [HumanMessage("log line\n" * 1_000)]})
+        assert result["messages"][-1].text == "Read."
+        assert tally.bind().memories(kinds=["turn"]) == []
+        assert any("InvalidInput" in gap for gap in services_of(tally).recorder.health.gaps)
 
 
 def _invalid(id: str, arguments: str = '{"value": ') -> InvalidToolCall:

@@ -24,6 +24,7 @@ FIRST_LOOK = {
     "testing/capture testing/comparison",
     "../callbacks/test_langchain_middleware.py": "adapters/rendering testing/adapter_contract",
     "../integrations/test_first_arguments.py": "adapters/arguments",
+    "../integrations/test_dbos.py": "adapters/job_running",
     "../integrations/test_documents.py": "memory/documents",
     "../integrations/test_captured_once.py": "tally/captured_turns",
     "adapters/test_turn_recall.py": "tally/turn_hits",
@@ -63,7 +64,7 @@ FIRST_LOOK = {
     "../integrations/test_surfaces.py": "operations/surface",
     "pipeline/test_chroma_processes.py": "pipeline/chroma pipeline/reconcile",
     "pipeline/test_jobs.py": "pipeline/background pipeline/embedding pipeline/runner "
-    "pipeline/worker records/jobs storage/jobs upkeep/jobs operations/jobs",
+    "pipeline/worker records/jobs storage/jobs upkeep/jobs operations/jobs tally/later_replays",
     "storage/test_storage.py": "storage/chroma "
     "storage/chroma_layout storage/integrity storage/journal storage/outbox "
     "storage/parts storage/rows storage/scopes storage/settings_rows storage/spaces storage/store",

@@ -37,6 +37,7 @@ def test_with_nothing_said_the_defaults_stand() -> None:
     assert Settings.read().model_dump() == {
         "busy_timeout_ms": 10_000,
         "durability": "normal",
+        "private_files": True,
         "vector_search": "auto",
         "exact_scan_limit": 150_000,
         "recall_cache_mb": 512,

@@ -31,6 +31,7 @@ from tallystick.adapters.enforcement import (
     register_enforcer,
     release_enforcement,
 )
+from tallystick.adapters.job_running import JobRunning
 from tallystick.adapters.naming import default_agent_name, goal_of_thread
 from tallystick.adapters.parameters import (
     recordable_metadata,
@@ -61,6 +62,7 @@ __all__ = [
     "Binder",
     "CallKind",
     "Capture",
+    "JobRunning",
     "OpenCall",
     "RootRun",
     "Speakers",

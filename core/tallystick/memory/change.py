@@ -23,6 +23,7 @@ from tallystick.records import (
     is_storable,
     validate_attributes,
 )
+from tallystick.records.limits import require_json_size, require_length, require_tags
 from tallystick.storage import Connection, edges, memories, parts, search
 from tallystick.storage.idempotency import IdempotentCall
 
@@ -483,6 +484,9 @@ _EMBEDDED = frozenset({"content", "attributes"})
 def _changed(memory: Memory, changes: Mapping[str, Any]) -> Memory:
     """Return the memory with `changes`. Raises InvalidRecord and InvalidInput."""
     changed = memory.replace(**dict(changes))
+    require_length("content", changed.content)
+    require_tags(changed.tags)
+    require_json_size("attributes", changed.attributes)
     validate_attributes(changed.kind, changed.attributes)
     if not changed.content.strip():
         raise InvalidInput("`content` is empty. To take a memory out of recall, forget it.")
@@ -501,6 +505,8 @@ def _changed(memory: Memory, changes: Mapping[str, Any]) -> Memory:
             )
     for name in ("subject", "speaker", "category", "tags"):
         words = getattr(changed, name)
+        if name != "tags":
+            require_length(name, words)
         if not all(is_storable(text) for text in ((words or "",) if name != "tags" else words)):
             raise InvalidInput(
                 f"`{name}` holds a NUL or half a character; only `content` may hold any text."

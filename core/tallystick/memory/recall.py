@@ -15,6 +15,7 @@ from tallystick.memory.fields import STORE_ITEM
 from tallystick.memory.rerank import rerank
 from tallystick.memory.supersession import RankedMemory, resolve_replacements
 from tallystick.ranking import (
+    QUERY_READ,
     Corpus,
     Pool,
     Question,
@@ -34,8 +35,8 @@ from tallystick.ranking.corpus import NEVER
 from tallystick.ranking.dates import ALWAYS
 from tallystick.records import AccessDecision, Actor, Hit, MemoryState, Scope, SourceRef
 from tallystick.records.html import cut, html_table
-from tallystick.storage import Connection, items, memories, scopes, search
-from tallystick.storage.chroma_layout import layout_of
+from tallystick.storage import Connection, items, memories, outbox, scopes, search
+from tallystick.storage.chroma_layout import layout_of, state_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,6 +57,8 @@ _SPARE = 5
 """The hits that are loaded beyond the limit."""
 _OVERFETCH = 200
 """The proposals that Chroma is asked for, before exact re-scoring."""
+_LAG = 1_000
+"""The memories that may wait for Chroma: they are candidates of every search until it has them."""
 
 
 @dataclass(frozen=True)
@@ -192,6 +195,12 @@ def recall(
         for candidate in chosen
     ]
     warnings = list(ranking.warnings)
+    if len(query) > QUERY_READ:
+        half = QUERY_READ // 2
+        warnings.append(
+            f"of a query of {len(query):,} characters, the first {half:,} and the last {half:,} "
+            "were read"
+        )
     if context.reranker is not None and len(hits) > 1:
         hits, problem = rerank(
             context.reranker,
@@ -315,6 +324,8 @@ class _AnalysedQuery:
     revisions: dict[int, int]
     scopes: dict[int, Scope]
     by_chroma: bool = False
+    fallback: str | None = None
+    """Why Chroma, which these scopes are large enough for, is not asked."""
 
 
 def _analyse(
@@ -327,7 +338,9 @@ def _analyse(
 ) -> _AnalysedQuery:
     scope_of = {row.id: row.scope for row in scopes.find(connection, scope_list)}
     revisions = scopes.revisions(connection, scope_list)
-    by_chroma = bool(revisions) and _wants_chroma(connection, context, list(revisions))
+    wanted = bool(revisions) and _wants_chroma(connection, context, list(revisions))
+    fallback = _why_not_chroma(connection, context) if wanted else None
+    by_chroma = wanted and fallback is None
     corpora = _corpora(connection, context, revisions, exact=not by_chroma)
     asked_at = now if request.asked_at is None else request.asked_at
     question = ask(query, list(corpora.values()), asked_at)
@@ -338,7 +351,7 @@ def _analyse(
         question if outgoing == query else ask(outgoing, list(corpora.values()), asked_at)
     ).meaning
     question = _bounded_by_event(question, list(corpora.values()))
-    return _AnalysedQuery(question, meaning, corpora, revisions, scope_of, by_chroma)
+    return _AnalysedQuery(question, meaning, corpora, revisions, scope_of, by_chroma, fallback)
 
 
 def _search(
@@ -355,12 +368,15 @@ def _search(
     weights = request.weights or context.weights
     warnings = [] if vector is not None else ["the query has no vector; found by words alone"]
     proposed: list[int] | None = None
+    fallback = query.fallback
     if query.by_chroma and vector is not None:
         try:
             proposed = _chroma_proposals(connection, context, list(revisions), vector)
         except StorageError as error:
-            warnings.append(f"Chroma was not used ({error}); vectors were scanned exactly")
+            fallback = str(error).removesuffix(".")
             corpora = _corpora(connection, context, revisions, exact=True)
+    if fallback is not None and vector is not None:
+        warnings.append(f"Chroma was not used ({fallback}); vectors were scanned exactly")
     if vector is None or (
         proposed is None and not any(corpus.vectors for corpus in corpora.values())
     ):
@@ -410,14 +426,44 @@ def _wants_chroma(connection: Connection, context: MemoryContext, ids: Sequence[
     return sum(sizes) > context.exact_scan_limit
 
 
+def _why_not_chroma(connection: Connection, context: MemoryContext) -> str | None:
+    """Return why Chroma cannot answer, as far as that is known before it is asked; else None.
+
+    A scope that is scanned is loaded with its vectors at once, and not first without them.
+    """
+    if context.index is None:
+        return "this tally has no Chroma index"
+    if not context.index.owned:
+        return "another process owns this tally's Chroma folder"
+    if not state_of(connection, context.embedder.fingerprint).current:
+        return "it was not filled yet"
+    return None
+
+
 def _chroma_proposals(
     connection: Connection, context: MemoryContext, ids: list[int], vector: Vector
 ) -> list[int]:
-    """Return the numbers that Chroma proposes. Raises StorageError."""
-    if context.index is None:
-        raise StorageError("this tally has no Chroma index")
-    context.index.arrange(layout_of(connection, context.embedder.fingerprint))
-    return context.index.propose(vector, ids, most=_OVERFETCH)
+    """Return the numbers that Chroma proposes, and those of the memories that still wait for it.
+
+    Raises StorageError where it cannot answer, or answers with less than it has.
+    """
+    index, fingerprint = context.index, context.embedder.fingerprint
+    assert index is not None
+    waiting = outbox.waiting(connection, most=_LAG + 1)
+    if len(waiting) > _LAG:
+        raise StorageError(f"more than {_LAG} memories wait for it")
+    docs = index.propose(
+        vector,
+        ids,
+        most=_OVERFETCH,
+        layout=layout_of(connection, fingerprint),
+        state=state_of(connection, fingerprint),
+    )
+    if len(docs) < _OVERFETCH // 2:
+        stored = search.count_some(connection, fingerprint, ids, most=_OVERFETCH + len(waiting))
+        if len(docs) < (stored - len(waiting)) // 2:
+            raise index.doubted("Chroma finds less than it was given")
+    return list({*docs, *waiting})
 
 
 def _pool(

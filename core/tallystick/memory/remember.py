@@ -32,6 +32,12 @@ from tallystick.records import (
     validate_attributes,
 )
 from tallystick.records.framing import NOTICE, OPEN, without_recalls
+from tallystick.records.limits import (
+    require_item_count,
+    require_json_size,
+    require_length,
+    require_tags,
+)
 from tallystick.records.memory import KINDS
 from tallystick.storage import Connection, ScopeRow, edges, memories, parts, scopes
 from tallystick.storage.idempotency import IdempotentCall
@@ -72,6 +78,7 @@ def remember(
     was stored.
     """
     context.gate.require_early(actor, "write", scope)
+    require_item_count(len(items))
     for item in items:
         check_new(item)
     if not items:
@@ -127,6 +134,9 @@ def _with_warning(result: Remembered, *, is_cut: bool) -> Remembered:
 def check_new(item: NewMemory) -> None:
     if not item.content.strip():
         raise InvalidInput("There is nothing to remember: `content` is empty.")
+    require_length("content", item.content)
+    require_tags(item.tags)
+    require_json_size("attributes", item.attributes)
     if item.kind not in KINDS or KINDS[item.kind] is not None:  # most kinds take any attributes
         validate_attributes(item.kind, item.attributes)
     if item.position is not None and item.conversation is None:
@@ -136,6 +146,7 @@ def check_new(item: NewMemory) -> None:
         raise InvalidInput("`valid_from` must come before `valid_until`.")
     for name in ("speaker", "subject", "category", "conversation", "idempotency_key"):
         value = getattr(item, name)
+        require_length(name, value)
         if value is not None and not is_storable(value):
             raise InvalidInput(
                 f"`{name}` holds a NUL or half a character; only `content` may hold any text."

@@ -11,6 +11,7 @@ from tallystick.logs import get_logger
 from tallystick.memory.context import is_local_only
 from tallystick.policy.redaction import Redactor
 from tallystick.ports import Reranker
+from tallystick.ranking import QUERY_READ, excerpt
 from tallystick.records import Hit
 
 __all__ = ["rerank"]
@@ -48,12 +49,10 @@ def rerank(
             outgoing = query
             if not local:
                 outgoing, *texts = [redactor.redact_text(text)[0] for text in (query, *texts)]
-            answers.put(
-                [
-                    float(score)
-                    for score in reranker.rerank(outgoing, texts, deadline_ms=deadline_ms)
-                ]
-            )
+            # Cut last: no rule knows a secret of which a half is left.
+            outgoing = excerpt(outgoing, QUERY_READ)
+            scores = reranker.rerank(outgoing, texts, deadline_ms=deadline_ms)
+            answers.put([float(score) for score in scores])
         except Exception as error:  # noqa: BLE001 a stranger's code: whatever it raises must not cost the recall
             answers.put(error)
 

@@ -10,6 +10,7 @@ from tallystick.operations.operation import Arguments, Operation, RunId, StepId
 from tallystick.records import (
     ContextCandidate,
     Foil,
+    Job,
     MemoryUse,
     Provenance,
     Receipt,
@@ -83,7 +84,7 @@ class Verify(Arguments):
 
 
 class Replay(Arguments):
-    """Arguments of `replay`."""
+    """Arguments of `replay` and `replay_later`."""
 
     step_id: StepId
     recipe: Annotated[
@@ -260,6 +261,17 @@ OPERATIONS = (
         result=ReplayResult,
         errors=("not_found", "denied", "invalid_input", "not_replayable"),
         verb="replay",
+    ),
+    Operation(
+        name="replay_later",
+        title="Replay a step later",
+        description="Enqueue the replay of a recorded model step, without a model, as a job.",
+        model_description="Enqueue the replay of a recorded model step.",
+        effect="change",
+        arguments=Replay,
+        result=Job,
+        errors=("not_found", "denied", "invalid_input"),
+        verb="replay_later",
     ),
 )
 """In the order in which surfaces list them."""

@@ -88,6 +88,8 @@ class Background:
         self._workers: list[Worker] = []
         self.wakes: tuple[threading.Event, ...] = ()
         """What a write sets, so that each worker looks for its job at once."""
+        if context.index is not None:
+            context.index.on_doubt = self.wake
 
     @property
     def failures(self) -> int:
@@ -146,6 +148,7 @@ class Background:
         indexed = 0
         with self._index_guard:
             if self._chroma.owned:
+                self._chroma.mend()
                 while (count := self._chroma.drain()) > 0:
                     indexed += count
                 self._chroma.give_own()
@@ -186,6 +189,7 @@ class Background:
                 chore.done_at = now
 
     def _index_turn(self, stopping: Callable[[], bool]) -> None:
+        self._chroma.mend_in_background()
         if not self._chroma.is_due():
             return
         self._chroma.repair_once()

@@ -1,18 +1,23 @@
-"""The drain of the outbox: brings Chroma up to date with the database while this process owns
-it.
+"""The drain of the outbox: brings Chroma up to date with the database while this process owns it,
+and makes it anew where it is not the one that the database left.
 """
 
 from __future__ import annotations
 
+import time
+
 from tallystick.logs import get_logger
 from tallystick.memory import MemoryContext
-from tallystick.pipeline.reconcile import give_own, rebuild, reconcile
+from tallystick.pipeline.reconcile import give_own, mend, rebuild, reconcile
 from tallystick.ranking import whole_vectors
 from tallystick.storage import Connection, outbox, search
 from tallystick.storage.chroma import VectorPoint
-from tallystick.storage.chroma_layout import layout_of
+from tallystick.storage.chroma_layout import keep_state, layout_of, new_index, state_of
 
 __all__ = ["ChromaDrain"]
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 600.0
+"""The pauses after attempts to mend Chroma that failed, seconds; they double."""
 
 
 class ChromaDrain:
@@ -26,6 +31,7 @@ class ChromaDrain:
         self.checked = False
         """True once Chroma was compared with the database since the tally was opened."""
         self._drained, self._give_own_at = 0, 1
+        self._pause, self._mend_at = 0.0, 0.0
 
     @property
     def owned(self) -> bool:
@@ -46,6 +52,28 @@ class ChromaDrain:
         """Return the number of entries of the outbox."""
         with self._context.store.database.read() as connection:
             return outbox.backlog(connection)
+
+    def mend_in_background(self) -> None:
+        """Rebuild Chroma where it is in doubt or not the one that the database left, without a
+        write; after a failure with growing pauses. Raises StorageError.
+        """
+        index = self._context.index
+        if index is None or self._context.vector_search == "exact":
+            return
+        wanted = index.doubt is not None or self._eager or index.is_open
+        if not wanted or time.monotonic() < self._mend_at or not index.owned:
+            return
+        self._pause = min(_LONGEST_PAUSE, max(_FIRST_PAUSE, 2 * self._pause))
+        self._mend_at = time.monotonic() + self._pause
+        self.mend()
+        self._pause = self._mend_at = 0.0
+
+    def mend(self) -> None:
+        """Rebuild Chroma where it is in doubt or not the one that the database left. Raises
+        StorageError.
+        """
+        if mend(self._context):
+            self.checked = True
 
     def repair_once(self) -> None:
         """Rebuild Chroma where it differs from the database: once per opening, before this process
@@ -75,7 +103,14 @@ class ChromaDrain:
                 return 0
             rows = search.points(connection, fingerprint, docs)
             layout = layout_of(connection, fingerprint)
+            state = state_of(connection, fingerprint)
+        if not layout.index:
+            database.write(lambda tx: new_index(tx, fingerprint), name="chroma.new")
+            return self.drain()
         index.arrange(layout)
+        # A stamp on a copy of another time would make it look whole.
+        if (fault := index.fault(state)) is not None:
+            raise index.doubted(f"Chroma does not match the database: {fault}")
         living = {row.doc for row in rows}
         if rows:
             matrix = whole_vectors([row.vector for row in rows], self._context.embedder.dimension)
@@ -86,12 +121,15 @@ class ChromaDrain:
                 ]
             )
         index.delete([doc for doc in docs if doc not in living])
+        following = index.stamp(state)
 
         def trim(tx: Connection) -> None:
             # Another process may have moved the collections meanwhile: then these entries are
             # drained once more.
             if layout_of(tx, fingerprint) == layout:
                 outbox.trim(tx, last)
+                if state_of(tx, fingerprint) == state:
+                    keep_state(tx, fingerprint, following)
 
         database.write(trim, name="outbox.trim")
         self._drained += len(docs)

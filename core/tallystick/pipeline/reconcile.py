@@ -13,13 +13,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tallystick.errors import StorageError
+from tallystick.logs import get_logger
 from tallystick.memory import MemoryContext
 from tallystick.ranking import whole_vectors
 from tallystick.storage import ChromaIndex, Connection, outbox, scopes, search
 from tallystick.storage.chroma import VectorPoint
-from tallystick.storage.chroma_layout import Layout, keep_layout, layout_of
+from tallystick.storage.chroma_layout import (
+    IndexState,
+    Layout,
+    keep_layout,
+    keep_state,
+    layout_of,
+    new_index,
+    state_of,
+)
 
-__all__ = ["Reconciled", "give_own", "rebuild", "reconcile"]
+__all__ = ["Reconciled", "give_own", "mend", "rebuild", "reconcile"]
 
 Progress = Callable[[int, int], None]
 """Receives the number of vectors that are done, and of all."""
@@ -43,12 +52,20 @@ class Reconciled:
     """Of the sample: there, but not found by their own vector."""
     rebuilt: bool = False
     problem: str | None = None
-    """The error of Chroma, if it could not be read at all."""
+    """The error of Chroma if it could not be read at all, or why it is not the one that the
+    database filled.
+    """
 
     @property
     def whole(self) -> bool:
         """True if Chroma contained exactly what the database contains."""
-        return not (self.missing or self.stale or self.ghosts or self.unreachable or self.problem)
+        return not (self.differs or self.problem)
+
+    @property
+    def differs(self) -> bool:
+        """True if points differ, or Chroma could not be read."""
+        differences = self.missing + self.stale + self.ghosts + self.unreachable
+        return differences > 0 or (self.problem is not None and not self.checked)
 
 
 def reconcile(context: MemoryContext, *, sample: int = 64) -> Reconciled:
@@ -66,10 +83,76 @@ def reconcile(context: MemoryContext, *, sample: int = 64) -> Reconciled:
 def rebuild(context: MemoryContext, *, progress: Progress = lambda count, total: None) -> int:
     """Build the collections anew from the database and swap them in; return the number of vectors.
 
-    Raises StorageError.
+    Files that Chroma cannot read are removed first: they are derived. Raises StorageError.
     """
     index = _owned(context)
+    if index.doubt is not None or not _is_readable(context, index):
+        index.start_over()
+    index.trust()
+    try:
+        return _rebuilt(context, index, progress)
+    except StorageError:
+        # A failure of Chroma itself leaves a doubt; one of the database does not.
+        if index.doubt is None or not index.start_over():
+            raise
+    index.trust()
+    return _rebuilt(context, index, progress)
+
+
+def mend(context: MemoryContext) -> bool:
+    """Look at an index that is in doubt, or not the one that the database left, and rebuild it
+    where it differs; return True if it was rebuilt. Raises StorageError.
+
+    On a server another process may have gone on meanwhile, and the stamp alone proves nothing:
+    there it is compared first.
+    """
+    index, fingerprint = _owned(context), context.embedder.fingerprint
+    try:
+        with context.store.database.read() as connection:
+            index.arrange(layout_of(connection, fingerprint))
+            state = state_of(connection, fingerprint)
+        fault = index.fault(state)
+    except StorageError as error:
+        if index.is_remote:
+            raise
+        fault = str(error)
+    if fault is None and index.doubt is None:
+        return False
+    result = None if fault is not None and not index.is_remote else reconcile(context)
+    if result is not None and not result.differs:
+        if fault is not None:
+            _mark(context, index, state)
+        index.trust()
+        return False
+    get_logger("pipeline").warning("chroma.rebuilding", reason=fault or index.doubt)
+    rebuild(context)
+    return True
+
+
+def _is_readable(context: MemoryContext, index: ChromaIndex) -> bool:
+    with context.store.database.read() as connection:
+        index.arrange(layout_of(connection, context.embedder.fingerprint))
+        state = state_of(connection, context.embedder.fingerprint)
+    try:
+        return index.fault(state) is None
+    except StorageError:
+        return False
+
+
+def _mark(context: MemoryContext, index: ChromaIndex, state: IndexState) -> None:
+    """Stamp collections that contain what they should."""
+    fingerprint, following = context.embedder.fingerprint, index.stamp(state)
+
+    def unit(tx: Connection) -> None:
+        if state_of(tx, fingerprint) == state:
+            keep_state(tx, fingerprint, following)
+
+    context.store.database.write(unit, name="chroma.mark")
+
+
+def _rebuilt(context: MemoryContext, index: ChromaIndex, progress: Progress) -> int:
     fingerprint = context.embedder.fingerprint
+    context.store.database.write(lambda tx: new_index(tx, fingerprint), name="chroma.new")
     with context.store.database.read() as connection:
         total = search.count_points(connection, fingerprint)
         large = search.large_scopes(connection, fingerprint, above=context.exact_scan_limit)
@@ -115,6 +198,7 @@ def _move(
     fresh = index.begin(layout)
     with database.read() as connection:
         revisions = scopes.all_revisions(connection)
+        state = state_of(connection, fingerprint)
     count = last = 0
     while True:
         with database.read() as connection:
@@ -126,9 +210,16 @@ def _move(
         fresh.upsert(_vectors(context, points))
         last, count = points[-1].doc, count + len(points)
         progress(count)
+    following = fresh.stamp(state)
+    if scope_id is not None:
+        # They leave the shared collection after the swap.
+        shared = following.counts[None] - count
+        following = replace(following, counts={**following.counts, None: max(0, shared)})
 
     def swap(tx: Connection) -> None:
         keep_layout(tx, fingerprint, layout)
+        if scope_id is None or state_of(tx, fingerprint) == state:
+            keep_state(tx, fingerprint, following)
         # Entries that another process drained into the old collections meanwhile are drained once
         # more.
         outbox.append(tx, search.changed_since(tx, revisions))
@@ -169,6 +260,8 @@ def _compared(context: MemoryContext, index: ChromaIndex, sample: int) -> Reconc
         total = search.count_points(connection, fingerprint)
         waiting = set(outbox.waiting(connection))
         index.arrange(layout_of(connection, fingerprint))
+        state = state_of(connection, fingerprint)
+    fault = index.fault(state)
     every = max(1, total // sample) if sample else total + 1
     checked = missing = stale = unreachable = position = last = 0
     living: set[int] = set()
@@ -188,7 +281,8 @@ def _compared(context: MemoryContext, index: ChromaIndex, sample: int) -> Reconc
             if position % every == 0 and point.doc in versions and point.vector.any():
                 unreachable += not index.reaches(point)
             position += 1
-    return Reconciled(checked, missing, stale, _ghosts(index, living | waiting), unreachable)
+    ghosts = _ghosts(index, living | waiting)
+    return Reconciled(checked, missing, stale, ghosts, unreachable, problem=fault)
 
 
 def _ghosts(index: ChromaIndex, living: set[int]) -> int:

@@ -26,7 +26,7 @@ from tallystick.errors import (
     TallystickError,
 )
 from tallystick.logs import get_logger
-from tallystick.records import Actor, JobState, JsonObject, ReasonCode
+from tallystick.records import Actor, Job, JobState, JsonObject, ReasonCode
 from tallystick.storage import Connection, Store, jobs, scopes
 
 __all__ = ["TALLY_ACTOR", "Ended", "Handler", "JobRunner", "Round", "Work"]
@@ -177,6 +177,10 @@ class JobRunner:
         self._guard = threading.Lock()
         self._rests: dict[str, _Rest] = {}
 
+    def add(self, handler: Handler) -> None:
+        """Carry out the jobs of another kind too."""
+        self.handlers = {**self.handlers, handler.kind: handler}
+
     def run(
         self,
         kinds: Sequence[str] | None = None,
@@ -215,10 +219,16 @@ class JobRunner:
         self._carry_out(handler, leased, Round(), lambda: False)
         return bool(leased)
 
-    def is_due(self) -> bool:
-        """Return True if a job can be leased now."""
+    def due(self, kinds: Sequence[str], *, limit: int) -> list[Job]:
+        """Return the jobs of these kinds that can be leased now, in turn from each scope, the
+        oldest first; leases that ran out are taken back first.
+        """
         with self.store.database.read() as connection:
-            return jobs.due(connection, tuple(self.handlers))
+            if not jobs.due(connection, kinds):
+                return []
+        self._write(jobs.reap, "jobs.reap")
+        with self.store.database.read() as connection:
+            return jobs.due_in_turn(connection, kinds, limit=limit)
 
     def authorised(
         self, tx: Connection, handler: Handler, leased: Sequence[jobs.LeasedJob]

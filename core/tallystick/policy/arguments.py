@@ -17,6 +17,7 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, StringConstraints, TypeAdapter
 from pydantic_core import SchemaError
 
+from tallystick.errors import InvalidInput
 from tallystick.records import ArgumentCondition, Json, json_bytes
 
 __all__ = [
@@ -60,7 +61,7 @@ def json_arguments(arguments: Any) -> Any:
     try:
         value = json_value(arguments)
         json_bytes(value)
-    except (TypeError, ValueError, RecursionError):
+    except (InvalidInput, TypeError, ValueError, RecursionError):
         return UNREADABLE
     return value
 

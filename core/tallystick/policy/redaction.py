@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import pairwise
 from typing import Annotated, NamedTuple
 
@@ -40,6 +42,12 @@ __all__ = [
 _SHORTEST_NUMBER = 4
 """Digits below which a whole number is no secret."""
 _MOST_PASSES = 8
+_REACH = 2_048
+"""Characters on both sides of a new placeholder in which a later pass looks for secrets that have
+come into view.
+"""
+_LONG, _MOST_LONG, _MOST_FINDINGS = 4_096, 256, 10_000
+"""Characters from which on the findings in a text are kept; how many texts, and findings of one."""
 _GROUP = 6
 """Rules that share a fast check of their words."""
 _FREQUENT = frozenset({"key", "token", "secret", "passw", "://", "-pass"})
@@ -91,8 +99,8 @@ replayed.
 
 
 class Redactor:
-    """Finds and replaces. Stateless between calls, so thread-safe, and pure: the same value, the
-    same result.
+    """Finds and replaces. Pure: the same value, the same result. Between calls it keeps where the
+    secrets of long texts are, by digest, and none of them. Thread-safe.
 
     `finders` are engines of the user's own: each yields its findings in a text, and is called once
     for each text. `terms` are words or phrases of the user's own, found without regard to case as
@@ -120,6 +128,7 @@ class Redactor:
                     f"The kind {rule.kind!r} must be lower-case letters, digits and underscores."
                 )
         self._rules = tuple(chosen)
+        self._long_texts: dict[tuple[bytes, bool], tuple[Finding, ...]] = {}
         self._finders = tuple(finders)
         self._certain = tuple(rule for rule in chosen if rule.certain)
         # Most rules have words that hardly any text has: those are looked for all at once, then
@@ -234,19 +243,42 @@ class Redactor:
         ]
         return pen.placeholder(whole[0].kind, digits) if whole else value
 
-    def _found_by(self, text: str, rules: Sequence[Rule]) -> list[Finding]:
-        """Return the findings in a text, also those that invisible signs or line ends cut."""
+    def _found_at_first(self, text: str, rules: Sequence[Rule]) -> Sequence[Finding]:
+        """Return the same as `_found_by`; of a long text places and kinds are kept.
+
+        One turn of an agent redacts a long message some ten times: its request, its response, what
+        is compiled and what is remembered of it.
+        """
+        if len(text) < _LONG:
+            return self._found_by(text, rules)
+        digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        key = (digest, rules is self._rules)
+        findings = self._long_texts.get(key)
+        if findings is None:
+            findings = tuple(self._found_by(text, rules))
+            if len(self._long_texts) >= _MOST_LONG:
+                self._long_texts.clear()
+            if len(findings) <= _MOST_FINDINGS:
+                self._long_texts[key] = findings
+        return findings
+
+    def _found_by(
+        self, text: str, rules: Sequence[Rule], windows: _Windows | None = None
+    ) -> list[Finding]:
+        """Return the findings in a text, also those that invisible signs or line ends cut; of those
+        that begin within `windows` if any are named.
+        """
         visible = _without(_INVISIBLE, text)
         if visible is not None:
             plain, places = visible
             return [
                 Finding(places[finding.start], places[finding.end - 1] + 1, finding.kind)
-                for finding in self._found_by(plain, rules)
+                for finding in self._found_by(plain, rules, _moved(windows, places))
             ]
         if rules is self._rules:
             rules = self._applicable(text)
-        findings = _findings(text, rules)
-        return [*findings, *_across_lines(text, rules, findings)]
+        findings = _findings(text, rules, windows)
+        return [*findings, *_across_lines(text, rules, findings, windows)]
 
     def _applicable(self, text: str) -> list[Rule]:
         """Return the rules that may match, those of a form first: they name what both find."""
@@ -263,29 +295,40 @@ class Redactor:
             if 0 <= finding.start < finding.end <= len(text)
         ]
         placeholders = [match.span() for match in PLACEHOLDER.finditer(text)]
+        starts = [start for start, _ in placeholders]
         return [
             finding
             for finding in findings
-            if not any(start < finding.end and finding.start < end for start, end in placeholders)
+            # The last placeholder that begins before the finding ends.
+            if (place := bisect_left(starts, finding.end)) == 0
+            or placeholders[place - 1][1] <= finding.start
         ]
 
     def _redacted(self, text: str, pen: _Pen, rules: Sequence[Rule]) -> str:
         if self._gate is not None and not self._gate.opens(_INVISIBLE.sub("", text)):
             return text
-        # A secret may stand right against another one, and come into view once that is gone.
+        # A secret may stand right against another one, and come into view once that is gone: later
+        # passes look beside the placeholders of the one before.
+        windows = None
         for turn in range(_MOST_PASSES):
             outside = self._external_findings(text) if turn == 0 and rules is self._rules else []
-            findings = _without_overlaps([*self._found_by(text, rules), *outside])
+            own = (
+                self._found_at_first(text, rules)
+                if windows is None
+                else self._found_by(text, rules, windows)
+            )
+            findings = _without_overlaps([*own, *outside])
             if not findings:
                 break
-            pieces, end = [], 0
+            pieces, end, length, written = [], 0, 0, []
             for finding in findings:
-                pieces += [
-                    text[end : finding.start],
-                    pen.placeholder(finding.kind, text[finding.start : finding.end]),
-                ]
-                end = finding.end
+                placeholder = pen.placeholder(finding.kind, text[finding.start : finding.end])
+                pieces += [text[end : finding.start], placeholder]
+                start = length + finding.start - end
+                end, length = finding.end, start + len(placeholder)
+                written.append((start, length))
             text = "".join([*pieces, text[end:]])
+            windows = _around(written, len(text))
         return text
 
 
@@ -402,18 +445,46 @@ def _words(rules: Iterable[Rule]) -> list[str] | None:
 _ID = re.compile(r"[\w.:/+=@|-]{1,256}")
 
 
+_Windows = Sequence[tuple[int, int]]
+"""Parts of a text, in order and apart: from, up to."""
+
+
+def _around(placeholders: Iterable[tuple[int, int]], length: int) -> _Windows:
+    """Return the windows around placeholders in a text of `length` characters."""
+    windows: list[tuple[int, int]] = []
+    for start, end in placeholders:
+        first, last = max(0, start - _REACH), min(length, end + _REACH)
+        if windows and first <= windows[-1][1]:
+            windows[-1] = windows[-1][0], last
+        else:
+            windows.append((first, last))
+    return windows
+
+
+def _moved(windows: _Windows | None, places: Sequence[int]) -> _Windows | None:
+    """Return windows of a text in a shorter one, of whose characters `places` are the places in the
+    first.
+    """
+    if windows is None:
+        return None
+    return [(bisect_left(places, first), bisect_left(places, last)) for first, last in windows]
+
+
 def _matches(
-    rule: Rule, text: str, lowered: str, places_of: dict[tuple[str, ...], list[int]]
+    rule: Rule,
+    text: str,
+    lowered: str,
+    places_of: dict[tuple[str, ...], list[int]],
+    windows: _Windows | None,
 ) -> Iterator[re.Match[str]]:
     """Yield the confirmed matches of a rule in order, without overlaps."""
-    # Lower case may be longer than the text, as of `İ`; then places in it are none of the text.
-    if not rule.anchors or len(lowered) != len(text):
+    if not rule.anchors:
         for match in rule.pattern.finditer(text):
             if rule.check is None or rule.check(match):
                 yield match
         return
     if rule.anchors not in places_of:
-        places_of[rule.anchors] = _occurrences(rule.anchors, lowered)
+        places_of[rule.anchors] = _occurrences(rule.anchors, lowered, windows)
     end = 0
     for place in places_of[rule.anchors]:
         if place < end:
@@ -430,18 +501,20 @@ def _matches(
             end = place + (at_place.end() - place) // 8
 
 
-def _occurrences(words: Iterable[str], text: str) -> list[int]:
+def _occurrences(words: Iterable[str], text: str, windows: _Windows | None) -> list[int]:
     places = set()
     for word in words:
-        place = text.find(word)
-        while place >= 0:
-            places.add(place)
-            place = text.find(word, place + 1)
+        for first, last in windows or [(0, len(text))]:
+            place = text.find(word, first, last)
+            while place >= 0:
+                places.add(place)
+                place = text.find(word, place + 1, last)
     return sorted(places)
 
 
-def _findings(text: str, rules: Sequence[Rule]) -> list[Finding]:
-    lowered = text.lower()
+def _findings(text: str, rules: Sequence[Rule], windows: _Windows | None = None) -> list[Finding]:
+    # The one sign whose lower case is longer: places in it must be those in the text.
+    lowered = text.replace("\u0130", "i").lower()
     findings: list[Finding] = []
     places_of: dict[tuple[str, ...], list[int]] = {}
     for rule in rules:
@@ -452,14 +525,16 @@ def _findings(text: str, rules: Sequence[Rule]) -> list[Finding]:
         group: str | int = "secret" if "secret" in rule.pattern.groupindex else 0
         findings += [
             Finding(*match.span(group), rule.kind)
-            for match in _matches(rule, text, lowered, places_of)
+            for match in _matches(rule, text, lowered, places_of, windows)
         ]
     if findings and "[redacted:" in lowered:
         placeholders = [match.span() for match in PLACEHOLDER.finditer(text)]
+        starts = [start for start, _ in placeholders]
         findings = [
             finding
             for finding in findings
-            if not any(start <= finding.start and finding.end <= end for start, end in placeholders)
+            if (place := bisect_right(starts, finding.start)) == 0
+            or placeholders[place - 1][1] < finding.end
         ]
     return findings
 
@@ -489,7 +564,9 @@ def _without(pattern: re.Pattern[str], text: str) -> tuple[str, list[int]] | Non
     return "".join([text[place] for place in places]), places
 
 
-def _across_lines(text: str, rules: Sequence[Rule], findings: list[Finding]) -> list[Finding]:
+def _across_lines(
+    text: str, rules: Sequence[Rule], findings: list[Finding], windows: _Windows | None
+) -> list[Finding]:
     """Return the tokens of a certain form that a line end cuts in two."""
     joined = _without(_LINE_END, text)
     if joined is None:
@@ -497,7 +574,8 @@ def _across_lines(text: str, rules: Sequence[Rule], findings: list[Finding]) -> 
     plain, places = joined
     starts = {finding.start for finding in findings}
     result = []
-    for finding in _findings(plain, [rule for rule in rules if rule.certain]):
+    certain = [rule for rule in rules if rule.certain]
+    for finding in _findings(plain, certain, _moved(windows, places)):
         inside = places[finding.start : finding.end]
         breaks = [after for before, after in pairwise(inside) if after > before + 1]
         # A token on a line of its own is no rest of the one before it.

@@ -97,7 +97,8 @@ def _has_letters_and_digits(value: str) -> bool:
     """Return True if a value has both letters and digits, as generated secrets have and words have
     not.
     """
-    return any(char.isdigit() for char in value) and any(char.isalpha() for char in value)
+    signs = set(value)
+    return any(sign.isdigit() for sign in signs) and any(sign.isalpha() for sign in signs)
 
 
 def _value(match: re.Match[str]) -> str:

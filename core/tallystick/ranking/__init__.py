@@ -6,9 +6,10 @@ Nothing here reads a store or a clock. NumPy and the stemmer are imported on fir
 from tallystick.ranking.bm25 import bm25, inverse_frequency
 from tallystick.ranking.corpus import Corpus, Entry
 from tallystick.ranking.dates import Span, date_fit, event_named, spans
+from tallystick.ranking.excerpt import excerpt
 from tallystick.ranking.fusion import Weights, fuse, quantise
 from tallystick.ranking.languages import text_flags
-from tallystick.ranking.order import Pool, Question, Ranked, ask, proposals, rank
+from tallystick.ranking.order import QUERY_READ, Pool, Question, Ranked, ask, proposals, rank
 from tallystick.ranking.relevance import Text, WorkingSets
 from tallystick.ranking.signals import names_source
 from tallystick.ranking.vectors import (
@@ -23,6 +24,7 @@ from tallystick.ranking.weights import RecallWeights
 from tallystick.ranking.words import analyze, indexed_words, query_terms
 
 __all__ = [
+    "QUERY_READ",
     "Corpus",
     "Entry",
     "Pool",
@@ -39,6 +41,7 @@ __all__ = [
     "cosines",
     "date_fit",
     "event_named",
+    "excerpt",
     "from_float16_bytes",
     "fuse",
     "indexed_words",

@@ -6,17 +6,23 @@ months, weekdays and relative phrases ("last week", "la semana pasada", "先週"
 below, dates in digits, and years. Seasons, weekends, ranges and open ends ("since May") are read in
 English. A date without a year is the latest one that has begun. Weeks begin on Monday, days are
 UTC. `dateparser` is imported when a query may hold a date.
+
+A query may be a log that somebody pasted. Of a long one the beginning and the end are read, and of
+many phrases the first: what a person asks stands at either end of what they paste.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, Literal, NamedTuple
+
+from tallystick.ranking.excerpt import excerpt
 
 __all__ = ["ALWAYS", "EventBound", "Span", "date_fit", "event_named", "moment", "spans"]
 
@@ -25,6 +31,13 @@ _DAY = 24 * 3600 * 1_000_000
 _EPOCH = date(1970, 1, 1)
 ALWAYS = 2**62
 """The end of a span without end; its negative is the beginning of one without beginning."""
+
+_READ = 2_000
+"""Characters of a query in which dates are looked for: half of them at its beginning, half at its
+end.
+"""
+_MOST_PHRASES = 8
+"""Different phrases that `dateparser` is given for one query: it takes milliseconds for each."""
 
 _HINT = re.compile(
     r"\d|[^\x00-\x7f]|\b(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|mon|tue|wed|thu|fri|sat|sun|day|week|month"
@@ -65,6 +78,7 @@ _LEADS = re.compile(
     rf"(?!last|this|next|in\s+\d)(?:{_LEADING})[\s-]+(?!\d+\s+\w+s\b)", re.IGNORECASE
 )
 _DIGITS = r"(?:19|20)\d\d-\d\d-\d\d|\d{1,2}/\d{1,2}/(?:19|20)\d\d"
+_ISO_DAY = re.compile(r"(?:19|20)\d\d-\d\d-\d\d", re.ASCII)
 _LIBRARY_COUNT = re.compile(r"\(\\d.*?\)")
 """A number in the library's patterns."""
 _NUMBERS = (
@@ -95,7 +109,7 @@ _COUNT = re.compile(
 )
 _SEASONS = {"winter": 12, "spring": 3, "summer": 6, "autumn": 9, "fall": 9}
 _SEASON = re.compile(
-    rf"\b(?:(?P<which>last|this|in|the|during)\s+)*(?P<season>winter|spring|summer|autumn|fall)"
+    rf"\b(?:(?P<which>last|this|in|the|during)\s+){{0,4}}(?P<season>winter|spring|summer|autumn|fall)"
     rf"(?:\s+(?:of\s+)?(?P<year>{_YEAR}))?\b",
     re.IGNORECASE,
 )
@@ -103,7 +117,9 @@ _WEEKEND = re.compile(r"\b(?P<which>last|this|past|next|the)\s+weekend\b", re.IG
 _OPENING = re.compile(
     r"\b(?P<word>before|until|till|prior to|after|since|following)\s+(?:the\s+)?$", re.IGNORECASE
 )
-_FROM = re.compile(r"\b(?:between|from)\s+(?:the\s+)?$")
+_FROM = re.compile(r"\b(?:between|from)\s+(?:the\s+)?$", re.IGNORECASE)
+_LEAD = 40
+"""Characters before a date in which a word such as "between" or "since" is looked for."""
 _RANGE = re.compile(r"^\s*(?:and|to|until|till|through|-|–)\s*$", re.IGNORECASE)
 _EVENT = re.compile(
     r"\b(?P<word>before|after|since|until)\s+(?:(?:the|my|our|your|his|her|their|a|an|that)\s+)"
@@ -122,8 +138,9 @@ class Span:
 
 def spans(query: str, now: int) -> tuple[Span, ...]:
     """Return the spans of time that `query` names, seen from `now`, in the order of the text; empty
-    for none.
+    for none. The beginning and the end of a long query are read.
     """
+    query = excerpt(query, _READ)
     if _HINT.search(query) is None:
         return ()
     try:
@@ -211,16 +228,12 @@ def _join_ranges(text: str, hits: Sequence[tuple[int, int, Span]]) -> Iterator[S
             skip = False
             continue
         following = hits[place + 1] if place + 1 < len(hits) else None
-        before = text[:start].lower()
-        if (
-            following
-            and _RANGE.match(text[end : following[0]])
-            and re.search(r"\b(?:between|from)\s+(?:the\s+)?$", before)
-        ):
+        before = text[max(0, start - _LEAD) : start]
+        if following and _RANGE.match(text[end : following[0]]) and _FROM.search(before):
             skip = True
             yield Span(min(span.start, following[2].start), max(span.end, following[2].end))
             continue
-        opening = _OPENING.search(text[:start])
+        opening = _OPENING.search(before)
         if opening is None:
             yield span
         elif opening["word"].lower() in ("before", "until", "till", "prior to"):
@@ -236,6 +249,7 @@ def _date_hits(text: str, today: date) -> Iterator[tuple[int, int, Span]]:
             yield match.start("season"), match.end(), _season(match, today)
     for match in _WEEKEND.finditer(text):
         yield match.start("which"), match.end(), _weekend(match["which"].lower(), today)
+    phrases = _Phrases(today)
     for language in _languages(text):
         read = False
         for match in _grammar(language).finditer(text):
@@ -243,9 +257,9 @@ def _date_hits(text: str, today: date) -> Iterator[tuple[int, int, Span]]:
             leading = _LEADS.match(match[0])
             if leading is not None:
                 start += leading.end()
-            span = _read(text[start : match.end()], language, today)
+            span = phrases.read(text[start : match.end()], language)
             if span is None and start > match.start():
-                span = _read(match[0], language, today)
+                span = phrases.read(match[0], language)
             if span is not None:
                 read = read or not re.fullmatch(_YEAR, match[0])
                 yield start, match.end(), span
@@ -321,21 +335,40 @@ def _names(info: dict[str, Any], keys: Sequence[str], *, shortest: int) -> str:
     return f"(?:{'|'.join(re.escape(name) for name in sorted(names, key=len, reverse=True))})"
 
 
-def _read(phrase: str, language: str, today: date) -> Span | None:
-    """Return the span that `dateparser` reads from a phrase; None if it is no date after all, such
-    as 31 June.
-    """
-    if re.fullmatch(_YEAR, phrase):
-        return _between(date(int(phrase), 1, 1), date(int(phrase) + 1, 1, 1))
-    from dateparser.date import DateDataParser  # type: ignore[import-untyped,unused-ignore]
+class _Phrases:
+    """Reads the phrases of one query, each once, and no more than `_MOST_PHRASES` by the library.
 
-    noon = datetime(today.year, today.month, today.day, 12)
-    parser = DateDataParser(
-        languages=[language],
-        settings={"RELATIVE_BASE": noon, "PREFER_DATES_FROM": "past", "TIMEZONE": "UTC"},
-    )
+    What is read does not depend on what other queries have left in the cache.
+    """
+
+    def __init__(self, today: date) -> None:
+        self._today = today
+        self._spans: dict[tuple[str, str], Span | None] = {}
+
+    def read(self, phrase: str, language: str) -> Span | None:
+        """Return the span of a phrase; None if it is no date after all, such as 31 June, and after
+        too many others.
+        """
+        if re.fullmatch(_YEAR, phrase):
+            return _between(date(int(phrase), 1, 1), date(int(phrase) + 1, 1, 1))
+        key = phrase, language
+        if key not in self._spans:
+            if len(self._spans) == _MOST_PHRASES:
+                return None
+            self._spans[key] = _read(phrase, language, self._today)
+        return self._spans[key]
+
+
+@lru_cache(maxsize=4096)
+def _read(phrase: str, language: str, today: date) -> Span | None:
+    """Return the span that `dateparser` reads from a phrase, or None. A day in ISO 8601 needs no
+    library, and a log has one in each line.
+    """
+    if _ISO_DAY.fullmatch(phrase):
+        with suppress(ValueError):
+            return _days(date.fromisoformat(phrase), 1)
     try:
-        read = parser.get_date_data(phrase)
+        read = _parser(language, today).get_date_data(phrase)
     except (ValueError, OverflowError):
         return None
     if read.date_obj is None:
@@ -344,6 +377,17 @@ def _read(phrase: str, language: str, today: date) -> Span | None:
         return _period(read.date_obj.date(), read.period or "day")
     except (ValueError, OverflowError):
         return None
+
+
+@lru_cache(maxsize=32)
+def _parser(language: str, today: date) -> Any:
+    from dateparser.date import DateDataParser  # type: ignore[import-untyped,unused-ignore]
+
+    noon = datetime(today.year, today.month, today.day, 12)
+    return DateDataParser(
+        languages=[language],
+        settings={"RELATIVE_BASE": noon, "PREFER_DATES_FROM": "past", "TIMEZONE": "UTC"},
+    )
 
 
 def _period(day: date, period: str) -> Span:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, cast
 
 from tallystick.ranking import signals as s
 from tallystick.ranking.bm25 import inverse_frequency
 from tallystick.ranking.corpus import NEVER, Corpus
 from tallystick.ranking.dates import Span, date_fit, spans
+from tallystick.ranking.excerpt import excerpt
 from tallystick.ranking.languages import ASKS, ENGLISH, TELLS_TIME, is_latin, languages_of
 from tallystick.ranking.weights import RecallWeights
 from tallystick.ranking.words import analyze, query_words, surfaces_of
@@ -26,9 +28,13 @@ if TYPE_CHECKING:
 
 _TOGETHER = re.compile(r"\s*(?:,|and|&|or|und|y|e|et)\s*", re.IGNORECASE)
 
-__all__ = ["Pool", "Question", "Ranked", "Statistics", "ask", "proposals", "rank"]
+__all__ = ["QUERY_READ", "Pool", "Question", "Ranked", "Statistics", "ask", "proposals", "rank"]
 
 
+QUERY_READ = 4_000
+"""Characters of a query that are read: half of them at its beginning, half at its end."""
+_MOST_WORDS = 500
+"""Different words of a query that are looked for."""
 _NEAR, _FAR = 0.5, 0.25
 """The weight of a word in the turn beside, and in the one after that."""
 _SHARPNESS = 1.5
@@ -85,8 +91,13 @@ class Ranked:
 
 
 def ask(query: str, corpora: Sequence[Corpus], now: int) -> Question:
-    """Read a query, seen from `now`, against the words of these corpora."""
-    words = query_words(query)
+    """Read a query, seen from `now`, against the words of these corpora.
+
+    Of a query longer than `QUERY_READ` the beginning and the end are read, and of more than
+    `_MOST_WORDS` different words the first.
+    """
+    query = excerpt(query, QUERY_READ)
+    words = dict(islice(query_words(query).items(), _MOST_WORDS))
     terms = set(words.values())
     named = {pair for corpus in corpora for term in terms for pair in corpus.named_by.get(term, ())}
     dropped = {term for name, _ in named for term in analyze(name)}

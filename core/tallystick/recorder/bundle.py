@@ -1,6 +1,6 @@
 """Bundles: one file with everything that verifying a run needs, checked without the tally.
 
-A bundle is a zip archive of four members. `run.json` contains the run, the beginning of
+A bundle is a zip archive of five members. `run.json` contains the run, the beginning of
 its chain, and the foil; `chain.jsonl` the journal's entries as they are stored; `steps.jsonl` and
 `entries.jsonl` the rows; `payloads.bin` the bytes of the payloads. docs/receipts.md describes how
 to check a bundle with other tools.
@@ -10,33 +10,66 @@ from __future__ import annotations
 
 import io
 import json
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from tallystick.errors import InvalidInput, InvalidRecord
+from tallystick.errors import CorruptTally, InvalidInput, InvalidRecord
 from tallystick.recorder.chain import run_stream
+from tallystick.recorder.payloads import DOMAIN
 from tallystick.recorder.signing import check
 from tallystick.recorder.verify import Stored, verify
 from tallystick.records import (
     Foil,
     JournalEntry,
+    Record,
     RunRecord,
     StepRecord,
     Verification,
     VerificationProblem,
+    commitment,
+    strict_json,
 )
 from tallystick.storage import journal
 
 __all__ = ["FORMAT", "bundle", "is_bundle", "verify_bundle"]
 
+R = TypeVar("R", bound=Record)
+
 FORMAT = "tallystick-receipt/1"
 _MEMBERS = ("run.json", "chain.jsonl", "steps.jsonl", "entries.jsonl", "payloads.bin")
-_MAX_BYTES = 4 * 1024**3
-"""Size to which a bundle may decompress: a hostile one cannot take all memory."""
+_MOST_BYTES = 2**30
+"""Bytes to which the members of a bundle may decompress: a hostile one cannot take all memory."""
+_SPARE_BYTES, _GROWTH = 2**28, 1_000
+"""Bytes that all payloads together may have once they are put together: so many, and so many times
+those of the file. A prompt that grows by a line with each call is far below.
+"""
+_COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_DAMAGED = (
+    # What reading and checking bytes that somebody else wrote may raise, one by one: a bundle is
+    # refused by an error of ours, whatever is in it. ValueError has UnicodeError and InvalidRecord
+    # beneath it, ArithmeticError has OverflowError, LookupError has KeyError.
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    NotImplementedError,
+    RecursionError,
+    RuntimeError,
+    MemoryError,
+    EOFError,
+    OSError,
+    InvalidRecord,
+    CorruptTally,
+)
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _ENTRY = ("position", "kind", "at", "payload_state", "commitment", "redactions", "summary")
 
@@ -92,9 +125,20 @@ def verify_bundle(
     """Check that everything in a bundle matches, and matches the foil that you kept and a key,
     where they are given.
 
-    No tally is needed. Raises InvalidInput for anything but a bundle.
+    No tally is needed. Raises InvalidInput for anything but a bundle, whatever it contains: each
+    member once and no other, each key once, values of exactly their types, and no more bytes than
+    the page on receipts allows.
     """
-    stock = _read(source if isinstance(source, bytes) else _bytes_of(Path(source)))
+    content = source if isinstance(source, bytes) else _bytes_of(Path(source))
+    try:
+        return _checked(_read(content), foil, public_key)
+    except _DAMAGED as error:
+        if isinstance(error, InvalidInput) and not isinstance(error, InvalidRecord):
+            raise
+        raise InvalidInput("This is no bundle of a receipt, or a damaged one.") from error
+
+
+def _checked(stock: _Bundled, foil: Foil | None, public_key: bytes | None) -> Verification:
     verification = verify(stock, foil)
     stated_foil = stock.stated_foil
     signature_ok = check(stated_foil, public_key)
@@ -129,6 +173,10 @@ class _Row:
     summary: str
     salt: bytes | None
     part_key: str | None
+    committed: str | None
+    """The commitment to its payload: of payloads that rest on one another only the last of each
+    kind is in memory.
+    """
     scope_id: int = 0
     base_id: None = None
     head: None = None
@@ -161,7 +209,6 @@ class _Bundled:
         foil: Foil,
         steps: list[StepRecord],
         rows: Mapping[str, list[_Row]],
-        payloads: Mapping[int, bytes],
     ) -> None:
         self.run = run
         self.stated_foil = foil
@@ -169,7 +216,6 @@ class _Bundled:
         self._anchor = anchor
         self._steps = steps
         self._rows = rows
-        self._payloads = payloads
 
     @property
     def last(self) -> tuple[int, str]:
@@ -219,9 +265,10 @@ class _Bundled:
         """Same as `Stock.entries`."""
         return self._rows.get(step_id, [])
 
-    def payload(self, row: Any) -> bytes | None:
-        """Same as `Stock.payload`."""
-        return self._payloads.get(id(row))
+    def committed(self, row: Any) -> str | None:
+        """Same as `Stock.committed`."""
+        committed: str | None = row.committed
+        return committed
 
 
 def _bytes_of(path: Path) -> bytes:
@@ -232,84 +279,109 @@ def _bytes_of(path: Path) -> bytes:
 
 
 def _read(content: bytes) -> _Bundled:
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            sizes = [archive.getinfo(name).file_size for name in _MEMBERS]
-            if sum(sizes) > _MAX_BYTES:
-                raise InvalidInput("This bundle says that it unfolds to more than may be held.")
-            head, chain, steps, entries, payloads = (archive.read(name) for name in _MEMBERS)
-        header = json.loads(head)
-        if header.get("format") != FORMAT:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = {info.filename: info for info in archive.infolist()}
+        if len(archive.infolist()) != len(_MEMBERS) or set(members) != set(_MEMBERS):
             raise InvalidInput(
-                f"This bundle is of the format {header.get('format')!r}; {FORMAT} can be read."
+                f"This is no bundle of a receipt, which has {', '.join(_MEMBERS)}, each once."
             )
-        run = RunRecord.load(header["run"])
-        stream = run_stream(run.run_id)
-        links = [_link(stream, fields) for fields in _json_lines(chain)]
-        rows: dict[str, list[_Row]] = {}
-        bodies: dict[int, bytes] = {}
-        for row, body in _rows(_json_lines(entries), payloads):
-            rows.setdefault(row.step_id, []).append(row)
-            if body is not None:
-                bodies[id(row)] = body
-        start = header["begins"]
-        anchor = journal.Anchor(int(start["count"]), str(start["previous"]))
-        return _Bundled(
-            run,
-            links,
-            anchor,
-            Foil.load(header["foil"]),
-            [StepRecord.load(fields) for fields in _json_lines(steps)],
-            rows,
-            bodies,
+        if any(info.compress_type not in _COMPRESSIONS for info in members.values()):
+            raise InvalidInput("A member of this bundle is compressed in a way that none is.")
+        if sum(info.file_size for info in members.values()) > _MOST_BYTES:
+            raise InvalidInput("This bundle says that it unfolds to more than may be held.")
+        packed = sum(info.compress_size for info in members.values())
+        head, chain, steps, entries, payloads = (archive.read(name) for name in _MEMBERS)
+    header = strict_json(head)
+    if header.get("format") != FORMAT:
+        raise InvalidInput(
+            f"This bundle is of the format {header.get('format')!a}; {FORMAT} can be read."
         )
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        KeyError,
-        ValueError,
-        TypeError,
-        AttributeError,
-        NotImplementedError,
-        EOFError,
-        InvalidRecord,
-    ) as error:
-        if isinstance(error, InvalidInput) and not isinstance(error, InvalidRecord):
-            raise
-        raise InvalidInput("This is no bundle of a receipt, or a damaged one.") from error
-
-
-def _link(stream: str, fields: Mapping[str, Any]) -> _Link:
-    try:
-        body = json.loads(fields["body"])
-    except ValueError:
-        body = {}
-    entry = body if isinstance(body, dict) else {}
-    return _Link(
-        stream,
-        int(fields["position"]),
-        str(fields["previous"]),
-        str(fields["digest"]),
-        str(fields["body"]),
-        entry.get("audit_id"),
-        entry.get("event"),
-        entry.get("subject_id"),
-        int(fields["position"]),
+    _require_fields(header, {"format": str, "run": dict, "begins": dict, "foil": dict})
+    run, start = _exactly(RunRecord, header["run"]), header["begins"]
+    _require_fields(start, {"count": int, "previous": str})
+    stream = run_stream(run.run_id)
+    rows: dict[str, list[_Row]] = {}
+    for row in _rows(_json_lines(entries), payloads, _SPARE_BYTES + _GROWTH * packed):
+        rows.setdefault(row.step_id, []).append(row)
+    return _Bundled(
+        run,
+        [_link(stream, fields) for fields in _json_lines(chain)],
+        journal.Anchor(start["count"], start["previous"]),
+        _exactly(Foil, header["foil"]),
+        [_exactly(StepRecord, fields) for fields in _json_lines(steps)],
+        rows,
     )
 
 
-def _rows(
-    entries: Iterator[Mapping[str, Any]], payloads: bytes
-) -> Iterator[tuple[_Row, bytes | None]]:
+def _exactly(kind: type[R], fields: Mapping[str, Any]) -> R:
+    """Return a record whose fields are those of the file to the type: a record accepts "5" for 5.
+    Raises InvalidRecord, ValueError.
+    """
+    record = kind.load(fields)
+    if json.dumps(record.dump(), sort_keys=True) != json.dumps(fields, sort_keys=True):
+        raise ValueError("a field has a value of another type, or is missing")
+    return record
+
+
+def _require_fields(fields: Any, types: Mapping[str, type | tuple[type, ...]]) -> None:
+    """Raise ValueError unless `fields` has these fields and no other, each of exactly its type."""
+    if type(fields) is not dict or fields.keys() != types.keys():
+        raise ValueError("an object has other fields")
+    for name, expected in types.items():
+        if type(fields[name]) not in (expected if isinstance(expected, tuple) else (expected,)):
+            raise ValueError(f"{name} has another type")
+
+
+_LINK = {"position": int, "previous": str, "digest": str, "body": str}
+_PLACE = {"start": int, "size": int, "head": int, "tail": int}
+_ROW: dict[str, type | tuple[type, ...]] = {
+    "step_id": str,
+    "position": int,
+    "kind": str,
+    "at": int,
+    "payload_state": str,
+    "commitment": str,
+    "redactions": str,
+    "summary": str,
+    "salt": (str, type(None)),
+    "payload": (dict, type(None)),
+}
+
+
+def _link(stream: str, fields: Any) -> _Link:
+    _require_fields(fields, _LINK)
+    body = strict_json(fields["body"])
+    entry = body if isinstance(body, dict) else {}
+    return _Link(
+        stream,
+        fields["position"],
+        fields["previous"],
+        fields["digest"],
+        fields["body"],
+        entry.get("audit_id"),
+        entry.get("event"),
+        entry.get("subject_id"),
+        fields["position"],
+    )
+
+
+def _rows(entries: Iterator[Any], payloads: bytes, most: int) -> Iterator[_Row]:
+    """Yield the rows with the commitments to their payloads, whose bytes together are at most
+    `most`.
+    """
     last: dict[str, bytes] = {}
-    stop = 0
+    stop = total = 0
     for fields in entries:
-        place = fields["payload"]
-        body = None
+        _require_fields(fields, _ROW)
+        strict_json(fields["redactions"])
+        strict_json(fields["summary"])
+        place, kind = fields["payload"], fields["kind"]
+        salt = None if fields["salt"] is None else bytes.fromhex(fields["salt"])
+        committed = None
         if place is not None:
-            base, kind = last.get(fields["kind"], b""), fields["kind"]
-            start, size = int(place["start"]), int(place["size"])
-            head, tail = int(place["head"]), int(place["tail"])
+            _require_fields(place, _PLACE)
+            base = last.get(kind, b"")
+            start, size, head, tail = (place[name] for name in _PLACE)
             # Payloads follow one another without gaps: another place with equal bytes is refused.
             if (
                 min(size, head, tail) < 0
@@ -320,18 +392,21 @@ def _rows(
                 raise InvalidInput(
                     "A payload of this bundle says that it stands where it does not."
                 )
-            stop = start + size
-            body = last[kind] = (
-                base[:head] + payloads[start : start + size] + base[len(base) - tail :]
-            )
-        salt = fields["salt"]
-        row = _Row(
-            str(fields["step_id"]),
+            stop, total = start + size, total + head + size + tail
+            if total > most:
+                raise InvalidInput("The payloads of this bundle are more than may be checked.")
+            body = base[:head] + payloads[start:stop] + base[len(base) - tail :]
+            last[kind] = body
+            committed = None if salt is None else commitment(DOMAIN, salt, body)
+        yield _Row(
+            fields["step_id"],
             **{name: fields[name] for name in _ENTRY},
-            salt=None if salt is None else bytes.fromhex(salt),
-            part_key=None if body is None else "bundled",
+            salt=salt,
+            part_key=None if place is None else "bundled",
+            committed=committed,
         )
-        yield row, body
+    if stop != len(payloads):
+        raise InvalidInput("This bundle has bytes that belong to no payload.")
 
 
 def _write_payload(payloads: io.BytesIO, body: bytes, base: bytes) -> dict[str, int]:
@@ -364,4 +439,4 @@ def _lines(values: Sequence[Any]) -> bytes:
 
 def _json_lines(lines: bytes) -> Iterator[Any]:
     for line in lines.splitlines():
-        yield json.loads(line)
+        yield strict_json(line)

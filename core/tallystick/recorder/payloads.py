@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol
 import orjson
 from pydantic import BaseModel
 
+from tallystick.errors import InvalidInput
 from tallystick.records import (
     EntryKind,
     Json,
@@ -420,6 +421,12 @@ def plain(payload: Any) -> Json:
     return value
 
 
+_NO_PAYLOAD = (
+    "The payload contains itself, is nested too deeply, or has an integer of too many digits. "
+    "Record what is in it as a text."
+)
+
+
 def _fields_of(model: BaseModel) -> Mapping[str, Any]:
     return (
         model.dump(defaults=False) if isinstance(model, Record) else model.model_dump(mode="json")
@@ -432,7 +439,10 @@ def _bytes(value: Any) -> bytes:
     except orjson.JSONEncodeError:
         # Integers of more than 64 bits, keys that are no text, half characters: slower, and all of
         # them have a form.
-        return json_bytes(json.loads(json.dumps(value, default=_default), parse_constant=str))
+        try:
+            return json_bytes(json.loads(json.dumps(value, default=_default), parse_constant=str))
+        except (ValueError, RecursionError) as error:
+            raise InvalidInput(_NO_PAYLOAD, argument="payload") from error
 
 
 def _default(value: Any) -> Any:
@@ -462,7 +472,13 @@ def _receipt_entry(kind: EntryKind, state: str, summary: Any) -> dict[str, Any]:
 
 def _chainable_summary(summary: Summary) -> Mapping[str, Any] | None:
     """Return a copy of a summary in the form that the receipt takes."""
-    copy: Mapping[str, Any] | None = _chainable(summary() if callable(summary) else summary)
+    try:
+        copy: Mapping[str, Any] | None = _chainable(summary() if callable(summary) else summary)
+    except RecursionError as error:
+        raise InvalidInput(
+            "`summary` contains itself or is nested too deeply. Give ids, counts and codes.",
+            argument="summary",
+        ) from error
     return copy
 
 

@@ -10,7 +10,6 @@ from typing import Annotated, Any, NamedTuple
 from tallystick.access import full_id, visible_docs
 from tallystick.aio import on_event_loop
 from tallystick.errors import CorruptTally, InvalidInput, NotFound
-from tallystick.policy.rule_checks import check_rules
 from tallystick.ports import TokenCounter
 from tallystick.recorder.answers import (
     candidates_of,
@@ -25,7 +24,7 @@ from tallystick.recorder.chain import run_stream
 from tallystick.recorder.context import RecorderContext
 from tallystick.recorder.payloads import DOMAIN
 from tallystick.recorder.receipts import receipt_about, receipts_in, receipts_of
-from tallystick.recorder.replay import Call, Render, Replayed, neutral_request, replay
+from tallystick.recorder.replay import Call, Render, Replayed, neutral_request, recipe_for, replay
 from tallystick.recorder.run import Run
 from tallystick.recorder.signing import sign
 from tallystick.recorder.subscriptions import MAX_WAITING, Listener, Subscription
@@ -64,6 +63,7 @@ from tallystick.records import (
     commitment,
     tuple_of,
 )
+from tallystick.records.limits import require_json_size
 from tallystick.storage import Connection, journal, parts, recordings, sources
 from tallystick.storage.payloads import Payloads
 from tallystick.storage.short_ids import IdKind
@@ -125,7 +125,7 @@ class Recordings:
         event loop a refusal that depends on what is stored comes with the end of the run.
 
         Of `goal` the first 500 characters are kept, under `redacted_payloads` without secrets,
-        under `metadata_only` nothing.
+        under `metadata_only` nothing; halves of characters are replaced.
         """
         # On an event loop no database is read: the transaction that stores the run decides then.
         unconfirmed = on_event_loop() and self._context.gate.needs_stored_state(self._actor, scope)
@@ -135,7 +135,8 @@ class Recordings:
         if goal is not None and effective_retention == "redacted_payloads":
             goal, _ = self._context.redactor.redact_text(goal)
         # Cut after redaction: no rule recognises half a secret.
-        goal = None if goal is None else goal[:_MAX_GOAL]
+        goal = None if goal is None else _storable(goal[:_MAX_GOAL])
+        require_json_size("metadata", metadata)
         record = RunRecord(
             run_id=run_id or self._context.store.ids.new(),
             scope=scope,
@@ -474,22 +475,7 @@ class Recordings:
         """Same as `replay`, with the context that it compiled."""
         step = self.step(step_id)
         run = self.run(step.run_id)
-        if recipe is not None and changes:
-            raise InvalidInput(f"Give {', '.join(sorted(changes))} in the recipe, or no recipe.")
-        if recipe is not None:
-            # A recipe may come from another step: its changes are applied to this one.
-            recipe = recipe.model_copy(
-                update={"source_run_id": run.run_id, "source_step_id": step_id}
-            )
-        else:
-            recipe = ReplayRecipe.load(
-                {
-                    "replay_id": self._context.store.ids.new(),
-                    "source_run_id": run.run_id,
-                    "source_step_id": step_id,
-                    **changes,
-                }
-            )
+        recipe = recipe_for(step, recipe, changes, new_id=self._context.store.ids.new)
         entries = self.entries(step_id)
         model = next(
             (
@@ -500,7 +486,6 @@ class Recordings:
             None,
         )
         counter = self._counter(model if isinstance(model, str) else None)
-        check_rules(recipe.policy_rules or (), error=InvalidInput, where="replay")
         return replay(run, step, entries, recipe, counter=counter, call=call, render=render)
 
     @contextmanager
@@ -557,6 +542,11 @@ class Recordings:
 
     def _may_see(self, connection: Connection, scope: Scope) -> bool:
         return self._context.gate.decide(connection, self._actor, "inspect", scope).allowed
+
+
+def _storable(text: str) -> str:
+    """Return a text with a sign in place of what no database stores as a text."""
+    return text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
 
 
 def _entry(payloads: Payloads, row: recordings.EntryRow) -> StepEntry:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from tallystick.compiler import compile_context, diff_compiled, prompt_text
 from tallystick.errors import InvalidInput, NotReplayable
+from tallystick.policy.rule_checks import check_rules
 from tallystick.ports import TokenCounter
 from tallystick.recorder.payloads import plain
 from tallystick.recorder.run import Step
@@ -33,13 +34,34 @@ from tallystick.records import (
     json_bytes,
 )
 
-__all__ = ["Call", "Render", "Replayed", "neutral_request", "replay"]
+__all__ = ["Call", "Render", "Replayed", "neutral_request", "recipe_for", "replay"]
 
 Call = Callable[[Any], Any]
 """A model: a request as JSON values in, its answer out."""
 
 Render = Callable[[CompiledContext], Json]
 """Makes the request of a runtime from a compiled context."""
+
+
+def recipe_for(
+    step: StepRecord,
+    recipe: ReplayRecipe | None,
+    changes: Mapping[str, Any],
+    *,
+    new_id: Callable[[], str],
+) -> ReplayRecipe:
+    """Return a recipe for this step: the one that is given, which may come from another step, or
+    one of these changes. Raises InvalidInput, InvalidRecord.
+    """
+    if recipe is not None and changes:
+        raise InvalidInput(f"Give {', '.join(sorted(changes))} in the recipe, or no recipe.")
+    origin = {"source_run_id": step.run_id, "source_step_id": step.step_id}
+    if recipe is not None:
+        recipe = recipe.model_copy(update=origin)
+    else:
+        recipe = ReplayRecipe.load({"replay_id": new_id(), **origin, **changes})
+    check_rules(recipe.policy_rules or (), error=InvalidInput, where="replay")
+    return recipe
 
 
 class Replayed(NamedTuple):

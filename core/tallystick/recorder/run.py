@@ -47,6 +47,7 @@ from tallystick.records import (
     StepStatus,
     json_bytes,
 )
+from tallystick.records.limits import require_json_size
 from tallystick.storage import journal
 
 __all__ = ["Run", "Step", "current_run", "current_step", "status_for"]
@@ -349,10 +350,11 @@ class Run:
             if text is not None and not isinstance(text, str):
                 raise InvalidInput(f"`{argument}` takes a text.", argument=argument)
         _require_json(metadata)
+        # Before the guard: in a forked child this raises, and the guard may be held for ever.
+        store = self.context.store
         with self._guard:
             if self.record.ended_at is not None:
                 raise RunClosed(f"Run {self.id} has ended; start a new one to record more steps.")
-            store = self.context.store
             pending = PendingStep(
                 self._chain,
                 store.ids.new(),
@@ -383,12 +385,13 @@ class Run:
         """Count an event of this run that could not be recorded: its chain, and `verify`, say
         so.
         """
-        self._chain.count_gap(error)
-        self.context.health.count_gap(surface, error)
-        # The gap is counted. That a closed tally writes no entry for it must not raise in a hook
-        # that only reports its own failure.
+        # That a closed tally writes no entry for it must not raise in a hook that only reports its
+        # own failure.
         with suppress(ClosedTally, ForkedTally, InsideTransaction):
-            self.context.write_queue.enqueue(self._pending)
+            write_queue, health = self.context.write_queue, self.context.health
+            self._chain.count_gap(error)
+            health.count_gap(surface, error)
+            write_queue.enqueue(self._pending)
 
     def note_error(self, error: BaseException) -> None:
         """Note that a step of this run has recorded an error, which passes through other hooks on
@@ -436,10 +439,10 @@ class Run:
             return journal.foil(connection, self._chain.stream, self.id)
 
     def _close(self, status: StepStatus, *, wait: bool) -> Future[None] | None:
+        pending_end, write_queue = self._pending_end, self.context.write_queue
         for step in list(self._open.values()):
             step.end("cancelled" if status == "cancelled" else "interrupted", wait=False)
         self._error = None
-        pending_end, write_queue = self._pending_end, self.context.write_queue
         with self._guard:
             self._chain.close(status)
             pending_end.steps = self._step_count
@@ -536,9 +539,10 @@ def _require_json(metadata: Mapping[str, Any] | None) -> None:
     if not metadata:
         return
     _require_mapping(metadata, "metadata")
+    require_json_size("metadata", metadata)
     try:
         json_bytes(dict(metadata))
-    except (TypeError, ValueError, RecursionError):
+    except TypeError:
         raise InvalidInput(
             "`metadata` is JSON: texts, numbers, lists and mappings.", argument="metadata"
         ) from None

@@ -101,8 +101,10 @@ class Stock(Protocol):
         """Return the entries of a step, in order."""
         ...
 
-    def payload(self, row: EntryRow) -> bytes | None:
-        """Return the bytes of a payload, or None where they are missing."""
+    def committed(self, row: EntryRow) -> str | None:
+        """Return the commitment to a payload under its salt, or None where one of them is
+        missing.
+        """
         ...
 
 
@@ -137,8 +139,15 @@ class Stored:
         return recordings.entries_of(self._connection, step_id)
 
     def payload(self, row: EntryRow) -> bytes | None:
-        """Same as `Stock.payload`."""
+        """Return the bytes of a payload, or None where they are missing."""
         return self._payloads.of(row)
+
+    def committed(self, row: EntryRow) -> str | None:
+        """Same as `Stock.committed`."""
+        body = self.payload(row)
+        if body is None or row.salt is None:
+            return None
+        return commitment(DOMAIN, bytes(row.salt), body)
 
 
 def verify(stock: Stock, foil: Foil | None) -> Verification:
@@ -391,7 +400,7 @@ def _receipt_problems(
         problems += [
             _problem(entry_name, f"{name} differs from the receipt")
             for name, value in stored.items()
-            if value != stated[name] and not (name == "payload_state" and erased)
+            if not _same(value, stated[name]) and not (name == "payload_state" and erased)
         ]
         if row.position != place:
             problems.append(_problem(entry_name, f"stands at position {row.position}"))
@@ -416,7 +425,6 @@ def _payload_problem(stock: Stock, row: EntryRow, entry: ReceiptEntry) -> str | 
     if row.payload_state == "erased":
         still = row.part_key is not None or row.salt is not None
         return "is called erased, but its payload or salt is still there" if still else None
-    body: bytes | None
     if entry.payload_state == "not_kept":
         if row.part_key is not None:
             return "names a payload where its receipt says that none was kept"
@@ -426,18 +434,24 @@ def _payload_problem(stock: Stock, row: EntryRow, entry: ReceiptEntry) -> str | 
                 if row.salt is None
                 else "holds a salt where its receipt says that no payload was kept"
             )
-        body = b""  # as recordings of the first schema have it: a commitment to nothing
+        # As recordings of the first schema have it: a commitment to nothing.
+        commits = None if row.salt is None else commitment(DOMAIN, bytes(row.salt), b"")
     else:
-        body = stock.payload(row)
-    if body is None or row.salt is None:
+        commits = stock.committed(row)
+    if commits is None:
         return "its payload is missing"
-    if commitment(DOMAIN, bytes(row.salt), body) != entry.commitment:
+    if commits != entry.commitment:
         return "its payload does not match its commitment"
     return None
 
 
 def _problem(where: str, text: str) -> VerificationProblem:
     return VerificationProblem(where=where, problem=text)
+
+
+def _same(value: Any, other: Any) -> bool:
+    """Return True for equal JSON of equal types: 1, 1.0 and true are three values."""
+    return json.dumps(value, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def _json(text: str) -> Any:

@@ -39,6 +39,7 @@ from tallystick.records.canonical import (
     json_bytes,
     part_key,
     read_json,
+    strict_json,
     text_digest,
 )
 from tallystick.records.context import (
@@ -345,6 +346,7 @@ __all__ = [
     "microseconds",
     "part_key",
     "read_json",
+    "strict_json",
     "register_kind",
     "text_digest",
     "validate_attributes",

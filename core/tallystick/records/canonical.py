@@ -23,6 +23,7 @@ __all__ = [
     "json_bytes",
     "part_key",
     "read_json",
+    "strict_json",
     "text_digest",
 ]
 
@@ -50,6 +51,10 @@ def canonical_json(value: Any, *, trusted: bool = False) -> bytes:
     except RecursionError as error:
         raise InvalidInput(
             "a value that contains itself or is nested too deeply has no canonical form"
+        ) from error
+    except ValueError as error:
+        raise InvalidInput(
+            "an integer of more digits than Python writes has no canonical form"
         ) from error
 
 
@@ -109,18 +114,25 @@ def json_bytes(value: Any) -> bytes:
     bodies.
 
     Half a character is written as its escape, so that any text can be stored and comes back as it
-    was.
+    was. Raises InvalidInput for what contains itself, is nested too deeply to walk or has an
+    integer of more digits than Python writes, and TypeError for what is not JSON.
     """
-    if _fits(value):
-        try:
-            return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-        except orjson.JSONEncodeError:
-            pass  # a large integer or half a character: the same form, by hand
-    text = _encode_any(value)
     try:
-        return text.encode()
-    except UnicodeEncodeError:
-        return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+        if _fits(value):
+            try:
+                return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+            except orjson.JSONEncodeError:
+                pass  # a large integer or half a character: the same form, by hand
+        text = _encode_any(value)
+        try:
+            return text.encode()
+        except UnicodeEncodeError:
+            return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(
+            "The value contains itself, is nested too deeply, or has an integer of too many "
+            "digits: JSON cannot hold it."
+        ) from error
 
 
 _encode_any = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode
@@ -139,6 +151,28 @@ def read_json(body: bytes | str) -> Any:
     except orjson.JSONDecodeError:
         # Escapes of half a character, NaN and the like, or no JSON at all.
         return json.loads(body)
+
+
+def strict_json(body: bytes | str) -> Any:
+    """Return the values of JSON text (UTF-8) that somebody else wrote: no key twice, no NaN or
+    infinity. Raises ValueError, also for what is nested too deeply.
+    """
+    text = body.decode("utf-8") if isinstance(body, bytes) else body
+    try:
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        raise ValueError("a key stands twice")
+    return values
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
 
 
 _DIGITS = bytes(ord("0") if chr(code).isdigit() and code < 128 else 0 for code in range(256))

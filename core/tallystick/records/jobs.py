@@ -64,6 +64,8 @@ class Job(Record):
     max_attempts: int = 5
     waits: int = 0
     """Attempts that do not count: what it needs was away."""
+    leases: int = 0
+    """How often it was leased."""
     progress: int = 0
     """Finished parts, of `total` where that is known."""
     total: int | None = None

@@ -28,6 +28,10 @@ class JournalEntry(Persisted):
     correlation_id: str | None = None
     request_id: str | None = None
     session_id: str | None = None
+    texts: str | None = None
+    """The commitment to what people wrote: `reason`, `request_id` and `session_id`."""
+    texts_erased: bool = False
+    """True if that was erased: the three are None then."""
     subject_id: str | None = None
     """The record that it is about."""
     details: JsonObject = {}

@@ -69,6 +69,10 @@ class Erasure(Record):
     """Approvals whose arguments contain the text: the arguments are erased, and what still waited
     expires.
     """
+    journal: int = 0
+    """Entries of journals that are about the memories, or of which what people wrote contains the
+    text: reasons and ids of requests beside them are erased, and the chains go on to verify.
+    """
     elsewhere: tuple[str, ...] = ()
     """Memories that stay and contain the text, or were promoted or concluded from it: erase them
     too where that is meant.

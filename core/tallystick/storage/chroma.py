@@ -11,7 +11,7 @@ import hashlib
 import os
 import shutil
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -20,7 +20,8 @@ from urllib.parse import urlsplit
 from filelock import FileLock, Timeout
 
 from tallystick.errors import InvalidInput, StorageError, TallystickError
-from tallystick.storage.chroma_layout import Layout
+from tallystick.storage.chroma_layout import IndexState, Layout
+from tallystick.storage.private_files import make_private_folder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,6 +33,8 @@ _HNSW = {"space": "cosine", "ef_construction": 400, "ef_search": 400, "max_neigh
 """High-recall parameters: with Chroma's defaults two builds of the same data disagree on a fifth of
 queries.
 """
+_STAMP = "tallystick"
+"""The key of the stamp in the metadata of the shared collection."""
 
 
 class VectorPoint(NamedTuple):
@@ -64,14 +67,18 @@ class ChromaIndex:
         self._folder = folder
         self._server = server
         self._lock = (
-            FileLock(str(folder / "vectors.lock"), timeout=0, thread_local=False)
+            FileLock(str(folder / "vectors.lock"), timeout=0, thread_local=False, mode=0o600)
             if folder and not server
             else None
         )
         self._guard = threading.RLock()
         self._pid = os.getpid()
         self._client: Any = None
+        self._opened: int | None = None
         self._collections: dict[int | None, Any] = {}
+        self._doubt: str | None = None
+        self.on_doubt: Callable[[], None] = lambda: None
+        """Called when the index turned out to be broken: somebody should rebuild it."""
 
     @property
     def fingerprint(self) -> str:
@@ -105,13 +112,66 @@ class ChromaIndex:
         return self._client is not None
 
     @property
-    def folder_is_empty(self) -> bool:
-        """True if an embedded index has no files yet."""
-        return (
-            self._folder is not None
-            and self._server is None
-            and not (self._folder / "chroma").exists()
-        )
+    def is_remote(self) -> bool:
+        """True if the index is a server's, to which other processes write as well."""
+        return self._server is not None
+
+    @property
+    def doubt(self) -> str | None:
+        """Why the index needs to be looked at; None while nothing is known."""
+        return self._doubt
+
+    def trust(self) -> None:
+        """Take back the doubt: the index was compared with the database, or made anew."""
+        self._doubt = None
+
+    def doubted(self, reason: str) -> StorageError:
+        """Note that the index needs to be looked at, and return the error to raise."""
+        self._doubt = reason
+        self.on_doubt()
+        return StorageError(reason)
+
+    def fault(self, state: IndexState) -> str | None:
+        """Return how the collections differ from the ones that the database left in `state`, None
+        where they do not. Raises StorageError where Chroma fails.
+
+        Files of an embedded index are looked at by their identity, and what is in them once per
+        opening: nobody else may write there. A server is asked each time.
+        """
+        if not state.current:
+            return None
+        with self._guard, self._translated():
+            if self._files_are_others():
+                self._forget_client()
+            if self._server is None and not (self._data / "chroma.sqlite3").exists():
+                return "its files are gone"
+            if self._server is None and None in self._collections and self._doubt is None:
+                return None
+            self._collections = {}
+            shared = self._find(None)
+            if shared is None:
+                return "its collection is gone"
+            if (shared.metadata or {}).get(_STAMP) not in (state.current, state.upcoming):
+                return "it is a copy of another time"
+            for key in self._keys():
+                collection = self._find(key)
+                count = 0 if collection is None else int(collection.count())
+                if count < state.counts.get(key, 0) and self._is_settled(state, shared):
+                    return "points are missing in it"
+            return None
+
+    def _is_settled(self, state: IndexState, shared: Any) -> bool:
+        """Return False while another process may be between its first deletion and its stamp."""
+        return self._server is None or (shared.metadata or {}).get(_STAMP) == state.current
+
+    def stamp(self, state: IndexState) -> IndexState:
+        """Write the stamp of a drain that is done; return the state to commit with it."""
+        with self._guard, self._translated():
+            shared = self._collection(None)
+            shared.modify(metadata={_STAMP: state.upcoming})
+            return state.following(
+                {key: int(self._collection(key).count()) for key in self._keys()}
+            )
 
     def arrange(self, layout: Layout) -> None:
         """Use `layout` from now on, as the database has it; one earlier than that in use is
@@ -123,7 +183,7 @@ class ChromaIndex:
 
     def upsert(self, points: Sequence[VectorPoint]) -> None:
         """Write points, replacing those of the same doc."""
-        with self._guard, _translated():
+        with self._guard, self._translated():
             for key, group in self._by_collection(points).items():
                 self._collection(key).upsert(
                     ids=[str(doc) for doc, *_ in group],
@@ -137,19 +197,36 @@ class ChromaIndex:
         """Remove points from every collection; unknown ones are no error."""
         if not docs:
             return
-        with self._guard, _translated():
+        with self._guard, self._translated():
             for key in self._keys():
                 self._collection(key).delete(ids=[str(doc) for doc in docs])
 
     def propose(
-        self, query: NDArray[np.float32], scope_ids: Sequence[int], *, most: int
+        self,
+        query: NDArray[np.float32],
+        scope_ids: Sequence[int],
+        *,
+        most: int,
+        layout: Layout,
+        state: IndexState,
     ) -> list[int]:
         """Return the memories nearest to `query` in these scopes, `most` of each collection.
         Approximate: re-score them.
+
+        `layout` and `state` are those of the database. Raises StorageError where the collections
+        are not the ones that it left, or not all of them: an answer would be empty or partial.
         """
+        self.arrange(layout)
         docs: list[int] = []
         shared = [scope_id for scope_id in scope_ids if scope_id not in self._layout.own]
-        with self._guard, _translated():
+        if not self.owned:
+            raise self._not_owned()
+        if not state.current:
+            raise StorageError("Chroma was not filled yet")
+        # In a snapshot from before a rebuild the database does not say what is in the new one.
+        if self._layout == layout and (fault := self.fault(state)) is not None:
+            raise self.doubted(f"Chroma does not match the database: {fault}")
+        with self._guard, self._translated():
             if shared:
                 where = {"scope": shared[0]} if len(shared) == 1 else {"scope": {"$in": shared}}
                 docs += self._nearest(None, query, most, where)
@@ -162,11 +239,11 @@ class ChromaIndex:
         by memory.
         """
         versions: dict[int, int] = {}
-        with self._guard, _translated():
+        with self._guard, self._translated():
             for key, group in self._by_collection(points).items():
-                stored = self._collection(key).get(
-                    ids=[str(doc) for doc, *_ in group], include=["metadatas"]
-                )
+                if (collection := self._find(key)) is None:
+                    continue
+                stored = collection.get(ids=[str(doc) for doc, *_ in group], include=["metadatas"])
                 pairs = zip(stored["ids"], stored["metadatas"], strict=True)
                 versions.update((int(doc), int(metadata["version"])) for doc, metadata in pairs)
         return versions
@@ -176,8 +253,10 @@ class ChromaIndex:
         for key in self._keys():
             offset = 0
             while True:
-                with self._guard, _translated():
-                    ids = self._collection(key).get(limit=page, offset=offset, include=[])["ids"]
+                with self._guard, self._translated():
+                    if (collection := self._find(key)) is None:
+                        break
+                    ids = collection.get(limit=page, offset=offset, include=[])["ids"]
                 if not ids:
                     break
                 yield [int(doc) for doc in ids]
@@ -188,7 +267,7 @@ class ChromaIndex:
         count does not prove it.
         """
         doc, scope_id, _, vector = point
-        with self._guard, _translated():
+        with self._guard, self._translated():
             collection = self._collection(self._key_of(scope_id))
             hits = collection.query(query_embeddings=[vector], n_results=10, include=["distances"])
         ids, distances = hits["ids"][0], hits["distances"][0]
@@ -196,12 +275,13 @@ class ChromaIndex:
 
     def begin(self, layout: Layout) -> ChromaIndex:
         """Return an index with a later layout; this one stays in use until `arrange`."""
-        with self._guard, _translated():
+        with self._guard, self._translated():
             self._open_client()
             fresh = ChromaIndex(
                 self._fingerprint, folder=self._folder, server=self._server, layout=layout
             )
             fresh._lock, fresh._guard, fresh._client = self._lock, self._guard, self._client
+            fresh._opened = self._opened
             # The collections of a rebuild that was cut off are removed first.
             fresh._discard(fresh._names() - self._names())
             return fresh
@@ -209,7 +289,7 @@ class ChromaIndex:
     def leave(self, before: Layout) -> None:
         """Remove the points of an earlier layout that this one does not need."""
         old = ChromaIndex(self._fingerprint, layout=before)
-        with self._guard, _translated():
+        with self._guard, self._translated():
             self._open_client()
             self._discard(old._names() - self._names())
             for scope_id in (
@@ -223,7 +303,7 @@ class ChromaIndex:
         """Return the number of points that the collections report, which does not prove that they
         are reachable.
         """
-        with self._guard, _translated():
+        with self._guard, self._translated():
             return sum(int(self._collection(key).count()) for key in self._keys())
 
     def close(self) -> None:
@@ -241,23 +321,41 @@ class ChromaIndex:
         """Remove every file of an embedded index, so that nothing of removed points is left; return
         True if there were any.
 
-        The index is derived: fill it anew from the database. Raises StorageError when another
-        process owns it.
+        The index is derived: fill it anew from the database. The lock stays with this process.
+        Raises StorageError when another process owns it.
         """
-        with self._guard, _translated():
-            if (
-                self._server is not None
-                or self._folder is None
-                or not (self._folder / "chroma").exists()
-            ):
+        with self._guard, self._translated():
+            if self._server is not None or self._folder is None:
                 return False
             if not self.owned:
                 raise StorageError("Another process owns this tally's Chroma folder.")
-            client, self._client, self._collections = self._client, None, {}
-            if client is not None:
-                _close(client)
-            shutil.rmtree(self._folder / "chroma")
+            self._forget_client()
+            if not os.path.lexists(self._data):
+                return False
+            if self._data.is_dir() and not self._data.is_symlink():
+                shutil.rmtree(self._data)
+            else:
+                self._data.unlink()
             return True
+
+    @property
+    def _data(self) -> Path:
+        """The folder that Chroma writes to."""
+        assert self._folder is not None
+        return self._folder / "chroma"
+
+    def _files_are_others(self) -> bool:
+        """Return True if the open files are no longer those of the folder: somebody replaced it."""
+        return self._opened is not None and self._opened != _identity(self._data)
+
+    def _forget_client(self) -> None:
+        """Close Chroma and keep the lock."""
+        client, self._client, self._collections = self._client, None, {}
+        self._opened = None
+        if client is not None:
+            _close(client)
+        if self._folder is not None:
+            _drop_half_open(str(self._data))
 
     def _nearest(
         self, key: int | None, query: NDArray[np.float32], most: int, where: dict[str, Any] | None
@@ -281,7 +379,21 @@ class ChromaIndex:
             groups.setdefault(self._key_of(point[1]), []).append(point)
         return groups
 
+    def _find(self, key: int | None) -> Any:
+        """Return a collection, or None where there is none."""
+        if key not in self._collections:
+            from chromadb.errors import NotFoundError
+
+            try:
+                self._collections[key] = self._open_client().get_collection(
+                    name=self._name(key), embedding_function=None
+                )
+            except NotFoundError:
+                return None
+        return self._collections[key]
+
     def _collection(self, key: int | None) -> Any:
+        """Return a collection, made on first use."""
         if key not in self._collections:
             self._collections[key] = self._open_client().get_or_create_collection(
                 name=self._name(key),
@@ -294,10 +406,7 @@ class ChromaIndex:
         if self._client is not None:
             return self._client
         if not self.owned:
-            raise StorageError(
-                "Another process owns this tally's Chroma folder; vectors are searched exactly "
-                "here."
-            )
+            raise self._not_owned()
         import chromadb
         from chromadb.config import Settings
 
@@ -318,10 +427,34 @@ class ChromaIndex:
             )
         else:
             assert self._folder is not None
-            self._client = chromadb.PersistentClient(
-                path=str(self._folder / "chroma"), settings=quiet
-            )
+            try:
+                make_private_folder(self._data)
+                self._client = chromadb.PersistentClient(path=str(self._data), settings=quiet)
+            except BaseException:
+                _drop_half_open(str(self._data))
+                raise
+            self._opened = _identity(self._data)
         return self._client
+
+    @staticmethod
+    def _not_owned() -> StorageError:
+        return StorageError(
+            "Another process owns this tally's Chroma folder; vectors are searched exactly here."
+        )
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Raise any error of Chroma as our own, and doubt the index: its bindings raise many kinds,
+        and none may stop a recall.
+        """
+        try:
+            yield
+        except TallystickError:
+            raise
+        except Exception as error:
+            raise self.doubted(
+                f"Chroma failed ({type(error).__name__}); it is derived and can be rebuilt."
+            ) from error
 
     def _discard(self, names: set[str]) -> None:
         for collection in self._client.list_collections():
@@ -332,7 +465,7 @@ class ChromaIndex:
         return {self._name(key) for key in self._keys()}
 
     def _name(self, key: int | None) -> str:
-        digest = hashlib.sha256(self._fingerprint.encode()).hexdigest()
+        digest = hashlib.sha256(f"{self._fingerprint}\0{self._layout.index}".encode()).hexdigest()
         name = f"tally-{digest[:16]}-g{self._layout.generation}"
         return name if key is None else f"{name}-s{key}"
 
@@ -349,16 +482,18 @@ def _close(client: Any) -> None:
             session.close()
 
 
-@contextmanager
-def _translated() -> Iterator[None]:
-    """Raise any error of Chroma as our own: its bindings raise many kinds, and none may stop a
-    recall.
-    """
+def _drop_half_open(path: str) -> None:
+    """Forget a client that failed while it opened: Chroma, as of 1.5, would return it again."""
+    from chromadb.api.shared_system_client import SharedSystemClient
+
+    systems: Any = getattr(SharedSystemClient, "_identifier_to_system", {})
+    if path not in getattr(SharedSystemClient, "_identifier_to_refcount", {}):
+        systems.pop(path, None)
+
+
+def _identity(folder: Path) -> int | None:
+    """Return the number that the file system gave Chroma's database; None without one."""
     try:
-        yield
-    except TallystickError:
-        raise
-    except Exception as error:
-        raise StorageError(
-            f"Chroma failed ({type(error).__name__}); it is derived and can be rebuilt."
-        ) from error
+        return (folder / "chroma.sqlite3").stat().st_ino
+    except OSError:
+        return None

@@ -24,11 +24,13 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from math import ceil
 from typing import TypeVar
 
 import sqlalchemy.exc
@@ -37,6 +39,7 @@ from sqlalchemy.pool import QueuePool
 
 from tallystick.aio import on_event_loop
 from tallystick.errors import (
+    BusyTally,
     ClosedTally,
     ForkedTally,
     InsideTransaction,
@@ -44,8 +47,15 @@ from tallystick.errors import (
     TallystickError,
 )
 from tallystick.logs import get_logger
-from tallystick.storage.database_errors import damaged, translate
-from tallystick.storage.dialects import SNAPSHOT, TAKE_TURN, prepare_postgres, prepare_sqlite
+from tallystick.storage.database_errors import damaged, translate, was_lost
+from tallystick.storage.dialects import (
+    SNAPSHOT,
+    TAKE_TURN,
+    let_go_of_socket,
+    prepare_postgres,
+    prepare_sqlite,
+)
+from tallystick.storage.forks import refuse_unsafe, watch
 from tallystick.storage.group_commit import (
     CommitQueue,
     Submitted,
@@ -60,6 +70,9 @@ __all__ = ["Connection", "Database"]
 
 T = TypeVar("T")
 
+_SPARE_READERS = 16
+"""Connections beyond `readers` that may be open while many read at once."""
+
 
 class Database:
     """An open database. Thread-safe; not shareable with a forked child."""
@@ -73,6 +86,8 @@ class Database:
         readers: int = 4,
         schema: str = "tallystick",
     ) -> None:
+        if url.database and url.get_backend_name() == "sqlite":
+            refuse_unsafe(url.database)
         self.url = url
         self.schema = schema
         self._busy_timeout_ms = busy_timeout_ms
@@ -85,6 +100,7 @@ class Database:
             self._engine(writing=False, size=max(1, readers)), keep=max(1, readers)
         )
         self._flush_callbacks: list[Callable[[], None]] = []
+        self._fork_callbacks: list[Callable[[], None]] = []
         self._close_guard = threading.Lock()
         self._thread = threading.Thread(
             target=write_forever,
@@ -94,6 +110,7 @@ class Database:
         )
         self._thread.start()
         _open.add(self)
+        watch(self)
 
     @property
     def closed(self) -> bool:
@@ -173,6 +190,10 @@ class Database:
         """
         self._flush_callbacks.append(callback)
 
+    def on_fork(self, callback: Callable[[], None]) -> None:
+        """Call `callback` in each forked child: it lets go of what only the parent may use."""
+        self._fork_callbacks.append(callback)
+
     def commit_now(self) -> None:
         """Let the units that were deferred be committed without further delay; does not wait."""
         self._queue.wake()
@@ -194,18 +215,44 @@ class Database:
         """Yield a connection on which all statements see one committed state."""
         self._check()
         try:
-            connection = self._readers.take()
+            connection = self._snapshot()
             try:
-                SNAPSHOT(connection, {})
                 yield connection
                 self._readers.give_back(connection)
             except BaseException:
-                discard_connection(connection)
+                self._readers.discard(connection)
                 raise
         except sqlalchemy.exc.SQLAlchemyError as error:
-            if isinstance(error, sqlalchemy.exc.DBAPIError) and error.connection_invalidated:
+            if was_lost(error):
                 self._readers.renew()
             raise translate(error) from error
+
+    def _snapshot(self) -> Connection:
+        """Return a connection that has begun to read. One that the server ended while it was idle
+        is replaced, once.
+        """
+        for is_last in (False, True):
+            connection = self._readers.take()
+            try:
+                SNAPSHOT(connection, {})
+            except BaseException as error:
+                self._readers.discard(connection)
+                if is_last or not was_lost(error):
+                    raise
+                self._readers.renew()
+            else:
+                break
+        return connection
+
+    @contextmanager
+    def outside(self) -> Iterator[None]:
+        """Note that the block has a connection of its own open, for which a fork waits."""
+        key = object()
+        self._readers.enter(key)
+        try:
+            yield
+        finally:
+            self._readers.leave(key)
 
     @contextmanager
     def migrating(self) -> Iterator[Connection]:
@@ -219,16 +266,18 @@ class Database:
             raise translate(error) from error
 
     def close(self) -> None:
-        """Finish what was submitted, then close. Closing twice is allowed."""
+        """Finish what was submitted, then close. Closing twice is allowed, and closing in a forked
+        child, which leaves everything to the parent.
+        """
+        if self.is_inherited:
+            self._closed = True
+            return
         with self._close_guard:
             if self._closed:
                 return
-            if os.getpid() == self._pid and not self._writer.inside:
+            if not self._writer.inside:
                 self._call_back()
             self._closed = True
-        if os.getpid() != self._pid:
-            self._forget_inherited()
-            return
         self._queue.stop()
         if not self._writer.inside:
             self._thread.join()
@@ -244,28 +293,90 @@ class Database:
                 f"The write {name!r} was started inside another write. Join the two units."
             )
 
+    @property
+    def is_inherited(self) -> bool:
+        """True in a child that was forked after this was opened."""
+        return os.getpid() != self._pid
+
     def _check(self) -> None:
-        if os.getpid() != self._pid:
+        if self.is_inherited:
             raise ForkedTally
         if self._closed:
             raise ClosedTally
 
-    def _forget_inherited(self) -> None:
-        # The child drops its copies without closing them: closing would release the parent's file
-        # locks.
-        self._writer.engine.dispose(close=False)
-        self._readers.engine.dispose(close=False)
+    # For forks: see `storage/forks.py`
+
+    @property
+    def fork_wait(self) -> float:
+        """Seconds that a fork waits at most: a write may wait for another process so long."""
+        return self._busy_timeout_ms / 1_000 + 1.0
+
+    def pause(self, until: float) -> bool:
+        """Close all connections and let nobody open one; False if that takes too long, or if the
+        calling thread uses one itself.
+        """
+        if os.getpid() != self._pid:
+            return True
+        if self._writer.inside or self._readers.used_here():
+            return False
+        if not self._writer.turn.acquire(timeout=max(0.0, until - time.monotonic())):
+            return False
+        if not self._readers.pause(until):
+            self._writer.turn.release()
+            return False
+        self._writer.discard()
+        self._writer.engine.dispose()
+        return True
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Let nobody of this process read or write inside of the block: who comes waits. Raises
+        BusyTally where those who are there do not leave in time.
+        """
+        if not self.pause(time.monotonic() + self.fork_wait):
+            raise BusyTally("A read or a write of this process holds the database. Try again.")
+        try:
+            yield
+        finally:
+            self.resume()
+
+    def resume(self) -> None:
+        """Undo `pause`, in the parent."""
+        if os.getpid() == self._pid:
+            self._readers.resume()
+            self._writer.turn.release()
+
+    def forget(self, *, paused: bool) -> str | None:
+        """Drop what was inherited, in the child; return the file that it cannot open again."""
+        for callback in self._fork_callbacks:
+            callback()
+        if paused:
+            return None
+        # Closed by nobody: SQLite would look at locks that are the parent's, and a server would be
+        # told goodbye in the parent's name.
+        connections = [self._writer.inherited(), *self._readers.inherited()]
+        _inherited.append((self, connections))
+        if self.is_postgres:
+            for connection in connections:
+                let_go_of_socket(connection)
+            return None
+        return self.url.database
 
     def _engine(self, *, writing: bool, size: int) -> Engine:
         try:
             engine = create_engine(
-                self.url, poolclass=QueuePool, pool_size=size, max_overflow=0 if writing else 16
+                self.url,
+                poolclass=QueuePool,
+                pool_size=size,
+                max_overflow=0 if writing else _SPARE_READERS,
+                pool_timeout=self._busy_timeout_ms / 1_000,
+                connect_args=self._connect_arguments(),
             )
         except ModuleNotFoundError as error:
             raise MissingExtra("psycopg", "postgres") from error
 
         if self.is_postgres:
-            prepare_postgres(engine, self.schema)
+            prepare_postgres(engine, self.schema, busy_timeout_ms=self._busy_timeout_ms)
         else:
             prepare_sqlite(
                 engine,
@@ -275,6 +386,12 @@ class Database:
                 damaged=damaged,
             )
         return engine
+
+    def _connect_arguments(self) -> dict[str, int]:
+        if not self.is_postgres or "connect_timeout" in self.url.query:
+            return {}
+        # Whole seconds, and the driver takes 1 for 2.
+        return {"connect_timeout": max(2, ceil(self._busy_timeout_ms / 1_000))}
 
 
 class _Readers:
@@ -287,13 +404,45 @@ class _Readers:
         self._keep = keep
         self._idle: deque[Connection] = deque()
         self._ended = False
+        self._used: dict[object, int] = {}
+        """What is in use, by the thread that took it."""
+        self._running = threading.Event()
+        """Clear while a fork waits or is under way."""
+        self._running.set()
 
     def take(self) -> Connection:
         """Return a connection outside of any transaction. Raises what SQLAlchemy raises."""
+        key = object()
+        self.enter(key)
         try:
-            return self._idle.pop()
-        except IndexError:
-            return self.engine.connect()
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                connection = self.engine.connect()
+            self._used[connection] = threading.get_ident()
+            return connection
+        finally:
+            self.leave(key)
+
+    def enter(self, key: object) -> None:
+        """Note that `key` is in use by this thread, after a fork that is under way. A thread that
+        uses another one does not wait: the fork waits for it.
+        """
+        while True:
+            used_here = self.used_here()
+            self._used[key] = threading.get_ident()
+            if used_here or self._running.is_set():
+                return
+            del self._used[key]
+            self._running.wait()
+
+    def leave(self, key: object) -> None:
+        """Note that `key` is in use no longer."""
+        self._used.pop(key, None)
+
+    def used_here(self) -> bool:
+        """Return True if the calling thread uses a connection."""
+        return bool(self._used) and threading.get_ident() in list(self._used.values())
 
     def give_back(self, connection: Connection) -> None:
         """End the snapshot; from here on another thread may use the connection."""
@@ -306,6 +455,34 @@ class _Readers:
             self._idle.append(connection)
         else:
             connection.close()
+        self.leave(connection)
+
+    def discard(self, connection: Connection) -> None:
+        """Drop a connection that failed."""
+        discard_connection(connection)
+        self.leave(connection)
+
+    def pause(self, until: float) -> bool:
+        """Wait until no connection is in use, let nobody take one, and close all of them; False if
+        that takes longer than `until`.
+        """
+        self._running.clear()
+        while self._used:
+            if time.monotonic() > until:
+                self._running.set()
+                return False
+            time.sleep(0.0005)
+        self.renew()
+        return True
+
+    def resume(self) -> None:
+        """Let threads take connections again."""
+        self._running.set()
+
+    def inherited(self) -> list[Connection]:
+        """Return the connections that a forked child has copies of."""
+        used = [key for key in self._used if isinstance(key, Connection)]
+        return [*used, *self._idle]
 
     def renew(self) -> None:
         """Close the idle connections: the server went away, and they went with it."""
@@ -320,11 +497,8 @@ class _Readers:
 
 
 _open: weakref.WeakSet[Database] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for database in list(_open):
-        database._forget_inherited()
+_inherited: list[object] = []
+"""What a forked child has copies of and must not close, nor let the interpreter collect."""
 
 
 @atexit.register
@@ -336,7 +510,3 @@ def _at_exit() -> None:
                 database.flush()
             except TallystickError as error:
                 get_logger("storage").error("writes.lost", error=type(error).__name__)
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -8,7 +8,27 @@ import sqlalchemy.exc
 
 from tallystick.errors import BusyTally, CorruptTally, StorageError, TallystickError
 
-__all__ = ["damaged", "translate"]
+__all__ = ["damaged", "translate", "was_lost"]
+
+_BUSY_STATES = frozenset({"55P03", "40P01"})
+"""PostgreSQL's codes of a lock that was not to be had in time, and of a deadlock."""
+_NO_CONNECTION = ("too many clients", "connection slots are reserved", "too many connections")
+_UNREACHABLE = (
+    "connection refused",
+    "connection timeout expired",
+    "timeout expired",
+    "is starting up",
+    "is shutting down",
+    "terminating connection",
+    "server closed the connection",
+    "connection is closed",
+    "the connection is lost",
+)
+
+
+def was_lost(error: BaseException) -> bool:
+    """Return True if the server ended the connection."""
+    return isinstance(error, sqlalchemy.exc.DBAPIError) and error.connection_invalidated
 
 
 def damaged() -> CorruptTally:
@@ -22,8 +42,18 @@ def translate(error: sqlalchemy.exc.SQLAlchemyError) -> TallystickError:
     original = cast(Any, getattr(error, "orig", None))
     text = str(original or error).lower()
     if isinstance(error, sqlalchemy.exc.OperationalError):
-        if "locked" in text or "busy" in text:
+        if "locked" in text or "busy" in text or _state_of(original) in _BUSY_STATES:
             return BusyTally()
+        if any(words in text for words in _NO_CONNECTION):
+            return BusyTally(
+                "PostgreSQL has no free connection. Raise its `max_connections`, lower `readers`, "
+                "or close other clients, and try again."
+            )
+        if was_lost(error) or any(words in text for words in _UNREACHABLE):
+            return StorageError(
+                "PostgreSQL could not be reached, or it ended the connection. A write that was "
+                "under way may or may not be there. Try again once the server answers."
+            )
         if "disk" in text and "full" in text:
             return StorageError("The disk is full. Nothing was written.")
         if "readonly" in text:
@@ -46,6 +76,10 @@ def translate(error: sqlalchemy.exc.SQLAlchemyError) -> TallystickError:
     return StorageError(
         f"The database refused a statement ({kind}: {_first_line(text)}). Nothing was written."
     )
+
+
+def _state_of(original: object) -> str:
+    return str(getattr(original, "sqlstate", None) or "")
 
 
 def _first_line(text: str) -> str:

@@ -20,6 +20,7 @@ migrations and everything else are the same for both; nothing outside of `storag
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -32,6 +33,7 @@ __all__ = [
     "TAKE_TURN",
     "database_clock",
     "is_postgres",
+    "let_go_of_socket",
     "prepare_postgres",
     "prepare_sqlite",
     "text_position",
@@ -71,8 +73,11 @@ def text_position(connection: Connection) -> Callable[..., Any]:
     return func.strpos if is_postgres(connection) else func.instr
 
 
-def prepare_postgres(engine: Engine, schema: str) -> None:
-    """Let each new connection work in `schema`, and acknowledge a commit once it is on disk."""
+def prepare_postgres(engine: Engine, schema: str, *, busy_timeout_ms: int) -> None:
+    """Let each new connection work in `schema`, acknowledge a commit once it is on disk, and wait
+    for a lock no longer than the busy timeout: for the turn of the writer, and for tables and rows
+    that another client holds.
+    """
     name = schema.replace('"', '""')
 
     @event.listens_for(engine, "connect")
@@ -80,7 +85,21 @@ def prepare_postgres(engine: Engine, schema: str) -> None:
         with raw.cursor() as cursor:
             cursor.execute(f'SET search_path TO "{name}"')
             cursor.execute("SET synchronous_commit TO on")
+            # 0 would wait for ever.
+            cursor.execute(f"SET lock_timeout TO {max(1, busy_timeout_ms)}")
         raw.commit()
+
+
+def let_go_of_socket(connection: Connection | None) -> None:
+    """Put nothing in place of a socket to PostgreSQL that a forked child shares with its parent:
+    whatever the driver sends later goes nowhere, and the parent's session ends with the parent.
+    """
+    if connection is None or connection.closed:
+        return
+    driver: Any = connection.connection.dbapi_connection
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, driver.fileno())
+    os.close(nowhere)
 
 
 def prepare_sqlite(

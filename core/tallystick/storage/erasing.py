@@ -5,16 +5,28 @@ keeps removed rows.
 from __future__ import annotations
 
 import sqlite3
+import time
 from bisect import insort
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import sqlalchemy.exc
-from sqlalchemy import Connection, create_engine, delete, exists, func, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    create_engine,
+    delete,
+    exists,
+    func,
+    or_,
+    select,
+    update,
+)
 
 from tallystick.errors import BusyTally, StorageError
 from tallystick.records import SourceRef
-from tallystick.storage import edges, items, scopes, tables
+from tallystick.storage import byte_search, edges, items, scopes, tables
 from tallystick.storage.database import Database
 from tallystick.storage.database_errors import translate
 from tallystick.storage.payloads import Payloads, dependents_of, detach
@@ -23,8 +35,10 @@ from tallystick.storage.recordings import StoredPayload
 __all__ = [
     "OwnSource",
     "VersionText",
+    "count_journal_texts",
     "destroy",
     "drop_goals",
+    "erase_journal_texts",
     "erase_payloads",
     "own_sources",
     "rewrite",
@@ -41,7 +55,12 @@ _ms, _s, _p, _e, _steps = (
     tables.step_entries,
     tables.steps,
 )
+_j = tables.journal
 _ERASED = "erased:"
+_PATIENCE = 30.0
+"""Seconds for which others are waited for at least."""
+_ONE_TRY = 2.0
+_BETWEEN = 0.05
 
 
 class VersionText(NamedTuple):
@@ -215,32 +234,90 @@ def _drop_part(tx: Connection, scope_id: int, key: str) -> None:
         tx.execute(delete(_p).where(_p.c.scope_id == scope_id, _p.c.key == key))
 
 
+def erase_journal_texts(
+    tx: Connection,
+    needles: Sequence[bytes],
+    subject_ids: Sequence[str],
+    *,
+    streams: Sequence[str] | None,
+) -> int:
+    """Remove what people wrote beside entries that contain it, or that are about these records;
+    return the number of entries. The chain goes on to verify. `streams` None is every one.
+    """
+    condition = _with_texts(tx, needles, subject_ids, streams)
+    return int(tx.execute(update(_j).where(condition).values(texts=None, salt=None)).rowcount)
+
+
+def count_journal_texts(
+    connection: Connection,
+    needles: Sequence[bytes],
+    subject_ids: Sequence[str],
+    *,
+    streams: Sequence[str] | None,
+) -> int:
+    """Return the number of entries that `erase_journal_texts` would change."""
+    condition = _with_texts(connection, needles, subject_ids, streams)
+    return int(connection.execute(select(func.count()).where(condition)).scalar_one())
+
+
+def _with_texts(
+    connection: Connection,
+    needles: Sequence[bytes],
+    subject_ids: Sequence[str],
+    streams: Sequence[str] | None,
+) -> ColumnElement[bool]:
+    found = or_(
+        byte_search.contains(connection, _j.c.texts, needles),
+        _j.c.subject_id.in_(list(subject_ids)),
+    )
+    condition = and_(_j.c.texts.is_not(None), found)
+    return condition if streams is None else and_(condition, _j.c.stream.in_(list(streams)))
+
+
 def rewrite(database: Database) -> None:
     """Write the database anew without the remains of removed rows, and empty its log.
 
-    Raises BusyTally while others read or write for longer than the busy timeout.
+    Users of this process wait meanwhile; those of others are waited for, several times as long as
+    one write waits. Raises BusyTally, StorageError.
     """
     if database.is_postgres:
         _rewrite_postgres(database)
         return
     file = database.url.database
     assert file is not None
-    try:
-        connection = sqlite3.connect(
-            file, timeout=database.busy_timeout_ms / 1_000, isolation_level=None
-        )
+    until = time.monotonic() + max(_PATIENCE, 3 * database.busy_timeout_ms / 1_000)
+    while True:
         try:
-            connection.execute("PRAGMA temp_store=MEMORY")
-            connection.execute("VACUUM")
-            busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        finally:
-            connection.close()
-    except sqlite3.OperationalError as error:
-        raise StorageError(
-            f"The database could not be rewritten ({error}). Close other users and try again."
-        ) from error
+            with database.quiet():
+                _rewrite_file(file)
+        except (BusyTally, sqlite3.OperationalError) as error:
+            is_busy = isinstance(error, BusyTally) or "locked" in str(error)
+            if not is_busy:
+                raise StorageError(
+                    f"The database could not be rewritten ({error}). What was erased is gone from "
+                    f"its tables; `tally doctor --repair` rewrites the file."
+                ) from error
+            if time.monotonic() > until:
+                raise BusyTally(
+                    "Others use the database without a pause: what was erased is gone from its "
+                    "tables, and the file is rewritten when the tally is opened next."
+                ) from error
+            # The users of this process have their turn in between.
+            time.sleep(_BETWEEN)
+        else:
+            return
+
+
+def _rewrite_file(file: str) -> None:
+    connection = sqlite3.connect(file, timeout=_ONE_TRY, isolation_level=None)
+    try:
+        connection.execute("PRAGMA temp_store=MEMORY")
+        connection.execute("VACUUM")
+        busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    finally:
+        connection.close()
     if busy:
-        raise BusyTally("The write-ahead log could not be emptied: somebody reads. Try again.")
+        raise BusyTally
 
 
 def _rewrite_postgres(database: Database) -> None:
@@ -248,6 +325,8 @@ def _rewrite_postgres(database: Database) -> None:
     engine = create_engine(database.url, isolation_level="AUTOCOMMIT")
     try:
         with engine.connect() as connection:
+            timeout = max(1, database.busy_timeout_ms)
+            connection.exec_driver_sql(f"SET lock_timeout TO {timeout}")
             for name in (
                 "memory_versions",
                 "memories",

@@ -72,7 +72,7 @@ from sqlalchemy import Connection, Engine
 
 from tallystick.errors import ClosedTally
 from tallystick.ports import write_transaction
-from tallystick.storage.database_errors import translate
+from tallystick.storage.database_errors import translate, was_lost
 from tallystick.storage.dialects import TAKE_TURN
 from tallystick.storage.prepared import driver_errors
 
@@ -263,10 +263,23 @@ class Writer:
             discard_connection(self._connection)
             self._connection = None
 
+    def inherited(self) -> Connection | None:
+        """Return the connection that a forked child has a copy of, or None."""
+        return self._connection
+
     def _begin(self) -> Connection:
         connection = self._connection
-        if connection is None or connection.closed or connection.invalidated:
-            connection = self._connection = self.engine.connect()
+        if connection is not None and not connection.closed and not connection.invalidated:
+            try:
+                TAKE_TURN(connection, {})
+            except sqlalchemy.exc.DBAPIError as error:
+                if not was_lost(error):
+                    raise
+                # The server ended it while it was idle: nothing was written, so another will do.
+                self.discard()
+            else:
+                return connection
+        connection = self._connection = self.engine.connect()
         TAKE_TURN(connection, {})
         return connection
 

@@ -47,6 +47,7 @@ __all__ = [
     "cancel",
     "counts",
     "due",
+    "due_in_turn",
     "end",
     "enqueue",
     "failed_count",
@@ -174,6 +175,27 @@ def due(connection: Connection, kinds: Sequence[str]) -> bool:
     now = database_clock(connection)
     query = select(_j.c.id).where(_j.c.kind.in_(kinds), or_(_due(now), _expired(now)))
     return connection.execute(query.limit(1)).first() is not None
+
+
+def due_in_turn(connection: Connection, kinds: Sequence[str], *, limit: int) -> list[Job]:
+    """Return the jobs of these kinds that can be leased now: the first of each scope, then the
+    second, and so on; of a scope by priority and age.
+    """
+    place = func.row_number().over(
+        partition_by=_j.c.scope_id, order_by=(_j.c.priority, _j.c.created_at, _j.c.id)
+    )
+    waiting = (
+        select(_j.c.id, place.label("place"))
+        .where(_j.c.kind.in_(list(kinds)), _due(database_clock(connection)))
+        .subquery()
+    )
+    query = (
+        _jobs()
+        .join(waiting, waiting.c.id == _j.c.id)
+        .order_by(waiting.c.place, _j.c.created_at, _j.c.id)
+        .limit(limit)
+    )
+    return [_record(row) for row in connection.execute(query).mappings()]
 
 
 def lease(

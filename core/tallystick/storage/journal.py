@@ -1,21 +1,30 @@
 """The append-only journal: one hash chain per stream, hashed as the bytes that are stored.
 
 The digest of an entry covers its stream, its position, the digest before it and its body. The body
-contains ids, counts, digests and reason codes; texts of people are stored elsewhere and appear here
-as commitments.
+contains ids, counts, digests and reason codes. What people wrote, a reason or the id of a request,
+stands beside it with a salt; the body commits to it, so that it can be erased and the chain holds.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from tallystick.errors import CorruptTally
-from tallystick.records import Actor, Foil, JournalEntry, canonical_json, text_digest
+from tallystick.records import (
+    Actor,
+    Foil,
+    JournalEntry,
+    ReasonCode,
+    canonical_json,
+    commitment,
+    text_digest,
+)
 from tallystick.storage import tables
 from tallystick.storage.prepared import Prepared, PreparedUpdate, insert_row
 
@@ -63,7 +72,21 @@ _MOVE_HEAD = PreparedUpdate(
     )
     .values(count=bindparam("n"), head=bindparam("digest"))
 )
-_COLUMNS = ("audit_id", "stream", "position", "event", "subject_id", "body", "previous", "digest")
+_COLUMNS = (
+    "audit_id",
+    "stream",
+    "position",
+    "event",
+    "subject_id",
+    "body",
+    "previous",
+    "digest",
+    "texts",
+    "salt",
+)
+_DOMAIN = "journal-texts"
+_CODES = frozenset(get_args(ReasonCode))
+"""Reasons that are codes, which nobody wrote."""
 _INSERT = Prepared(insert_row(_j, *_COLUMNS))
 _ENTRIES = select(_j).where(_j.c.stream == bindparam("stream")).order_by(_j.c.position)
 _ALL = select(_j).order_by(_j.c.sequence)
@@ -113,6 +136,9 @@ class Appended(NamedTuple):
     text: str
     """The bytes that the digest covers, as text."""
     digest: str
+    texts: str | None = None
+    """What people wrote, as canonical JSON; the body commits to it."""
+    salt: bytes | None = None
 
 
 class End(NamedTuple):
@@ -225,17 +251,28 @@ def chain_entry(event: Event, after: End) -> Appended:
         "at": event.at,
         "actor": event.actor.identity(),
         "surface": event.actor.surface,
-        "reason": event.reason,
+        "reason": event.reason if event.reason in _CODES else None,
         "correlation_id": event.correlation_id,
         "subject_id": event.subject_id,
         "details": dict(event.details or {}),
     }
-    trace = {"request_id": event.actor.request_id, "session_id": event.actor.session_id}
-    body |= {name: value for name, value in trace.items() if value is not None}
+    written = {
+        "reason": None if event.reason in _CODES else event.reason,
+        "request_id": event.actor.request_id,
+        "session_id": event.actor.session_id,
+    }
+    texts, salt = _texts({name: text for name, text in written.items() if text is not None})
+    if texts is not None and salt is not None:
+        body["texts"] = commitment(_DOMAIN, salt, texts.encode())
     text = canonical_json(body, trusted=event.plain).decode()
-    return Appended(
-        event, after.length, after.head, text, _digest(event.stream, after.length, after.head, text)
-    )
+    digest = _digest(event.stream, after.length, after.head, text)
+    return Appended(event, after.length, after.head, text, digest, texts, salt)
+
+
+def _texts(written: Mapping[str, str]) -> tuple[str | None, bytes | None]:
+    if not written:
+        return None, None
+    return canonical_json(written).decode(), os.urandom(16)
 
 
 def add_many(tx: Connection, entries: Sequence[Appended]) -> None:
@@ -288,6 +325,8 @@ def _row(entry: Appended) -> dict[str, Any]:
         "body": entry.text,
         "previous": entry.previous,
         "digest": entry.digest,
+        "texts": entry.texts,
+        "salt": entry.salt,
     }
 
 
@@ -376,11 +415,19 @@ def _column_problems(row: Any) -> list[str]:
         body = json.loads(row.body)
     except ValueError:
         return ["its body is not JSON"]
-    return [
+    problems = [
         f"column {name} does not match the body"
         for name in ("audit_id", "event", "subject_id")
         if not isinstance(body, dict) or body.get(name) != getattr(row, name)
     ]
+    texts = getattr(row, "texts", None)  # a bundle has none
+    if texts is None and getattr(row, "salt", None) is not None:
+        problems.append("it has a salt, and nothing that people wrote beside it")
+    if texts is not None and isinstance(body, dict):
+        committed = commitment(_DOMAIN, bytes(row.salt or b""), str(texts).encode())
+        if body.get("texts") != committed:
+            problems.append("what people wrote beside it does not match its commitment")
+    return problems
 
 
 def _digest(stream: str, position: int, previous: str, body: str) -> str:
@@ -394,9 +441,16 @@ def _entry(row: Any) -> JournalEntry:
         raise CorruptTally(f"Journal entry {row.stream}#{row.position} is not readable.") from error
     if not isinstance(body, dict):
         raise CorruptTally(f"Journal entry {row.stream}#{row.position} is not an entry.")
+    texts = getattr(row, "texts", None)
+    try:
+        written = {} if texts is None else json.loads(texts)
+    except ValueError as error:
+        raise CorruptTally(f"Journal entry {row.stream}#{row.position} is not readable.") from error
     return JournalEntry.load(
         {
             **body,
+            **written,
+            "texts_erased": body.get("texts") is not None and texts is None,
             "sequence": row.sequence,
             "stream": row.stream,
             "position": row.position,

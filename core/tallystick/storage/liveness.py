@@ -15,6 +15,8 @@ from sqlalchemy.pool import NullPool
 
 from tallystick.storage.database import Database
 from tallystick.storage.database_errors import translate
+from tallystick.storage.dialects import let_go_of_socket
+from tallystick.storage.private_files import make_private_folder
 
 __all__ = ["Liveness"]
 
@@ -35,6 +37,7 @@ class Liveness:
         self._guard = threading.Lock()
         self._lock: Any = None
         self._pid = os.getpid()
+        database.on_fork(self._let_go)
 
     def hold(self) -> str:
         """Take the lock, until `close` or the end of the process; return the token. Raises
@@ -88,10 +91,15 @@ class Liveness:
             lock.release()
             Path(lock.lock_file).unlink(missing_ok=True)
 
+    def _let_go(self) -> None:
+        """Leave the lock to the parent, whose end must end it. A file's lock does so by itself."""
+        if self._folder is None and self._lock is not None:
+            let_go_of_socket(self._lock)
+
     def _file_lock(self, token: str) -> FileLock:
         assert self._folder is not None
-        self._folder.mkdir(exist_ok=True)
-        return FileLock(str(self._folder / token), timeout=0, thread_local=False)
+        make_private_folder(self._folder)
+        return FileLock(str(self._folder / token), timeout=0, thread_local=False, mode=0o600)
 
     def _session(self) -> Any:
         """Return a connection of its own, to which the lock belongs."""

@@ -13,6 +13,7 @@ from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from tallystick.errors import CorruptTally, InvalidInput, StorageError, TallyNotFound
+from tallystick.storage.private_files import make_private_folder, restrict_tally
 
 __all__ = ["Location"]
 
@@ -74,6 +75,11 @@ class Location:
         size = database.stat().st_size if database.exists() else 0
         if not create and not size:
             raise TallyNotFound(f"There is no tally at {folder}.")
+        if database.exists() and not size and (left := _contents(folder)):
+            raise CorruptTally(
+                f"{database} is empty, and {left} beside it shows that it was not. Restore it "
+                f"from a copy; or move {folder} away to start anew."
+            )
         if 0 < size < _HEADER:
             # SQLite takes the rest of a file for an empty database, and would write a new one over
             # it.
@@ -81,7 +87,7 @@ class Location:
                 f"{database} was cut off. Restore it from a copy, or move it away to start anew."
             )
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_private_folder(folder)
         except OSError as error:
             raise StorageError(
                 f"{folder} cannot be made: {error.strerror}. Choose another folder."
@@ -97,6 +103,19 @@ class Location:
     @classmethod
     def _of_folder(cls, folder: Path, *, process: int | None = None) -> Location:
         return cls(URL.create("sqlite", database=str(folder / "tally.db")), folder, process)
+
+    def restrict(self) -> None:
+        """Take the rights of other users from the folder of an embedded tally. Raises
+        StorageError.
+        """
+        if self.folder is None:
+            return
+        try:
+            restrict_tally(self.folder)
+        except OSError as error:
+            raise StorageError(
+                f"{self.folder} cannot be read: {error.strerror}. Check its permissions."
+            ) from error
 
     def remove_temporary(self) -> None:
         """Remove the folder, if it ends with this process; a forked one leaves it alone."""
@@ -125,6 +144,15 @@ class Location:
                 "Give a folder, or postgresql://user@host/database."
             )
         return url.set(drivername="postgresql+psycopg")
+
+
+def _contents(folder: Path) -> str | None:
+    """Return the name of a sibling that only a database with tables leaves; None without one."""
+    log = folder / "tally.db-wal"
+    if log.exists() and log.stat().st_size:
+        return log.name
+    siblings = (folder / name for name in ("chroma", "alive", "vectors.lock"))
+    return next((sibling.name for sibling in siblings if sibling.exists()), None)
 
 
 def _is_checkpoint_database(path: Path) -> bool:

@@ -44,9 +44,9 @@ def take(connection: Connection, *, most: int = 200) -> Batch:
     return Batch(rows[-1].sequence, list(dict.fromkeys(row.doc for row in rows)))
 
 
-def waiting(connection: Connection) -> list[int]:
-    """Return every memory that waits, by number."""
-    return list(connection.execute(select(_o.c.doc).distinct()).scalars())
+def waiting(connection: Connection, *, most: int | None = None) -> list[int]:
+    """Return the memories that wait, by number; up to `most` if it is given."""
+    return list(connection.execute(select(_o.c.doc).distinct().limit(most)).scalars())
 
 
 def trim(tx: Connection, sequence: int) -> None:

@@ -5,15 +5,28 @@ everything that a scope contains.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, LargeBinary, Table, delete, func, insert, select, text, true
+from sqlalchemy import (
+    Boolean,
+    Column,
+    Connection,
+    Integer,
+    LargeBinary,
+    Table,
+    delete,
+    func,
+    insert,
+    select,
+    text,
+    true,
+)
 from sqlalchemy.sql.elements import ColumnElement
 
-from tallystick.errors import StorageError
-from tallystick.records import Scope
+from tallystick.errors import CorruptTally, StorageError
+from tallystick.records import Scope, is_storable
 from tallystick.storage import scopes, tables
 from tallystick.storage.dialects import is_postgres
 
@@ -22,7 +35,7 @@ __all__ = [
     "LEFT_OUT",
     "ScopeSelection",
     "add_rows",
-    "binary_columns",
+    "checked_row",
     "docs_with_vectors",
     "move_sequences",
     "non_empty_table",
@@ -112,10 +125,52 @@ def table_names() -> list[str]:
     return [table.name for table in tables.metadata.sorted_tables]
 
 
-def binary_columns(table: str) -> list[str]:
-    """Return the names of a table's columns that store bytes."""
+def checked_row(
+    table: str, row: Mapping[str, Any], binary: Callable[[Any], bytes]
+) -> dict[str, Any]:
+    """Return a row of a file as it is stored: columns that this release knows, each with a value of
+    its type. `binary` reads the bytes of a column. Raises CorruptTally.
+
+    A file of an earlier release lacks columns that came later: they get their default.
+    """
     columns = tables.metadata.tables[table].columns
-    return [column.name for column in columns if isinstance(column.type, LargeBinary)]
+    unknown = sorted(set(row) - set(columns.keys()))
+    if unknown:
+        raise CorruptTally(f"A row of {table} has a column that no release writes: {unknown[0]!a}.")
+    values = {}
+    for column in columns:
+        if column.name in row:
+            values[column.name] = _checked_value(table, column, row[column.name], binary)
+        elif column.server_default is not None:
+            values[column.name] = _default_of(column)
+        elif column.nullable:
+            values[column.name] = None
+        elif column.autoincrement is not True:
+            raise CorruptTally(f"A row of {table} lacks {column.name}.")
+    return values
+
+
+def _checked_value(
+    table: str, column: Column[Any], value: Any, binary: Callable[[Any], bytes]
+) -> Any:
+    if value is None and column.nullable:
+        return None
+    if isinstance(column.type, LargeBinary):
+        return binary(value)
+    if isinstance(column.type, Boolean):
+        fits = isinstance(value, bool)
+    elif isinstance(column.type, Integer):
+        fits = type(value) is int and -(2**63) <= value < 2**63
+    else:
+        fits = isinstance(value, str) and is_storable(value)
+    if not fits:
+        raise CorruptTally(f"{column.name} of a row of {table} is no value that a release writes.")
+    return value
+
+
+def _default_of(column: Column[Any]) -> Any:
+    default = str(getattr(column.server_default, "arg", ""))
+    return int(default) if isinstance(column.type, Integer) else default
 
 
 def rows_of(

@@ -6,7 +6,7 @@ Every query carries the numbers of the scopes that policy allowed.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -39,6 +39,7 @@ __all__ = [
     "changed_since",
     "count_points",
     "count_rows",
+    "count_some",
     "docs_missing_vectors",
     "drop_vectors",
     "from_source",
@@ -94,9 +95,15 @@ _CHANGED = (
     )
     .join(_m, _m.c.doc == _x.c.doc)
     .outerjoin(_v, and_(_v.c.doc == _x.c.doc, _v.c.fingerprint == bindparam("fingerprint")))
+    .where(_x.c.doc.in_(bindparam("docs", expanding=True)))
+    .order_by(_x.c.doc)
+)
+_CHANGED_DOCS = (
+    select(_x.c.doc)
     .where(_x.c.scope_id == bindparam("scope_id"), _x.c.revision > bindparam("after"))
     .order_by(_x.c.doc)
 )
+_PAGE = 2_000
 
 
 class TextRow(NamedTuple):
@@ -172,17 +179,22 @@ def count_rows(connection: Connection, scope_id: int) -> int:
     return int(connection.execute(_COUNT, {"scope_id": scope_id}).scalar_one())
 
 
-def changed(connection: Connection, scope_id: int, *, after: int, fingerprint: str) -> list[Entry]:
-    """Return the memories of a scope whose words or vectors changed since revision `after`, by
-    number.
+def changed(
+    connection: Connection, scope_id: int, *, after: int, fingerprint: str
+) -> Iterator[list[Entry]]:
+    """Yield pages of the memories of a scope whose words or vectors changed since revision `after`,
+    by number.
 
-    `fingerprint` names the embedder whose vectors are read; an empty one reads none.
+    `fingerprint` names the embedder whose vectors are read; an empty one reads none. Rows as
+    objects take several times the memory of the corpus that is made of them: hence the pages.
     """
-    rows = connection.execute(
-        _CHANGED, {"scope_id": scope_id, "after": after, "fingerprint": fingerprint}
-    )
-    # By position rather than by name: this is read for a hundred thousand rows.
-    return [Entry._make(tuple(row)) for row in rows]
+    values = {"scope_id": scope_id, "after": after}
+    docs = connection.execute(_CHANGED_DOCS, values).scalars().all()
+    for start in range(0, len(docs), _PAGE):
+        page = list(docs[start : start + _PAGE])
+        rows = connection.execute(_CHANGED, {"docs": page, "fingerprint": fingerprint})
+        # By position rather than by name: this is read for a hundred thousand rows.
+        yield [Entry._make(tuple(row)) for row in rows]
 
 
 def hidden_docs(connection: Connection, scope_id: int, *, after: int) -> set[int]:
@@ -395,6 +407,19 @@ def count_points(connection: Connection, fingerprint: str) -> int:
     """Return the number of vectors of one embedder."""
     query = select(func.count()).select_from(_v).where(_v.c.fingerprint == fingerprint)
     return int(connection.execute(query).scalar() or 0)
+
+
+def count_some(
+    connection: Connection, fingerprint: str, scope_ids: Sequence[int], *, most: int
+) -> int:
+    """Return the number of vectors of these scopes of one embedder, counting up to `most`."""
+    some = (
+        select(_v.c.doc)
+        .where(_v.c.scope_id.in_(list(scope_ids)), _v.c.fingerprint == fingerprint)
+        .limit(most)
+        .subquery()
+    )
+    return int(connection.execute(select(func.count()).select_from(some)).scalar_one())
 
 
 def points(connection: Connection, fingerprint: str, docs: Sequence[int]) -> list[Point]:

@@ -140,11 +140,15 @@ journal = Table(
     Column("body", Text, nullable=False),
     Column("previous", Text, nullable=False),
     Column("digest", Text, nullable=False),
+    Column("texts", Text),
+    Column("salt", LargeBinary),
     UniqueConstraint("stream", "position"),
     Index(None, "subject_id", "sequence"),
     sqlite_autoincrement=True,
 )
-"""Append-only. `body` is canonical JSON and contains everything that the digest covers."""
+"""Append-only. `body` is canonical JSON and contains everything that the digest covers; `texts` is
+what people wrote, to which the body commits, until it is erased.
+"""
 
 parts = Table(
     "parts",

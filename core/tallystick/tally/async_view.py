@@ -110,6 +110,7 @@ class AsyncBoundTally:
     runs = _Awaited(PolicyVerbs.runs)
     verify = _Awaited(PolicyVerbs.verify)
     replay = _Awaited(PolicyVerbs.replay)
+    replay_later = _Awaited(PolicyVerbs.replay_later)
     keep_turn = _Awaited(PolicyVerbs.keep_turn)
     check_tool_call = _Awaited(PolicyVerbs.check_tool_call)
     check_model_call = _Awaited(PolicyVerbs.check_model_call)

@@ -20,12 +20,14 @@ from tallystick.recorder import (
     current_step,
     neutral_request,
 )
+from tallystick.recorder.replay import recipe_for
 from tallystick.records import (
     CompilationRequest,
     CompileConfig,
     CompiledContext,
     Count,
     Foil,
+    Job,
     JsonObject,
     Moment,
     NewMemory,
@@ -54,6 +56,7 @@ from tallystick.tally.compiling import (
     compile_request,
     require_fitting_scopes,
 )
+from tallystick.tally.later_replays import enqueue_replay
 from tallystick.tally.memory_verbs import MemoryVerbs
 
 __all__ = ["JoinedRun", "RunVerbs"]
@@ -276,6 +279,19 @@ class RunVerbs(MemoryVerbs):
             )
             replayed.record_in(new_step)
         return replayed.result.model_copy(update={"run_id": new_run.id, "step_id": new_step.id})
+
+    def replay_later(
+        self, /, step_id: StepId, *, recipe: ReplayRecipe | None = None, **changes: Any
+    ) -> Job:
+        """Enqueue the replay of a recorded step, without a model, as a job; return the job.
+
+        Its result names the new run and step. Asked for again with the same changes, it is the same
+        job. Raises Denied, NotFound, InvalidInput.
+        """
+        step = self._recordings.step(step_id)
+        services, run = self._services, self._recordings.run(step.run_id)
+        wanted = recipe_for(step, recipe, changes, new_id=services.store.ids.new)
+        return enqueue_replay(services, self.actor, run.scope, step_id, wanted)
 
     def keep_turn(
         self,

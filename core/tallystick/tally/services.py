@@ -10,6 +10,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,7 +18,8 @@ from tallystick import memory as memory_verbs
 from tallystick.access import Gate
 from tallystick.checkpoints import CheckpointsContext, upgrade
 from tallystick.embedding import GuardedEmbedder, StaticEmbedder, as_embedder
-from tallystick.errors import SettingsError
+from tallystick.errors import SettingsError, StorageError
+from tallystick.logs import get_logger
 from tallystick.memory import MemoryContext
 from tallystick.pipeline import Background, Chore
 from tallystick.policy.engines import KingfisherFinder
@@ -31,11 +33,13 @@ from tallystick.settings import Settings
 from tallystick.storage import ChromaIndex, Location, Store, settings_rows
 from tallystick.storage.chroma_layout import layout_of
 from tallystick.storage.corpus_cache import CorpusCache
+from tallystick.storage.forks import abandon
 from tallystick.tally.call_rules import CallRules
 from tallystick.tally.captured_turns import CapturedTurns
 from tallystick.tally.turn_hits import TurnHits
 from tallystick.tokens import counter_for
 from tallystick.upkeep import retention
+from tallystick.upkeep.erase import finish
 from tallystick.upkeep.retention import RetentionHandler, enqueue_retention
 
 __all__ = ["Services", "record_owner", "services_of"]
@@ -43,7 +47,7 @@ __all__ = ["Services", "record_owner", "services_of"]
 _DAY_US = 24 * 3600 * 1_000_000
 _OWNER = "owner"
 _TALLY_ID = "tally_id"
-_HOUR = 3_600.0
+_HOUR, _MINUTE = 3_600.0, 60.0
 _RETENTION_AFTER = 30.0
 """Seconds after the opening at which retention is looked at: scripts that end before leave it."""
 
@@ -144,15 +148,30 @@ class Services:
         self.background = Background(
             self.memory,
             [RetentionHandler(self.memory, lambda: self.windows, self.drop_caches)],
-            chores=[Chore(lambda: enqueue_retention(self.memory), _HOUR, first=_RETENTION_AFTER)],
+            chores=[
+                Chore(lambda: enqueue_retention(self.memory), _HOUR, first=_RETENTION_AFTER),
+                Chore(self._finish_erasure, _MINUTE, first=_MINUTE),
+            ],
             eager=settings.vector_search == "chroma" or bool(settings.chroma),
         )
         self.call_rules.note(owner or Actor(user="tallystick", surface="open"))
         weakref.finalize(self, store.location.remove_temporary)
+        self._finish_erasure()
         self._guard = threading.Lock()
         self._counters: dict[str | None, TokenCounter] = {}
+        # Held by the store: not to keep the services alive.
+        store.database.on_fork(partial(_abandon, weakref.ref(self)))
         if background:
             self.background.worker().start()
+
+    def _finish_erasure(self) -> None:
+        """Rewrite the files where an erasure was cut off; the background tries again where others
+        use them.
+        """
+        try:
+            finish(self.memory)
+        except StorageError as error:
+            get_logger("upkeep").warning("erase.unfinished", error=type(error).__name__)
 
     @property
     def windows(self) -> retention.Windows:
@@ -183,8 +202,13 @@ class Services:
         self.recorder.clear_caches()
 
     def close(self) -> None:
-        """Write what is still in memory, then close every part. Closing twice is allowed."""
+        """Write what is still in memory, then close every part. Closing twice is allowed; a forked
+        child leaves everything to its parent.
+        """
         if self.store.database.closed:
+            return
+        if self.store.database.is_inherited:
+            self.store.database.close()
             return
         for callback in self.closing:
             callback()
@@ -198,6 +222,15 @@ class Services:
         self.store.liveness.close()
         self.recorder.close()
         self.store.location.remove_temporary()
+
+
+def _abandon(services: weakref.ref[Services]) -> None:
+    """Let every use of an inherited tally, and of the runs recorded in it, raise ForkedTally."""
+    inherited = services()
+    if inherited is not None:
+        recorder = inherited.recorder
+        abandon(recorder)
+        abandon(inherited, readable=frozenset({"close", "owner", "settings", "store"}))
 
 
 def record_owner(store: Store, owner: Actor | None) -> Actor | None:

@@ -29,6 +29,7 @@ from tallystick.records import (
 from tallystick.settings import Settings
 from tallystick.storage import Location, Store, scopes
 from tallystick.tally.async_view import AsyncBoundTally
+from tallystick.tally.later_replays import ReplayHandler
 from tallystick.tally.policy_verbs import PolicyVerbs
 from tallystick.tally.services import Services, record_owner
 
@@ -45,6 +46,7 @@ class Tally:
     def __init__(self, services: Services) -> None:
         """Use `Tally.open`."""
         self._services = services
+        services.background.runner.add(ReplayHandler(self.bind))
 
     @classmethod
     def open(
@@ -88,8 +90,11 @@ class Tally:
         effective = settings or Settings.read()
         if chroma is not None:
             effective = effective.model_copy(update={"chroma": chroma})
+        location = Location.find(where, create=create)
+        if effective.private_files:
+            location.restrict()
         store = Store.open(
-            Location.find(where, create=create),
+            location,
             clock=clock or SystemClock(),
             ids=ids or UuidIds(),
             busy_timeout_ms=effective.busy_timeout_ms,

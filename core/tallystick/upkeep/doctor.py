@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from tallystick.access.enforcers import rules_and_enforcers
-from tallystick.errors import StorageError
+from tallystick.errors import StorageError, TallystickError
 from tallystick.memory import MemoryContext
 from tallystick.pipeline import Background
 from tallystick.records import JOB_STATES, Actor, Finding, commitment
-from tallystick.storage import Connection, integrity, jobs, journal, outbox, scopes, settings_rows
+from tallystick.storage import (
+    Connection,
+    integrity,
+    jobs,
+    journal,
+    outbox,
+    scopes,
+    search,
+    settings_rows,
+)
+from tallystick.storage.chroma_layout import state_of
+from tallystick.storage.private_files import wider_than_private
 from tallystick.upkeep.erase import PENDING, finish
 from tallystick.upkeep.jobs import retry_jobs
 from tallystick.upkeep.retention import Windows, journal_window, purge, require_operator
@@ -21,21 +34,94 @@ _MANY = 10_000
 def diagnose(
     context: MemoryContext, background: Background, actor: Actor, windows: Windows, *, repair: bool
 ) -> tuple[Finding, ...]:
-    """Run every check; with `repair` also repair what can be. Raises Denied."""
+    """Run every check; with `repair` also repair what can be. Raises Denied.
+
+    A check that cannot read what it needs is a problem of its own; the others go on.
+    """
     require_operator(context, actor)
-    with context.store.database.read() as connection:
-        findings = [
-            *_database(connection),
-            *_journals(connection),
-            _versions(connection),
-            _erasure(connection),
-            _window(connection),
-            _frozen(connection),
-            _who_acts(context, connection),
-            _recorded(connection),
-            *_rules(connection),
-        ]
-        findings += [_jobs(connection), _outbox(connection)]
+    checks: dict[str, Callable[[Connection], Iterable[Finding]]] = {
+        "database": _database,
+        "journal": _journals,
+        "versions": lambda connection: [_versions(connection)],
+        "erasure": lambda connection: [_erasure(connection)],
+        "journal window": lambda connection: [_window(connection)],
+        "changes": lambda connection: [_frozen(connection)],
+        "who acts": lambda connection: [_who_acts(context, connection)],
+        "recorder": lambda connection: [_recorded(connection)],
+        "policy rules": _rules,
+        "jobs": lambda connection: [_jobs(connection)],
+        "outbox": lambda connection: [_outbox(connection)],
+    }
+    findings: list[Finding] = []
+    for check, run in checks.items():
+        findings += _read(context, check, run)
+    findings += _guarded("files", lambda: _files(context))
+    findings += _guarded("retention", lambda: [_retention(context, actor, windows)])
+    findings += _guarded("index", lambda: [_index(context, background, repair=False)])
+    if not repair:
+        return tuple(findings)
+    repaired: list[Finding] = []
+    for finding in findings:
+        if finding.status == "problem" and finding.check == "erasure":
+            repaired += _guarded("erasure", lambda: [_finished(context, background)])
+        elif finding.status == "problem" and finding.check == "jobs":
+            repaired += _guarded("jobs", lambda: [_requeued(context, background, actor)])
+        elif finding.status == "problem" and finding.check == "index":
+            repaired += _guarded("index", lambda: [_index(context, background, repair=True)])
+        else:
+            repaired.append(finding)
+    return tuple(repaired)
+
+
+def _read(
+    context: MemoryContext, check: str, run: Callable[[Connection], Iterable[Finding]]
+) -> list[Finding]:
+    """Run a check on a connection of its own: a page that cannot be read costs this check alone."""
+
+    def read() -> list[Finding]:
+        with context.store.database.read() as connection:
+            return list(run(connection))
+
+    return _guarded(check, read)
+
+
+def _guarded(check: str, run: Callable[[], list[Finding]]) -> list[Finding]:
+    """Run a check; what it could not read is its finding."""
+    try:
+        return run()
+    except TallystickError as error:
+        text = f"{check} could not be read: {error}"
+        return [Finding(check=check, status="problem", text=text)]
+
+
+def _files(context: MemoryContext) -> list[Finding]:
+    """Name files of an embedded tally that others may read."""
+    folder = context.store.location.folder
+    if folder is None:
+        return []
+    wider = wider_than_private(folder)
+    if not wider:
+        return [Finding(check="files", status="ok", text="only this user may read them")]
+    more = f" and {len(wider) - 1} more" if len(wider) > 1 else ""
+    text = f"others may read {wider[0]}{more}: open the tally as their owner, or chmod -R go= it"
+    return [Finding(check="files", status="notice", text=text)]
+
+
+def _finished(context: MemoryContext, background: Background) -> Finding:
+    with background.paused():
+        finish(context)
+    text = "an erasure that was cut off is finished"
+    return Finding(check="erasure", status="repaired", text=text)
+
+
+def _requeued(context: MemoryContext, background: Background, actor: Actor) -> Finding:
+    requeued = retry_jobs(context, actor, None, idempotency_key=None)
+    background.wake()
+    text = f"{len(requeued)} jobs will be done anew"
+    return Finding(check="jobs", status="repaired", text=text)
+
+
+def _retention(context: MemoryContext, actor: Actor, windows: Windows) -> Finding:
     due = purge(context, actor, windows, mode="preview")
     count = (
         due.expired
@@ -52,28 +138,7 @@ def diagnose(
         if count
         else "nothing is past its window"
     )
-    findings.append(Finding(check="retention", status="notice" if count else "ok", text=text))
-    findings.append(_index(context, background, repair=False))
-    if not repair:
-        return tuple(findings)
-    repaired: list[Finding] = []
-    for finding in findings:
-        if finding.status == "problem" and finding.check == "erasure":
-            with background.paused():
-                finish(context)
-            finding = Finding(
-                check="erasure", status="repaired", text="an erasure that was cut off is finished"
-            )
-        elif finding.status == "problem" and finding.check == "jobs":
-            requeued = retry_jobs(context, actor, None, idempotency_key=None)
-            background.wake()
-            finding = Finding(
-                check="jobs", status="repaired", text=f"{len(requeued)} jobs will be done anew"
-            )
-        elif finding.status == "problem" and finding.check == "index":
-            finding = _index(context, background, repair=True)
-        repaired.append(finding)
-    return tuple(repaired)
+    return Finding(check="retention", status="notice" if count else "ok", text=text)
 
 
 def _database(connection: Connection) -> list[Finding]:
@@ -250,14 +315,35 @@ def _outbox(connection: Connection) -> Finding:
     )
 
 
+def _large_scans(context: MemoryContext) -> str | None:
+    """Name what each recall scans that a Chroma server should answer."""
+    if context.vector_search == "exact":
+        return None
+    with context.store.database.read() as connection:
+        fingerprint, limit = context.embedder.fingerprint, context.exact_scan_limit
+        large = search.large_scopes(connection, fingerprint, above=limit)
+    if not large:
+        return None
+    scanned = "1 scope has" if len(large) == 1 else f"{len(large)} scopes have"
+    return (
+        f"{scanned} more than {limit} vectors, and this tally has no Chroma index: each recall "
+        f"there scans them all, from memory. Give the address of a Chroma server as `chroma`, or "
+        f"raise `exact_scan_limit` and `recall_cache_mb`"
+    )
+
+
 def _index(context: MemoryContext, background: Background, *, repair: bool) -> Finding:
+    if context.index is None and (text := _large_scans(context)) is not None:
+        return Finding(check="index", status="notice", text=text)
     if context.index is None:
         return Finding(
             check="index",
             status="ok",
             text="this tally has no Chroma index; vectors are scanned exactly",
         )
-    if context.index.folder_is_empty:
+    with context.store.database.read() as connection:
+        filled = bool(state_of(connection, context.embedder.fingerprint).current)
+    if not filled:
         return Finding(check="index", status="ok", text="Chroma was not needed yet")
     try:
         result = background.reconcile(repair=repair)
@@ -271,6 +357,9 @@ def _index(context: MemoryContext, background: Background, *, repair: bool) -> F
         return Finding(
             check="index", status="repaired", text="Chroma was made anew from the database"
         )
+    reason = f" ({result.problem})" if result.problem else ""
     return Finding(
-        check="index", status="problem", text="Chroma does not match: run `tally doctor --repair`"
+        check="index",
+        status="problem",
+        text=f"Chroma does not match{reason}: run `tally doctor --repair`",
     )

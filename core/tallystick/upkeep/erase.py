@@ -61,6 +61,8 @@ class _Plan:
     needles: tuple[bytes, ...]
     copies: Copies
     preview: Erasure
+    streams: tuple[str, ...] | None
+    """The journals within reach; None is every one."""
 
 
 def erase(
@@ -265,6 +267,9 @@ def _destroy(write: MemoryWrite, plan: _Plan, reason: str) -> tuple[str, ...]:
         at=now,
         reason="text of a memory was erased",
     )
+    erasing.erase_journal_texts(
+        tx, plan.needles, [stored.memory.id for stored in plan.stored], streams=plan.streams
+    )
     working.remove_with(tx, plan.needles, within=plan.copies.within)
     erasing.drop_goals(tx, plan.preview.runs)
     waiting = approvals.with_text(tx, plan.needles, within=plan.copies.within)
@@ -360,10 +365,21 @@ def _plan(
             stored.record.id
             for stored in approvals.with_text(connection, needles, within=copies.within)
         ),
+        journal=erasing.count_journal_texts(
+            connection,
+            needles,
+            [entry.memory.id for entry in stored.values()],
+            streams=_streams(reach),
+        ),
         elsewhere=tuple(sorted(elsewhere - {entry.memory.id for entry in stored.values()})),
         cannot_prove=tuple(cannot),
     )
-    return _Plan(tuple(stored.values()), texts, needles, copies, preview)
+    return _Plan(tuple(stored.values()), texts, needles, copies, preview, _streams(reach))
+
+
+def _streams(reach: OperatorScopes) -> tuple[str, ...] | None:
+    """Return the journals within reach; None for all of them."""
+    return None if reach.whole else tuple(f"scope:{scope}" for scope in reach.scopes())
 
 
 def _require_operable(

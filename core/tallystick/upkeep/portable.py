@@ -11,19 +11,30 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import re
+import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, Literal
 
 from tallystick.errors import CorruptTally, InvalidInput, StateConflict, StorageError
 from tallystick.memory import MemoryContext
-from tallystick.records import Actor, Scope, Transfer, canonical_json, text_digest
+from tallystick.records import (
+    Actor,
+    Scope,
+    Transfer,
+    canonical_json,
+    strict_json,
+    text_digest,
+)
 from tallystick.storage import Connection, journal, outbox, settings_rows
 from tallystick.storage import portable as rows
 from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.migrate import HEAD
+from tallystick.storage.private_files import make_private_folder, open_private
 from tallystick.storage.scopes import FROZEN
 from tallystick.upkeep.retention import JOURNAL_WINDOW, require_operator
 
@@ -31,8 +42,10 @@ __all__ = ["CHOICES", "FORMAT", "export", "import_from", "preview_export"]
 
 FORMAT = 2
 """Raised when the shape of an export changes; later releases read earlier formats."""
-CHOICES = (JOURNAL_WINDOW, FROZEN)
-"""Settings that somebody chose: they are exported, and give way to those of the importing tally."""
+CHOICES = {JOURNAL_WINDOW: r"keep|[1-9][0-9]{0,5}", FROZEN: r"[01]"}
+"""Settings that somebody chose, with the form of their values: they are exported, and give way to
+those of the importing tally.
+"""
 _INLINE = 4_096
 """Bytes up to which a binary value is stored in its line; longer ones are blobs of their own."""
 _PAGE = 500
@@ -71,7 +84,8 @@ def export(context: MemoryContext, actor: Actor, chosen: Sequence[Scope], folder
         context.store.database.write(lambda tx: _note(tx, context, actor, chosen), name="export")
     context.gate.flush()
     try:
-        (folder / "blobs").mkdir(parents=True, exist_ok=True)
+        make_private_folder(folder)
+        make_private_folder(folder / "blobs")
         with context.store.database.read() as connection:
             return _write_files(connection, chosen, folder)
     except OSError as error:
@@ -91,8 +105,9 @@ def import_from(
         answered = call.answered(connection)
     if answered is not None:
         return Transfer.load(answered)
-    blobs = _check_files(folder, manifest)
-    transfer = _transfer_of(manifest, states=_states_in(folder))
+    files = _Files(folder, manifest)
+    files.check()
+    transfer = _transfer_of(manifest, states=files.memory_states())
 
     def unit(tx: Connection) -> None:
         _require_empty(tx)
@@ -102,14 +117,14 @@ def import_from(
             if name not in manifest["files"]:
                 continue
             page: list[dict[str, Any]] = []
-            for row in _lines(folder / name):
+            for row in files.rows(name):
                 if table == "settings":
                     _adopt_setting(tx, row)
                     continue
                 if table == "access_log":
                     # Who looked at an empty tally has a line of his own already.
                     row.pop("id", None)
-                page.append(_decode(table, row, blobs))
+                page.append(rows.checked_row(table, row, files.binary))
                 if len(page) == _PAGE:
                     rows.add_rows(tx, table, page)
                     page = []
@@ -137,9 +152,12 @@ def _adopt_setting(tx: Connection, row: Mapping[str, Any]) -> None:
     """Adopt a setting of the export, unless this tally has its own."""
     name = row.get("name")
     if name not in CHOICES:
-        raise CorruptTally(f"The export holds the setting {name!r}, which no release writes.")
+        raise CorruptTally(f"The export holds the setting {name!a}, which no release writes.")
+    checked = rows.checked_row("settings", row, lambda value: b"")
+    if not re.fullmatch(CHOICES[name], checked["value"]):
+        raise CorruptTally(f"The export holds a value of {name} that no release writes.")
     if settings_rows.get_setting(tx, str(name)) is None:
-        settings_rows.set_setting(tx, str(name), str(row["value"]))
+        settings_rows.set_setting(tx, str(name), checked["value"])
 
 
 def _note(tx: Connection, context: MemoryContext, actor: Actor, chosen: Iterable[Scope]) -> None:
@@ -166,7 +184,7 @@ def _write_files(connection: Connection, chosen: Sequence[Scope], folder: Path) 
             continue
         digest, count = hashlib.sha256(), 0
         file = folder / f"{table}.jsonl"
-        with file.open("wb") as stream:
+        with open_private(file) as stream:
             for row in rows.rows_of(connection, selection, table):
                 line = (
                     json.dumps(
@@ -186,7 +204,8 @@ def _write_files(connection: Connection, chosen: Sequence[Scope], folder: Path) 
         "blobs": dict(sorted(blobs.items())),
     }
     manifest["digest"] = text_digest("export", canonical_json(manifest))
-    (folder / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    with open_private(folder / "manifest.json") as stream:
+        stream.write(json.dumps(manifest, indent=2).encode() + b"\n")
     return _transfer_of(manifest, states=rows.state_counts(connection, selection))
 
 
@@ -202,7 +221,8 @@ def _encode(row: Mapping[Any, Any], folder: Path | None, blobs: dict[str, int]) 
                 key = hashlib.sha256(body).hexdigest()
                 if key not in blobs:
                     if folder is not None:
-                        (folder / "blobs" / key).write_bytes(body)
+                        with open_private(folder / "blobs" / key) as stream:
+                            stream.write(body)
                     blobs[key] = len(body)
                 line[name] = {"blob": key}
             else:
@@ -212,64 +232,142 @@ def _encode(row: Mapping[Any, Any], folder: Path | None, blobs: dict[str, int]) 
     return line
 
 
-def _decode(table: str, row: dict[str, Any], blobs: Path) -> dict[str, Any]:
-    for column in rows.binary_columns(table):
-        value = row.get(column)
-        if isinstance(value, dict):
-            key = value.get("blob")
-            row[column] = (
-                base64.b64decode(value["base64"]) if key is None else (blobs / key).read_bytes()
-            )
-    return row
-
-
 def _manifest(folder: Path) -> dict[str, Any]:
     file = folder / "manifest.json"
     try:
-        manifest: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        with _opened(folder, "manifest.json") as stream:
+            manifest: dict[str, Any] = strict_json(stream.read())
     except OSError as error:
         raise InvalidInput(f"{folder} is no export: its manifest.json cannot be read.") from error
     except ValueError as error:
         raise CorruptTally(f"{file} is damaged.") from error
     if not isinstance(manifest, dict) or "format" not in manifest or "files" not in manifest:
         raise InvalidInput(f"{folder} is no export: its manifest.json says nothing of one.")
+    if type(manifest["format"]) is not int or not isinstance(manifest.get("schema"), str):
+        raise CorruptTally(f"{file} is damaged.")
     if manifest["format"] not in range(1, FORMAT + 1) or manifest["schema"] > HEAD:
         raise InvalidInput(
-            f"{folder} has format {manifest['format']} and schema {manifest['schema']}; this "
+            f"{folder} has format {manifest['format']} and schema {manifest['schema']!a}; this "
             f"release reads formats "
             f"up to {FORMAT} and schemas up to {HEAD}. Upgrade tallystick to import it."
         )
-    digest = manifest.get("digest")
-    if digest != text_digest(
-        "export", canonical_json({k: v for k, v in manifest.items() if k != "digest"})
-    ):
+    unsigned = {key: value for key, value in manifest.items() if key != "digest"}
+    try:
+        matches = manifest.get("digest") == text_digest("export", canonical_json(unsigned))
+    except InvalidInput as error:
+        raise CorruptTally(f"{file} is damaged.") from error
+    if not matches:
         raise CorruptTally(f"{file} does not match its digest.")
+    if not _is_shaped(manifest):
+        raise CorruptTally(f"{file} is damaged.")
     return manifest
 
 
-def _check_files(folder: Path, manifest: Mapping[str, Any]) -> Path:
-    """Compare every file with its digest before anything is written; return the folder of blobs.
-    Raises CorruptTally.
+def _is_shaped(manifest: Mapping[str, Any]) -> bool:
+    """Return True if the parts of a manifest have the types that an export writes."""
+    files, blobs, names = (manifest.get(key) for key in ("files", "blobs", "scopes"))
+    return (
+        isinstance(files, dict)
+        and all(
+            isinstance(entry, dict)
+            and isinstance(entry.get("sha256"), str)
+            and type(entry.get("lines")) is int
+            for entry in files.values()
+        )
+        and {"memories.jsonl", "sources.jsonl", "journal.jsonl"} <= set(files)
+        and isinstance(blobs, dict)
+        and all(type(size) is int and size >= 0 for size in blobs.values())
+        and isinstance(names, list)
+        and all(isinstance(name, str) for name in names)
+    )
+
+
+class _Files:
+    """The files of an export that its manifest names, and no other file of the machine.
+
+    A name is one that a release writes, or the digest of a blob. A member is a regular file inside
+    of the folder: a link could lead out of it, and a pipe would never end.
     """
-    names = {f"{table}.jsonl" for table in rows.table_names()}
-    expected = {name: entry["sha256"] for name, entry in manifest["files"].items()}
-    if not all(re.fullmatch(r"[0-9a-f]{64}", key) for key in manifest["blobs"]):
-        raise CorruptTally("The export names a blob by something that is no digest.")
-    expected |= {f"blobs/{key}": key for key in manifest["blobs"]}
-    for name, sha256 in expected.items():
-        if not name.startswith("blobs/") and name not in names:
-            raise CorruptTally(f"The export names {name}, which no release writes.")
-        file = folder / name
-        try:
-            with file.open("rb") as stream:
-                digest = hashlib.file_digest(stream, "sha256").hexdigest()
-        except OSError as error:
-            raise CorruptTally(f"The export lacks {name}.") from error
+
+    def __init__(self, folder: Path, manifest: Mapping[str, Any]) -> None:
+        self._folder = folder
+        self._expected = {name: entry["sha256"] for name, entry in manifest["files"].items()}
+        self._blobs = frozenset(manifest["blobs"])
+
+    def check(self) -> None:
+        """Compare every file with its digest before anything is written. Raises CorruptTally."""
+        names = {f"{table}.jsonl" for table in rows.table_names()}
+        for name in self._expected:
+            if name not in names:
+                raise CorruptTally(f"The export names {name!a}, which no release writes.")
+        if not all(re.fullmatch(r"[0-9a-f]{64}", key) for key in self._blobs):
+            raise CorruptTally("The export names a blob by something that is no digest.")
+        for name, sha256 in self._expected.items():
+            self._require(name, sha256)
+        for key in self._blobs:
+            self._require(f"blobs/{key}", key)
+
+    def rows(self, name: str) -> Iterator[dict[str, Any]]:
+        """Yield the rows of a file. Raises CorruptTally."""
+        with self._open(name) as stream:
+            for line in stream:
+                try:
+                    row = strict_json(line)
+                except ValueError as error:
+                    raise CorruptTally(f"A line of {name} of the export is damaged.") from error
+                if not isinstance(row, dict):
+                    raise CorruptTally(f"A line of {name} of the export is no row.")
+                yield row
+
+    def binary(self, value: Any) -> bytes:
+        """Return the bytes of a column: those in the line, or those of a blob that the manifest
+        names. Raises CorruptTally.
+        """
+        fields = value if isinstance(value, dict) and len(value) == 1 else {}
+        key, text = fields.get("blob"), fields.get("base64")
+        if isinstance(key, str) and key in self._blobs:
+            with self._open(f"blobs/{key}") as stream:
+                return stream.read()
+        if isinstance(text, str):
+            try:
+                return base64.b64decode(text, validate=True)
+            except ValueError as error:
+                raise CorruptTally("Bytes of a row of the export are damaged.") from error
+        raise CorruptTally("A row of the export names bytes that the export does not have.")
+
+    def memory_states(self) -> dict[str, int]:
+        """Return the number of memories of an export in each state."""
+        counts = Counter(str(row.get("state")) for row in self.rows("memories.jsonl"))
+        return dict(sorted(counts.items()))
+
+    def _require(self, name: str, sha256: str) -> None:
+        with self._open(name) as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
         if digest != sha256:
             raise CorruptTally(
                 f"{name} of the export does not match its digest. Nothing was imported."
             )
-    return folder / "blobs"
+
+    def _open(self, name: str) -> BufferedReader:
+        try:
+            return _opened(self._folder, name)
+        except OSError as error:
+            raise CorruptTally(f"The export lacks {name}, or it is no file of its own.") from error
+
+
+def _opened(folder: Path, name: str) -> BufferedReader:
+    """Open a regular file inside of `folder`, through no link. Raises OSError."""
+    file = folder / name
+    if file.parent != folder and file.parent.is_symlink():
+        raise OSError("a link")
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    if file.is_symlink():
+        raise OSError("a link")
+    number = os.open(file, flags | getattr(os, "O_BINARY", 0))
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise OSError("no regular file")
+    return os.fdopen(number, "rb")
 
 
 def _require_empty(tx: Connection) -> None:
@@ -282,18 +380,6 @@ def _require_empty(tx: Connection) -> None:
             hint="Import into a new tally.",
             what="Tally",
         )
-
-
-def _states_in(folder: Path) -> dict[str, int]:
-    """Return the number of memories of an export in each state."""
-    counts = Counter(str(row["state"]) for row in _lines(folder / "memories.jsonl"))
-    return dict(sorted(counts.items()))
-
-
-def _lines(file: Path) -> Iterator[dict[str, Any]]:
-    with file.open(encoding="utf-8") as stream:
-        for line in stream:
-            yield json.loads(line)
 
 
 def _transfer_of(manifest: Mapping[str, Any], *, states: Mapping[str, int]) -> Transfer:

@@ -82,6 +82,8 @@ def erasure_view(erasure: Erasure) -> RenderableType:
         facts.add_row("approvals", ", ".join(short(name) for name in erasure.approvals))
     if erasure.runs:
         facts.add_row("goals of runs", ", ".join(short(memory_id) for memory_id in erasure.runs))
+    if erasure.journal:
+        facts.add_row("journal", f"what people wrote beside {erasure.journal} entries")
     if erasure.elsewhere:
         facts.add_row(
             "stays in",

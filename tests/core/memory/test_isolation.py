@@ -304,7 +304,7 @@ class Isolation(RuleBasedStateMachine):
         if len(names) > 1:
             assert "names another actor" in shown
         elif not names:
-            assert "missing_actor" in shown or shown.startswith("Recalled(hits=()")
+            assert "missing_actor" in shown or shown.startswith("Recalled([]")
         else:
             [user] = names
             assert user is not None

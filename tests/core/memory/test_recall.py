@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from dateparser.date import DateDataParser  # type: ignore[import-untyped,unused-ignore]
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -19,16 +20,18 @@ from numpy.typing import NDArray
 from tallystick import Actor, BoundTally, Tally
 from tallystick.errors import NotFound
 from tallystick.ranking import (
+    QUERY_READ,
     Corpus,
     Entry,
     RecallWeights,
     Span,
+    ask,
     event_named,
     indexed_words,
     slices,
     spans,
 )
-from tallystick.ranking.dates import ALWAYS
+from tallystick.ranking.dates import ALWAYS, _read
 from tallystick.records import NewMemory, Scope, SourceRef, SpaceMember
 from tallystick.settings import Settings
 from tallystick.tally.services import services_of
@@ -255,6 +258,69 @@ def test_any_text_and_any_moment_can_be_asked(text: str, now: int) -> None:
     for span in spans(text, now):
         assert span.start < span.end
     event_named(text)
+
+
+def _log(lines: int) -> str:
+    return "".join(
+        f"2023-08-{line % 28 + 1:02d} {line % 24:02d}:10:07 INFO worker[{line}] took {line} ms\n"
+        for line in range(lines)
+    )
+
+
+LONG = {
+    "a log": _log(2_000),
+    "a table of years": "".join(f"{n},{1950 + n % 90},{n % 12 + 1}/3/2021\n" for n in range(5_000)),
+    "mails": "".join(
+        f"On {n % 28 + 1} March {2000 + n % 30}, Bob wrote:\n> since May, last week\n"
+        for n in range(2_000)
+    ),
+    "last week": "last week " * 10_000,
+    "years": "2019 " * 20_000,
+    "days": "1 1/1/2020 3 days ago " * 5_000,
+    "先週": "先週の会議" * 20_000,
+    "на прошлой неделе": "на прошлой неделе " * 6_000,
+    "seasons": "the the in last " * 6_000,
+    "signs": "[(\u200b\u0301 -" * 15_000,
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_a_long_query_costs_a_bounded_number_of_dates_and_words(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    given_to = DateDataParser.get_date_data
+
+    def count(parser: DateDataParser, phrase: str, *rest: object) -> object:
+        calls.append(phrase)
+        return given_to(parser, phrase, *rest)
+
+    monkeypatch.setattr(DateDataParser, "get_date_data", count)
+    _read.cache_clear()
+    question = ask(LONG[name], [], NOW)
+    assert len(calls) <= 8
+    assert sum(map(len, calls)) <= 1_000
+    assert len(question.text) <= QUERY_READ + 10
+    assert len(question.words) <= 500
+
+
+def test_a_question_before_or_after_a_pasted_log_is_read() -> None:
+    log = _log(2_000)
+    may = Span(*(int(datetime(2022, 5, day, tzinfo=UTC).timestamp()) * 1_000_000 for day in (7, 8)))
+    assert spans(f"What was on 7 May 2022?\n{log}", NOW)[0] == may
+    for query in (f"Which heron failed?\n{log}", f"{log}\nWhich heron failed?"):
+        assert {"heron", "failed"} <= set(ask(query, [], NOW).words)
+    assert spans("last week, last week, in May", NOW) == spans("last week, in May", NOW)
+
+
+def test_recall_says_that_it_read_the_ends_of_a_long_query(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        anna.remember("The heron is at the river.")
+        found = anna.recall(f"{_log(500)} Where is the heron?")
+        assert found[0].content == "The heron is at the river."
+        assert any("of a query of" in warning for warning in found.warnings)
+        assert anna.recall("Where is the heron?").warnings == ()
 
 
 def test_a_date_is_seen_from_the_querys_own_clock(open_tally: OpenTally) -> None:

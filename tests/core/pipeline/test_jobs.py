@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from tallystick.errors import (
     TextRefused,
     UnusableVectors,
 )
-from tallystick.pipeline import Ended, JobRunner, Work
+from tallystick.pipeline import Ended, JobRunner, Work, runner
 from tallystick.records import Actor, Job, SpaceMember
 from tallystick.storage import Connection, jobs, scopes
 from tallystick.tally import Tally
@@ -191,15 +192,20 @@ def test_what_waited_is_done_at_once_when_the_first_attempt_succeeds(
 
 
 def test_the_background_asks_a_provider_that_is_away_less_and_less(
-    open_sqlite: OpenTally, clock: Clock
+    open_sqlite: OpenTally, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    minutes = iter(range(1_000))
+    monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=lambda: next(minutes) / 10))
     remote = Remote()
     remote.fault = ConnectionError()
     with open_sqlite(embedder=remote) as tally:
         tally.bind(ALICE).remember_many([f"note {number}" for number in range(1_000)])
-        for _ in range(50):
+        asked = []
+        for _ in range(40):
             round_of(tally)
-        assert len(remote.seen) <= 200
+            asked.append(len(remote.seen))
+        assert asked[:10] == [200] * 10
+        assert asked[-1] <= 600
 
 
 # What ends a job
@@ -589,3 +595,29 @@ def _until(condition: Callable[[], bool]) -> None:
             return
         time.sleep(0.05)
     raise AssertionError("It did not come to that.")
+
+
+# Replays
+
+
+def test_a_replay_waits_in_the_queue_and_is_made_as_whoever_asked(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        alice = tally.bind(ALICE)
+        alice.remember("The heron nests in March.")
+        with alice.run("coder") as run, run.step("model_call") as step:
+            alice.compile([*alice.recall("heron")], budget=500)
+        steps = [each for each in alice.recordings.steps(run.id) if each.step_kind == "model_call"]
+        job = alice.replay_later(steps[0].step_id, token_budget=200)
+        assert alice.replay_later(steps[0].step_id, token_budget=200).id == job.id
+        with pytest.raises(NotFound):
+            tally.bind(BOB).replay_later(steps[0].step_id)
+        with pytest.raises(InvalidInput, match="at once"):
+            alice.replay_later(step.id, context_mutations={"a": "The heron sleeps."})
+
+        tally.drain()
+        done = alice.operator.job(job.id)
+        assert (done.state, done.user) == ("done", "alice")
+        assert done.result is not None
+        replayed = alice.recordings.step(str(done.result["step_id"]))
+        assert steps[0].step_id in str(replayed.metadata["replay_of"])
+        assert alice.operator.job(job.id).result == done.result

@@ -9,6 +9,7 @@ import re
 import string
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -17,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystick.errors import InvalidInput
+from tallystick.policy import redaction
 from tallystick.policy.personal_data import PII_RULES
 from tallystick.policy.redaction import Finding, Redactor, restored
 from tallystick.policy.redaction_rule import Rule
@@ -362,6 +364,63 @@ def test_redacting_again_changes_nothing(text: str) -> None:
     once, _ = EVERYTHING.redact_text(text)
 
     assert EVERYTHING.redact_text(once) == (once, {})
+
+
+@given(st.lists(FRAGMENTS, max_size=40).map("".join), st.integers(60, 200))
+def test_a_later_pass_beside_new_placeholders_finds_what_one_over_all_finds(
+    text: str, apart: int
+) -> None:
+    text = text.replace(".", "x " * apart)
+    windows = redaction._around
+    near = EVERYTHING.redact_text(text)
+    try:
+        redaction._around = lambda placeholders, length: [(0, length)]
+        whole = EVERYTHING.redact_text(text)
+    finally:
+        redaction._around = windows
+
+    assert near == whole
+
+
+@pytest.mark.parametrize("text", ["PASS=", "PASS=PASS=\u200b", "secret=PASS=\n", "PASS=a1\u0130"])
+def test_text_that_calls_for_many_passes_is_looked_at_once(text: str) -> None:
+    """Each confirmation of a match is work: passes after the first confirm a few."""
+    confirmed: list[int] = []
+
+    def counting(rule: Rule) -> Rule:
+        def check(match: re.Match[str]) -> bool:
+            confirmed.append(match.start())
+            return rule.check is None or rule.check(match)
+
+        return replace(rule, check=check)
+
+    redactor = Redactor([counting(rule) for rule in SECRET_RULES])
+    times = 60_000 // len(text)
+    redactor._found_by(text * times, redactor._rules)
+    once = len(confirmed)
+    confirmed.clear()
+    redactor.redact_text(text * times)
+
+    assert len(confirmed) <= 1.5 * once + 1_000
+
+
+def test_a_long_text_is_searched_once_and_redacted_the_same_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = "the key of the harbour, token=a1B2c3D4e5F6a1B2 and more " * 500
+    redactor = Redactor()
+    first = redactor.redact_text(text)
+    searched: list[str] = []
+    find = redaction._findings
+
+    def counting(text: str, *rest: Any) -> list[Finding]:
+        searched.append(text)
+        return find(text, *rest)
+
+    monkeypatch.setattr(redaction, "_findings", counting)
+
+    assert redactor.redact_text(text) == first == Redactor().redact_text(text)
+    assert searched.count(text) == 1  # by the redactor that had not seen it
 
 
 @given(st.lists(FRAGMENTS, max_size=12).map("".join))

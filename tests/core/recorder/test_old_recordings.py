@@ -2,7 +2,7 @@
 PostgreSQL.
 
 Each was made by the code of its time: tests/fixtures/recordings/make.py says how. None is missing:
-there never was a version 0005. Version 0010 is the newest, and its tallies were made before its
+there never was a version 0005. Version 0011 is the newest, and its tallies were made before its
 release. What is kept of those on PostgreSQL are the rows; they go into tables that the migrations
 up to their version make.
 """

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
+import psycopg
 import pytest
 
 from tallystick import Actor, Tally
+from tallystick.errors import BusyTally
 from tallystick.settings import Settings
-from tallystick.storage import Connection, memories, scopes
+from tallystick.storage import Connection, dialects, memories, scopes
 from tallystick.tally.services import services_of
 
 OpenTally = Callable[..., Tally]
@@ -71,3 +75,72 @@ def test_a_reader_sees_one_state_from_its_first_statement_to_its_last(
             third = _remembered(connection)
 
     assert (first, second, third) == (1, 1, 2)
+
+
+@pytest.fixture
+def foreign(postgres_url: str) -> Iterator[psycopg.Connection[Any]]:
+    """Another client of the tests' server."""
+    connection = psycopg.connect(postgres_url, autocommit=True)
+    yield connection
+    connection.close()
+
+
+def _busy(url: str, milliseconds: int, **options: Any) -> Tally:
+    settings = Settings.read(busy_timeout_ms=milliseconds, **options)
+    return Tally.open(url, schema="waiting", background=False, settings=settings)
+
+
+@pytest.mark.postgres
+@pytest.mark.timeout(60)
+def test_what_another_client_of_postgres_locks_is_waited_for_no_longer_than_said(
+    postgres_url: str, foreign: psycopg.Connection[Any]
+) -> None:
+    """The turn of the writers, and a table, for a write and for a read; then it goes on."""
+    with _busy(postgres_url, 100) as tally:
+        alice = tally.bind(ALICE)
+        alice.remember("The heron nests in March.")
+        foreign.execute("SELECT pg_advisory_lock(%s)", [dialects._WRITER_LOCK])
+        with pytest.raises(BusyTally):
+            alice.remember("waits for the turn")
+        with pytest.raises(BusyTally):
+            _busy(postgres_url, 100)
+        assert len(alice.recall("heron")) == 1
+        foreign.execute("SELECT pg_advisory_unlock(%s)", [dialects._WRITER_LOCK])
+        with foreign.transaction():
+            foreign.execute("LOCK TABLE waiting.memories IN ACCESS EXCLUSIVE MODE")
+            for call in (partial(alice.recall, "heron"), partial(alice.remember, "waits")):
+                with pytest.raises(BusyTally):
+                    call()
+        alice.remember("The owl nests in April.")
+        assert alice.recall("owl")[0].content == "The owl nests in April."
+
+
+@pytest.mark.postgres
+def test_a_server_that_ended_every_connection_is_connected_to_anew(
+    postgres_url: str, foreign: psycopg.Connection[Any]
+) -> None:
+    """As a restart does: idle connections are replaced, so that no call fails."""
+    end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+    with _busy(postgres_url, 2_000) as tally:
+        alice = tally.bind(ALICE)
+        alice.remember("before")
+        alice.recall("before")
+        for number in range(3):
+            foreign.execute(f"{end} AND backend_type = 'client backend'")
+            alice.remember(f"write {number}")
+            foreign.execute(f"{end} AND backend_type = 'client backend'")
+            assert alice.recall(f"write {number}")
+
+
+@pytest.mark.timeout(25)
+def test_more_readers_than_there_are_connections_are_told_in_time(open_tally: OpenTally) -> None:
+    settings = Settings.read(busy_timeout_ms=100, readers=1)
+    with open_tally(settings=settings) as tally, ExitStack() as open_reads:
+        database = services_of(tally).store.database
+        for _ in range(1 + 16):
+            open_reads.enter_context(database.read())
+        with pytest.raises(BusyTally, match="Every reader is in use"):
+            open_reads.enter_context(database.read())
+        open_reads.close()
+        with database.read():
+            pass

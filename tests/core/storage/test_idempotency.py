@@ -92,6 +92,8 @@ OTHERS: dict[type, set[str]] = {
         "run",
         "join_run",
         "replay",
+        # The same changes are the same job.
+        "replay_later",
         # A check is made for each call, and an action that waits is asked for once.
         "check_tool_call",
         "check_model_call",

@@ -4,6 +4,9 @@ in mind.
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,11 +20,12 @@ from tallystick.errors import (
     InvalidInput,
     NotFound,
     StateConflict,
+    TallystickError,
     TokenRefused,
 )
 from tallystick.memory import Put
 from tallystick.records import Actor, Erasure, PolicyRule
-from tallystick.storage import byte_search, journal
+from tallystick.storage import byte_search, erasing, journal
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
@@ -434,10 +438,9 @@ def test_a_run_keeps_in_mind_what_it_overwrites_until_it_expires(open_tally: Ope
             working.set("x", {1, 2})  # type: ignore[arg-type]
 
 
-def test_an_erasure_that_was_cut_off_is_finished_later(
+def test_an_erasure_that_was_cut_off_is_finished_at_the_next_opening(
     open_sqlite: OpenTally, monkeypatch: Any, tmp_path: Path
 ) -> None:
-    from tallystick.storage import erasing
     from tallystick.upkeep import erase
 
     def dies(database: Any) -> None:
@@ -453,11 +456,12 @@ def test_an_erasure_that_was_cut_off_is_finished_later(
             root.operator.erase(
                 kept.id, reason="r", mode="apply", confirm_token=preview.confirm_token
             )
+        assert not root.operator.prove_erased(kept.id).holds
+        [finding] = [each for each in root.operator.doctor() if each.check == "erasure"]
+        assert finding.status == "problem"
         monkeypatch.setattr(erasing, "rewrite", whole)
     with open_sqlite() as tally:
         root = tally.bind(ROOT)
-        assert not root.operator.prove_erased(kept.id).holds
-        assert erase.finish(services_of(tally).memory)
         unsearched = root.operator.prove_erased(kept.id)
         assert (
             unsearched.searched,
@@ -701,3 +705,108 @@ def test_an_export_leaves_approvals_out(open_tally: OpenTally, tmp_path: Path) -
         root = tally.bind(ROOT)
         root.operator.import_from(tmp_path / "copy")
         assert tally.bind(ALICE).approvals(state=None) == []
+
+
+# Others at work
+
+
+_WRITES = """
+import sys
+from tallystick import Tally
+with Tally.open(sys.argv[1], background=False) as tally:
+    mine = tally.bind()
+    print("writing", flush=True)
+    while True:
+        mine.remember(f"note {tally.new_id()}")
+        mine.recall("note")
+"""
+
+
+def test_an_erasure_waits_for_those_who_write_and_read_here_and_elsewhere(tmp_path: Path) -> None:
+    place = tmp_path / "tally"
+    with Tally.open(place, background=False) as tally:
+        mine, stopped = tally.bind(), threading.Event()
+        gone = [mine.remember(f"The heron {number} nests in March.").id for number in range(2)]
+        failures: list[BaseException] = []
+
+        def works() -> None:
+            while not stopped.is_set():
+                try:
+                    mine.remember(f"note {tally.new_id()}")
+                    mine.recall("note")
+                except TallystickError as error:
+                    failures.append(error)
+
+        threads = [threading.Thread(target=works) for _ in range(4)]
+        with subprocess.Popen(
+            [sys.executable, "-c", _WRITES, str(place)], stdout=subprocess.PIPE, text=True
+        ) as other:
+            assert other.stdout is not None
+            other.stdout.readline()
+            for thread in threads:
+                thread.start()
+            for memory in gone:
+                token = mine.operator.erase(memory, reason="r").confirm_token
+                done = mine.operator.erase(memory, reason="r", mode="apply", confirm_token=token)
+                assert all(proof.holds for proof in done.proofs)
+            stopped.set()
+            for thread in threads:
+                thread.join()
+            other.kill()
+        assert failures == []
+
+
+# What people wrote beside the journal
+
+
+def test_reasons_and_ids_of_requests_are_erased_and_the_chain_goes_on_to_verify(
+    open_tally: OpenTally,
+) -> None:
+    with open_tally() as tally:
+        alice, root = tally.bind(ALICE, request_id="ask about Ada"), tally.bind(ROOT)
+        memory = alice.remember(SECRET).id
+        other = alice.remember("The tide turns at noon.").id
+        alice.modify(memory, tags=["t"], reason="Ada said so in March.")
+        alice.modify(other, tags=["t"], reason=f"it follows {SECRET}")
+        alice.modify(other, tags=["u"], reason="the tide was late")
+        alice.forget(memory, reason="Ada asked for it.")
+        before = [entry.reason for entry in alice.history(other)]
+        assert before[1:] == [f"it follows {SECRET}", "the tide was late"]
+
+        preview = root.operator.erase(memory, reason="Ada asked for it.")
+        assert preview.journal == 4
+        done = root.operator.erase(
+            memory, reason="Ada asked for it.", mode="apply", confirm_token=preview.confirm_token
+        )
+        assert all(proof.holds for proof in done.proofs)
+        assert root.operator.prove_erased(memory, text=SECRET).holds
+        with services_of(tally).store.database.read() as connection:
+            about = journal.about(connection, memory)
+            problems = journal.verify_stream(connection, "scope:private:alice")
+        assert [(entry.reason, entry.request_id, entry.texts_erased) for entry in about[:3]] == [
+            (None, None, True)
+        ] * 3
+        assert (about[3].event, about[3].reason) == ("memory.erase", "Ada asked for it.")
+        assert problems == []
+        assert [entry.reason for entry in alice.history(other)] == [
+            None,
+            None,
+            "the tide was late",
+        ]
+        assert alice.history(other)[2].request_id == "ask about Ada"
+
+
+def test_what_people_wrote_is_committed_to(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        alice = tally.bind(ALICE)
+        memory = alice.remember("The tide turns at noon.").id
+        alice.modify(memory, tags=["t"], reason="Ada said so.")
+        services_of(tally).store.database.write(
+            lambda tx: tx.exec_driver_sql(
+                "UPDATE journal SET texts = replace(texts, 'Ada', 'Bob') WHERE texts IS NOT NULL"
+            ),
+            name="harm",
+        )
+        with services_of(tally).store.database.read() as connection:
+            [problem] = journal.verify_stream(connection, "scope:private:alice")
+        assert "does not match its commitment" in problem.problem

@@ -1,5 +1,5 @@
 """Jobs: states that say how they ended, retries without end while a provider is away, priority,
-progress and a trail.
+progress and a trail. The journal: what people wrote stands beside the chain, which commits to it.
 """
 
 import sqlalchemy as sa
@@ -12,6 +12,8 @@ _KEY = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def upgrade() -> None:
+    op.add_column("journal", sa.Column("texts", sa.Text()))
+    op.add_column("journal", sa.Column("salt", sa.LargeBinary()))
     op.rename_table("jobs", "jobs_before")
     bind = op.get_bind()
     if bind.dialect.name == "postgresql":

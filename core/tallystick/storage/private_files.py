@@ -1,0 +1,72 @@
+"""Private files: what a tally writes is for the user who runs it, whatever the umask.
+
+On Windows files have the access rights of their folder; there nothing is changed.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+__all__ = ["make_private_folder", "open_private", "restrict_tally", "wider_than_private"]
+
+_FOLDER, _FILE = 0o700, 0o600
+_OTHERS = 0o077
+"""Permissions of the group and of everybody else."""
+
+
+def make_private_folder(folder: Path) -> None:
+    """Make a folder, and those above it, that only this user may enter. Raises OSError."""
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=_FOLDER, exist_ok=True)
+
+
+def open_private(file: Path) -> BinaryIO:
+    """Open a file for writing that only this user may read. Raises OSError.
+
+    A file that is there keeps its permissions: somebody gave it these.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
+    return os.fdopen(os.open(file, flags, _FILE), "wb")
+
+
+def restrict_tally(folder: Path) -> None:
+    """Take the rights of others from the folder of a tally and the files in it, and make its
+    database so: SQLite gives its log the rights of the database.
+
+    A file of another user, or on a disk that is read-only, stays as it is; the doctor names it.
+    Raises OSError where the folder cannot be read.
+    """
+    if os.name == "nt":
+        return
+    _restrict(folder)
+    database = folder / "tally.db"
+    if not database.exists() and os.access(folder, os.W_OK):
+        os.close(os.open(database, os.O_RDWR | os.O_CREAT, _FILE))
+    for path in folder.iterdir():
+        _restrict(path)
+
+
+def wider_than_private(folder: Path) -> list[str]:
+    """Return the names of the folder and of the files in it that others may read or write."""
+    if os.name == "nt":
+        return []
+    return [
+        path.name
+        for path in (folder, *sorted(folder.iterdir()))
+        if not path.is_symlink() and path.stat().st_mode & _OTHERS
+    ]
+
+
+def _restrict(path: Path) -> None:
+    mode = path.lstat().st_mode
+    if not mode & _OTHERS or not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+        return
+    try:
+        path.chmod(stat.S_IMODE(mode) & ~_OTHERS)
+    except OSError:
+        # Not ours to change; `wider_than_private` shows it.
+        return

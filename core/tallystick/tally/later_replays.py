@@ -1,0 +1,94 @@
+"""Replays that wait in the queue: enqueued with their recipe, carried out as whoever asked."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from tallystick.errors import InvalidInput
+from tallystick.pipeline import Ended, Work
+from tallystick.records import Actor, Job, JsonObject, ReplayRecipe, Scope
+from tallystick.storage import Connection, jobs, scopes
+from tallystick.tally.services import Services
+
+if TYPE_CHECKING:
+    from tallystick.tally.tally import BoundTally
+
+__all__ = ["REPLAY", "ReplayHandler", "enqueue_replay"]
+
+REPLAY = "replay"
+"""The kind of job that makes a recorded step again."""
+
+
+def enqueue_replay(
+    services: Services, actor: Actor, scope: Scope, step_id: str, recipe: ReplayRecipe
+) -> Job:
+    """Enqueue the replay of a step in `scope`, that of its run; return the job, or the one with the
+    same changes that is there already. Raises Denied, InvalidInput.
+    """
+    rewritten = [item for item, text in recipe.context_mutations.items() if text is not None]
+    if rewritten:
+        # A queue holds ids, never what somebody wrote.
+        raise InvalidInput(
+            "`recipe` replaces the text of an item, which no queue keeps: use replay, at once."
+        )
+    payload = {**recipe.dump(), "replay_id": "", "notes": ""}
+    digest = hashlib.sha256(ReplayRecipe.load(payload).dumps().encode()).hexdigest()
+    store = services.store
+
+    def unit(tx: Connection) -> Job:
+        services.gate.confirm(tx, actor, "write", scope)
+        job_id = jobs.enqueue(
+            tx,
+            kind=REPLAY,
+            subject_id=step_id,
+            version=int(digest[:7], 16),
+            payload=recipe.dump(),
+            scope_id=scopes.ensure(tx, scope).id,
+            actor=actor,
+            job_id=store.ids.new(),
+            at=store.clock.now(),
+        )
+        job = jobs.find(tx, job_id)
+        assert job is not None
+        return job
+
+    job = store.database.write(unit, name="replay.enqueue")
+    services.background.wake()
+    return job
+
+
+class ReplayHandler:
+    """Carries out the jobs of the kind `REPLAY`: compiles the step anew, without a model."""
+
+    kind = REPLAY
+    batch = 1
+    lease_seconds = 300
+    is_upkeep = False
+    changes_memory = False
+
+    def __init__(self, bind: Callable[[Actor], BoundTally]) -> None:
+        """Take what makes a view of the tally as an actor."""
+        self._bind = bind
+
+    def handle(self, work: Work) -> int:
+        """Replay, as a run of its own; the job's result names it. Raises NotFound, NotReplayable,
+        Denied, LeaseLost.
+        """
+        [job] = work.jobs
+        assert job.actor is not None
+        recipe = ReplayRecipe.load(job.payload)
+        result = self._bind(job.actor).replay(job.subject_id, recipe=recipe)
+        summary: JsonObject = {
+            "run_id": result.run_id,
+            "step_id": result.step_id,
+            "fidelity": result.fidelity,
+            "request_matches": result.request_matches,
+        }
+
+        def unit(tx: Connection, allowed: Sequence[jobs.LeasedJob]) -> dict[str, Ended]:
+            return {job.id: Ended("done", result=summary)}
+
+        work.commit(unit)
+        return 1

@@ -1,0 +1,110 @@
+"""The cache of recall: a scope is read once, and counts for what the process grows by."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tallystick import Actor, Tally
+from tallystick.settings import Settings
+from tallystick.tally.services import services_of
+from tallystick.testing import HashEmbedder
+
+OpenTally = Callable[..., Tally]
+ABOVE_FIVE = Settings.read(exact_scan_limit=5)
+
+GROWTH = """
+import ctypes, gc, random
+import numpy as np
+from tallystick.ranking import Corpus, ask, indexed_words, text_flags
+from tallystick.ranking.corpus import Entry
+
+COUNT, SIZE = 12_000, 256
+chance = random.Random(3)
+words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=7)) for _ in range(8_000)]
+
+def page(start):
+    for doc in range(start, start + 2_000):
+        text = " ".join(chance.choices(words, k=24))
+        vector = np.full(SIZE, chance.random(), dtype=np.float16).tobytes()
+        yield Entry(doc, indexed_words(text), 0, None, "fact", None, None, None, None, vector)
+
+def resident():
+    ctypes.CDLL(None).malloc_trim(0)
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("RssAnon"))
+
+warm = Corpus.empty().updated(list(page(0)), dimension=SIZE)
+warm.text_scores({}, average=1.0), warm.nearness(np.ones(SIZE, np.float32))
+del warm
+gc.collect()
+before = resident()
+corpus = Corpus.empty().updated_by_pages(
+    (list(page(start)) for start in range(0, COUNT, 2_000)), dimension=SIZE
+)
+corpus.text_scores({words[0]: 1.0}, average=24.0)
+corpus.nearness(np.ones(SIZE, np.float32))
+corpus.rows_of([1]), corpus.column("kind"), corpus.words_of(np.arange(50))
+gc.collect()
+print((resident() - before) / corpus.bytes)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_corpus_counts_what_the_process_grows_by() -> None:
+    answer = subprocess.run(
+        [sys.executable, "-c", GROWTH], check=True, capture_output=True, text=True
+    )
+    assert 0.75 < float(answer.stdout) < 1.25
+
+
+def test_a_large_scope_without_chroma_is_read_once_and_said_to_be_scanned(
+    open_tally: OpenTally,
+) -> None:
+    """On SQLite another process has Chroma; on PostgreSQL there is none."""
+    with open_tally(settings=ABOVE_FIVE, embedder=HashEmbedder()) as first:
+        first.drain()
+        with open_tally(settings=ABOVE_FIVE, embedder=HashEmbedder()) as tally:
+            owner = tally.bind(Actor(user="ann"))
+            owner.remember_many([f"heron number {number}" for number in range(12)])
+            for number in range(4):
+                found = owner.recall(f"heron number {number}")
+                assert found[0].content == f"heron number {number}"
+                assert found.path == "exact"
+                assert "vectors were scanned exactly" in found.warnings[0]
+            assert services_of(tally).memory.corpora.loads == 1
+
+
+def test_words_and_vectors_of_a_scope_are_one_entry(open_sqlite: OpenTally) -> None:
+    with open_sqlite(settings=ABOVE_FIVE, embedder=HashEmbedder()) as tally:
+        owner = tally.bind()
+        owner.remember_many([f"heron number {number}" for number in range(12)])
+        tally.drain()
+        assert owner.recall("heron").path == "chroma"
+        corpora = services_of(tally).memory.corpora
+        words = corpora.bytes
+        assert (corpora.loads, len(corpora._entries)) == (1, 1)
+        # A scan needs the vectors as well; afterwards the words come from the same entry.
+        shutil.rmtree(Path(tally.location) / "chroma")
+        assert owner.recall("heron number 3").path == "exact"
+        tally.drain()
+        assert owner.recall("heron number 3").path == "chroma"
+        assert (corpora.loads, len(corpora._entries)) == (2, 1)
+        assert corpora.bytes > words
+
+
+def test_the_doctor_names_scopes_that_only_a_scan_answers(open_tally: OpenTally) -> None:
+    with open_tally(settings=ABOVE_FIVE, embedder=HashEmbedder()) as tally:
+        operator = tally.bind(Actor(user="ann", role="operator"))
+        operator.remember_many([f"heron number {number}" for number in range(12)])
+        [finding] = [each for each in operator.operator.doctor() if each.check == "index"]
+        if services_of(tally).index is None:
+            assert finding.status == "notice"
+            assert finding.text.startswith("1 scope has more than 5 vectors")
+        else:
+            assert finding.status == "ok"
