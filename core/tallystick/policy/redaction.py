@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
 from itertools import pairwise
 from typing import Annotated, NamedTuple
@@ -131,23 +132,11 @@ class Redactor:
         self._long_texts: dict[tuple[bytes, bool], tuple[Finding, ...]] = {}
         self._finders = tuple(finders)
         self._certain = tuple(rule for rule in chosen if rule.certain)
-        # Most rules have words that hardly any text has: those are looked for all at once, then
-        # by group.
-        rare = [rule for rule in chosen if rule.keywords and not _FREQUENT & {*rule.keywords}]
-        self._frequent = [rule for rule in chosen if rule not in rare]
-        self._rare_gate = _gate_of(rare)
-        self._rare = [
-            (_gate_of(group), group)
-            for group in (rare[at : at + _GROUP] for at in range(0, len(rare), _GROUP))
-        ]
-        words = None if self._finders else _words(chosen)
-        self._gate = None if words is None else _Gate(words)
-        # In JSON, `tokens` stands in every count of them.
-        self._json_gate = (
-            None
-            if words is None
-            else _Gate({word for word in words if "token" not in word}, _TOKEN)
-        )
+        gates = _gates(self._rules)
+        self._frequent, self._rare_gate, self._rare = gates.frequent, gates.rare_gate, gates.rare
+        # An engine of somebody else may find something in any text.
+        self._gate = None if self._finders else gates.gate
+        self._json_gate = None if self._finders else gates.json_gate
 
     def may_hold(self, text: bytes) -> bool:
         """Return True if JSON text may contain something to redact; False is certain, and quick."""
@@ -401,6 +390,39 @@ class _Gate:
         except UnicodeError:
             return True
         return self._holds(text)
+
+
+class _Gates(NamedTuple):
+    """The gates of a set of rules."""
+
+    frequent: list[Rule]
+    """Rules that are looked at in every text."""
+    rare_gate: _Gate
+    rare: Sequence[tuple[_Gate, Sequence[Rule]]]
+    """The other rules, in groups, each with its gate."""
+    gate: _Gate | None
+    """None where a rule runs without keywords."""
+    json_gate: _Gate | None
+
+
+@lru_cache(maxsize=32)
+def _gates(rules: tuple[Rule, ...]) -> _Gates:
+    """Return the gates of rules: made once, because that takes longer than to open a tally."""
+    # Most rules have words that hardly any text has: those are looked for all at once, then by
+    # group.
+    rare = [rule for rule in rules if rule.keywords and not _FREQUENT & {*rule.keywords}]
+    groups = [rare[at : at + _GROUP] for at in range(0, len(rare), _GROUP)]
+    words = _words(rules)
+    return _Gates(
+        frequent=[rule for rule in rules if rule not in rare],
+        rare_gate=_gate_of(rare),
+        rare=[(_gate_of(group), group) for group in groups],
+        gate=None if words is None else _Gate(words),
+        # In JSON, `tokens` stands in every count of them.
+        json_gate=None
+        if words is None
+        else _Gate({word for word in words if "token" not in word}, _TOKEN),
+    )
 
 
 def _gate_of(rules: Iterable[Rule]) -> _Gate:

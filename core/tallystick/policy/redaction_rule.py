@@ -36,6 +36,10 @@ class Rule:
     needs: tuple[str, ...] = ()
     """Words of which one must occur beside a keyword; lower-case. Empty: none."""
 
+    def __post_init__(self) -> None:
+        for name in ("keywords", "anchors", "needs"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+
 
 def rule_of(
     kind: str, pattern: str, *keywords: str, check: Check | None = None, certain: bool = True

@@ -5,7 +5,8 @@ from __future__ import annotations
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import Connection, Dialect, inspect, text
+from sqlalchemy.schema import CreateIndex, CreateTable, ExecutableDDLElement
 
 from tallystick.errors import NewerTally
 from tallystick.storage.database import Database
@@ -53,9 +54,27 @@ def _create(connection: Connection) -> None:
     """Create the tables of this release at once, as all migrations together would, without loading
     them or Alembic.
     """
-    metadata.create_all(connection, checkfirst=False)
+    for statement in _statements(connection.dialect.name, connection.dialect):
+        connection.exec_driver_sql(statement)
     connection.execute(text(_REVISIONS))
     connection.execute(text("INSERT INTO alembic_version VALUES (:head)"), {"head": HEAD})
+
+
+_STATEMENTS: dict[str, tuple[str, ...]] = {}
+
+
+def _statements(name: str, dialect: Dialect) -> tuple[str, ...]:
+    """Return the statements that make the tables and indexes, compiled once in a process: that
+    takes longer than to run them.
+    """
+    if name not in _STATEMENTS:
+        elements: list[ExecutableDDLElement] = []
+        for table in metadata.sorted_tables:
+            elements.append(CreateTable(table))
+            indexes = sorted(table.indexes, key=lambda index: str(index.name))
+            elements += [CreateIndex(index) for index in indexes]
+        _STATEMENTS[name] = tuple(str(element.compile(dialect=dialect)) for element in elements)
+    return _STATEMENTS[name]
 
 
 _REVISIONS = (

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from tallystick.errors import InvalidInput
 from tallystick.pipeline import Ended, Work
-from tallystick.records import Actor, Job, JsonObject, ReplayRecipe, Scope
+from tallystick.records import Actor, Job, JsonObject, ReplayRecipe, ReplayResult, Scope
 from tallystick.storage import Connection, jobs, scopes
 from tallystick.tally.services import Services
-
-if TYPE_CHECKING:
-    from tallystick.tally.tally import BoundTally
 
 __all__ = ["REPLAY", "ReplayHandler", "enqueue_replay"]
 
 REPLAY = "replay"
 """The kind of job that makes a recorded step again."""
+
+
+class _View(Protocol):
+    """A tally as an actor sees it."""
+
+    def replay(self, step_id: str, /, *, recipe: ReplayRecipe | None) -> ReplayResult: ...
 
 
 def enqueue_replay(
@@ -68,7 +71,7 @@ class ReplayHandler:
     is_upkeep = False
     changes_memory = False
 
-    def __init__(self, bind: Callable[[Actor], BoundTally]) -> None:
+    def __init__(self, bind: Callable[[Actor], _View]) -> None:
         """Take what makes a view of the tally as an actor."""
         self._bind = bind
 
