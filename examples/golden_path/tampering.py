@@ -70,9 +70,12 @@ def _cut_off(members: Members) -> Members:
         )
         for name in ("steps.jsonl", "entries.jsonl")
     }
+    places = [json.loads(line)["payload"] for line in rows["entries.jsonl"].splitlines()]
+    end = max(place["start"] + place["size"] for place in places if place is not None)
     return {
         **members,
         **rows,
+        "payloads.bin": members["payloads.bin"][:end],
         "run.json": json.dumps(run_file).encode(),
         "chain.jsonl": _lines(chain),
     }

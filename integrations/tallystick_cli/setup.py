@@ -108,7 +108,7 @@ def init(
             time_zone = _asked(_TIME_ZONE, "Time zone", Settings.read().time_zone)
     named = {"retention": retention, "time_zone": time_zone}
     chosen = {name: value for name, value in named.items() if value is not None}
-    days = {
+    days: dict[str, Window | None] = {
         "journal_days": _days("--journal-days", journal_days),
         "tombstones_days": _days("--tombstones-days", tombstones_days),
         "done_jobs_days": _days("--done-jobs-days", done_jobs_days),

@@ -37,6 +37,7 @@ from tallystick.errors import BudgetInfeasible, InvalidInput, explain_validation
 from tallystick.logs import get_logger
 from tallystick.records import (
     CompileConfig,
+    CompiledContext,
     ContextItem,
     Memory,
     NewMemory,
@@ -157,12 +158,13 @@ class TallyMemory(BaseMemory):
         count = bound.tally.counter(None).count
         newest = _newest_turns(messages, limit, count)
         last_turn = {item.id for item in _newest_turns(messages, 0, count)}
+        compiled: CompiledContext | None = None
         try:
             compiled = compile_([*messages, *latest, *hits], budget=limit)
             is_small = not last_turn <= {item.id for item in compiled.selected_items}
         except BudgetInfeasible:
             is_small = True
-        if is_small:
+        if compiled is None or is_small:
             get_logger("llama_index").warning(
                 "memory.small_limit", limit=limit, left_out=len(messages) - len(newest)
             )

@@ -120,7 +120,9 @@ async def _saver(tally: Tally) -> None:
     listed = [each async for each in saver.alist(PLACE)]
     assert listed[0].checkpoint["channel_values"]["messages"]
     await saver.aget_delta_channel_history(config=PLACE, channels=["messages"])
-    stored: Any = {"configurable": {**PLACE["configurable"], **listed[0].config["configurable"]}}
+    place: Any = PLACE
+    config: Any = listed[0].config
+    stored: Any = {"configurable": {**place["configurable"], **config["configurable"]}}
     await saver.aput_writes(stored, [("messages", [])], "task")
     bound = TallySaver(tally.bind(ADA))
     await bound.acopy_thread("t", "copy")

@@ -67,7 +67,8 @@ def test_a_thread_of_any_id_is_recorded(open_sqlite: OpenTally, id: Any, observe
         assert step.metadata["thread_id"] == str(id)
         assert bound.verify(run.run_id).ok
         # The step names the thread as the saver does, so that there is a way back to it.
-        assert saver.at_step(step.step_id, config=config)["configurable"]["thread_id"] == str(id)
+        place: Any = saver.at_step(step.step_id, config=config)
+        assert place["configurable"]["thread_id"] == str(id)
 
 
 def test_a_chain_with_a_uuid_in_its_metadata_is_recorded(open_sqlite: OpenTally) -> None:

@@ -403,7 +403,9 @@ class _NoStreams(Model):
     def system(self) -> str:
         return "mine"
 
-    async def request(self, *arguments: Any) -> ModelResponse:
+    async def request(
+        self, messages: Any, model_settings: Any, model_request_parameters: Any
+    ) -> ModelResponse:
         return ModelResponse(parts=[TextPart("Yes.")])
 
 

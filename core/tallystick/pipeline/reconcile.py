@@ -107,10 +107,10 @@ def mend(context: MemoryContext) -> bool:
     there it is compared first.
     """
     index, fingerprint = _owned(context), context.embedder.fingerprint
+    with context.store.database.read() as connection:
+        layout, state = layout_of(connection, fingerprint), state_of(connection, fingerprint)
     try:
-        with context.store.database.read() as connection:
-            index.arrange(layout_of(connection, fingerprint))
-            state = state_of(connection, fingerprint)
+        index.arrange(layout)
         fault = index.fault(state)
     except StorageError as error:
         if index.is_remote:

@@ -142,7 +142,7 @@ def choose_windows(
     Each is a number of days or `"keep"`; what is None stays as it is. Raises Denied, InvalidInput.
     """
     require_operator(context, actor)
-    values = {name: value for name, value in days.items() if value is not None}
+    values: dict[str, Window] = {name: value for name, value in days.items() if value is not None}
     if not values:
         raise InvalidInput(
             "Choose at least one window: journal_days, tombstones_days, done_jobs_days or "

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -291,7 +292,7 @@ def test_a_long_query_costs_a_bounded_number_of_dates_and_words(
     calls: list[str] = []
     given_to = DateDataParser.get_date_data
 
-    def count(parser: DateDataParser, phrase: str, *rest: object) -> object:
+    def count(parser: DateDataParser, phrase: str, *rest: Any) -> object:
         calls.append(phrase)
         return given_to(parser, phrase, *rest)
 
