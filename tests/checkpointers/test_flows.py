@@ -420,6 +420,7 @@ def failure(driver: Driver) -> None:
                 ):
                     break
                 time.sleep(0.01)
+            time.sleep(0.3)  # what is stored has yet to be told to the task that waits for it
             raise RuntimeError("no luck")
         return {"log": ["luck"]}
 
