@@ -24,7 +24,7 @@ import numpy as np
 from tallystick.ranking import Corpus, ask, indexed_words, text_flags
 from tallystick.ranking.corpus import Entry
 
-COUNT, SIZE = 12_000, 256
+COUNT, SIZE = 8_000, 256
 chance = random.Random(3)
 words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=7)) for _ in range(8_000)]
 

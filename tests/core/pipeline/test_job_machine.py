@@ -205,7 +205,7 @@ class JobMachine(RuleBasedStateMachine):
 
 JobMachine.TestCase.settings = hypothesis_settings(
     hypothesis_settings(),
-    max_examples=12 if hypothesis_settings().max_examples <= 100 else 400,
+    max_examples=10 if hypothesis_settings().max_examples <= 100 else 400,
     stateful_step_count=30,
 )
 test_each_job_ends_and_nothing_is_made_twice = JobMachine.TestCase
@@ -232,7 +232,7 @@ WORKER = textwrap.dedent(
 
 def test_workers_killed_at_any_moment_lose_no_job(tmp_path: Path) -> None:
     place = tmp_path / "tally"
-    rounds = 2 if hypothesis_settings().max_examples <= 100 else 60
+    rounds = 1 if hypothesis_settings().max_examples <= 100 else 60
     expected = 0
     with Tally.open(place, embedder=HashEmbedder(local=False), background=False) as tally:
         mine = tally.bind()

@@ -178,7 +178,7 @@ def test_what_waited_is_done_at_once_when_the_first_attempt_succeeds(
     remote = Remote()
     remote.fault = ConnectionError()
     with open_sqlite(embedder=remote) as tally:
-        tally.bind(ALICE).remember_many([f"note {number}" for number in range(450)])
+        tally.bind(ALICE).remember_many([f"note {number}" for number in range(220)])
         for _ in range(3):
             with pytest.raises(EmbeddingError):
                 tally.drain()
