@@ -83,7 +83,7 @@ docs-refresh: $(VENV)/.dev ## write the generated tables and the pictures of the
 	@$(BIN)/python -m docs.site.pictures
 
 .PHONY: soak
-soak: $(VENV)/.dev ## the tests for many minutes: property tests on 20 times as many examples, drawn anew
+soak: $(VENV)/.dev ## the tests for many minutes, those marked soak too: property tests on 20 times as many examples, drawn anew
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal --hypothesis-profile=soak --timeout=3600 $(ARGS)
 
 .PHONY: bench

@@ -34,6 +34,16 @@ settings.register_profile(
 settings.load_profile("tallystick")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave what takes too long for each commit to `make soak`."""
+    if settings().max_examples > 100:
+        return
+    left = [item for item in items if item.get_closest_marker("soak") is not None]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in left]
+
+
 def _started(pgserver: Any, places: pytest.TempPathFactory) -> Any:
     """A running server. The package gives a start ten seconds, which two busy cores may not keep:
     then in a new place, since what was cut off may be half made.

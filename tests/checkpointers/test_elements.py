@@ -112,6 +112,7 @@ def test_a_large_dict_keeps_its_entries_and_their_order() -> None:
     assert list(SPLITTER.join(tree, "files").items()) == list(value.items())
 
 
+@pytest.mark.soak
 @given(st.lists(messages, min_size=1, max_size=3), st.data())
 def test_every_edit_in_place_is_seen(drawn: list[Any], data: st.DataObject) -> None:
     """Long lists, whose stretches are compared at once, with one field of one message changed under

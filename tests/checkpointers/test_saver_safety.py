@@ -214,6 +214,7 @@ _COLUMNS = [
     st.integers(1, 255),
     st.booleans(),
 )
+@pytest.mark.soak
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_damage_is_named_and_reaches_no_other_thread(
     open_sqlite: OpenTally,

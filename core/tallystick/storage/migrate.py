@@ -54,7 +54,10 @@ def _create(connection: Connection) -> None:
     """Create the tables of this release at once, as all migrations together would, without loading
     them or Alembic.
     """
-    for statement in _statements(connection.dialect.name, connection.dialect):
+    statements = _statements(connection.dialect.name, connection.dialect)
+    if connection.dialect.name == "postgresql":
+        statements = (";".join(statements),)  # one way to the server and back
+    for statement in statements:
         connection.exec_driver_sql(statement)
     connection.execute(text(_REVISIONS))
     connection.execute(text("INSERT INTO alembic_version VALUES (:head)"), {"head": HEAD})

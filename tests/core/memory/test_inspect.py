@@ -247,6 +247,7 @@ def test_a_secret_where_a_text_is_cut_is_redacted_whole(open_sqlite: OpenTally) 
             assert given.redactions == {"github_token": 1}
 
 
+@pytest.mark.soak
 def test_two_hundred_turns_with_capture_do_not_grow_memory_by_its_own_recalls(
     open_sqlite: OpenTally,
 ) -> None:

@@ -447,6 +447,7 @@ class IsolationOnPostgres(Isolation):
         )
 
 
+@pytest.mark.soak
 @pytest.mark.postgres
 def test_isolation_holds_on_postgres(postgres_url: str) -> None:
     IsolationOnPostgres.url = postgres_url

@@ -311,6 +311,7 @@ class MemoryMachineOnPostgres(MemoryMachine):
         return Tally.open(self.url, schema=self.schema, background=False, clock=self.clock)
 
 
+@pytest.mark.soak
 @pytest.mark.postgres
 def test_the_promises_hold_on_postgres(postgres_url: str) -> None:
     MemoryMachineOnPostgres.url = postgres_url

@@ -73,6 +73,7 @@ def _start(script: str, *arguments: object) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
 def test_a_killed_owner_of_chroma_loses_nothing_and_the_index_agrees(
@@ -116,7 +117,7 @@ def test_a_killed_owner_of_chroma_loses_nothing_and_the_index_agrees(
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("count", [2, pytest.param(3, marks=pytest.mark.soak)])
 def test_processes_side_by_side_find_what_the_others_wrote(
     tmp_path: Path, request: pytest.FixtureRequest, count: int
 ) -> None:

@@ -498,7 +498,7 @@ def test_jobs_of_others_are_neither_seen_nor_steered(open_tally: OpenTally) -> N
 def test_several_workers_share_the_work_and_none_does_it_twice(open_tally: OpenTally) -> None:
     remote = Remote()
     with open_tally(embedder=remote) as tally:
-        tally.bind(ALICE).remember_many([f"note {number}" for number in range(300)])
+        tally.bind(ALICE).remember_many([f"note {number}" for number in range(120)])
         workers = [tally.worker().start() for _ in range(4)]
         _until(lambda: not listed(tally, state=["pending", "leased"], limit=1))
         for worker in workers:
@@ -506,7 +506,7 @@ def test_several_workers_share_the_work_and_none_does_it_twice(open_tally: OpenT
         assert not any(worker.is_alive for worker in workers)
         assert {job.state for job in listed(tally, limit=500)} == {"done"}
         assert all(job.cost == {"texts": 1} for job in listed(tally, limit=500))
-        assert len(remote.seen) == 300
+        assert len(remote.seen) == 120
 
 
 def test_a_worker_pauses_and_gives_back_what_it_had_not_begun(open_sqlite: OpenTally) -> None:
@@ -564,14 +564,14 @@ def test_a_changed_embedder_leaves_a_job_for_each_scope_with_progress(
 ) -> None:
     with open_tally(embedder=HashEmbedder()) as tally:
         for actor in (ALICE, BOB):
-            tally.bind(actor).remember_many([f"note {number}" for number in range(250)])
+            tally.bind(actor).remember_many([f"note {number}" for number in range(210)])
     with open_tally(embedder=HashEmbedder(32, name="other")) as tally:
-        assert tally.drain().embedded == 500
+        assert tally.drain().embedded == 420
         jobs_of = {str(job.scope): job for job in listed(tally, kind="reembed")}
         assert set(jobs_of) == {"private:alice", "private:bob"}
         for job in jobs_of.values():
-            assert (job.state, job.progress, job.total) == ("done", 250, 250)
-            assert (job.cost, job.result) == ({"texts": 250}, {"vectors": 250})
+            assert (job.state, job.progress, job.total) == ("done", 210, 210)
+            assert (job.cost, job.result) == ({"texts": 210}, {"vectors": 210})
         assert tally.drain() == tally.drain()
 
 

@@ -78,6 +78,7 @@ def test_ids_are_left_whole_by_the_engine_too(finder: KingfisherFinder, value: s
     assert redactor.redact_json({"tool_call_id": value, "name": "x"})[1] == {}
 
 
+@pytest.mark.soak
 def test_a_tally_that_is_set_to_it_keeps_such_a_secret_out_of_packs_and_payloads(
     open_sqlite: Callable[..., Tally], finder: KingfisherFinder
 ) -> None:

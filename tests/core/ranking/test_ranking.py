@@ -126,6 +126,7 @@ def test_sqlite_reads_every_stored_token_as_one_word(text: str) -> None:
     assert len(fts5_terms(" ".join(tokens))) == len(tokens)
 
 
+@pytest.mark.soak
 def test_sqlite_reads_each_letter_of_unicode_as_part_of_one_word() -> None:
     letters = [
         char

@@ -118,6 +118,7 @@ def test_the_verifier_of_the_page_finds_a_whole_bundle_whole(bundle: bytes) -> N
     assert _found(bundle, foil.replace(count=foil.count - 1)) == (True, True)
 
 
+@pytest.mark.soak
 def test_the_verifier_of_the_page_finds_every_changed_byte_that_ours_finds(bundle: bytes) -> None:
     members = _members(bundle)
     for name, body in members.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -74,6 +75,7 @@ def test_the_room_for_frames_in_a_request_is_enough() -> None:
     assert len({counter.count(framed(["x"], bytes([n]))) for n in range(200)}) == 1
 
 
+@pytest.mark.soak
 def test_a_recording_keeps_the_code_of_a_frame() -> None:
     """No rule of redaction takes a code for a secret."""
     for number in range(200):
