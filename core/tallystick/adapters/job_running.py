@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tallystick.adapters.arguments import check_count, check_tally
-from tallystick.errors import InvalidInput
 from tallystick.records import Job
 from tallystick.tally import Tally
 from tallystick.tally.services import services_of
@@ -24,11 +23,8 @@ class JobRunning:
         """Take what the piece was given; `usage` is the line to write. Raises InvalidInput."""
         check_tally(tally, usage)
         self._runner = services_of(tally).background.runner
-        known = tuple(self._runner.handlers)
-        unknown = sorted(set(kinds or ()) - set(known))
-        if unknown:
-            raise InvalidInput(f"`kinds` names {', '.join(unknown)}; there is {', '.join(known)}.")
-        self.kinds = tuple(kinds or known)
+        self._runner.require_kinds(kinds)
+        self.kinds = tuple(kinds or self._runner.handlers)
 
     def due(self, *, limit: int = 1_000) -> list[Job]:
         """Return the jobs that can be leased now, the oldest first, in turn from each scope. Raises

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from tallystick.errors import InvalidInput
 from tallystick.memory import MemoryContext
 from tallystick.pipeline.chroma import ChromaDrain
 from tallystick.pipeline.embedding import (
@@ -100,12 +99,7 @@ class Background:
         """Return a new worker of this tally, for jobs of some kinds or for everything. It is not
         started. Raises InvalidInput for a kind that nothing handles.
         """
-        unknown = sorted(set(kinds or ()) - set(self.runner.handlers))
-        if unknown:
-            raise InvalidInput(
-                f"`kinds` names {', '.join(unknown)}; there is "
-                f"{', '.join(sorted(self.runner.handlers))}."
-            )
+        self.runner.require_kinds(kinds)
         worker = Worker(lambda stopping: self.turn(stopping, kinds))
         self._workers.append(worker)
         self.wakes = tuple(each.wake for each in self._workers)
@@ -143,8 +137,6 @@ class Background:
         with self._traffic.inside(wait=True):
             enqueue_missing(self._context)
             result = self.runner.run(drain=True, progress=progress)
-        if result.outage is not None:
-            raise result.outage
         indexed = 0
         with self._index_guard:
             if self._chroma.owned:
@@ -153,6 +145,8 @@ class Background:
                     indexed += count
                 self._chroma.give_own()
             left = self._chroma.backlog()
+        if result.outage is not None:
+            raise result.outage
         return Drained(result.made, indexed, left, result.leased)
 
     def reconcile(self, *, repair: bool) -> Reconciled:

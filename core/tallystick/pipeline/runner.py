@@ -21,6 +21,7 @@ from tallystick.errors import (
     ClosedTally,
     ForkedTally,
     InsideTransaction,
+    InvalidInput,
     LeaseLost,
     StorageError,
     TallystickError,
@@ -180,6 +181,14 @@ class JobRunner:
     def add(self, handler: Handler) -> None:
         """Carry out the jobs of another kind too."""
         self.handlers = {**self.handlers, handler.kind: handler}
+
+    def require_kinds(self, kinds: Sequence[str] | None) -> None:
+        """Raise InvalidInput for a kind that nothing handles."""
+        unknown = sorted(set(kinds or ()) - set(self.handlers))
+        if unknown:
+            raise InvalidInput(
+                f"`kinds` names {', '.join(unknown)}; there is {', '.join(sorted(self.handlers))}."
+            )
 
     def run(
         self,
