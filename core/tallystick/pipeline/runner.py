@@ -293,7 +293,8 @@ class JobRunner:
                 return 0
         leased = self._lease(handler)
         self._carry_out(handler, leased, result, is_stopping)
-        return len(leased)
+        # Jobs that were leased and may not run have ended: behind them others may be due.
+        return max(1, len(leased))
 
     def _lease(self, handler: Handler, job_id: str | None = None) -> list[jobs.LeasedJob]:
         def unit(tx: Connection) -> list[jobs.LeasedJob]:
@@ -331,7 +332,7 @@ class JobRunner:
             pass  # Cancelled, or taken over: whoever holds them goes on.
         except StorageError as error:
             # The database, not the job: it counts for nothing, and whoever called hears of it.
-            self._write(partial(_release, leased=leased), "jobs.release")
+            self._write(partial(jobs.release, jobs=leased), "jobs.release")
             raise error
         except Exception as error:  # noqa: BLE001 - it is written into the job's trail
             self._failed(handler, leased, error, result, is_stopping)
@@ -362,16 +363,16 @@ class JobRunner:
         result: Round,
         is_stopping: Callable[[], bool],
     ) -> None:
-        retry = error.retry if isinstance(error, TallystickError) else "some_times"
         code = error.code if isinstance(error, TallystickError) else type(error).__name__
         # The message of a foreign error may repeat what somebody said.
         text = str(error) if isinstance(error, TallystickError) else ""
         get_logger("pipeline").warning(
             "job.failed", kind=handler.kind, error=type(error).__name__, count=len(leased)
         )
-        if retry == "until_back":
+        retry = error.retry if isinstance(error, TallystickError) else "some_times"
+        if isinstance(error, TallystickError) and retry == "until_back":
             self._rest(handler.kind)
-            result.outage = result.outage or _as_ours(error)
+            result.outage = result.outage or error
             self._write(partial(jobs.wait, jobs=leased, code=code, text=text), "jobs.wait")
         elif len(leased) > 1:
             # One of them spoils the others: each by itself.
@@ -438,15 +439,6 @@ _UNFIT: Mapping[str, str] = {
     "job_policy_context_missing": "It does not say under whose authority it runs.",
     "job_policy_context_stale": "Whoever caused it may no longer write there.",
 }
-
-
-def _release(tx: Connection, leased: Sequence[jobs.LeasedJob]) -> None:
-    jobs.release(tx, jobs.held(tx, leased))
-
-
-def _as_ours(error: Exception) -> TallystickError:
-    assert isinstance(error, TallystickError)
-    return error
 
 
 _PROCESS = uuid.uuid4().hex[:6]

@@ -455,6 +455,20 @@ def test_authority_is_looked_at_again_before_each_write(open_tally: OpenTally) -
         assert (job.state, job.error_code) == ("dead", "job_policy_context_stale")
 
 
+def test_jobs_that_may_not_run_hold_up_no_other(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        spaces = tally.bind(ROOT).spaces
+        members = [SpaceMember(principal_id="alice", role="writer")]
+        spaces.create("team:red", name="Red", members=members, reason="r")
+        enqueue(tally, "a", scope="team:red")
+        spaces.update("team:red", members=[], reason="left")
+        enqueue(tally, "b")
+        handler = Notes()
+        runner_of(tally, handler).run()
+        assert handler.given == ["b"]
+        assert {job.subject_id: job.state for job in listed(tally)} == {"a": "dead", "b": "done"}
+
+
 def test_work_that_changes_memory_waits_while_changes_are_suspended(
     open_sqlite: OpenTally, clock: Clock
 ) -> None:
