@@ -6,19 +6,18 @@ ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
-# uv is used where it is installed, because it is faster; pip does the same.
-UV := $(shell command -v uv 2>/dev/null)
-ifeq ($(UV),)
-INSTALL := $(BIN)/python -m pip install -q
-# Says every twentieth package, so that the first minute is not silent.
-INSTALL_ALOUD = set -o pipefail; $(BIN)/python -m pip install $(1) | awk ' \
+# uv installs ten times as fast as pip. It comes with the environment, and keeps its cache there; where
+# it is not to be had, or does not reach what pip reaches, pip does the same.
+export UV_CACHE_DIR ?= $(CURDIR)/$(VENV)/cache
+UV := $(shell command -v uv 2>/dev/null || echo $(BIN)/uv)
+# $(call install,python,packages): quiet, but for what went wrong.
+install = { test -x $(UV) && $(UV) pip install -q --python $(1) $(2); } || $(1) -m pip install -q $(2)
+# For many packages: pip says every twentieth package, so that the first minute is not silent.
+install_aloud = { test -x $(UV) && $(UV) pip install -q --python $(BIN)/python $(1); } || \
+	{ set -o pipefail; $(BIN)/python -m pip install $(1) | awk ' \
 	/^Collecting/ {sub(/[^A-Za-z0-9_.-].*/, "", $$2); \
 		if (++n % 20 == 0) {print "  … " n " packages, now " $$2; fflush()}} \
-	/^Installing collected/ {print "  … putting them in place"; fflush()}'
-else
-INSTALL := uv pip install -q --python $(BIN)/python
-INSTALL_ALOUD = uv pip install --python $(BIN)/python $(1)
-endif
+	/^Installing collected/ {print "  … putting them in place"; fflush()}'; }
 SHELL := bash
 
 .DEFAULT_GOAL := all
@@ -42,7 +41,7 @@ test: $(VENV)/.dev ## run the tests, on SQLite and on a PostgreSQL of their own
 test-oldest: $(VENV)/bin/python ## run the adapters' tests on the oldest runtimes they admit
 	@$(PYTHON) -m venv $(VENV)/oldest
 	@$(VENV)/oldest/bin/python -m pip install -q --upgrade 'pip>=25.1'
-	@$(VENV)/oldest/bin/python -m pip install -q -e '.[all]' --group test -c tests/oldest.txt
+	@$(call install,$(VENV)/oldest/bin/python,-e '.[all]' --group test -c tests/oldest.txt)
 	@$(VENV)/oldest/bin/python -m pytest -q -n 2 -W default tests/checkpointers tests/callbacks tests/integrations -k "not postgres and not test_cli"
 
 .PHONY: test-peers
@@ -53,7 +52,7 @@ $(VENV)/peers/.made: pyproject.toml | $(VENV)/bin/python
 	@echo "Making the environment $(VENV)/peers, with what other projects' suites need (once) …"
 	@$(PYTHON) -m venv $(VENV)/peers
 	@$(VENV)/peers/bin/python -m pip install -q --upgrade 'pip>=25.1'
-	@$(VENV)/peers/bin/python -m pip install -q -e '.[all]' --group test --group peers
+	@$(call install,$(VENV)/peers/bin/python,-e '.[all]' --group test --group peers)
 	@touch $@
 
 .PHONY: check
@@ -92,7 +91,7 @@ bench: $(VENV)/.dev ## measure: import time, remember, recall, compile, record
 
 .PHONY: bench-checkpoint
 bench-checkpoint: $(VENV)/.dev ## measure TallySaver beside the savers of LangGraph
-	@$(BIN)/python -m pip install -q --group bench
+	@$(call install,$(BIN)/python,--group bench)
 	@$(BIN)/python tests/benchmarks/checkpoints.py $(ARGS)
 
 .PHONY: bench-journeys
@@ -154,24 +153,25 @@ $(VENV)/bin/python:
 		{ echo "Tallystick needs Python 3.11 or newer. Name one: make PYTHON=python3.12 …"; exit 1; }
 	@echo "Making the environment $(VENV) (once) …"
 	@$(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install -q --upgrade 'pip>=25.1' || { rm -rf $(VENV); exit 1; }
+	@command -v uv > /dev/null || $(BIN)/python -m pip install -q uv || echo "uv is not to be had: pip takes a minute or two longer."
 
 $(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
 	@echo "Installing Tallystick, LangGraph, LangChain, PydanticAI, LlamaIndex and pytest into $(VENV)"
 	@echo "(once, a minute or two; nothing is installed anywhere else) …"
-	@$(call INSTALL_ALOUD,-e '.[all]' --group demo)
+	@$(call install_aloud,-e '.[all]' --group demo)
 	@touch $@
 
 $(VENV)/.docs: pyproject.toml | $(VENV)/.dev
 	@echo "Installing the generator of the site …"
-	@$(INSTALL) --group docs
+	@$(call install,$(BIN)/python,--group docs)
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 	@echo "Installing Tallystick, its runtimes and the tools of development into $(VENV) (once) …"
-	@$(call INSTALL_ALOUD,-e '.[all]' --group dev)
+	@$(call install_aloud,-e '.[all]' --group dev)
 	@touch $@ $(VENV)/.demo
 
 .PHONY: bench-recorder
 bench-recorder: $(VENV)/.dev ## measure recording an agent beside LangChain's tracer and OpenInference, a chat that grows, a long run
-	@$(BIN)/python -m pip install -q --group bench
+	@$(call install,$(BIN)/python,--group bench)
 	@$(BIN)/python -m tests.benchmarks.recorder $(ARGS)

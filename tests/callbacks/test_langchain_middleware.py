@@ -38,7 +38,8 @@ from langgraph.types import Command
 from tallystick import Actor, Tally
 from tallystick.compiler import FRAMED, compile_context
 from tallystick.errors import ApprovalRequired, BudgetInfeasible, InvalidInput
-from tallystick.records import CompilationRequest, PolicyConditions, PolicyRule, limits
+from tallystick.records import CompilationRequest, PolicyConditions, PolicyRule
+from tallystick.records import _base as limits
 from tallystick.records.escaping import as_item
 from tallystick.records.framing import CLOSE, OPEN
 from tallystick.tally import BoundTally

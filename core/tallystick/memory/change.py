@@ -21,9 +21,11 @@ from tallystick.records import (
     Memory,
     SourceRef,
     is_storable,
+    require_json_size,
+    require_length,
+    require_tags,
     validate_attributes,
 )
-from tallystick.records.limits import require_json_size, require_length, require_tags
 from tallystick.storage import Connection, edges, memories, parts, search
 from tallystick.storage.idempotency import IdempotentCall
 

@@ -29,15 +29,13 @@ from tallystick.records import (
     SourceRef,
     SourceType,
     is_storable,
-    validate_attributes,
-)
-from tallystick.records.framing import NOTICE, OPEN, without_recalls
-from tallystick.records.limits import (
     require_item_count,
     require_json_size,
     require_length,
     require_tags,
+    validate_attributes,
 )
+from tallystick.records.framing import NOTICE, OPEN, without_recalls
 from tallystick.records.memory import KINDS
 from tallystick.storage import Connection, ScopeRow, edges, memories, parts, scopes
 from tallystick.storage.idempotency import IdempotentCall

@@ -61,9 +61,9 @@ from tallystick.records import (
     Verification,
     checked_arguments,
     commitment,
+    require_json_size,
     tuple_of,
 )
-from tallystick.records.limits import require_json_size
 from tallystick.storage import Connection, journal, parts, recordings, sources
 from tallystick.storage.payloads import Payloads
 from tallystick.storage.short_ids import IdKind

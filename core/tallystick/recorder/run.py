@@ -46,8 +46,8 @@ from tallystick.records import (
     StepRecord,
     StepStatus,
     json_bytes,
+    require_json_size,
 )
-from tallystick.records.limits import require_json_size
 from tallystick.storage import journal
 
 __all__ = ["Run", "Step", "current_run", "current_step", "status_for"]

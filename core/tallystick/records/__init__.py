@@ -23,6 +23,10 @@ from tallystick.records._base import (
     Words,
     checked_arguments,
     is_storable,
+    require_item_count,
+    require_json_size,
+    require_length,
+    require_tags,
     tuple_of,
 )
 from tallystick.records.answers import (
@@ -177,6 +181,10 @@ from tallystick.records.times import (
 from tallystick.records.upkeep import Erasure, Finding, Proof, Purge, Searched, Transfer
 
 __all__ = [
+    "require_tags",
+    "require_length",
+    "require_json_size",
+    "require_item_count",
     "JOB_STATES",
     "Job",
     "JobEvent",

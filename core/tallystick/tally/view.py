@@ -92,8 +92,10 @@ class View:
         return WorkingMemory(services.memory, self.actor, self.scope, run.id)
 
     def _wake_worker(self) -> None:
-        """Wake the background after a write."""
-        self._services.background.wake()
+        """Wake the background after a write: `Background.wake`, without its detour at every one."""
+        for event in self._services.background.wakes:
+            if not event.is_set():
+                event.set()
 
     def _full_id(self, kinds: tuple[IdKind, ...], text: str) -> str:
         """Return the id that `text` is a part of, among what this actor may see."""

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.core.recorder.test_receipts_docs import THEIRS
+from tests.core.recorder.printed_verifier import printed_verifier
 
 from tallystick import Actor, Tally
 from tallystick.errors import InvalidInput
@@ -78,7 +78,7 @@ def _is_whole_to_us(content: bytes) -> bool:
 def _is_whole_to_the_page(content: bytes) -> bool:
     """The page's verifier may raise what Python raises for what is no bundle."""
     try:
-        return THEIRS(io.BytesIO(content)) == []
+        return printed_verifier()(io.BytesIO(content)) == []
     except (
         zipfile.BadZipFile,
         zlib.error,

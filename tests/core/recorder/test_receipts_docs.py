@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import io
 import json
-import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
+from tests.core.recorder.printed_verifier import PAGE, printed_verifier
 
 from tallystick import Actor, ContextItem, Tally
 from tallystick.errors import InvalidInput
@@ -23,25 +23,10 @@ from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
 
-PAGE = (Path(__file__).parents[3] / "docs" / "receipts.md").read_text(encoding="utf-8")
 OWNER = Actor(user="local", role="operator")
 
 
-def _theirs() -> Callable[..., list[str]]:
-    """The verifier of the page: what stands under its heading, and the canonical form."""
-    blocks: list[str] = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)
-    (form,) = (block for block in blocks if "def canonical(" in block)
-    (verifier,) = (block for block in blocks if "def problems_of(" in block)
-    code = form + verifier.rpartition("\nassert")[0]
-    assert "tallystick " not in code
-    assert set(re.findall(r"^(?:import|from) (\w+)", code, re.M)) == {"hashlib", "json", "zipfile"}
-    names: dict[str, Any] = {}
-    exec(compile(code, "docs/receipts.md", "exec"), names)
-    problems_of: Callable[..., list[str]] = names["problems_of"]
-    return problems_of
-
-
-THEIRS = _theirs()
+THEIRS = printed_verifier()
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +143,8 @@ def test_every_field_of_a_bundle_and_each_that_no_chain_covers_stands_on_the_pag
         *NOT_COVERED,
         *get_args(EntryKind),
     }
-    assert [field for field in sorted(documented) if f"`{field}`" not in PAGE] == []
+    page = PAGE.read_text(encoding="utf-8")
+    assert [field for field in sorted(documented) if f"`{field}`" not in page] == []
 
 
 def _talk(bound: BoundTally, run: Run) -> None:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tallystick import Actor, Tally
 from tallystick.errors import InvalidInput
-from tallystick.records import limits
-from tallystick.records.limits import require_json_size
+from tallystick.records import _base as limits
+from tallystick.records import require_json_size
 from tallystick.testing import HashEmbedder
 
 OpenTally = Callable[..., Tally]

@@ -27,6 +27,7 @@ from tallystick.records import (
     ArgumentCondition,
     ContextItem,
     HistoryEntry,
+    Labels,
     MemorySpace,
     MomentField,
     NewMemory,
@@ -192,6 +193,8 @@ def values(annotation: Any, metadata: tuple[Any, ...] = ()) -> st.SearchStrategy
         return moments if annotation == MomentField else moments | away
     if annotation == Words:
         return any_text.filter(is_storable)
+    if metadata == get_args(Labels)[1:]:
+        return st.lists(any_text.filter(is_storable), max_size=3).map(tuple)
     if origin is Annotated:
         return values(
             inner[0],
