@@ -187,6 +187,7 @@ CLI = Surface(
             own={
                 "identity": _PART_OF_ID,
                 "keep": "records it; without it nothing is recorded",
+                "send": "calls the model of a provider",
                 **dict.fromkeys(
                     ("drop", "source", "model", "provider", "weights", "budget", "rules"),
                     "a part of the recipe",

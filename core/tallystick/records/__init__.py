@@ -114,6 +114,7 @@ from tallystick.records.memory import (
     register_kind,
     validate_attributes,
 )
+from tallystick.records.model_calls import ModelAnswer, ModelCost, ModelToolCall, StopReason
 from tallystick.records.policy import (
     AccessDecision,
     AccessKind,
@@ -181,6 +182,10 @@ from tallystick.records.times import (
 from tallystick.records.upkeep import Erasure, Finding, Proof, Purge, Searched, Transfer
 
 __all__ = [
+    "StopReason",
+    "ModelToolCall",
+    "ModelCost",
+    "ModelAnswer",
     "require_tags",
     "require_length",
     "require_json_size",

@@ -87,6 +87,8 @@ OTHERS: dict[type, set[str]] = {
         "verify",
         "runs",
         "compile",
+        "call_model",
+        "stream_model",
         "still_stand",
         # Recording: a run has its id, a step its place in the run.
         "run",
