@@ -257,7 +257,11 @@ CLI = Surface(
             },
             absent={"job_id": "an id is one of JOB…"},
         ),
-        "doctor": Offer(("doctor",), note="Exits with 1 when something is wrong."),
+        "doctor": Offer(
+            ("doctor", "sizes"),
+            own={"sizes": "the other of its operations"},
+            note="Exits with 1 when something is wrong.",
+        ),
         "freeze": Offer(("freeze",), renamed={"key": "idempotency_key"}),
         "thaw": Offer(("thaw",), renamed={"key": "idempotency_key"}),
         "export": Offer(

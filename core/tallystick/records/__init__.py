@@ -179,9 +179,20 @@ from tallystick.records.times import (
     optional_datetime_of,
     seconds,
 )
-from tallystick.records.upkeep import Erasure, Finding, Proof, Purge, Searched, Transfer
+from tallystick.records.upkeep import (
+    Erasure,
+    Finding,
+    Proof,
+    Purge,
+    Searched,
+    Sizes,
+    SpaceUse,
+    Transfer,
+)
 
 __all__ = [
+    "SpaceUse",
+    "Sizes",
     "StopReason",
     "ModelToolCall",
     "ModelCost",

@@ -271,6 +271,7 @@ class AsyncOperator:
     retry_jobs = _Awaited(Operator.retry_jobs)
     cancel_job = _Awaited(Operator.cancel_job)
     doctor = _Awaited(Operator.doctor)
+    sizes = _Awaited(Operator.sizes)
     freeze = _Awaited(Operator.freeze)
     thaw = _Awaited(Operator.thaw)
     export = _Awaited(Operator.export)

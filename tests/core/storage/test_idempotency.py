@@ -111,6 +111,7 @@ OTHERS: dict[type, set[str]] = {
         "job",
         # Mends what is derived; what is mended already is left alone.
         "doctor",
+        "sizes",
     },
     Spaces: {"get", "list"},
     WorkingMemory: {"get", "all", "items", "pack_items", "run_id"},
