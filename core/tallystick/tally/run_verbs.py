@@ -57,10 +57,12 @@ from tallystick.tally.compiling import (
     CandidateItems,
     candidates_of,
     compile_request,
+    record_again,
     require_fitting_scopes,
 )
 from tallystick.tally.later_replays import ReplayOutcome, enqueue_replay
 from tallystick.tally.memory_verbs import MemoryVerbs
+from tallystick.tally.view import ObservedCall
 
 __all__ = ["JoinedRun", "RunVerbs"]
 
@@ -148,6 +150,25 @@ class RunVerbs(MemoryVerbs):
                 }
             )
             return compile_request(self._services, request, call, self._approvals, home=self.scope)
+
+    def _recompiled(
+        self, compiled: CompiledContext, budget: int, call: ObservedCall
+    ) -> CompiledContext:
+        """Compile the candidates of a context again, for less. Raises BudgetInfeasible, and
+        InvalidInput for a context that this tally did not compile.
+        """
+        request = self._services.compile_requests.of(compiled)
+        if request is None:
+            raise InvalidInput(
+                "This context was not compiled by this opened tally, so it cannot be compiled "
+                'again. Compile it here, or send it with preflight="refuse".'
+            )
+        smaller = request.model_copy(update={"token_budget": max(budget, 1)})
+        return compile_request(self._services, smaller, call, self._approvals, home=self.scope)
+
+    def _record_again(self, compiled: CompiledContext, call: ObservedCall) -> None:
+        """Record a context, with its request, in the step of the model call that it is for."""
+        record_again(self._services, self.actor, compiled, call)
 
     @property
     def _approvals(self) -> Approvals:

@@ -42,8 +42,10 @@ from tallystick.storage.corpus_cache import CorpusCache
 from tallystick.storage.forks import abandon
 from tallystick.tally.call_rules import CallRules
 from tallystick.tally.captured_turns import CapturedTurns
+from tallystick.tally.compile_requests import CompileRequests
 from tallystick.tally.turn_hits import TurnHits
 from tallystick.tokens import counter_for
+from tallystick.tokens.prices import PriceTable
 from tallystick.upkeep import retention
 from tallystick.upkeep.erase import finish
 from tallystick.upkeep.retention import RetentionHandler, enqueue_retention
@@ -144,6 +146,9 @@ class Services:
         self.working_sets = WorkingSets(self.embedder, weights=self.memory.weights)
         self.turn_hits = TurnHits()
         self.captured_turns = CapturedTurns()
+        self.compile_requests = CompileRequests()
+        self.prices = None if settings.prices is None else PriceTable.read(settings.prices)
+        """The user's own table of prices."""
         _bring_up_to_date(partial(memory_verbs.analyze_anew, self.memory))
         self.recorder = RecorderContext(
             store=store, gate=self.gate, redactor=redactor, retention=settings.retention
