@@ -51,7 +51,7 @@ TEXTS = [
 WRONG: list[Any] = [None, 0, -1, 2**70, 1.5, float("nan"), True, "", "text", [], [[]], {}, {"a": 1}]
 WRONG += [["text"], {"user": "alice"}, b"bytes", object()]
 MOMENTS = ["2026-03-01", "2026-11-01T10:00:00Z", 1_700_000_000_000_000, "yesterday", -1]
-WORDS = {
+WORDS: dict[str, list[Any]] = {
     "kind": ["fact", "note", "preference", "turn", "odd kind"],
     "kinds": [["fact"], ["note", "turn"], []],
     "states": [["active"], ["deleted", "hidden"]],
@@ -233,12 +233,13 @@ def test_random_calls_give_errors_of_ours_alone_and_nothing_of_others(
         tmp_path / "tally", owner=OLGA, embedder=HashEmbedder(), settings=settings, background=False
     ) as tally:
         caller = Caller(tally, tmp_path, seed)
-        for number in range(100_000 if soaks else 400):
+        calls = 100_000 if soaks else 400
+        for number in range(calls):
             if number % 200 == 0:
                 caller.record()
             caller.call()
-        assert caller.answered > number // 10, caller.refused
-        assert caller.own_seen > number // 100
+        assert caller.answered > calls // 10, caller.refused
+        assert caller.own_seen > calls // 100
         assert {"invalid_input", "denied", "not_found"} <= set(caller.refused)
         findings = tally.bind(OLGA).operator.doctor()
         broken = [

@@ -561,8 +561,9 @@ def test_a_changed_tape_is_refused_or_plays_what_it_says(
     """100 files as a rule, 2,000 under `make soak`. A tape is an expected value that a person may
     edit, so it has no digest: what it plays is in the file, and differs from the recording's tape.
     """
+    asked: Any = REFUND
     calls = (
-        TapeCall(step_id="s1", kind="model_call", request=REFUND, response={"answer": "refund"}),
+        TapeCall(step_id="s1", kind="model_call", request=asked, response={"answer": "refund"}),
         TapeCall(
             step_id="s2",
             kind="tool_call",
