@@ -19,7 +19,8 @@ FIRST_LOOK = {
     "access/test_approvals.py": "storage/approvals operations/approvals tally/policy_verbs",
     "adapters/test_enforcement.py": "access/enforcers tally/call_rules tally/enforcement",
     "memory/test_recall.py": "access/visibility memory/rerank memory/supersession memory/context "
-    "ranking/order ranking/corpus ranking/signals storage/search storage/corpus_cache",
+    "ranking/order ranking/corpus ranking/signals ranking/vocabulary "
+    "storage/search storage/corpus_cache",
     "adapters/test_capture.py": "adapters/call_tree adapters/stream_times adapters/tool_calls "
     "testing/capture testing/comparison",
     "../callbacks/test_langchain_middleware.py": "adapters/rendering testing/adapter_contract",
