@@ -237,10 +237,11 @@ def rank(
     }
     core = np.zeros(len(docs), dtype=np.float64)
     floor = 0.0
+    shares = _shares(question, weights, vectors)
     for name, column in own.items():
         standard = s.standardise(column)
-        core += getattr(weights, name) * standard.values
-        floor += getattr(weights, name) * standard.zero
+        core += shares[name] * standard.values
+        floor += shares[name] * standard.zero
     flows = {
         "neighbours": s.neighbour_flow(
             core,
@@ -279,6 +280,27 @@ def rank(
             zip(docs[order].tolist(), score[order].tolist(), strict=True)
         )
     ]
+
+
+def _shares(
+    question: Question, weights: RecallWeights, vectors: WordVectors | None
+) -> dict[str, float]:
+    """Return the weights of text, vector and words for a question, by the share of its words that
+    the embedder can read: those that it gives a vector, where it gives vectors of words at all.
+    """
+    import numpy as np
+
+    words = list(question.words)
+    known = vectors(words) if vectors is not None and words else None
+    unread = 0.0
+    if known is not None:
+        rarity = np.array([question.weights[question.words[word]] for word in words])
+        unread = float(rarity[~known.any(axis=1)].sum() / rarity.sum())
+    return {
+        "text": (1 - unread) * weights.text + unread * weights.foreign_text,
+        "vector": (1 - unread) * weights.vector + unread * weights.foreign_vector,
+        "words": weights.words,
+    }
 
 
 def _sessions(pools: Sequence[Pool]) -> Ints:

@@ -21,6 +21,10 @@ class RecallWeights(Record):
     """Words that query and memory share: BM25."""
     vector: float = Field(default=0.4, allow_inf_nan=False)
     """Nearness of the whole meaning: cosine."""
+    foreign_text: float = Field(default=0.6, allow_inf_nan=False)
+    """Instead of `text`, for the share of the query's words that the embedder cannot read."""
+    foreign_vector: float = Field(default=0.2, allow_inf_nan=False)
+    """Instead of `vector`, for the same share."""
     words: float = Field(default=0.6, allow_inf_nan=False)
     """Nearness of single words: for each word of the query the likest word of the memory."""
     near: float = Field(default=0.3, allow_inf_nan=False)
