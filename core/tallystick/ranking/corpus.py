@@ -10,6 +10,7 @@ score. NumPy is imported on first use.
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -279,6 +280,11 @@ class Corpus:
             return np.zeros(0, dtype=np.int64)
         places = np.minimum(np.searchsorted(sorted_ids, ids), len(sorted_ids) - 1)
         return cast("Ints", rows[places][sorted_ids[places] == ids])
+
+    def segment_of(self, row: int) -> tuple[_Segment, int]:
+        """Return the segment that contains a row, and the row's place in it."""
+        place = bisect_right(self.starts, row) - 1
+        return self.segments[place], row - self.starts[place]
 
     # Words
 
