@@ -62,6 +62,10 @@ def erase(
         typer.Argument(metavar="MEMORY…", help="Ids of memories, or how they begin or end."),
     ],
     reason: Reason,
+    fragment: Annotated[
+        list[str] | None,
+        typer.Option("--fragment", help=f"{help_of('erase', 'fragments')} Repeatable."),
+    ] = None,
     apply: Apply = False,
     token: Token = None,
     key: Key = None,
@@ -78,6 +82,7 @@ def erase(
         ids = [id_of(fragment) for fragment in memory]
         erasure = owner.operator.erase(
             ids,
+            fragments=tuple(fragment or ()),
             reason=reason,
             mode="apply" if apply else "preview",
             confirm_token=token,

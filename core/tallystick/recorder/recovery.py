@@ -7,14 +7,15 @@ Entries were committed whole, so that nothing acknowledged is missing and no ste
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from tallystick.logs import get_logger
-from tallystick.recorder.chain import run_stream
 from tallystick.recorder.context import RecorderContext
-from tallystick.recorder.receipts import NOT_COUNTED, receipt_body, receipts_of
+from tallystick.recorder.receipts import NOT_COUNTED, receipt_body, receipts_in, without_texts
 from tallystick.recorder.verify import gaps_in
 from tallystick.records import Actor, ReceiptEntry, RunRecord
 from tallystick.storage import Connection, journal, recordings
+from tallystick.storage.journal import run_stream
 
 __all__ = ["recover_interrupted_runs"]
 
@@ -60,17 +61,24 @@ def _interrupt(tx: Connection, context: RecorderContext, run_id: str) -> bool:
             ended = step.model_copy(update={"status": "interrupted", "ended_at": now})
             row = recordings.step_row(**dict(ended))
             recordings.end_steps(tx, [row])
-            entries = [
-                _entry(row).dump(defaults=False) for row in recordings.entries_of(tx, step.step_id)
-            ]
+            stored_entries = recordings.entries_of(tx, step.step_id)
+            entries = [_entry(entry).dump(defaults=False) for entry in stored_entries]
             body = receipt_body(row, run.retention, NOT_COUNTED, entries)
-            _journal(tx, context, actor, run, "receipt", now, body, subject=step.step_id)
-    gaps = sum(
-        sum(counts.values())
-        for counts in gaps_in(
-            journal.entries(tx, run_stream(run_id)), receipts_of(tx, run_id)
-        ).values()
-    )
+            texts = recordings.step_texts_of(row, [entry.summary for entry in stored_entries])
+            _journal(
+                tx,
+                context,
+                actor,
+                run,
+                "receipt",
+                now,
+                without_texts(body),
+                subject=step.step_id,
+                row_texts=journal.row_text_bytes(texts),
+            )
+    chain = list(journal.entries(tx, run_stream(run_id)))
+    missing = gaps_in(chain, [receipt for _, receipt in receipts_in(chain)])
+    gaps = sum(sum(counts.values()) for counts in missing.values())
     recordings.end_run(
         tx, run.model_copy(update={"status": "interrupted", "ended_at": now, "gaps": gaps})
     )
@@ -94,9 +102,10 @@ def _journal(
     run: RunRecord,
     event: str,
     at: int,
-    details: dict[str, object],
+    details: dict[str, Any],
     *,
     subject: str,
+    row_texts: bytes | None = None,
 ) -> None:
     journal.append(
         tx,
@@ -109,6 +118,7 @@ def _journal(
             reason=_REASON,
             subject_id=subject,
             details=details,
+            row_texts=row_texts,
         ),
     )
 
