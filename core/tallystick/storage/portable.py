@@ -107,10 +107,10 @@ class ScopeSelection:
             return columns.from_doc.in_(docs) & columns.to_doc.in_(docs)
         if table.name == "streams":
             return columns["name"].in_(self.streams)
-        if "stream" in columns:
-            return columns.stream.in_(self.streams)
         if "scope_id" in columns:
             return columns.scope_id.in_(self.ids)
+        if "stream" in columns:
+            return columns.stream.in_(self.streams)
         if "doc" in columns:
             return columns.doc.in_(docs)
         if table.name == "steps":

@@ -19,7 +19,7 @@ from tallystick import Actor, ContextItem, Tally
 from tallystick.errors import CorruptTally, NotFound
 from tallystick.recorder.verify import NOT_COVERED
 from tallystick.records import Foil, Verification
-from tallystick.storage import tables
+from tallystick.storage import journal, tables
 from tallystick.tally.services import services_of
 
 ADA = Actor(user="ada", projects={"apollo"})
@@ -149,7 +149,7 @@ def _place(column: str, row: sqlite3.Row, run_id: str) -> str:
         # The summaries of a step have one commitment with its name and metadata.
         moved = name in {"step_id", "position", "summary"}
         return f"step {row['step_id']}" + ("" if moved else f" entry {row['position']}")
-    if column == "journal.salt":
+    if column == "journal.salt" and row["event"] in journal.WITH_ROW_TEXTS:
         return f"step {row['subject_id']}" if row["event"] == "receipt" else f"run {run_id}"
     if table == "journal" and name not in {"stream", "position"}:
         return f"run:{run_id}#{row['position']}"
