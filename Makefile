@@ -123,9 +123,9 @@ bench-compile: $(VENV)/.dev ## measure a compile at 100 to 10,000 candidates bes
 	@$(BIN)/python -m tests.benchmarks.compile $(ARGS)
 
 .PHONY: eval-recall
-eval-recall: $(VENV)/.dev ## measure what recall finds; DATA=file.json in the LoCoMo format
-	@test -n "$(DATA)" || { echo "Name the data: make eval-recall DATA=conversations.json"; exit 1; }
-	@$(BIN)/python -m tests.benchmarks.eval_recall $(DATA) $(ARGS)
+eval-recall: $(VENV)/.dev ## measure what recall finds; DATA=one.json,another.json in the LoCoMo format
+	@test -n "$(DATA)" || { echo "Name the data: make eval-recall DATA=one.json,another.json"; exit 1; }
+	@$(BIN)/python -m tests.benchmarks.eval_recall "$(DATA)" $(ARGS)
 
 .PHONY: eval-context
 eval-context: $(VENV)/.dev ## measure what survives a budget and what a cache can reuse; DATA=file.json in the LoCoMo format

@@ -27,7 +27,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.eval_recall import Conversation, load
+from tests.benchmarks.eval_recall import ADVERSARIAL, Conversation, load
 
 from tallystick import compiler
 from tallystick.embedding import GuardedEmbedder, StaticEmbedder
@@ -332,7 +332,7 @@ def survival(
         arm, said = make(budget), lines(conversation)
         sizes = {line.id: line.tokens for line in said}
         for query in conversation.queries:
-            if query.category == 5:
+            if query.kind == ADVERSARIAL:
                 continue
             kept = arm(said, query.text)
             used = sum(sizes[name] for name in kept)
@@ -377,7 +377,9 @@ def main() -> None:
     chosen = parser.parse_args()
     conversations = load(chosen.data)
     asked = sum(
-        query.category != 5 for conversation in conversations for query in conversation.queries
+        query.kind != ADVERSARIAL
+        for conversation in conversations
+        for query in conversation.queries
     )
     print(
         f"{len(conversations)} conversations, {asked} questions of categories 1 to 4; prefix and "

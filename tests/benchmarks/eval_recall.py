@@ -1,10 +1,11 @@
 """Evidence recall on conversations in the LoCoMo format: how often recall finds the turns that
-answer a question.
+answer a question, and how many of them the product's own pack carries.
 
-Run it with `make eval-recall DATA=path.json`. Each conversation becomes a scope of its own, each of
-its sessions a conversation (`conv-26/session-3`), each turn a memory with its speaker and its time;
-an image caption follows the text. Baselines and ours see the same turns. The data is read from
-where it stands and never copied.
+Run it with `make eval-recall DATA=one.json,another.json`. One table has every set, each of its
+harder variants, and rows that are generated from sentences of our own. Each conversation becomes a
+scope of its own, each of its sessions a conversation (`conv-26/session-3`), each turn a memory with
+its speaker and its time; an image caption follows the text. Baselines and ours see the
+same turns. The data is read from where it is and never copied.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tests.benchmarks.facts import LANGUAGES, Facts, chat, documents, facts
 from tests.benchmarks.languages import SAID, SPEAKERS, UNSPACED
 
 from tallystick import Actor, Tally
@@ -37,9 +39,16 @@ from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
 from tallystick.tokens import counter_for
 
-_CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "inference", 4: "single-hop", 5: "adversarial"}
+ADVERSARIAL = "adversarial"
+"""The kind of a question whose premise is false; it is no part of any mean."""
+_KINDS = {1: "multi-hop", 2: "temporal", 3: "inference", 4: "single-hop", 5: ADVERSARIAL}
 _DEPTH = 200
 _PACK = 4_000
+_SHOWN = 400
+"""Characters of a turn that a pack must show where the words of the answer are not in it."""
+_FTS5, _CHROMA, _FUSED = "FTS5, porter", "Chroma", "RRF of both"
+_TEXT_ALONE, _RECALL = "recall, no vectors", "recall"
+_MEASURES = ("R@5", "R@10", "R@20", "nDCG", "session", "pack")
 _ABLATIONS: dict[str, dict[str, float]] = {
     name: dict.fromkeys(fields.split(), 0.0)
     for name, fields in {
@@ -55,6 +64,7 @@ _ABLATIONS: dict[str, dict[str, float]] = {
         "date": "date",
         "speaker": "speaker",
         "role": "role",
+        "long answers": "long_answers",
     }.items()
 }
 _BOOSTS = ("freshness", "access", "task", "project", "source")
@@ -75,10 +85,17 @@ class Turn:
     caption: str | None = None
 
     @property
+    def content(self) -> str:
+        """What was said and shown."""
+        return f"{self.text}\n{self.caption}" if self.caption else self.text
+
+    @property
     def line(self) -> str:
         """What a system without fields sees."""
-        return f"{self.speaker}: {self.text}" + (
-            f" [shares {self.caption}]" if self.caption else ""
+        return (
+            (f"{self.speaker}: " if self.speaker else "")
+            + self.text
+            + (f" [shares {self.caption}]" if self.caption else "")
         )
 
 
@@ -87,8 +104,9 @@ class Query:
     """One question with the turns that answer it."""
 
     text: str
-    category: int
+    kind: str
     gold: frozenset[str]
+    answer: str = ""
 
 
 @dataclass(frozen=True)
@@ -103,22 +121,51 @@ class Conversation:
 
 Search = Callable[[str], list[str]]
 """A question to turn ids, best first."""
-Results = dict[str, list[dict[str, float]]]
+Pack = Callable[[str], dict[str, str]]
+"""A question to what the product's pack shows of each turn, by turn id."""
+Results = dict[str, list[dict[str, Any]]]
+
+
+class BadData(Exception):
+    """A file that is missing, empty, or in another form; says which and why."""
 
 
 # Data
 
 
-def load(path: Path, *, captions: bool = True) -> list[Conversation]:
+def load(path: Path) -> list[Conversation]:
     """The conversations of a file; questions without a usable evidence id are counted as
-    skipped.
+    skipped. Raises BadData.
     """
-    return [
-        _conversation(entry, captions) for entry in json.loads(path.read_text(encoding="utf-8"))
-    ]
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise BadData(f"There is no file {path}.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadData(f"{path} cannot be read: {error}.") from error
+    if not text.strip():
+        raise BadData(f"{path} is empty.")
+    try:
+        entries = json.loads(text)
+    except ValueError as error:
+        raise BadData(f"{path} is not JSON: {error}.") from error
+    if not isinstance(entries, list) or not entries:
+        raise BadData(f"{path} is not in the LoCoMo format: it is not a list of conversations.")
+    try:
+        conversations = [_conversation(entry) for entry in entries]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        reason = f"no {error}" if isinstance(error, KeyError) else str(error)
+        raise BadData(
+            f"{path} is not in the LoCoMo format ({reason}). A conversation has `sample_id`, "
+            "`conversation` with `session_1`, `session_1_date_time`, … of turns with `speaker`, "
+            "`dia_id` and `text`, and `qa` with `question`, `answer`, `evidence` and `category`."
+        ) from error
+    if not any(one.turns and one.queries for one in conversations):
+        raise BadData(f"{path} has no question whose `evidence` names one of its turns.")
+    return [one for one in conversations if one.turns and one.queries]
 
 
-def _conversation(entry: Mapping[str, Any], captions: bool) -> Conversation:
+def _conversation(entry: Mapping[str, Any]) -> Conversation:
     said = entry["conversation"]
     turns: list[Turn] = []
     numbers = sorted(
@@ -127,20 +174,31 @@ def _conversation(entry: Mapping[str, Any], captions: bool) -> Conversation:
     for number in numbers:
         at = _time(said.get(f"session_{number}_date_time"))
         for position, turn in enumerate(said[f"session_{number}"]):
-            caption = turn.get("blip_caption") if captions else None
+            caption = turn.get("blip_caption")
             session = f"{entry['sample_id']}/session-{number}"
             turns.append(
                 Turn(turn["dia_id"], session, position, turn["speaker"], turn["text"], at, caption)
             )
     known = {turn.id for turn in turns}
     queries = [
-        Query(question["question"], question["category"], gold)
+        Query(question["question"], _kind(question), gold, str(question.get("answer", "")))
         for question in entry["qa"]
         if (gold := frozenset(id for id in _evidence(question.get("evidence", ())) if id in known))
     ]
     return Conversation(
         entry["sample_id"], tuple(turns), tuple(queries), len(entry["qa"]) - len(queries)
     )
+
+
+def _kind(question: Mapping[str, Any]) -> str:
+    """Return the kind of a question: as it names it itself, else LoCoMo's of its number."""
+    category = question["category"]
+    return str(question.get("ability") or _KINDS.get(category, category))
+
+
+def thinned(conversation: Conversation, every: int) -> Conversation:
+    """Every nth question alone."""
+    return replace(conversation, queries=conversation.queries[::every])
 
 
 def _evidence(raw: Sequence[str]) -> Iterator[str]:
@@ -170,7 +228,7 @@ def shuffled(conversation: Conversation) -> Conversation:
     return replace(conversation, turns=tuple(turns))
 
 
-def generic(conversation: Conversation) -> Conversation:
+def renamed(conversation: Conversation) -> Conversation:
     """Speakers renamed to user and assistant; the questions keep the names."""
     roles: dict[str, str] = {}
     for turn in conversation.turns:
@@ -178,6 +236,13 @@ def generic(conversation: Conversation) -> Conversation:
     return replace(
         conversation,
         turns=tuple(replace(turn, speaker=roles[turn.speaker]) for turn in conversation.turns),
+    )
+
+
+def captionless(conversation: Conversation) -> Conversation:
+    """No picture has a caption."""
+    return replace(
+        conversation, turns=tuple(replace(turn, caption=None) for turn in conversation.turns)
     )
 
 
@@ -225,11 +290,24 @@ def of_our_own(
         for place, text in enumerate(texts)
     ]
     queries = [
-        Query(text, 4, frozenset({f"{language}:{place}"}))
+        Query(text, "single-hop", frozenset({f"{language}:{place}"}))
         for language, (_, asked) in said.items()
         for text, place in asked
     ]
     return [Conversation("own", tuple(turns), tuple(queries))]
+
+
+def of_facts(made: Facts, speakers: tuple[str, str] | None) -> Conversation:
+    """A generated conversation of two speakers; for None loose notes, or documents."""
+    turns = [
+        Turn(f"D1:{place}", "own", place, speakers[place % 2] if speakers else "", text, None)
+        for place, text in enumerate(made.turns)
+    ]
+    queries = [
+        Query(question, "single-hop", frozenset({f"D1:{place}"}))
+        for question, place in made.questions
+    ]
+    return Conversation("own", tuple(turns), tuple(queries))
 
 
 # Systems
@@ -252,10 +330,10 @@ def ours(conversation: Conversation) -> Iterator[tuple[Tally, dict[str, str]]]:
         made = tally.bind().remember_many(
             NewMemory(
                 content=turn.text,
-                kind="turn",
-                speaker=turn.speaker,
-                conversation=turn.session,
-                position=turn.position,
+                kind="turn" if turn.speaker else "document" if len(turn.text) > 1_000 else "note",
+                speaker=turn.speaker or None,
+                conversation=turn.session if turn.speaker else None,
+                position=turn.position if turn.speaker else None,
                 occurred_at=turn.at,
                 attributes={"caption": turn.caption} if turn.caption else {},
             )
@@ -278,6 +356,16 @@ def weighted(tally: Tally, names: Mapping[str, str], changes: Mapping[str, float
     return lambda query: [
         names[hit.memory.id] for hit in tally.bind().recall(query, limit=_DEPTH, weights=weights)
     ]
+
+
+def packer(tally: Tally, names: Mapping[str, str]) -> Pack:
+    """The product's own pack, as what it shows of each turn."""
+
+    def pack(query: str) -> dict[str, str]:
+        items = tally.bind().context_pack(query, budget_tokens=_PACK, model="gpt-4o").items
+        return {names[item.id]: item.text for item in items}
+
+    return pack
 
 
 class _NoVectors:
@@ -305,18 +393,21 @@ def without_vectors(tally: Tally, names: Mapping[str, str]) -> Search:
 
 
 def plain_fts5(conversation: Conversation) -> Search:
-    """SQLite's own full-text search: porter stems, its bm25, stop words left out."""
+    """SQLite's own full-text search: porter stems, its bm25, stop words left out. Scripts without
+    spaces are given to it in pairs of characters: it would take a sentence for one word.
+    """
     connection = sqlite3.connect(":memory:")
     connection.execute(
         "CREATE VIRTUAL TABLE turns USING fts5(id UNINDEXED, text, tokenize='porter unicode61')"
     )
     connection.executemany(
-        "INSERT INTO turns VALUES (?, ?)", [(turn.id, turn.line) for turn in conversation.turns]
+        "INSERT INTO turns VALUES (?, ?)",
+        [(turn.id, _in_pairs(turn.line)) for turn in conversation.turns],
     )
 
     def search(query: str) -> list[str]:
         meant = query_words(query)
-        words = re.findall(r"\w+", query.lower())
+        words = re.findall(r"\w+", _in_pairs(query.lower()))
         kept = [word for word in words if word in meant and len(word) > 1] or words
         wanted = " OR ".join(f'"{word}"' for word in kept)
         rows = connection.execute(
@@ -326,6 +417,17 @@ def plain_fts5(conversation: Conversation) -> Search:
         return [row[0] for row in rows]
 
     return search
+
+
+_UNSPACED_RUN = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]{2,}")
+
+
+def _in_pairs(text: str) -> str:
+    def pairs(match: re.Match[str]) -> str:
+        run = match[0]
+        return " " + " ".join(run[place : place + 2] for place in range(len(run) - 1)) + " "
+
+    return _UNSPACED_RUN.sub(pairs, text)
 
 
 @contextmanager
@@ -375,49 +477,51 @@ def fused(systems: Sequence[Search], *, k: int = 60) -> Search:
 # Measures
 
 
-def measure(conversation: Conversation, search: Search) -> list[dict[str, float]]:
-    """The measures of each question, in percent."""
+def measure(
+    conversation: Conversation, search: Search, pack: Pack | None = None
+) -> list[dict[str, Any]]:
+    """The measures of each question, in percent, and its kind."""
     session = {turn.id: turn.session for turn in conversation.turns}
-    tokens = _tokens(conversation)
-    return [_measures(query, search(query.text), session, tokens) for query in conversation.queries]
+    text = {turn.id: turn.content for turn in conversation.turns}
+    rows = []
+    for query in conversation.queries:
+        row = _measures(query, search(query.text), session)
+        if pack is not None:
+            shown = pack(query.text)
+            carried = sum(
+                _is_carried(query, text[name], shown.get(name, "")) for name in query.gold
+            )
+            row["pack"] = 100 * carried / len(query.gold)
+        rows.append(row)
+    return rows
 
 
-def _measures(
-    query: Query, found: Sequence[str], session: Mapping[str, str], tokens: Mapping[str, int]
-) -> dict[str, float]:
+def _measures(query: Query, ranking: Sequence[str], session: Mapping[str, str]) -> dict[str, Any]:
     gold = query.gold
-    ranks = [rank for rank, name in enumerate(found, start=1) if name in gold]
+    ranks = [rank for rank, name in enumerate(ranking, start=1) if name in gold]
     ideal = sum(1 / math.log2(rank + 1) for rank in range(1, min(len(gold), 10) + 1))
-    sessions = list(dict.fromkeys(session[name] for name in found))[:10]
+    sessions = list(dict.fromkeys(session[name] for name in ranking))[:10]
     wanted = {session[name] for name in gold}
     return {
-        "category": float(query.category),
+        "kind": query.kind,
         **{f"R@{k}": 100 * sum(rank <= k for rank in ranks) / len(gold) for k in (5, 10, 20)},
-        "nDCG@10": 100 * sum(1 / math.log2(rank + 1) for rank in ranks if rank <= 10) / ideal,
-        "MRR": 100 / ranks[0] if ranks else 0.0,
-        "session R@10": 100 * len(wanted.intersection(sessions)) / len(wanted),
-        f"@{_PACK}": 100 * len(gold.intersection(_packed(found, tokens))) / len(gold),
+        "nDCG": 100 * sum(1 / math.log2(rank + 1) for rank in ranks if rank <= 10) / ideal,
+        "session": 100 * len(wanted.intersection(sessions)) / len(wanted),
     }
 
 
-def _packed(found: Sequence[str], tokens: Mapping[str, int]) -> list[str]:
-    """As many of the best as fit the pack, in order; one that does not fit is passed over."""
-    left, packed = _PACK, []
-    for name in found:
-        if tokens[name] <= left:
-            packed.append(name)
-            left -= tokens[name]
-    return packed
+def _is_carried(query: Query, text: str, shown: str) -> bool:
+    """Return True if what is shown of a turn has the words of the answer that the turn has, or
+    else 400 characters of it.
+    """
+    words = set(_words(query.answer)) & set(_words(text))
+    if words:
+        return words <= set(_words(shown))
+    return bool(shown) and len(shown) >= min(_SHOWN, len(text))
 
 
-def _tokens(conversation: Conversation) -> dict[str, int]:
-    counter = _counter()
-    return {turn.id: counter.count(turn.line) + 4 for turn in conversation.turns}
-
-
-@cache
-def _counter() -> TokenCounter:
-    return counter_for("gpt-4o", cache_dir=Path(tempfile.gettempdir()) / "tallystick-eval-tokens")
+def _words(text: str) -> list[str]:
+    return list(query_words(text).values())
 
 
 def interval(values: Sequence[float], *, draws: int = 1_000) -> tuple[float, float]:
@@ -432,104 +536,162 @@ def interval(values: Sequence[float], *, draws: int = 1_000) -> tuple[float, flo
 # Reports
 
 
-def run(conversations: Sequence[Conversation], *, chroma: bool, ablate: bool) -> Results:
+def run(
+    conversations: Sequence[Conversation], *, chroma: bool = True, packs: bool = True
+) -> Results:
     """The measures of each question by system."""
     results: Results = {}
 
-    def add(name: str, conversation: Conversation, search: Search) -> None:
-        results.setdefault(name, []).extend(measure(conversation, search))
+    def add(
+        name: str, conversation: Conversation, search: Search, pack: Pack | None = None
+    ) -> None:
+        results.setdefault(name, []).extend(measure(conversation, search, pack))
 
     for conversation in conversations:
         words = plain_fts5(conversation)
-        add("FTS5 porter", conversation, words)
+        add(_FTS5, conversation, words)
         if chroma:
             with chroma_alone(conversation) as vectors:
-                add("Chroma alone", conversation, vectors)
-                add("RRF of both", conversation, fused([words, vectors]))
+                add(_CHROMA, conversation, vectors)
+                add(_FUSED, conversation, fused([words, vectors]))
         with ours(conversation) as (tally, names):
-            add("ours, no vectors", conversation, without_vectors(tally, names))
-            add("ours", conversation, searcher(tally, names))
-            for name, changes in _ABLATIONS.items() if ablate else ():
-                add(f"- {name}", conversation, weighted(tally, names, changes))
-            for name in _BOOSTS if ablate else ():
-                add(f"+ {name}", conversation, weighted(tally, names, {name: _BOOST}))
+            add(_TEXT_ALONE, conversation, without_vectors(tally, names))
+            pack = packer(tally, names) if packs else None
+            add(_RECALL, conversation, searcher(tally, names), pack)
     return results
 
 
-def report(results: Results) -> None:
-    """Print systems side by side, recall by category, and what each signal is worth."""
-    systems = [name for name in results if name[:2] not in ("- ", "+ ")]
-    asked = {name: [row for row in results[name] if row["category"] != 5] for name in results}
-    measures = [name for name in results[systems[0]][0] if name != "category"]
-    print(
-        f"\n{len(asked[systems[0]])} questions of categories 1 to 4; percent; tokens by "
-        f"{_counter().method}"
-    )
-    print(f"{'':<20}" + "".join(f"{name:>14}" for name in measures) + f"{'R@10 interval':>18}")
-    for name in systems:
-        low, high = interval([row["R@10"] for row in asked[name]])
-        cells = "".join(f"{_mean(asked[name], key):>14.1f}" for key in measures)
-        print(f"{name:<20}{cells}{f'{low:.1f} to {high:.1f}':>18}")
-    print("\nR@10 by category")
-    present = sorted({int(row["category"]) for row in results[systems[0]]})
-    print(f"{'':<20}" + "".join(f"{_CATEGORIES[category]:>14}" for category in present))
-    for name in systems:
-        by = [[row for row in results[name] if row["category"] == category] for category in present]
-        print(f"{name:<20}" + "".join(f"{_mean(rows, 'R@10'):>14.1f}" for rows in by))
-    if len(systems) < len(results):
-        print(
-            f"\nOurs with one signal left out, or one boost at {_BOOST}: R@10, and the "
-            f"difference with its "
-            "paired 95% interval"
-        )
-    for name in results:
-        if name not in systems:
-            pairs = zip(asked[name], asked["ours"], strict=True)
-            differences = [left["R@10"] - full["R@10"] for left, full in pairs]
-            low, high = interval(differences)
-            print(
-                f"{name:<34}{_mean(asked[name], 'R@10'):>8.1f}{np.mean(differences):>+8.1f}  "
-                f"[{low:+.1f}, {high:+.1f}]"
+def ablation(conversations: Sequence[Conversation]) -> Results:
+    """The measures of each question without each signal, and with each boost."""
+    results: Results = {}
+    changes = {f"- {name}": values for name, values in _ABLATIONS.items()}
+    changes |= {f"+ {name}": {name: _BOOST} for name in _BOOSTS}
+    for conversation in conversations:
+        with ours(conversation) as (tally, names):
+            results.setdefault(_RECALL, []).extend(measure(conversation, searcher(tally, names)))
+            for name, values in changes.items():
+                rows = measure(conversation, weighted(tally, names, values))
+                results.setdefault(name, []).extend(rows)
+    return results
+
+
+def report(row: str, results: Results) -> None:
+    """Print a row of the table: each system with its measures, recall beside the plain fusion with
+    the interval of their difference, and recall's R@10 by the kind of question.
+    """
+    asked = {
+        name: [one for one in rows if one["kind"] != ADVERSARIAL] for name, rows in results.items()
+    }
+    print(f"\n{row}: {len(asked[_RECALL])} questions")
+    for name, rows in asked.items():
+        measures = [key for key in _MEASURES if key in rows[0]]
+        cells = "".join(f"{mean(rows, key):>9.1f}" for key in measures)
+        low, high = interval([one["R@10"] for one in rows])
+        absent = " " * 9 * (len(_MEASURES) - len(measures))
+        print(f"  {name:<20}{cells}{absent}   R@10 {low:.1f} to {high:.1f}")
+    for baseline in (_FUSED, _TEXT_ALONE):
+        if baseline in asked:
+            print(f"  {_RECALL} against {baseline}: {_difference(asked[_RECALL], asked[baseline])}")
+    kinds = list(dict.fromkeys(one["kind"] for one in results[_RECALL]))
+    if len(kinds) > 1:
+        for name in (_FUSED, _RECALL):
+            rows = results.get(name, [])
+            shares = ", ".join(
+                f"{kind} {mean([one for one in rows if one['kind'] == kind], 'R@10'):.1f}"
+                for kind in kinds
+                if rows
             )
+            if shares:
+                print(f"  {name}, R@10 by kind: {shares}")
 
 
-def _mean(rows: Sequence[Mapping[str, float]], key: str) -> float:
-    return sum(row[key] for row in rows) / len(rows)
+def report_ablation(row: str, results: Results) -> None:
+    """Print what each signal is worth, and what each boost would do."""
+    asked = {
+        name: [one for one in rows if one["kind"] != ADVERSARIAL] for name, rows in results.items()
+    }
+    print(f"\n{row}: without one signal, or with one boost at {_BOOST}")
+    for name, rows in asked.items():
+        if name != _RECALL:
+            print(f"  {name:<34}{mean(rows, 'R@10'):>8.1f}  {_difference(rows, asked[_RECALL])}")
+
+
+def _difference(rows: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]]) -> str:
+    differences = [one["R@10"] - other["R@10"] for one, other in zip(rows, others, strict=True)]
+    low, high = interval(differences)
+    return f"{np.mean(differences):+.1f} [{low:+.1f}, {high:+.1f}]"
+
+
+def mean(rows: Sequence[Mapping[str, Any]], key: str) -> float:
+    """The mean of a measure."""
+    return float(sum(row[key] for row in rows) / len(rows))
+
+
+@cache
+def _counter() -> TokenCounter:
+    return counter_for("gpt-4o", cache_dir=Path(tempfile.gettempdir()) / "tallystick-eval-tokens")
+
+
+# Rows
+
+
+def generated() -> Iterator[tuple[str, list[Conversation]]]:
+    """The rows that are made from sentences of our own."""
+    yield "generated: chat with an assistant", [of_facts(chat(), ("user", "assistant"))]
+    yield "generated: loose notes", [of_facts(facts(LANGUAGES["English"]), None)]
+    yield "generated: documents", [of_facts(documents(), None)]
+    for name, language in LANGUAGES.items():
+        yield f"generated: {name}", [of_facts(facts(language, threads=True), ("A", "B"))]
+    yield (
+        "small: Chinese, Japanese, Korean",
+        of_our_own(UNSPACED, dict.fromkeys(UNSPACED, ("美咲", "하준"))),
+    )
+    yield f"small: {len(SAID)} European languages", of_our_own(SAID, SPEAKERS)
+
+
+_VARIANTS: dict[str, Callable[[Conversation], Conversation]] = {
+    "shuffled": shuffled,
+    "renamed": renamed,
+    "captionless": captionless,
+    "dateless": undated,
+    "typos": mistyped,
+}
 
 
 def main() -> None:
     """Evaluate and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("data", type=Path, help="a file in the LoCoMo format")
+    parser.add_argument("data", help="files in the LoCoMo format, with commas between them")
     parser.add_argument("--no-chroma", action="store_true", help="leave Chroma and its fusion out")
-    parser.add_argument("--no-ablation", action="store_true", help="leave the table of signals out")
-    parser.add_argument(
-        "--no-robust", action="store_true", help="leave shuffled turns, generic speakers, … out"
-    )
+    parser.add_argument("--no-packs", action="store_true", help="leave the product's packs out")
+    parser.add_argument("--ablation", action="store_true", help="what each signal is worth")
+    parser.add_argument("--no-robust", action="store_true", help="leave harder variants out")
+    parser.add_argument("--no-generated", action="store_true", help="leave generated rows out")
+    parser.add_argument("--every", type=int, default=1, help="ask every nth question alone")
     chosen = parser.parse_args()
-    conversations = load(chosen.data)
-    skipped = sum(conversation.skipped for conversation in conversations)
-    print(
-        f"{len(conversations)} conversations, {sum(len(c.turns) for c in conversations)} turns; "
-        f"{skipped} questions skipped for unusable evidence"
-    )
-    report(run(conversations, chroma=not chosen.no_chroma, ablate=not chosen.no_ablation))
-    if chosen.no_robust:
-        return
-    variants = {
-        "shuffled turns": [shuffled(conversation) for conversation in conversations],
-        "generic speakers": [generic(conversation) for conversation in conversations],
-        "no captions": load(chosen.data, captions=False),
-        "no dates": [undated(conversation) for conversation in conversations],
-        "typos": [mistyped(conversation) for conversation in conversations],
-        "Chinese, Japanese, Korean (our own)": of_our_own(
-            UNSPACED, dict.fromkeys(UNSPACED, ("美咲", "하준"))
-        ),
-        f"{len(SAID)} other languages (our own)": of_our_own(SAID, SPEAKERS),
-    }
-    for name, variant in variants.items():
-        print(f"\n== {name}")
-        report(run(variant, chroma=not chosen.no_chroma, ablate=False))
+    try:
+        sets = {path.stem: load(path) for path in map(Path, chosen.data.split(","))}
+    except BadData as error:
+        raise SystemExit(f"make eval-recall: {error}") from None
+    sets = {name: [thinned(one, chosen.every) for one in said] for name, said in sets.items()}
+    how = {"chroma": not chosen.no_chroma, "packs": not chosen.no_packs}
+    print(f"percent; packs of {_PACK:,} tokens by {_counter().method}")
+    print(f"{'':<22}" + "".join(f"{name:>9}" for name in _MEASURES))
+    for name, said in sets.items():
+        skipped = sum(one.skipped for one in said)
+        turns = sum(len(one.turns) for one in said)
+        print(f"\n== {name}: {len(said)} conversations, {turns} turns; {skipped} questions skipped")
+        report(name, run(said, **how))
+        if chosen.ablation:
+            report_ablation(name, ablation(said))
+        for variant, change in _VARIANTS.items() if not chosen.no_robust else ():
+            report(
+                f"{name}, {variant}",
+                run([change(one) for one in said], chroma=how["chroma"], packs=False),
+            )
+    if not chosen.no_generated:
+        for name, said in generated():
+            report(name, run(said, **how))
 
 
 if __name__ == "__main__":

@@ -18,8 +18,10 @@ FIRST_LOOK = {
     "tally/test_arguments.py": "access/short_ids storage/short_ids tally/change_verbs records/html",
     "access/test_approvals.py": "storage/approvals operations/approvals tally/policy_verbs",
     "adapters/test_enforcement.py": "access/enforcers tally/call_rules tally/enforcement",
+    "memory/test_packs.py": "memory/passages ranking/passages",
     "memory/test_recall.py": "access/visibility memory/rerank memory/supersession memory/context "
-    "ranking/order ranking/corpus ranking/signals storage/search storage/corpus_cache",
+    "ranking/order ranking/corpus ranking/signals ranking/vocabulary "
+    "storage/search storage/corpus_cache",
     "adapters/test_capture.py": "adapters/call_tree adapters/stream_times adapters/tool_calls "
     "testing/capture testing/comparison",
     "../callbacks/test_langchain_middleware.py": "adapters/rendering testing/adapter_contract",
@@ -55,8 +57,7 @@ FIRST_LOOK = {
     "memory/remember storage/memories",
     "memory/test_sources.py": "storage/sources",
     "memory/test_correct.py": "memory/crossing storage/edges",
-    "memory/test_inspect.py": "memory/explore memory/history memory/packs upkeep/portable "
-    "storage/portable",
+    "memory/test_inspect.py": "memory/explore memory/history upkeep/portable storage/portable",
     "../checkpointers/test_store.py": "memory/fields memory/items storage/items",
     "upkeep/test_sizes.py": "storage/sizes",
     "upkeep/test_erase.py": "storage/byte_search storage/erasing "

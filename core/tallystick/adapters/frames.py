@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tallystick.memory.passages import Content, content_of, passage_text, says_the_same
 from tallystick.records import Hit
 from tallystick.records.framing import Quote, frame_code, framed, may_be_recalled
 from tallystick.records.framing import without_frames as _without_frames
@@ -15,8 +16,19 @@ __all__ = ["code_of", "framed_hits", "without_frames", "without_recalls"]
 
 
 def framed_hits(bound: BoundTally, hits: Iterable[Hit]) -> str:
-    """Return hits as one frame with its code, each with its speaker; empty for none."""
-    quotes = [Quote(hit.memory.content, hit.memory.speaker) for hit in hits]
+    """Return hits as one frame with its code, each with its speaker and its caption, a long one by
+    the part that answers, and what says nearly the same once; empty for none.
+    """
+    quotes: list[Quote] = []
+    contents: list[Content] = []
+    for hit in hits:
+        text, place = passage_text(hit)
+        content = content_of(text)
+        if not any(says_the_same(content, other) for other in contents):
+            contents.append(content)
+            quotes.append(
+                Quote(text, hit.memory.speaker, f"(part {place}) " if place is not None else "")
+            )
     if not quotes:
         return ""
     return framed(quotes, services_of(bound).memory.frame_keys.signing(bound.scope))

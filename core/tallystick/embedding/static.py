@@ -36,6 +36,8 @@ _METHOD = b"mean of rows, unit length, blank text is zero; 1"
 """The method by which vectors are computed from the table. If it changes, the fingerprint changes
 too.
 """
+_LATIN_END = "\u0530"
+"""The first character after those of the Latin alphabets."""
 _SPACE = "\u2581"
 """The character for a space in the vocabulary."""
 _WORDS, _LONG_WORD = 16_384, 64
@@ -126,9 +128,14 @@ class StaticEmbedder:
     def embed_words(self, words: Sequence[str]) -> NDArray[np.float32]:
         """Same as `embed`: one table serves words and texts, so that single words can be compared.
 
-        Raises EmbedderUnavailable.
+        A word in other letters than Latin ones gives the zero vector: the table was made from
+        English, and what it has of other scripts is likeness of bytes. Raises EmbedderUnavailable.
         """
-        return self.embed(words)
+        return self.embed([word if _is_readable(word) else "" for word in words])
+
+
+def _is_readable(word: str) -> bool:
+    return all(char < _LATIN_END for char in word)
 
 
 @cache

@@ -1,7 +1,8 @@
-"""Packs: text for an agent within a budget, framed as data, each item with its source, reason and
-freshness.
+"""Packs: text for an agent within a budget, framed as data, each item with its number.
 
-A pack answers a query; a wake is a pack for the start, before any query.
+A pack answers a query; a wake is a pack for the start, before any query. Budgets are for what was
+said: the number of an item leads to its source, visibility and reason in the record, and the kind
+and day of several items are given once above them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from tallystick.access import is_expired
 from tallystick.errors import InvalidInput
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.fields import STORE_ITEM
+from tallystick.memory.passages import Content, content_of, part_of, says_the_same, shown_text
 from tallystick.memory.recall import RecallRequest, recall
 from tallystick.memory.supersession import is_current
 from tallystick.ports import TokenCounter
@@ -30,7 +32,7 @@ _LONGEST, _SHORTEST = 1_200, 40
 """
 _LEAST = 16
 """Tokens below which no further item is tried."""
-_MOST = 100
+_MOST = 150
 _LATEST = 50
 """The memories of each kind that a wake reads, newest first."""
 _WAKES: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -45,6 +47,8 @@ _WAKES: tuple[tuple[str, tuple[str, ...]], ...] = (
 """The reasons of a wake in their order, each with its kinds."""
 _SHARE = 0.3
 """The part of a wake's budget for one reason at first, pins and constraints aside."""
+_OF_LEGEND = 8
+"""Tokens for the numbers of a line of the legend, until the pack is counted whole."""
 _OF_WAKE, _OF_PACK = 0.2, 0.5
 """The part of a budget to which one item is cut."""
 
@@ -77,7 +81,10 @@ def context_pack(
         for hit in hits
     ]
     speakers = {hit.memory.id: hit.memory.speaker for hit in hits}
-    filling = _Filling(context, budget_tokens, counter, speakers, longest=_OF_PACK)
+    passages = {hit.memory.id: hit.passage for hit in hits if hit.passage is not None}
+    filling = _Filling(
+        context, budget_tokens, counter, speakers, longest=_OF_PACK, passages=passages
+    )
     share = int(budget_tokens * _SHARE)
     for item in working:
         share -= filling.add(item, share)
@@ -173,7 +180,7 @@ def _item(
         fresh="redacted" if memory.state == "redacted" else "history" if history else "current",
         known_at=memory.freshness_ts,
         kind=memory.kind,
-        text=f"{memory.speaker}: {memory.content}" if memory.speaker else memory.content,
+        text=f"{memory.speaker}: {shown_text(memory)}" if memory.speaker else shown_text(memory),
     )
 
 
@@ -197,17 +204,22 @@ class _Filling:
         speakers: Mapping[str, str | None],
         *,
         longest: float,
+        passages: Mapping[str, tuple[int, int]] | None = None,
     ) -> None:
         """Begin with an empty pack; `speakers` are those of the memories by id, `longest` is the
-        part of the budget to which one item is cut. Raises InvalidInput.
+        part of the budget to which one item is cut, `passages` are the slices of long texts that
+        answer. Raises InvalidInput.
         """
         if budget_tokens < 1:
             raise InvalidInput("`budget_tokens` must be at least 1.")
         self._context, self._budget, self._counter = context, budget_tokens, counter
-        self._speakers = speakers
+        self._speakers, self._passages = speakers, passages or {}
         self._most = int(budget_tokens * longest)
         self._fitted: dict[str, _FittedItem] = {}
         self._chosen: dict[str, PackItem] = {}
+        self._contents: dict[str, Content] = {}
+        self._headings: set[str] = set()
+        self._legends: set[str] = set()
         self.remaining = budget_tokens - counter.count(framed(["x"], b""))
 
     def add(self, item: PackItem, budget: int) -> int:
@@ -220,20 +232,41 @@ class _Filling:
         fitted = self._fitted.get(item.id)
         if fitted is None:
             fitted = self._fitted[item.id] = self._fit(item)
-        if fitted.cost > budget:
+        content = content_of(fitted.item.text)
+        if fitted.cost > budget or self._is_folded(fitted.item, content):
             return 0
+        heading, legend = _heading(fitted.item), _visibility(fitted.item)
+        cost = fitted.cost
+        # What is given once is paid for once.
+        cost += 0 if heading in self._headings else self._counter.count(heading) + 1
+        cost += 0 if legend in self._legends else self._counter.count(legend) + _OF_LEGEND
+        if cost > budget:
+            return 0
+        self._contents[item.id] = content
+        self._headings.add(heading)
+        self._legends.add(legend)
         self._chosen[item.id] = fitted.item
-        self.remaining -= fitted.cost
-        return fitted.cost
+        self.remaining -= cost
+        return cost
+
+    def _is_folded(self, item: PackItem, content: Content) -> bool:
+        """Return True if an item that is in says nearly the same; that one then names it."""
+        for other_id, other in self._contents.items():
+            shown = self._chosen[other_id]
+            if shown.fresh == item.fresh and says_the_same(content, other):
+                if item.id not in shown.folded:
+                    folded = (*shown.folded, item.id)
+                    self._chosen[other_id] = shown.model_copy(update={"folded": folded})
+                return True
+        return False
 
     def packed(self, items: Sequence[PackItem], home: Scope) -> ContextPack:
         """Return the pack, in the order of `items`, framed under the key of `home`."""
         key = self._context.frame_keys.signing(home) if self._chosen else None
         chosen = [self._chosen[item.id] for item in items if item.id in self._chosen]
-        text = framed(map(self._quote, chosen), key)
+        text, chosen = self._text(chosen, key)
         while chosen and self._counter.count(text) > self._budget:
-            chosen.pop()
-            text = framed(map(self._quote, chosen), key)
+            text, chosen = self._text(chosen[:-1], key)
         counts: Counter[str] = Counter()
         for item in chosen:
             counts.update(self._fitted[item.id].redactions)
@@ -243,7 +276,7 @@ class _Filling:
             tokens=self._counter.count(text) if text else 0,
             budget_tokens=self._budget,
             exact=self._counter.exact,
-            left_out=len(items) - len(chosen),
+            left_out=len(items) - len(chosen) - sum(len(item.folded) for item in chosen),
             redactions=dict(counts),
         )
 
@@ -251,12 +284,16 @@ class _Filling:
         """Return the item without secrets, cut to the most that one item may cost."""
         # Redacted whole and then cut: no rule knows half a secret.
         text, redactions = self._context.redactor.redact_text(item.text)
+        item, text = self._with_passage(item, text)
         length, shortest = min(len(text), _LONGEST), None
         bare = self._cost(item.model_copy(update={"text": "…"}))
         while length >= min(len(text), _SHORTEST):
             cut = length < len(text)
             shortened = item.model_copy(
-                update={"text": text[: length - 1] + "…" if cut else text, "cut": cut}
+                update={
+                    "text": text[: length - 1] + "…" if cut else text,
+                    "cut": cut or item.place is not None,
+                }
             )
             cost = self._cost(shortened)
             if cost <= self._most:
@@ -268,7 +305,46 @@ class _Filling:
 
     def _cost(self, item: PackItem) -> int:
         # Counted as it is rendered: an escape takes tokens too.
-        return self._counter.count(str(self._quote(item))) + 2
+        return self._counter.count(f"\n- 99 {self._quote(item)}") + 1
+
+    def _with_passage(self, item: PackItem, text: str) -> tuple[PackItem, str]:
+        """Return a long item with the slice that answers, and its place, instead of its text.
+
+        What is shown is a part of the whole text without secrets: where a secret was replaced, the
+        slice is looked for in it, and the item is left as it is if it is not there.
+        """
+        passage = self._passages.get(item.id)
+        if passage is None:
+            return item, text
+        speaker = self._speakers.get(item.id)
+        name = f"{speaker}: " if speaker and item.text.startswith(f"{speaker}: ") else ""
+        content = item.text[len(name) :]
+        piece = self._context.redactor.redact_text(content[passage[0] : passage[1]])[0]
+        if not text.startswith(name) or piece not in text:
+            return item, text
+        place = part_of(content, passage)
+        return item.model_copy(update={"place": place}), f"{name}{piece}"
+
+    def _text(self, chosen: Sequence[PackItem], key: bytes | None) -> tuple[str, list[PackItem]]:
+        """Return items as one frame, and the items with their numbers, in the order given.
+
+        Items of one kind and day are together, in the order of the best of them.
+        """
+        groups: dict[str, list[PackItem]] = {}
+        for item in chosen:
+            groups.setdefault(_heading(item), []).append(item)
+        numbers = {
+            item.id: str(number)
+            for number, item in enumerate((item for group in groups.values() for item in group), 1)
+        }
+        numbered = [item.model_copy(update={"handle": numbers[item.id]}) for item in chosen]
+        by_id = {item.id: item for item in numbered}
+        quotes = [self._quote(by_id[item.id]) for group in groups.values() for item in group]
+        visible: dict[str, list[int]] = {}
+        for item in numbered:
+            visible.setdefault(_visibility(item), []).append(int(item.handle))
+        legend = [f"{name}: {_ranges(sorted(places))}" for name, places in visible.items()]
+        return framed(quotes, key, legend=legend), numbered
 
     def _quote(self, item: PackItem) -> Quote:
         """Return one item as the agent reads it: its kind and day, its text, and the id to cite."""
@@ -277,24 +353,34 @@ class _Filling:
             text = text[len(speaker) + 2 :]
         else:
             speaker = None  # A secret was replaced in the name, or the text was cut within it.
-        before, after = _labels(item)
-        return Quote(text, speaker, before, after)
+        before = f"(part {item.place}) " if item.place else ""
+        return Quote(text, speaker, before, mark=f"- {item.handle or 99}", heading=_heading(item))
 
 
-class _Labels(NamedTuple):
-    before: str
-    after: str
-
-
-def _labels(item: PackItem) -> _Labels:
+def _heading(item: PackItem) -> str:
+    """Return the line above items: their kind and day, and whether they hold."""
     day = (
         ""
         if item.known_at is None
         else f", {datetime.fromtimestamp(item.known_at / 1_000_000, tz=UTC):%Y-%m-%d}"
     )
     freshness = {"history": ", holds no longer", "redacted": ", redacted"}.get(item.fresh, "")
-    source = f"source {item.source_ids[0]}" if item.source_ids else "no source"
-    visible_to = as_name(str(item.visible_to))
-    return _Labels(
-        f"[{item.kind}{day}{freshness}] ", f" ({source}; {visible_to}; {item.access_reason})"
-    )
+    # Who said it and when say already that it is a turn.
+    kind = "" if item.kind == "turn" and day else item.kind
+    return f"[{f'{kind}{day}{freshness}'.removeprefix(', ')}]"
+
+
+def _visibility(item: PackItem) -> str:
+    """Return the beginning of the line of the legend that an item belongs to."""
+    return f"Visible to {as_name(str(item.visible_to))} ({item.access_reason})"
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Return ascending numbers as text: 1-3, 5."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)

@@ -5,17 +5,18 @@ order with its reasons.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, overload
 
 from tallystick.access import is_expired
 from tallystick.errors import EmbeddingError, InvalidInput, ReadOnlyTally, StorageError
-from tallystick.memory.context import MemoryContext
+from tallystick.memory.context import MemoryContext, searchable
 from tallystick.memory.fields import STORE_ITEM
 from tallystick.memory.rerank import rerank
 from tallystick.memory.supersession import RankedMemory, resolve_replacements
 from tallystick.ranking import (
     QUERY_READ,
+    BestSlice,
     Corpus,
     Pool,
     Question,
@@ -23,9 +24,11 @@ from tallystick.ranking import (
     RecallWeights,
     Span,
     ask,
+    best_slice,
     cosines,
     event_named,
     names_source,
+    passage_of,
     proposals,
     query_terms,
     rank,
@@ -33,7 +36,7 @@ from tallystick.ranking import (
 )
 from tallystick.ranking.corpus import NEVER
 from tallystick.ranking.dates import ALWAYS
-from tallystick.records import AccessDecision, Actor, Hit, MemoryState, Scope, SourceRef
+from tallystick.records import AccessDecision, Actor, Hit, Memory, MemoryState, Scope, SourceRef
 from tallystick.records.html import cut, html_table
 from tallystick.storage import Connection, items, memories, outbox, scopes, search
 from tallystick.storage.chroma_layout import layout_of, state_of
@@ -191,7 +194,7 @@ def recall(
         )
     best = max((candidate.ranked.score for candidate in candidates), default=0.0)
     hits = [
-        _hit(candidate, best, refs.get(candidate.stored.doc, []), decisions, ranking.path)
+        _hit(candidate, best, refs.get(candidate.stored.doc, []), decisions, ranking)
         for candidate in chosen
     ]
     warnings = list(ranking.warnings)
@@ -295,6 +298,8 @@ class _Ranking:
     candidates: int = 0
     path: str = "none"
     warnings: tuple[str, ...] = ()
+    best_slices: Mapping[int, BestSlice] = field(default_factory=dict)
+    """By memory, the slice of a long text that answers."""
 
 
 def _load(
@@ -400,7 +405,26 @@ def _search(
     most = max(request.limit, _RERANKED) if context.reranker is not None else request.limit
     # More than the limit: some may have left since, or be no answer.
     ranked = rank(question, pools, weights, words, other_signals, most=most + _SPARE)
-    return _Ranking(ranked, sum(len(pool.rows) for pool in pools), path, tuple(warnings))
+    return _Ranking(
+        ranked,
+        sum(len(pool.rows) for pool in pools),
+        path,
+        tuple(warnings),
+        _best_slices(question, pools, ranked, vector if path == "exact" else None),
+    )
+
+
+def _best_slices(
+    question: Question, pools: Sequence[Pool], ranked: Sequence[Ranked], vector: Vector | None
+) -> dict[int, BestSlice]:
+    best = {}
+    for pool in pools:
+        docs = pool.corpus.column("doc")
+        for row in pool.corpus.rows_of(candidate.doc for candidate in ranked).tolist():
+            piece = best_slice(pool.corpus, row, question, vector)
+            if piece is not None:
+                best[int(docs[row])] = piece
+    return best
 
 
 def _corpora(
@@ -677,9 +701,10 @@ def _hit(
     best: float,
     refs: Sequence[tuple[str, SourceRef]],
     decisions: Mapping[Scope, AccessDecision],
-    path: str,
+    ranking: _Ranking,
 ) -> Hit:
     memory, ranked = candidate.stored.memory, candidate.ranked
+    piece = ranking.best_slices.get(candidate.stored.doc)
     return Hit.model_construct(
         memory=memory,
         score=round(ranked.score / best, 6) if best > 0 else 0.0,
@@ -688,9 +713,19 @@ def _hit(
         source_ids=tuple(source_id for source_id, _ in refs),
         visible_to=memory.scope,
         access_reason=decisions[memory.scope].reason,
-        path=path,
+        path=ranking.path,
         fresh=not candidate.history,
         history=candidate.history,
         replaced_by=candidate.replaced_by,
         duplicates=candidate.duplicates,
+        passage=None if piece is None else _passage(memory, piece),
     )
+
+
+def _passage(memory: Memory, piece: BestSlice) -> tuple[int, int] | None:
+    """Return the slice as characters of the content; None where a caption or the fields of a
+    store's item were searched beside it.
+    """
+    text = searchable(memory.content, memory.attributes)
+    passage = passage_of(text, piece) if text.startswith(memory.content) else None
+    return passage if passage is not None and passage[1] <= len(memory.content) else None

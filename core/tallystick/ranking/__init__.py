@@ -10,6 +10,7 @@ from tallystick.ranking.excerpt import excerpt
 from tallystick.ranking.fusion import Weights, fuse, quantise
 from tallystick.ranking.languages import text_flags
 from tallystick.ranking.order import QUERY_READ, Pool, Question, Ranked, ask, proposals, rank
+from tallystick.ranking.passages import BestSlice, best_slice, passage_of
 from tallystick.ranking.relevance import Text, WorkingSets
 from tallystick.ranking.signals import names_source
 from tallystick.ranking.vectors import (
@@ -25,6 +26,7 @@ from tallystick.ranking.words import analyze, indexed_words, query_terms
 
 __all__ = [
     "QUERY_READ",
+    "BestSlice",
     "Corpus",
     "Entry",
     "Pool",
@@ -37,6 +39,7 @@ __all__ = [
     "WorkingSets",
     "analyze",
     "ask",
+    "best_slice",
     "bm25",
     "cosines",
     "date_fit",
@@ -48,6 +51,7 @@ __all__ = [
     "inverse_frequency",
     "text_flags",
     "names_source",
+    "passage_of",
     "proposals",
     "quantise",
     "query_terms",

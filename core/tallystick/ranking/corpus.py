@@ -10,15 +10,16 @@ score. NumPy is imported on first use.
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from tallystick.errors import DimensionMismatch
-from tallystick.ranking.languages import languages_spoken, roots
-from tallystick.ranking.words import analyze, is_stop_word, stems
+from tallystick.ranking.languages import languages_spoken
+from tallystick.ranking.vocabulary import Vocabulary
+from tallystick.ranking.words import analyze
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Vectors = NDArray[np.float32]
     Flags = NDArray[np.bool_]
-    WordVectors = Callable[[Sequence[str]], Vectors | None]
 
 __all__ = ["NEVER", "Corpus", "Entry"]
 
@@ -38,12 +38,6 @@ _FOREVER = 2**62
 
 K1, B = 1.0, 0.5
 """BM25: how soon repeating a word stops counting, and how much length counts."""
-_MEANINGS = 16_384
-"""Vectors of single words that are kept for one scope; beyond, they are computed anew."""
-_STRING = 200
-"""Bytes of a word with its number and its places in tables."""
-_ROOT = 130
-"""Bytes of the root of a word in a language."""
 
 
 class Entry(NamedTuple):
@@ -86,116 +80,6 @@ class RowWords(NamedTuple):
     """The number of words of each row."""
 
 
-class _Numbers(dict[str, int]):
-    """Numbers for strings, in the order in which they are first looked up."""
-
-    def __missing__(self, key: str) -> int:
-        number = self[key] = len(self)
-        return number
-
-
-class Vocabulary:
-    """Numbers for the words, stems, speakers, kinds and conversations of one scope. It only
-    grows.
-    """
-
-    def __init__(self) -> None:
-        import numpy as np
-
-        self.surfaces = _Numbers()
-        self.terms = _Numbers()
-        self.speakers = _Numbers()
-        self.kinds = _Numbers()
-        self.conversations = _Numbers()
-        self.states = _Numbers()
-        self.spelled: list[str] = []
-        """Each surface by its number."""
-        self.term_of = np.zeros(0, dtype=np.int32)
-        """For each surface the number of its term."""
-        self.says = np.zeros(0, dtype=bool)
-        """For each surface, True if it carries meaning: no stop word, no single letter."""
-        self._roots: dict[str, tuple[int, dict[str, tuple[str, ...]]]] = {}
-        """By language, the number of surfaces indexed so far, and the terms of the words of each
-        root.
-        """
-        self._guard = threading.Lock()
-        # By surface the row of its vector, from 1: few of a scope's words are ever looked up.
-        self._place = np.zeros(0, dtype=np.int32)
-        self._meanings = np.zeros((0, 0), dtype=np.float32)
-
-    def meanings(self, numbers: NDArray[np.int32], vectors: WordVectors) -> Vectors | None:
-        """Return the vectors of surfaces by their numbers, each computed once and cached; None if
-        `vectors` returns none.
-        """
-        import numpy as np
-
-        with self._guard:
-            if len(self._place) < len(self.spelled):
-                enlarged = np.zeros(len(self.spelled), dtype=np.int32)
-                enlarged[: len(self._place)] = self._place
-                self._place = enlarged
-            missing = np.unique(numbers[self._place[numbers] == 0])
-            if len(self._meanings) + len(missing) > _MEANINGS:
-                self._place[:] = 0
-                self._meanings = self._meanings[:0]
-                missing = np.unique(numbers)
-            if len(missing):
-                new_vectors = vectors([self.spelled[number] for number in missing.tolist()])
-                if new_vectors is None:
-                    return None
-                first = len(self._meanings) + 1
-                self._meanings = (
-                    np.concatenate([self._meanings, new_vectors]) if first > 1 else new_vectors
-                )
-                self._place[missing] = np.arange(first, first + len(missing), dtype=np.int32)
-            if not len(numbers):
-                return self._meanings[:0]
-            return self._meanings[self._place[numbers] - 1]
-
-    def related(self, words: Sequence[str], language: str) -> dict[str, frozenset[str]]:
-        """Return, for each of some words, the terms of all words here that share its root in a
-        language.
-        """
-        with self._guard:
-            start, terms_by_root = self._roots.get(language, (0, {}))
-            end, terms = len(self.spelled), list(self.terms)
-            new = [place for place in range(start, end) if self.spelled[place].isalpha()]
-            words_of_new = [self.spelled[place] for place in new]
-            for place, root in zip(new, roots(words_of_new, language), strict=True):
-                term, others = terms[self.term_of[place]], terms_by_root.get(root, ())
-                if term not in others:
-                    # Mostly one: a set for each would be most of what a scope needs.
-                    terms_by_root[root] = (*others, term)
-            self._roots[language] = (end, terms_by_root)
-            return {
-                word: frozenset(terms_by_root.get(root, ()))
-                for word, root in zip(words, roots(words, language), strict=True)
-            }
-
-    @property
-    def bytes(self) -> int:
-        """The approximate size: of strings, tables of numbers, and cached vectors of words."""
-        roots_of_languages = sum(len(by_root) for _, by_root in list(self._roots.values()))
-        words = _STRING * (len(self.surfaces) + len(self.terms)) + _ROOT * roots_of_languages
-        return words + self._meanings.nbytes
-
-    def catch_up(self) -> None:
-        """Stem the surfaces that came since the last time."""
-        import numpy as np
-
-        new = list(self.surfaces)[len(self.spelled) :]
-        if not new:
-            return
-        numbers = [self.terms[term] for term in stems(new)]
-        self.term_of = np.concatenate([self.term_of, np.array(numbers, dtype=np.int32)])
-        says = [
-            not is_stop_word(word) and (len(word) > 1 or not word.isascii() or word.isdigit())
-            for word in new
-        ]
-        self.says = np.concatenate([self.says, np.array(says, dtype=bool)])
-        self.spelled = self.spelled + new
-
-
 @dataclass(frozen=True, eq=False)
 class _Segment:
     """Rows with their inverted index. Slices of a row stand side by side."""
@@ -230,6 +114,14 @@ class _Segment:
         arrays = [value for value in vars(self).values() if hasattr(value, "nbytes")]
         return sum(array.nbytes for array in [*arrays, *self.columns.values()])
 
+    @cached_property
+    def spoken(self) -> Floats:
+        """The words of each row."""
+        import numpy as np
+
+        counts = np.bincount(self.owner, weights=self.length, minlength=len(self))
+        return counts.astype(np.float64)
+
     def postings(self, term: int) -> tuple[NDArray[np.int32], NDArray[np.float32]] | None:
         import numpy as np
 
@@ -251,6 +143,8 @@ class Corpus:
     aliases: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     """By the memory that says so, the names by which one person goes."""
     gone: frozenset[int] = field(default_factory=frozenset)
+    long_answers: dict[int, bool] = field(default_factory=dict)
+    """By conversation, whether its assistants answer at length, as far as that was looked at."""
 
     @classmethod
     def empty(cls) -> Corpus:
@@ -287,10 +181,16 @@ class Corpus:
             removed.update(entry.doc for entry in page if entry.words is None)
         if not docs:
             return self
-        existing = len(docs.intersection(self.gone)) + self._count_alive(docs)
+        changed = self.rows_of(docs)
+        existing = len(docs.intersection(self.gone)) + len(changed)
         segments = [*self._without(docs)]
         if added:
             segments.append(_merge(added) if len(added) > 1 else added[0])
+        touched = [part.columns["conversation"] for part in added]
+        touched += [self.column("conversation")[changed]] if len(changed) else []
+        ended = {number for numbers in touched for number in numbers.tolist()}
+        # Copied first: another thread may look at a further conversation meanwhile.
+        long_answers = dict(self.long_answers)
         del added
         while len(segments) > 1 and len(segments[-2]) <= 2 * len(segments[-1]):
             segments[-2:] = [_merge(segments[-2:])]
@@ -302,10 +202,10 @@ class Corpus:
             entries=self.entries + len(docs) - existing,
             aliases=aliases,
             gone=frozenset(gone),
+            long_answers={
+                number: long for number, long in long_answers.items() if number not in ended
+            },
         )
-
-    def _count_alive(self, docs: Iterable[int]) -> int:
-        return sum(int(self.alive[row]) for row in self.rows_of(docs))
 
     def _without(self, docs: set[int]) -> Iterable[_Segment]:
         import numpy as np
@@ -380,6 +280,11 @@ class Corpus:
             return np.zeros(0, dtype=np.int64)
         places = np.minimum(np.searchsorted(sorted_ids, ids), len(sorted_ids) - 1)
         return cast("Ints", rows[places][sorted_ids[places] == ids])
+
+    def segment_of(self, row: int) -> tuple[_Segment, int]:
+        """Return the segment that contains a row, and the row's place in it."""
+        place = bisect_right(self.starts, row) - 1
+        return self.segments[place], row - self.starts[place]
 
     # Words
 
@@ -526,6 +431,22 @@ class Corpus:
         places = np.full(self.starts[-1], -1, dtype=np.int64)
         places[order] = np.arange(len(order))
         return order, places
+
+    @property
+    def turns(self) -> Ints:
+        """The rows of turns, by conversation and position."""
+        return self._turns[0]
+
+    def words_in(self, rows: Ints) -> Floats:
+        """Return the number of words of each of `rows`."""
+        return self._spoken[rows]
+
+    @cached_property
+    def _spoken(self) -> Floats:
+        import numpy as np
+
+        parts = [segment.spoken for segment in self.segments]
+        return _joined(parts) if parts else np.zeros(0, dtype=np.float64)
 
     def beside(self, rows: Ints, step: int) -> Ints:
         """Return, for each of `rows`, the turn `step` places further on in its conversation; -1 if

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from tallystick.ranking import signals as s
 from tallystick.ranking.bm25 import inverse_frequency
+from tallystick.ranking.conversations import answered_at_length
 from tallystick.ranking.corpus import NEVER, Corpus
 from tallystick.ranking.dates import Span, date_fit, spans
 from tallystick.ranking.excerpt import excerpt
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
+    Flags = NDArray[np.bool_]
     Vector = NDArray[np.float32]
     WordVectors = Callable[[Sequence[str]], NDArray[np.float32] | None]
 
@@ -213,8 +215,14 @@ def rank(
     docs = join([pool.corpus.column("doc")[pool.rows] for pool in pools])
     flags = join([pool.corpus.column("flags")[pool.rows] for pool in pools])
     session = _sessions(pools)
-    asks = ((flags & ASKS) > 0) & (session >= 0)
+    long = join([answered_at_length(pool.corpus, pool.rows) for pool in pools])
     before, after, second_before, second_after = (_beside(pools, step) for step in (-1, 1, -2, 2))
+    # A page of an answer has a word for every question, what an assistant asks in the end is no
+    # question that is answered next, and two turns on is another matter.
+    asks = ((flags & ASKS) > 0) & (session >= 0) & ~long
+    second_before, second_after = (
+        np.where(long, -1, places) for places in (second_before, second_after)
+    )
     own = {
         "text": join([pool.text for pool in pools]),
         "vector": np.maximum(join([pool.vector for pool in pools]), 0.0),
@@ -222,17 +230,18 @@ def rank(
             question,
             pools,
             vectors,
-            [before, after],
+            [np.where(long, -1, places) for places in (before, after)],
             [second_before, second_after],
             structured=weights.near != 0,
         ),
     }
     core = np.zeros(len(docs), dtype=np.float64)
     floor = 0.0
+    shares = _shares(question, weights, vectors)
     for name, column in own.items():
         standard = s.standardise(column)
-        core += getattr(weights, name) * standard.values
-        floor += getattr(weights, name) * standard.zero
+        core += shares[name] * standard.values
+        floor += shares[name] * standard.zero
     flows = {
         "neighbours": s.neighbour_flow(
             core,
@@ -248,7 +257,7 @@ def rank(
     flowed = core + flows["neighbours"] + flows["answers"]
     flows["session"] = s.standardise(s.best_in_session(flowed, session)).values
     score = flowed - floor + weights.session * flows["session"]
-    signals = _own_signals(question, pools, flags)
+    signals = _own_signals(question, pools, flags, long)
     signals |= extra or {}
     for name, column in signals.items():
         score += getattr(weights, name) * column
@@ -271,6 +280,27 @@ def rank(
             zip(docs[order].tolist(), score[order].tolist(), strict=True)
         )
     ]
+
+
+def _shares(
+    question: Question, weights: RecallWeights, vectors: WordVectors | None
+) -> dict[str, float]:
+    """Return the weights of text, vector and words for a question, by the share of its words that
+    the embedder can read: those that it gives a vector, where it gives vectors of words at all.
+    """
+    import numpy as np
+
+    words = list(question.words)
+    known = vectors(words) if vectors is not None and words else None
+    unread = 0.0
+    if known is not None:
+        rarity = np.array([question.weights[question.words[word]] for word in words])
+        unread = float(rarity[~known.any(axis=1)].sum() / rarity.sum())
+    return {
+        "text": (1 - unread) * weights.text + unread * weights.foreign_text,
+        "vector": (1 - unread) * weights.vector + unread * weights.foreign_vector,
+        "words": weights.words,
+    }
 
 
 def _sessions(pools: Sequence[Pool]) -> Ints:
@@ -377,14 +407,16 @@ def _likeness(
     return likeness
 
 
-def _own_signals(question: Question, pools: Sequence[Pool], flags: Ints) -> dict[str, Floats]:
+def _own_signals(
+    question: Question, pools: Sequence[Pool], flags: Ints, long: Flags
+) -> dict[str, Floats]:
     """Return the signals of each candidate's text, speaker and time that matter for the
-    question.
+    question; `long` are the turns of conversations whose assistants answer at length.
     """
     import numpy as np
 
     join = np.concatenate
-    turns = _sessions(pools) >= 0
+    turns = (_sessions(pools) >= 0) & ~long
     signals = {"question": np.where(turns, flags >> 8, 0) / 100.0}
     if s.asks_when(question.text):
         signals["time_words"] = ((flags & TELLS_TIME) > 0).astype(np.float64)
@@ -400,7 +432,9 @@ def _own_signals(question: Question, pools: Sequence[Pool], flags: Ints) -> dict
             [_spoken_by(pool, question.speakers.__contains__) for pool in pools]
         )
     if not s.asks_assistant(question.text):
-        signals["role"] = join([_spoken_by(pool, s.is_assistant) for pool in pools])
+        assistant = join([_spoken_by(pool, s.is_assistant) for pool in pools])
+        signals["role"] = np.where(long, 0.0, assistant)
+        signals["long_answers"] = np.where(long, assistant, 0.0)
     return signals
 
 

@@ -45,8 +45,8 @@ _WHEN = re.compile(
 _ASSISTANTS = frozenset({"assistant", "ai", "agent", "bot", "chatbot", "model"})
 _ASKS_ASSISTANT = re.compile(
     r"\b(?:assistant|chatbot|bot|ai|agent|model)(?:'s)?\b"
-    r"|\b(?:did|have|had|were|could|would) you\b|\byou(?:'ve)? "
-    r"(?:said|told|suggest|recommend|mention|gave|give|propos)"
+    r"|\b(?:did|have|had|were) you\b|\byou(?:'ve)? (?:just |already |once )?"
+    r"(?:said|told|suggested|recommended|mentioned|gave|given|proposed|advised|explained|wrote)\b"
     r"|\byour (?:answer|advice|suggestion|recommendation|reply|proposal|list)",
     re.IGNORECASE,
 )
@@ -155,7 +155,9 @@ def is_assistant(speaker: str | None) -> bool:
 
 
 def asks_assistant(query: str) -> bool:
-    """Return True if the query asks what the assistant said."""
+    """Return True if the query asks what the assistant said before. "Could you suggest" asks for
+    something new, to which what the user said matters.
+    """
     return _ASKS_ASSISTANT.search(query) is not None
 
 

@@ -21,6 +21,10 @@ class RecallWeights(Record):
     """Words that query and memory share: BM25."""
     vector: float = Field(default=0.4, allow_inf_nan=False)
     """Nearness of the whole meaning: cosine."""
+    foreign_text: float = Field(default=0.6, allow_inf_nan=False)
+    """Instead of `text`, for the share of the query's words that the embedder cannot read."""
+    foreign_vector: float = Field(default=0.2, allow_inf_nan=False)
+    """Instead of `vector`, for the same share."""
     words: float = Field(default=0.6, allow_inf_nan=False)
     """Nearness of single words: for each word of the query the likest word of the memory."""
     near: float = Field(default=0.3, allow_inf_nan=False)
@@ -32,7 +36,9 @@ class RecallWeights(Record):
     session: float = Field(default=0.5, allow_inf_nan=False)
     """Best score in the conversation that the turn belongs to."""
     question: float = Field(default=-2.0, allow_inf_nan=False)
-    """The turn asks rather than tells: the share of it that asks."""
+    """The turn asks rather than tells: the share of it that asks. Nothing in a conversation whose
+    assistant answers at length: its user tells while asking.
+    """
     time_words: float = Field(default=1.5, allow_inf_nan=False)
     """The query asks when, and the memory contains a word of time."""
     date: float = Field(default=4.0, allow_inf_nan=False)
@@ -41,6 +47,8 @@ class RecallWeights(Record):
     """The one speaker named in the query said it."""
     role: float = Field(default=-0.3, allow_inf_nan=False)
     """An assistant said it, and the query does not ask what the assistant said."""
+    long_answers: float = Field(default=-3.0, allow_inf_nan=False)
+    """Instead of `role`, in a conversation whose assistant answers at length."""
     vector_only: float = Field(default=-1.0, allow_inf_nan=False)
     """Filters leave less than a tenth of the scope, and only the vector speaks for it."""
     freshness: float = Field(default=0.0, allow_inf_nan=False)

@@ -64,6 +64,10 @@ class Quote(NamedTuple):
     """Our own label before it."""
     after: str = ""
     """Our own label behind it."""
+    mark: str = "-"
+    """The bullet of the item, or its number."""
+    heading: str = ""
+    """Our own line above the item, given once for those that follow one another with the same."""
 
     def __str__(self) -> str:
         """Return the item: text and speaker are escaped, the labels are ours."""
@@ -71,19 +75,29 @@ class Quote(NamedTuple):
         return f"{self.before}{name}{as_item(self.text)}{self.after}"
 
 
-def framed(quotes: Iterable[Quote | str], key: bytes | None = None) -> str:
-    """Return the texts as one frame, each beginning with a dash; empty for none.
+def framed(
+    quotes: Iterable[Quote | str], key: bytes | None = None, *, legend: Sequence[str] = ()
+) -> str:
+    """Return the texts as one frame, each beginning with its mark; empty for none.
 
     `key` is that of `frame_key`. Without it the frame has no code and is never recognised.
+    `legend` are our own lines below the texts.
     """
-    body = frame_body(quotes)
+    body = frame_body(quotes, legend)
     return frame(body, None if key is None else frame_code(key, body))
 
 
-def frame_body(quotes: Iterable[Quote | str]) -> str:
+def frame_body(quotes: Iterable[Quote | str], legend: Sequence[str] = ()) -> str:
     """Return the text between the marks of a frame; empty for no texts."""
-    items = [f"- {Quote(quote) if isinstance(quote, str) else quote}" for quote in quotes]
-    return "\n".join(["", NOTICE, *items, ""]) if items else ""
+    lines: list[str] = []
+    heading = ""
+    for quote in quotes:
+        item = Quote(quote) if isinstance(quote, str) else quote
+        if item.heading != heading:
+            heading = item.heading
+            lines += [heading] if heading else []
+        lines.append(f"{item.mark} {item}")
+    return "\n".join(["", NOTICE, *lines, *legend, ""]) if lines else ""
 
 
 def frame(body: str, code: str | None) -> str:

@@ -174,6 +174,14 @@ class PackItem(Record):
     text: str
     """Its text in the pack: secrets replaced, and cut if `cut` is True."""
     cut: bool = False
+    handle: str = ""
+    """Its number in the text of the pack, by which a model cites it."""
+    place: str | None = None
+    """Which part of a long memory the text is, such as `3 of 9`; None for the whole, or its
+    beginning.
+    """
+    folded: tuple[str, ...] = ()
+    """Memories that say nearly the same, for which this one is shown."""
 
 
 class ContextPack(Record):
@@ -188,6 +196,11 @@ class ContextPack(Record):
     left_out: int
     """The number of next candidates that did not fit."""
     redactions: dict[str, int] = {}
+
+    @property
+    def legend(self) -> dict[str, PackItem]:
+        """What each number in the text stands for: its source, who may see it, and why."""
+        return {item.handle: item for item in self.items}
 
 
 class LinkCount(Record):

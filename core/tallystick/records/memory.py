@@ -447,6 +447,10 @@ class Hit(Record):
     """The memory that replaces it."""
     duplicates: tuple[str, ...] = ()
     """Memories that say the same and are collapsed into this one."""
+    passage: tuple[int, int] | None = None
+    """The slice of a long text that answers, as the characters from and up to which it goes; None
+    for a text that is searched whole.
+    """
 
     def __repr__(self) -> str:
         return f"Hit({cut(self.content)!r}, score={self.score:.2f}, id={self.memory.id!r})"

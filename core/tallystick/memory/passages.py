@@ -1,0 +1,71 @@
+"""Passages: a memory as a model is shown it: with its caption, by the part that answers, once."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tallystick.ranking import analyze, slices
+from tallystick.records import Hit, Memory
+
+__all__ = ["Content", "content_of", "part_of", "passage_text", "says_the_same", "shown_text"]
+
+_ALIKE = 0.85
+"""The share of their words that two texts have in common which say nearly the same."""
+_LEAST = 5
+"""The different words below which a text is folded into no other: "yes" twice is two answers."""
+_READ = 2_000
+"""Characters of a text that are compared."""
+
+
+def shown_text(memory: Memory) -> str:
+    """Return the text of a memory, and the caption of the image that came with it."""
+    caption = memory.attributes.get("caption")
+    if not isinstance(caption, str) or not caption.strip() or caption in memory.content:
+        return memory.content
+    return f"{memory.content} [image: {caption.strip()}]"
+
+
+def part_of(text: str, passage: tuple[int, int]) -> str:
+    """Return which slice of a text a passage is, such as `3 of 9`."""
+    pieces = slices(text)
+    end = 0
+    for place, piece in enumerate(pieces, start=1):
+        end += len(piece)
+        if passage[0] < end:
+            return f"{place} of {len(pieces)}"
+    return f"{len(pieces)} of {len(pieces)}"
+
+
+def passage_text(hit: Hit) -> tuple[str, str | None]:
+    """Return what a model is shown of a hit: the passage of a long text that answers, with its
+    place, or all of it with its caption.
+    """
+    content = hit.memory.content
+    if hit.passage is None:
+        return shown_text(hit.memory), None
+    start, end = hit.passage
+    return content[start:end], part_of(content, hit.passage)
+
+
+class Content(NamedTuple):
+    """What a text says, to compare it with others."""
+
+    words: frozenset[str]
+    numbers: frozenset[str]
+    """Its words with digits: texts that differ in one say different things."""
+
+
+def content_of(text: str) -> Content:
+    """Return the words of the beginning of a text."""
+    words = frozenset(analyze(text[:_READ]))
+    return Content(words, frozenset(word for word in words if any(map(str.isdigit, word))))
+
+
+def says_the_same(one: Content, other: Content) -> bool:
+    """Return True if two texts have nearly all of their words in common, and all of their
+    numbers.
+    """
+    if min(len(one.words), len(other.words)) < _LEAST or one.numbers != other.numbers:
+        return False
+    shared = len(one.words & other.words)
+    return shared >= _ALIKE * len(one.words | other.words)

@@ -1,0 +1,456 @@
+"""Conversations that are made from sentences of our own, one for each of several languages: facts
+about people, each told once among as many that look alike, and questions in other words.
+
+Everything is drawn from a seed, so that a row of `make eval-recall` is the same everywhere. No
+sentence comes from a data set.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+__all__ = ["LANGUAGES", "Facts", "Language", "chat", "documents", "facts"]
+
+
+@dataclass(frozen=True)
+class Language:
+    """The sentences of one language."""
+
+    names: tuple[str, ...]
+    topics: tuple[tuple[str, str, tuple[str, ...]], ...]
+    """The sentence that tells a fact of {n} with a value {v}, a question for it in other words, and
+    values.
+    """
+    fillers: tuple[str, ...]
+    """What is said between, some of it about {n}."""
+
+
+_SENTENCES = {
+    "English": """
+Nora Felix Ingrid Oscar Wanda Hugo Petra Simon
+Lovely weather today, {n} said so too.
+{n} called me yesterday.
+Shall we have dinner together?
+Really? How nice!
+How is {n} these days?
+I think so too.
+Ask {n} about the weekend.
+
+{n} moved to {v} last month.
+In which city does {n} live these days?
+Leeds, Bristol, Dundee, Cork, Exeter, Norwich, Swansea, Derby
+
+{v} give {n} a rash, so keep them out of the soup.
+Which food is {n} allergic to?
+Peanuts, Shrimps, Eggs, Peaches, Walnuts, Strawberries, Lentils, Mangoes
+
+{n} picked up a puppy from the shelter and named it {v}.
+What is the dog of {n} called?
+Biscuit, Comet, Pepper, Waffle, Thunder, Clover, Noodle, Domino
+
+{n} started at the {v} in spring.
+Where is {n} employed?
+post office, bakery, shipyard, library, airport, printing house, aquarium, observatory
+
+{n} spends every weekend on {v}.
+What hobby does {n} have?
+climbing, pottery, fencing, chess, sailing, calligraphy, archery, beekeeping
+
+Next year {n} is going to fly to {v}.
+Which country does {n} want to visit?
+Egypt, Norway, Greece, Peru, Thailand, Iceland, Morocco, Portugal
+
+The daughter of {n} enrolled in {v}.
+What does the child of {n} study?
+law, chemistry, architecture, history, nursing, accounting, philosophy, botany
+
+{n} bought a {v} bicycle.
+What colour is the bike that {n} rides?
+red, green, yellow, purple, white, grey, blue, orange
+""",
+    "Chinese": """
+王芳 李强 张敏 刘洋 陈静 赵磊 孙丽 周杰
+今天天气真好，{n}也这么说。
+{n}昨天给我打电话了。
+我们晚上一起吃饭吧。
+真的吗？太好了！
+{n}最近怎么样？
+我也这么觉得。
+周末记得叫上{n}。
+
+{n}上个月搬到{v}去住了。
+{n}现在住在哪个城市？
+杭州, 成都, 西安, 青岛, 昆明, 厦门, 苏州, 大连
+
+{n}对{v}过敏，一吃就不舒服。
+做饭时{n}不能吃什么？
+花生, 虾, 牛奶, 芒果, 鸡蛋, 核桃, 海带, 菠萝
+
+{n}养了一只叫{v}的小狗。
+{n}家的宠物叫什么名字？
+豆豆, 雪球, 大黄, 可乐, 饼干, 团子, 闪电, 芝麻
+
+{n}在{v}上班，工作很忙。
+{n}的职业单位是哪里？
+医院, 银行, 邮局, 图书馆, 机场, 出版社, 电视台, 博物馆
+
+{n}每周末都去练{v}。
+{n}平时有什么爱好？
+书法, 吉他, 游泳, 太极拳, 摄影, 攀岩, 羽毛球, 钢琴
+
+{n}打算明年去{v}旅行。
+{n}想去哪个国家玩？
+埃及, 挪威, 希腊, 秘鲁, 泰国, 冰岛, 摩洛哥, 葡萄牙
+
+{n}的女儿考上了{v}专业。
+{n}的孩子大学学什么？
+法律, 化学, 建筑, 历史, 护理, 会计, 哲学, 农业
+
+{n}买了一辆{v}的自行车。
+{n}的车是什么颜色的？
+红色, 绿色, 黄色, 紫色, 白色, 灰色, 橙色, 蓝色
+""",
+    "Japanese": """
+田中 鈴木 佐藤 高橋 山本 中村 小林 加藤
+今日はいい天気ですね、{n}さん。
+昨日{n}さんから電話がありました。
+晩ご飯を一緒に食べましょう。
+本当ですか？いいですね。
+{n}さんは最近どうですか？
+そうですね。
+週末に{n}さんも誘いましょう。
+
+{n}さんは先月{v}に引っ越しました。
+{n}さんは今どこに住んでいますか？
+札幌, 福岡, 京都, 仙台, 広島, 金沢, 神戸, 長崎
+
+{n}さんは{v}を食べると具合が悪くなります。
+{n}さんのアレルギーは何ですか？
+落花生, 海老, 牛乳, 卵, 蕎麦, 桃, 胡桃, 蟹
+
+{n}さんの飼い犬の名前は{v}です。
+{n}さんのペットは何と呼ばれていますか？
+ポチ, ハナ, クロ, モモ, コタロウ, ユキ, マロン, ソラ
+
+{n}さんは{v}に勤めています。
+{n}さんの職場はどこですか？
+病院, 銀行, 郵便局, 図書館, 空港, 出版社, 水族館, 市役所
+
+{n}さんは毎週{v}を習っています。
+{n}さんの趣味は何ですか？
+書道, 水泳, 将棋, 茶道, 写真, 陶芸, 剣道, 三味線
+
+{n}さんは来年{v}へ旅行する予定です。
+{n}さんが行きたい国はどこですか？
+エジプト, ノルウェー, ギリシャ, ペルー, タイ, アイスランド, モロッコ, ポルトガル
+
+{n}さんの娘は大学で{v}を専攻します。
+{n}さんの子供は何を勉強しますか？
+法律, 化学, 建築, 歴史, 看護, 会計, 哲学, 農学
+
+{n}さんは{v}自転車を買いました。
+{n}さんの乗り物は何色ですか？
+赤い, 緑の, 黄色い, 紫の, 白い, 灰色の, 青い, 黒い
+""",
+    "Korean": """
+민수 지영 현우 수진 동현 은지 태호 미경
+오늘 날씨가 좋네요, {n}도 그랬어요.
+어제 {n}가 전화했어요.
+저녁 같이 먹어요.
+정말요? 잘됐네요.
+{n}는 요즘 어때요?
+저도 그렇게 생각해요.
+주말에 {n}도 불러요.
+
+{n}는 지난달에 {v}로 이사했어요.
+{n}가 지금 사는 도시는 어디예요?
+부산, 대구, 광주, 대전, 제주, 수원, 강릉, 전주
+
+{n}는 {v} 알레르기가 있어서 못 먹어요.
+{n}에게 주면 안 되는 음식은 뭐예요?
+땅콩, 새우, 우유, 계란, 메밀, 복숭아, 호두, 게
+
+{n}는 {v}라는 강아지를 키워요.
+{n}의 반려동물 이름이 뭐예요?
+초코, 보리, 콩이, 구름, 두부, 하늘, 단추, 밤비
+
+{n}는 {v}에서 일해요.
+{n}의 직장은 어디예요?
+병원, 은행, 우체국, 도서관, 공항, 출판사, 방송국, 박물관
+
+{n}는 주말마다 {v}를 배워요.
+{n}의 취미가 뭐예요?
+서예, 기타, 수영, 태권도, 사진, 도자기, 배드민턴, 피아노
+
+{n}는 내년에 {v}로 여행을 가려고 해요.
+{n}가 가고 싶은 나라는 어디예요?
+이집트, 노르웨이, 그리스, 페루, 태국, 아이슬란드, 모로코, 포르투갈
+
+{n}의 딸은 대학에서 {v}을 전공해요.
+{n}의 아이는 무슨 공부를 해요?
+법학, 화학, 건축, 역사, 간호, 회계, 철학, 농업
+
+{n}는 {v} 자전거를 샀어요.
+{n}의 자전거 색깔은 뭐예요?
+빨간, 초록, 노란, 보라, 하얀, 회색, 파란, 검은
+""",
+    "Russian": """
+Иван Олег Виктор Андрей Сергей Павел Денис Максим
+Погода сегодня хорошая, {n} тоже так сказал.
+Вчера звонил {n}.
+Давай вечером поужинаем вместе.
+Правда? Как здорово!
+Как дела, {n} не говорил?
+Я тоже так думаю.
+Позови и его, {n} будет рад.
+
+{n} в прошлом месяце переехал в {v}.
+В каком городе теперь живёт {n}?
+Казань, Томск, Псков, Омск, Самару, Пермь, Тулу, Уфу
+
+У меня {n} в гостях не ест {v}: сразу сыпь.
+На какую еду у {n}а аллергия?
+арахис, креветки, молоко, яйца, мёд, персики, орехи, клубнику
+
+{n} завёл щенка по кличке {v}.
+Как зовут собаку, которая у {n}а?
+Буран, Рекс, Шарик, Тузик, Граф, Лорд, Снежок, Кекс
+
+{n} устроился работать на {v}.
+Где находится работа {n}а?
+почту, завод, радио, вокзал, стройку, ферму, телевидение, верфь
+
+{n} по выходным занимается: {v}.
+Какое увлечение у {n}а?
+лыжи, гитара, плавание, шахматы, съёмка, гончарное дело, бокс, пение
+
+{n} собирается будущим летом в {v}.
+Какую страну хочет посетить {n}?
+Египет, Норвегию, Грецию, Перу, Таиланд, Исландию, Марокко, Португалию
+
+Дочь, которую растит {n}, поступила на {v}.
+Что изучает ребёнок {n}а?
+право, химию, архитектуру, историю, медицину, экономику, философию, биологию
+
+{n} купил {v} велосипед.
+Какого цвета транспорт {n}а?
+красный, зелёный, жёлтый, фиолетовый, белый, серый, синий, чёрный
+""",
+    "German": """
+Lena Jonas Katrin Tobias Ulrike Stefan Miriam Holger
+Das Wetter ist schön, meinte {n} auch.
+Gestern hat {n} angerufen.
+Wollen wir zusammen essen?
+Wirklich? Wie schön!
+Wie geht es {n} eigentlich?
+Das denke ich auch.
+Frag doch {n} fürs Wochenende.
+
+{n} ist letzten Monat nach {v} gezogen.
+In welcher Stadt wohnt {n} inzwischen?
+Kassel, Bremen, Dresden, Aachen, Rostock, Passau, Erfurt, Mainz
+
+Von {v} bekommt {n} sofort Ausschlag.
+Was darf man {n} wegen der Allergie nicht kochen?
+Erdnüssen, Krabben, Milch, Eiern, Honig, Pfirsichen, Walnüssen, Erdbeeren
+
+{n} hat sich einen Welpen geholt, er heißt {v}.
+Wie wird der Hund von {n} gerufen?
+Bruno, Flocke, Rex, Keks, Balu, Momo, Struppi, Wolke
+
+{n} hat jetzt eine Stelle bei der {v}.
+Wo arbeitet {n}?
+Post, Sparkasse, Feuerwehr, Bahn, Stadtverwaltung, Druckerei, Sternwarte, Werft
+
+{n} übt jedes Wochenende {v}.
+Welches Hobby hat {n}?
+Klettern, Gitarre, Schwimmen, Schach, Töpfern, Fechten, Segeln, Klavier
+
+{n} fliegt nächstes Jahr nach {v}.
+Welches Land möchte {n} besuchen?
+Ägypten, Norwegen, Griechenland, Peru, Thailand, Island, Marokko, Portugal
+
+Die Tochter von {n} hat sich für {v} eingeschrieben.
+Was studiert das Kind von {n}?
+Jura, Chemie, Architektur, Geschichte, Pflege, Informatik, Philosophie, Biologie
+
+{n} hat ein {v} Fahrrad gekauft.
+Welche Farbe hat das Rad von {n}?
+rotes, grünes, gelbes, lila, weißes, graues, blaues, schwarzes
+""",
+    "Spanish": """
+Lucía Mateo Carmen Javier Elena Andrés Marta Sergio
+Hace buen tiempo, {n} también lo dijo.
+Ayer llamó {n}.
+¿Cenamos juntos esta noche?
+¿De verdad? ¡Qué bien!
+¿Cómo está {n}?
+Yo también lo creo.
+Dile a {n} que venga el sábado.
+
+{n} se mudó el mes pasado a {v}.
+¿En qué ciudad vive ahora {n}?
+Bilbao, Cádiz, Murcia, Oviedo, Toledo, Burgos, Vigo, Huelva
+
+A {n} le salen ronchas con {v}.
+¿Qué alergia tiene {n} al comer?
+los cacahuetes, las gambas, la leche, los huevos, la miel, el melocotón, las nueces, las fresas
+
+{n} adoptó un cachorro, se llama {v}.
+¿Qué nombre tiene el perro de {n}?
+Bruno, Nieve, Rayo, Galleta, Coco, Luna, Chispa, Trufa
+
+{n} ha entrado a trabajar en {v}.
+¿Cuál es el empleo de {n}?
+correos, el banco, la radio, el aeropuerto, la granja, la imprenta, el acuario, el astillero
+
+{n} practica {v} los fines de semana.
+¿Qué afición tiene {n}?
+escalada, guitarra, natación, ajedrez, cerámica, esgrima, vela, piano
+
+{n} volará el año que viene a {v}.
+¿Qué país quiere visitar {n}?
+Egipto, Noruega, Grecia, Perú, Tailandia, Islandia, Marruecos, Portugal
+
+La hija de {n} se matriculó en {v}.
+¿Qué carrera estudia la niña de {n}?
+derecho, química, arquitectura, historia, enfermería, informática, filosofía, biología
+
+{n} compró una bicicleta {v}.
+¿De qué color es el vehículo de {n}?
+roja, verde, amarilla, morada, blanca, gris, azul, negra
+""",
+}
+"""For each language: names and small talk, then for each topic what tells it, what asks for it, and
+values.
+"""
+
+
+def _language(text: str) -> Language:
+    first, *topics = [block.splitlines() for block in text.strip().split("\n\n")]
+    return Language(
+        names=tuple(first[0].split()),
+        fillers=tuple(first[1:]),
+        topics=tuple(
+            (sentence, question, tuple(values.split(", "))) for sentence, question, values in topics
+        ),
+    )
+
+
+LANGUAGES = {name: _language(text) for name, text in _SENTENCES.items()}
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A generated conversation."""
+
+    turns: tuple[str, ...]
+    """What the two speakers say in turn."""
+    questions: tuple[tuple[str, int], ...]
+    """Each question with the place of the turn that answers it."""
+
+
+_THREADS = 0.1
+_STOPS = str.maketrans("?？", ".。")
+
+
+def facts(language: Language, *, seed: int = 0, threads: bool = False) -> Facts:
+    """Return a conversation in which each fact is told once, with small talk after it; with
+    `threads`, a tenth of the facts is the bare answer to what the other asked.
+    """
+    chance = random.Random(seed)
+    cells = [(name, topic) for name in language.names for topic in language.topics]
+    chance.shuffle(cells)
+    values = {topic[0]: chance.sample(topic[2], len(topic[2])) for topic in language.topics}
+    turns: list[str] = []
+    questions: list[tuple[str, int]] = []
+    for name, (sentence, question, _) in cells:
+        value, asked = values[sentence].pop(), question.format(n=name)
+        if threads and chance.random() < _THREADS:
+            turns += [asked, value[:1].upper() + value[1:] + asked[-1].translate(_STOPS)]
+        else:
+            turns.append(sentence.format(n=name, v=value))
+        questions.append((asked, len(turns) - 1))
+        turns += [
+            chance.choice(language.fillers).format(n=chance.choice(language.names))
+            for _ in range(chance.randint(1, 3))
+        ]
+    return Facts(tuple(turns), tuple(questions))
+
+
+_HELP = (
+    "Can you help me to plan around that?",
+    "What should I keep in mind?",
+    "Could you draft a short message about it?",
+    "How would you go about it?",
+)
+_ADVICE = (
+    "Here is a step-by-step plan that takes {n} into account.",
+    "First, write down which {w} matter most and by when they are due.",
+    "Then compare three options, with what each of them costs and who decides.",
+    "Many people find that {w} are easier to settle in the morning.",
+    "A city, a job, a hobby, a trip to another country, a bike, food and pets all need time.",
+    "Keep a budget of {d} hours and {m} pounds, and look at it every week.",
+    "By {d} March, send {n} a reminder, and by {m} June a second one.",
+    "If a child studies or a dog is sick, leave some room in the schedule.",
+    "Finally, review what worked, note the colour of each label, and celebrate.",
+    "Would you like me to turn this into a table?",
+)
+_NUMBERS = (
+    "By the way, {n} owes me {m} pounds since {d} May.",
+    "I have {d} meetings on {m} July, {n} is in two of them.",
+    "My train leaves at {d}:30 from platform {m}.",
+)
+
+
+def chat(*, seed: int = 0) -> Facts:
+    """Return a chat of a user with an assistant: the user tells and asks in a line, with numbers
+    and dates that answer nothing between; the assistant answers with a page.
+    """
+    chance = random.Random(seed)
+    talk = facts(LANGUAGES["English"], seed=seed)
+    names = LANGUAGES["English"].names
+    answers = {place for _, place in talk.questions}
+    words = ("plans", "choices", "costs", "dates", "friends", "papers")
+
+    def filled(text: str) -> str:
+        return text.format(
+            n=chance.choice(names),
+            w=chance.choice(words),
+            d=chance.randint(2, 28),
+            m=chance.randint(2, 28),
+        )
+
+    turns: list[str] = []
+    places: dict[int, int] = {}
+    for place, text in enumerate(talk.turns):
+        line = text if place in answers else filled(chance.choice(_NUMBERS))
+        places[place] = len(turns)
+        turns.append(f"{line} {chance.choice(_HELP)}")
+        page = chance.sample(_ADVICE[:-1], 7)
+        restated = f"Thank you for telling me: {text}" if place in answers else "Sure!"
+        turns.append(" ".join([restated, *map(filled, page), _ADVICE[-1]]))
+    return Facts(
+        tuple(turns), tuple((question, places[place]) for question, place in talk.questions)
+    )
+
+
+def documents(*, seed: int = 0) -> Facts:
+    """Return documents of some 3,000 characters with one fact in the midst of each."""
+    chance = random.Random(seed)
+    talk = facts(LANGUAGES["English"], seed=seed)
+    names = LANGUAGES["English"].names
+    texts: list[str] = []
+    questions: list[tuple[str, int]] = []
+    for question, place in talk.questions:
+        filler = [
+            text.format(
+                n=chance.choice(names), w="papers", d=chance.randint(2, 28), m=chance.randint(2, 28)
+            )
+            for text in chance.choices((*_ADVICE, *_NUMBERS), k=40)
+        ]
+        middle = chance.randint(10, 30)
+        questions.append((question, len(texts)))
+        texts.append(" ".join([*filler[:middle], talk.turns[place], *filler[middle:]]))
+    return Facts(tuple(texts), tuple(questions))

@@ -1,0 +1,176 @@
+"""Conversations: what recall makes of a chat whose assistant answers at length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+import pytest
+
+from tallystick import Actor, BoundTally, Tally
+from tallystick.ranking import Corpus, Entry, indexed_words, text_flags
+from tallystick.ranking.conversations import answered_at_length
+from tallystick.ranking.signals import asks_assistant
+from tallystick.records import Hit, NewMemory
+
+OpenTally = Callable[..., Tally]
+Turns: TypeAlias = list[tuple[str, str]]
+ANNA = Actor(user="anna")
+
+_PAGE = (
+    "Great question! Here is a plan for your {0}. First, write down what the {0} needs and when. "
+    "Second, set a deadline for the {0} and a budget that leaves room. Third, look at libraries "
+    "which others use for a {0}, compare their cost, and choose one. Finally, test the {0} each "
+    "week, keep notes of every change, and tell those who depend on it. Would you like an example?"
+)
+
+
+def _chat() -> Turns:
+    """A user who tells while asking, and an assistant that answers with a page."""
+    asked = [
+        ("I'm setting the deadline of my budget app to March 3, can you plan it?", "budget app"),
+        ("I use Flask and Chart.js for the dashboard, is that a good choice?", "dashboard"),
+        ("My cache holds 512 entries, how do I test it?", "cache"),
+        ("Dana reviews the login form on Mondays, what should she look at?", "login form"),
+    ]
+    return [turn for ask, topic in asked for turn in (("user", ask), ("assistant", _page(topic)))]
+
+
+def _page(topic: str) -> str:
+    return _PAGE.format(topic)
+
+
+def _remembered(bound: BoundTally, turns: Turns, conversation: str = "chat") -> None:
+    bound.remember_many(
+        NewMemory(
+            content=text, speaker=speaker, kind="turn", conversation=conversation, position=place
+        )
+        for place, (speaker, text) in enumerate(turns)
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "answer"),
+    [
+        ("What is the deadline of my budget app?", "March 3"),
+        ("Which libraries does my dashboard use?", "Chart.js"),
+        ("How many entries does the cache hold?", "512"),
+        ("Could you suggest what to test in the login form each week?", "Dana"),
+    ],
+)
+def test_a_user_who_tells_while_asking_is_found_before_the_page_that_repeats_it(
+    open_tally: OpenTally, query: str, answer: str
+) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        _remembered(anna, _chat())
+        first = anna.recall(query)[0]
+        assert (answer in first.content, first.memory.speaker) == (True, "user")
+
+
+def test_what_the_assistant_said_is_found_where_it_is_asked_for(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        _remembered(anna, _chat())
+        found = anna.recall("What did you recommend for the cache?")
+        assert found[0].memory.speaker == "assistant"
+        assert "long_answers" not in found[0].signals
+
+
+def test_friends_who_are_called_user_and_assistant_are_friends(open_tally: OpenTally) -> None:
+    """Their turns are of one length, so that both tell, and a question only asks."""
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        _remembered(
+            anna,
+            [
+                ("user", "Which instrument do you practise in the evening?"),
+                ("assistant", "The cello, and on Sundays I sing in a choir."),
+                ("user", "Lovely! I only have time for my garden."),
+                ("assistant", "Do you grow tomatoes again this year?"),
+            ],
+        )
+        found = anna.recall("Who practises the cello?")
+        assert found[0].content.startswith("The cello")
+        assert _signals(found, "long_answers") == set()
+        assert _signals(found, "question") == {1.0}
+
+
+def test_each_conversation_is_judged_by_its_own_turns(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        _remembered(anna, _chat())
+        _remembered(
+            anna,
+            [
+                ("user", "Did the cache of the bakery open at six?"),
+                ("assistant", "No, at seven; its owner was late again."),
+            ],
+            conversation="between friends",
+        )
+        found = anna.recall("cache owner", limit=20)
+        penalised = {hit.memory.conversation for hit in found if hit.signals.get("long_answers")}
+        asking = {hit.memory.conversation for hit in found if hit.signals.get("question")}
+        assert (penalised, asking) == ({"chat"}, {"between friends"})
+
+
+def _signals(found: object, name: str) -> set[float]:
+    hits: list[Hit] = list(found)  # type: ignore[call-overload]
+    return {hit.signals[name] for hit in hits if name in hit.signals}
+
+
+def _entry(doc: int, speaker: str, text: str | None, conversation: str = "chat") -> Entry:
+    words = None if text is None else indexed_words([text])
+    flags = text_flags(text or "")
+    return Entry(doc, words, flags, speaker, "turn", conversation, doc, None, None, None)
+
+
+def test_what_was_found_of_a_conversation_follows_its_turns() -> None:
+    """A corpus that grew says what one that was made at once says, also after turns left."""
+    turns = [*_chat(), *[("assistant", "Yes.")] * 3, *_chat()]
+    corpus = Corpus.empty()
+    states = []
+    entries: list[Entry] = []
+    for doc, (speaker, text) in enumerate(turns):
+        entries.append(_entry(doc, speaker, text))
+        corpus = corpus.updated([entries[-1]])
+        states.append((corpus, list(entries)))
+    gone = [_entry(doc, "assistant", None) for doc in (1, 3, 5, 7, 15, 17)]
+    lasting = [entry for entry in entries if entry.doc not in {entry.doc for entry in gone}]
+    states.append((corpus.updated(gone), lasting))
+
+    def judged(corpus: Corpus) -> bool:
+        rows = np.flatnonzero(corpus.alive)
+        long = set(answered_at_length(corpus, rows).tolist())
+        (answer,) = long
+        return bool(answer)
+
+    grown = [judged(corpus) for corpus, _ in states]
+    assert grown == [judged(Corpus.empty().updated(entries)) for _, entries in states]
+    assert set(grown) == {True, False}
+
+
+def test_a_loose_note_belongs_to_no_chat() -> None:
+    note = Entry(
+        9, indexed_words(["A note."]), 0, "assistant", "note", None, None, None, None, None
+    )
+    chat = [_entry(doc, speaker, text) for doc, (speaker, text) in enumerate(_chat())]
+    corpus = Corpus.empty().updated([*chat, note])
+    rows = corpus.rows_of([0, 9, 1])
+    assert answered_at_length(corpus, rows).tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("What did you tell me about Lisbon?", True),
+        ("Which library had you recommended?", True),
+        ("what was your advice on taxes", True),
+        ("Could you suggest a library for charts?", False),
+        ("What would you recommend for my dashboard?", False),
+        ("Who told Dana about the deadline?", False),
+    ],
+)
+def test_only_what_was_said_before_is_asked_of_the_assistant(query: str, expected: bool) -> None:
+    assert asks_assistant(query) is expected

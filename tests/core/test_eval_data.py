@@ -1,0 +1,68 @@
+"""The files that `make eval-recall` reads: one that it cannot is refused with the reason."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.benchmarks.eval_recall import BadData, load
+
+_TURN = {"speaker": "user", "dia_id": "D1:1", "text": "The heron nests in March."}
+_SAID = {"session_1": [_TURN], "session_1_date_time": "1:56 pm on 8 May, 2023"}
+_ASKED = {"question": "When?", "answer": "March", "category": 4, "evidence": ["D1:1"]}
+
+
+def _file(folder: Path, text: str) -> Path:
+    path = folder / "data.json"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _entry(**changes: object) -> str:
+    return json.dumps([{"sample_id": "one", "conversation": _SAID, "qa": [_ASKED], **changes}])
+
+
+def test_a_file_in_the_format_is_read(tmp_path: Path) -> None:
+    (conversation,) = load(_file(tmp_path, _entry(qa=[{**_ASKED, "ability": "lookup"}, _ASKED])))
+    assert [query.kind for query in conversation.queries] == ["lookup", "single-hop"]
+    assert [(turn.speaker, turn.text) for turn in conversation.turns] == [
+        ("user", "The heron nests in March.")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "is empty"),
+        (" \n", "is empty"),
+        ("{", "is not JSON"),
+        ("[]", "is not a list of conversations"),
+        ('{"conversations": []}', "is not a list of conversations"),
+        ("[1]", "is not in the LoCoMo format"),
+        ('[{"messages": []}]', "no 'conversation'"),
+        (_entry(qa=[{**_ASKED, "evidence": ["D9:9"]}]), "names one of its turns"),
+        (_entry(conversation={**_SAID, "session_1_date_time": "yesterday"}), "LoCoMo format"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused_with_the_reason(
+    tmp_path: Path, text: str, reason: str
+) -> None:
+    path = _file(tmp_path, text)
+    with pytest.raises(BadData) as raised:
+        load(path)
+    assert str(path) in str(raised.value)
+    assert reason in str(raised.value)
+
+
+def test_the_command_names_the_file_that_is_missing(tmp_path: Path) -> None:
+    missing = tmp_path / "nowhere.json"
+    names = f"{_file(tmp_path, _entry())},{missing}"
+    command = [sys.executable, "-m", "tests.benchmarks.eval_recall", names]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"make eval-recall: There is no file {missing}.\n",
+    )
