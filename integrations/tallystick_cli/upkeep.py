@@ -78,7 +78,7 @@ def erase(
     reason: Reason,
     fragment: Annotated[
         list[str] | None,
-        typer.Option("--fragment", help=f"{help_of('erase', 'fragments')} Repeatable."),
+        typer.Option("--fragment", help=help_of("erase", "fragments")),
     ] = None,
     apply: Apply = False,
     token: Token = None,

@@ -30,7 +30,7 @@ class Erase(Confirmed):
     memory_ids: Annotated[tuple[str, ...], Field(description="Ids of memories.")]
     fragments: Annotated[
         tuple[str, ...],
-        Field(description="Pieces of their text that names, ids or goals may hold."),
+        Field(description="Pieces of their text that names, ids or goals may hold; repeatable."),
     ] = ()
     reason: Reason
 
