@@ -119,14 +119,14 @@ def _link_fields(stored: Stored, row: Any) -> dict[str, Any]:
     """
     entry = journal.read_row(row)
     metadata = stored.metadata_of(entry) if entry.row_texts is not None else None
-    commits = metadata is not None and row.salt is not None
+    salt = None if metadata is None or row.salt is None else bytes(row.salt)
     return {
         "position": row.position,
         "previous": row.previous,
         "digest": row.digest,
         "body": row.body,
-        "salt": journal.row_salt(bytes(row.salt)).hex() if commits else None,
-        "metadata": metadata if commits else None,
+        "salt": None if salt is None else journal.row_salt(salt).hex(),
+        "metadata": None if salt is None else metadata,
     }
 
 
