@@ -93,6 +93,7 @@ def test_what_storage_refused_reaches_no_listener(
         pass
     wait_until(lambda: any(event.step for event in events))
     assert [event.step.name for event in events if event.step is not None] == ["stored"]
+    run.end()
 
 
 def _refuse(*_: object) -> None:
