@@ -85,6 +85,10 @@ docs-refresh: $(VENV)/.dev ## write the generated tables and the pictures of the
 soak: $(VENV)/.dev ## the tests for many minutes, those marked soak too: property tests on 20 times as many examples, drawn anew
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal --hypothesis-profile=soak --timeout=3600 $(ARGS)
 
+.PHONY: live
+live: $(VENV)/.dev ## one call of each kind with a real model, and what it cost; ARGS=openai, ARGS=anthropic
+	@$(BIN)/python -m tests.live $(ARGS)
+
 .PHONY: bench
 bench: $(VENV)/.dev ## measure: import time, remember, recall, compile, record
 	@$(BIN)/python tests/benchmarks/core.py $(ARGS)

@@ -35,6 +35,7 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command
 
 from tallystick.adapters import (
+    AGENT_CONFIG,
     ActorSource,
     Binder,
     Capture,
@@ -74,8 +75,6 @@ from tallystick_langchain.rules import RuledToolCall
 __all__ = ["TallyMiddleware", "TallyState"]
 
 _DEFAULT_BUDGET = 16_000
-_AGENTS = CompileConfig(turn_share=20)
-"""For agents with tools: the results that the turn will bring have room from the first step on."""
 
 
 class TallyState(AgentState[Any]):
@@ -332,7 +331,7 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             model=model,
             tools=specs,
             rules=self._rules,
-            config=self._config or (_AGENTS if request.tools else None),
+            config=self._config or (AGENT_CONFIG if request.tools else None),
             target=FRAMED,
         )
         rendered = render(compiled, {item_id: message for item_id, (_, message) in items.items()})

@@ -13,6 +13,7 @@ TallystickError
 │   ├── ClosedTally           the tally was closed
 │   ├── ForkedTally           this process inherited the tally from its parent
 │   ├── BusyTally             another writer held the database for too long
+│   ├── ReadOnlyTally         the tally can be read here and not written; carries why
 │   ├── CorruptTally          stored bytes do not match what was written
 │   ├── BlockedType           stored state names a class that may not be built
 │   └── InsideTransaction     a model or embedder was about to be called inside a write
@@ -83,6 +84,7 @@ __all__ = [
     "NotReplayable",
     "PositionTaken",
     "RateLimited",
+    "ReadOnlyTally",
     "RecordedFailure",
     "RecorderError",
     "RequestDenied",
@@ -267,6 +269,32 @@ class BusyTally(StorageError):
     """
 
     code = "busy_tally"
+
+
+UnwritableReason = Literal["disk_full", "read_only", "no_permission", "write_failed"]
+"""Why a tally cannot be written."""
+_UNWRITABLE: Mapping[UnwritableReason, str] = {
+    "disk_full": "The disk is full. Free some space, and call again or open the tally anew.",
+    "read_only": "The tally is on a read-only disk or server. Open it where it can be written.",
+    "no_permission": "This process may not write the tally's files. Give it write permission to "
+    "the folder and to all files in it.",
+    "write_failed": "The system refused to write the tally's files. Look at the disk, quotas and "
+    "limits of this process.",
+}
+
+
+class ReadOnlyTally(StorageError):
+    """This tally can be read here and not written. Nothing was written; `reason` says why."""
+
+    code = "read_only_tally"
+    retry = "until_back"
+    _facts = ("reason",)
+
+    def __init__(self, reason: UnwritableReason = "write_failed", message: str = "") -> None:
+        self.reason: UnwritableReason = reason
+        self.cause = _UNWRITABLE[reason]
+        """Why it cannot be written, and what to do."""
+        super().__init__(f"{message or 'Nothing was written.'} {self.cause}")
 
 
 class CorruptTally(StorageError):

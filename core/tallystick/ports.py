@@ -5,10 +5,11 @@ A port is passed in, never looked up; tests pass the fakes of `tallystick.testin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from time import time_ns
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from tallystick.errors import InsideTransaction
 
@@ -16,13 +17,17 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tallystick.records import Memory, Source
+    from tallystick.records import CompiledContext, Memory, ModelAnswer, Source
 
 __all__ = [
     "Clock",
     "Embedder",
     "Extractor",
     "Ids",
+    "ModelEvent",
+    "ModelProvider",
+    "ModelResponse",
+    "ModelResponseStream",
     "Reranker",
     "Summarizer",
     "SystemClock",
@@ -103,6 +108,88 @@ class Extractor(Protocol):
         """Return derived memories, each with `source` among its sources. An empty result is no
         failure, and a failure raises.
         """
+        ...
+
+
+class ModelResponse(NamedTuple):
+    """What a provider sent back."""
+
+    body: dict[str, Any]
+    """Its answer, as JSON of the provider's own form."""
+    facts: dict[str, Any] = {}
+    """What the answer's headers say: `request_id` and `rate_limits`."""
+
+
+class ModelEvent(NamedTuple):
+    """A piece of a streamed answer."""
+
+    kind: Literal["text", "reasoning", "tool_call", "other"]
+    text: str = ""
+    """The words of this piece; the arguments of a call as far as they came."""
+    raw: Any = None
+    """The event as the provider's SDK gives it."""
+
+
+class ModelResponseStream(Protocol):
+    """An answer under way: iterate over its events, then read it whole."""
+
+    def __iter__(self) -> Iterator[ModelEvent]:
+        """Return the events as they come. Raises what the provider's SDK raises."""
+        ...
+
+    def response(self) -> ModelResponse:
+        """Return the answer as far as it has come."""
+        ...
+
+
+@runtime_checkable
+class ModelProvider(Protocol):
+    """A model behind the API of a provider; `bound.call_model` sends compiled contexts to it.
+
+    What it raises while it sends is the SDK's own: timeouts and retries are those of its client.
+    """
+
+    @property
+    def name(self) -> str:
+        """The provider, as rules and prices name it, such as `openai`."""
+        ...
+
+    @property
+    def model(self) -> str | None:
+        """The model that requests are made for; None takes the one of each compile."""
+        ...
+
+    def render(self, compiled: CompiledContext, **parameters: Any) -> dict[str, Any]:
+        """Return the request for a compiled context; `parameters` are the provider's own.
+
+        Raises InvalidContext for what the provider would refuse.
+        """
+        ...
+
+    def check(self, request: Mapping[str, Any]) -> None:
+        """Raise InvalidContext, which names the item, for a request that is malformed or whose
+        calls and results do not pair; nothing is sent.
+        """
+        ...
+
+    def require_ready(self) -> None:
+        """Raise MissingExtra without the SDK, and SettingsError without a key."""
+        ...
+
+    def count_tokens(self, request: Mapping[str, Any]) -> int:
+        """Return the input tokens of a request, as the provider counts them."""
+        ...
+
+    def send(self, request: Mapping[str, Any]) -> ModelResponse:
+        """Send a request and return its answer."""
+        ...
+
+    def stream(self, request: Mapping[str, Any]) -> AbstractContextManager[ModelResponseStream]:
+        """Send a request and return its answer as it comes."""
+        ...
+
+    def parse(self, response: Mapping[str, Any]) -> ModelAnswer:
+        """Return an answer of the provider's form in no provider's form."""
         ...
 
 

@@ -98,6 +98,8 @@ class Settings(BaseSettings):
     """Days for which a person's edit is locked against agents, if the lock has no end of its
     own.
     """
+    prices: Path | None = None
+    """TOML file of your own prices of models, before those of the package genai-prices."""
     allow_download: bool = False
     """True if token encodings may be downloaded."""
     token_cache: Path | None = None

@@ -1,5 +1,20 @@
-"""Anthropic on a tally: a compiled context as the body of a Messages request. Nothing is sent."""
+"""Anthropic on a tally: a compiled context as a Messages request, sent and recorded; tools."""
 
+from tallystick.adapters import TapedProvider, ToolQuestion, conversation_context, tap
+from tallystick_anthropic.check import check_request
+from tallystick_anthropic.provider import MessagesProvider, parse_message
 from tallystick_anthropic.render import render_messages
+from tallystick_anthropic.tools import MessagesMemoryTools, memory_tools
 
-__all__ = ["render_messages"]
+__all__ = [
+    "MessagesMemoryTools",
+    "MessagesProvider",
+    "TapedProvider",
+    "ToolQuestion",
+    "check_request",
+    "conversation_context",
+    "memory_tools",
+    "parse_message",
+    "render_messages",
+    "tap",
+]

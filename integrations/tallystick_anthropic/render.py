@@ -4,9 +4,10 @@ breakpoints.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+from tallystick.adapters import images_of, native_part, with_builtin_tools
 from tallystick.compiler import outline
 from tallystick.compiler.calls import calls_of, tool_of
 from tallystick.errors import InvalidInput
@@ -14,10 +15,15 @@ from tallystick.records import CompiledContext, ContextItem
 
 __all__ = ["render_messages"]
 
+_OWN = ("messages", "system", "stream")
+"""Fields that the context decides."""
+_MARKABLE = ("text", "image", "tool_use", "tool_result", "document")
+
 _EARLIER = "(The conversation began earlier.)"
 """The first message if the window begins with an answer: the first must be the user's."""
 
 Block = dict[str, Any]
+Native = Callable[[ContextItem], Any]
 
 
 def render_messages(
@@ -27,39 +33,54 @@ def render_messages(
     model: str | None = None,
     breakpoints: bool = True,
     ttl: Literal["5m", "1h"] | None = None,
+    thinking: bool | Mapping[str, Any] = False,
+    tools: Sequence[Mapping[str, Any]] = (),
     **parameters: Any,
 ) -> dict[str, Any]:
     """Return the body of a Messages request for a compiled context, and nothing else.
 
     Messages of one role in a row are one message; the results of calls come first in the message
-    after the calls. Up to four breakpoints are marked: the end of the instructions (which covers
-    the tools before them), of the history window, of the latest request, and of everything. `ttl`
-    is their lifetime; `parameters` go in as they are. Raises InvalidContext for calls that do not
-    pair or whose arguments are not known, and InvalidInput.
+    after the calls; `tools` of Anthropic's own stand behind the compiled ones. Up to four
+    breakpoints are marked: the end of the instructions (which covers the tools before them), of the
+    history window, of the latest request, and of everything. `ttl` is their lifetime; `parameters`
+    go in as they are. `thinking` lets the model think, as much as it wants or as the mapping says;
+    an answer that the compiler left alone goes back with its thoughts and their signatures.
+    Raises InvalidContext for calls that do not pair or whose arguments are not known, and
+    InvalidInput.
     """
+    if own := [field for field in _OWN if field in parameters]:
+        raise InvalidInput(
+            f"{', '.join(own)} comes from the compiled context. Compile what you want to send.",
+            argument=own[0],
+        )
     sections = outline(compiled)
     name = model or compiled.model
     if name is None:
-        raise InvalidInput("Name the `model`; the compile was for none.")
-    blocks = list(_blocks(sections.history))
+        raise InvalidInput("Name the `model`; the compile was for none.", argument="model")
+    native = native_part(compiled, "anthropic")
+    blocks = list(_blocks(sections.history, native))
     ends = [len(blocks)]
     if sections.context:
         blocks.append(("user", _text(sections.context)))
     for item in sections.turn:
-        blocks += _blocks([item])
+        blocks += _blocks([item], native)
         if item.kind == "user_msg":
             ends.append(len(blocks))
     ends.append(len(blocks))
     if not blocks:
         raise InvalidInput("There is nothing to ask: no message was compiled.")
     body: dict[str, Any] = {"model": name, "max_tokens": max_tokens, **parameters}
-    if sections.tools:
-        body["tools"] = [_tool(item) for item in sections.tools]
+    if thinking:
+        body["thinking"] = {"type": "adaptive"} if thinking is True else dict(thinking)
+    own_tools = [_tool(item) for item in sections.tools]
+    if own_tools or tools:
+        body["tools"] = with_builtin_tools(own_tools, tools)
     if sections.system:
         body["system"] = [_text(sections.system)]
     if breakpoints:
         first = body["system"][-1:] if sections.system else body.get("tools", [])[-1:]
-        blocks_to_mark = [*first, *(blocks[end - 1][1] for end in dict.fromkeys(ends) if end)]
+        marks = (_markable(blocks[:end]) for end in dict.fromkeys(ends) if end)
+        blocks_to_mark = [*first, *(block for block in marks if block is not None)]
         for block in blocks_to_mark[:4]:
             block["cache_control"] = (
                 {"type": "ephemeral"} if ttl is None else {"type": "ephemeral", "ttl": ttl}
@@ -68,8 +89,16 @@ def render_messages(
     return body
 
 
-def _blocks(items: Iterable[ContextItem]) -> Iterator[tuple[str, Block]]:
+def _markable(blocks: Sequence[tuple[str, Block]]) -> Block | None:
+    """Return the last block that may have a breakpoint: thoughts may not."""
+    return next((block for _, block in reversed(blocks) if block["type"] in _MARKABLE), None)
+
+
+def _blocks(items: Iterable[ContextItem], native: Native) -> Iterator[tuple[str, Block]]:
     for item in items:
+        if part := native(item):
+            yield from (("assistant", dict(block)) for block in part["content"])
+            continue
         if item.tool_call_id is not None:
             result: Block = {
                 "type": "tool_result",
@@ -81,6 +110,8 @@ def _blocks(items: Iterable[ContextItem]) -> Iterator[tuple[str, Block]]:
             yield "user", result
             continue
         role = "assistant" if item.kind == "assistant_msg" else "user"
+        if role == "user":
+            yield from ((role, _image(image)) for image in images_of(item))
         if item.content.strip():
             yield role, _text(item.content)
         for call in calls_of(item):
@@ -106,6 +137,12 @@ def _tool(item: ContextItem) -> Block:
     tool = tool_of(item)
     schema = tool["parameters"] or {"type": "object", "properties": {}}
     return {"name": tool["name"], "description": tool["description"], "input_schema": schema}
+
+
+def _image(image: Mapping[str, str]) -> Block:
+    if "url" in image:
+        return {"type": "image", "source": {"type": "url", "url": image["url"]}}
+    return {"type": "image", "source": {"type": "base64", **image}}
 
 
 def _text(text: str) -> Block:

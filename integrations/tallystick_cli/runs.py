@@ -13,7 +13,7 @@ from rich.text import Text
 from tallystick.errors import InvalidInput, NotFound
 from tallystick.policy.rules import load_rules
 from tallystick.records import RunRecord, Scope, StepRecord
-from tallystick.tally import BoundTally
+from tallystick.tally import BoundTally, is_provider, model_provider
 from tallystick_cli import views
 from tallystick_cli.options import AsJson, InScope, Limit, StepId, Where
 from tallystick_cli.output import Terminal, print_json, print_view
@@ -82,8 +82,18 @@ def recompile(
     ] = None,
     provider: Annotated[
         str | None,
-        typer.Option("--provider", help="Compile for this provider instead, as rules see it."),
+        typer.Option(
+            "--provider",
+            help="Compile for this provider instead, and make its request: openai, anthropic, or "
+            "one of yours.",
+        ),
     ] = None,
+    send: Annotated[
+        bool,
+        typer.Option(
+            "--send", help="Send the request to the provider, and compare its answer; needs a key."
+        ),
+    ] = False,
     weights: Annotated[
         list[str] | None,
         typer.Option(
@@ -104,7 +114,9 @@ def recompile(
     where: Where = ".tally",
     as_json: AsJson = False,
 ) -> None:
-    """Compile a recorded step anew with a change, and show what differs. No model is called."""
+    """Compile a recorded step anew with a change, and show what differs. No model is called but
+    with --send.
+    """
     with open_as_owner(where) as owner:
         step = recorded(owner, identity)
         if isinstance(step, RunRecord):
@@ -121,6 +133,12 @@ def recompile(
             changes["token_budget"] = _budget(owner, step, budget)
         if rules is not None:
             changes["policy_rules"] = load_rules(rules)
+        if send and provider is None:
+            raise InvalidInput("Name the provider to send to: --provider openai --model gpt-5.")
+        if provider is not None and is_provider(provider):
+            changes |= _of_provider(owner, f"{provider}:{model or step.name}", send=send)
+        elif send:
+            raise InvalidInput(f"{provider} is no provider that is installed.")
         result = (owner.replay if keep else owner.recordings.replay)(step.step_id, **changes)
         if as_json:
             print_json(result.dump())
@@ -128,6 +146,24 @@ def recompile(
             print_view(views.replay_view(result))
             if result.step_id is not None:
                 print_view(Text(f"Kept as step {result.step_id}.", style="dim"))
+
+
+def _of_provider(owner: BoundTally, name: str, *, send: bool) -> dict[str, Any]:
+    """Return how a replay makes the request of a provider, and sends it if it is to: by the rules
+    over model calls, and refused before if it does not pair or there is no key.
+    """
+    provider = model_provider(name)
+
+    def call(request: Any) -> Any:
+        provider.check(request)
+        provider.require_ready()
+        check = owner.check_model_call(
+            provider=provider.name, model=provider.model, request=request, piece="tally recompile"
+        )
+        body = provider.send(check.clean(request)).body
+        return {"answer": provider.parse(body).recorded(), "native": body}
+
+    return {"render": provider.render, **({"call": call} if send else {})}
 
 
 def _left_out(

@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from tallystick.errors import InvalidInput, NotFound, TallyNotFound
 from tallystick.records import Actor, RunRecord, Scope, StepRecord
 from tallystick.tally import BoundTally, Tally
+from tallystick_cli.output import Terminal
 
 __all__ = [
     "complete_id",
@@ -50,6 +51,8 @@ def open_as_owner(where: str, *, create: bool = False) -> Iterator[BoundTally]:
             f"{error} Make one with `tally init --tally {where}`, or name another with --tally."
         ) from error
     with opened as tally:
+        if tally.read_only is not None:
+            Terminal(stderr=True).print(f"Read only: {tally.read_only}", soft_wrap=True)
         acting, owner = _ACTING.get(), tally.owner
         if owner is None and acting is None:
             raise InvalidInput(

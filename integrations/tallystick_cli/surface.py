@@ -187,6 +187,7 @@ CLI = Surface(
             own={
                 "identity": _PART_OF_ID,
                 "keep": "records it; without it nothing is recorded",
+                "send": "calls the model of a provider",
                 **dict.fromkeys(
                     ("drop", "source", "model", "provider", "weights", "budget", "rules"),
                     "a part of the recipe",
@@ -256,7 +257,11 @@ CLI = Surface(
             },
             absent={"job_id": "an id is one of JOB…"},
         ),
-        "doctor": Offer(("doctor",), note="Exits with 1 when something is wrong."),
+        "doctor": Offer(
+            ("doctor", "sizes"),
+            own={"sizes": "the other of its operations"},
+            note="Exits with 1 when something is wrong.",
+        ),
         "freeze": Offer(("freeze",), renamed={"key": "idempotency_key"}),
         "thaw": Offer(("thaw",), renamed={"key": "idempotency_key"}),
         "export": Offer(

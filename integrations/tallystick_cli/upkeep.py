@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from tallystick.errors import InvalidInput
 from tallystick.records import Scope
 from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
@@ -25,12 +26,25 @@ __all__ = ["COMMANDS"]
 
 def doctor(
     repair: Annotated[bool, typer.Option("--repair", help="Mend what can be mended.")] = False,
+    sizes: Annotated[
+        bool, typer.Option("--sizes", help="Show where the bytes are instead.")
+    ] = False,
     where: Where = ".tally",
     as_json: AsJson = False,
 ) -> None:
     """Check chains, commitments, jobs, retention and the index. Exits with 1 when something is
     wrong.
     """
+    if sizes:
+        if repair:
+            raise InvalidInput("--sizes shows where the bytes are and mends nothing. Name one.")
+        with open_as_owner(where) as owner:
+            measured = owner.operator.sizes()
+        if as_json:
+            print_json(measured.dump())
+        else:
+            print_view(views.sizes_table(measured))
+        return
     with open_as_owner(where) as owner:
         findings = owner.operator.doctor(repair=repair)
     if as_json:

@@ -1,5 +1,20 @@
-"""OpenAI on a tally: a compiled context as the body of a Responses request. Nothing is sent."""
+"""OpenAI on a tally: a compiled context as a Responses request, sent and recorded; tools."""
 
+from tallystick.adapters import TapedProvider, ToolQuestion, conversation_context, tap
+from tallystick_openai.check import check_request
+from tallystick_openai.provider import ResponsesProvider, parse_response
 from tallystick_openai.render import render_responses
+from tallystick_openai.tools import ResponsesMemoryTools, memory_tools
 
-__all__ = ["render_responses"]
+__all__ = [
+    "ResponsesMemoryTools",
+    "ResponsesProvider",
+    "TapedProvider",
+    "ToolQuestion",
+    "check_request",
+    "conversation_context",
+    "memory_tools",
+    "parse_response",
+    "render_responses",
+    "tap",
+]

@@ -5,6 +5,9 @@ Run it with `make bench-prefix`. One scripted agent of `create_agent` talks for 
 four tool calls with results of some 120 tokens; its requests are compared as they reach the model,
 with LangChain's stock middleware and with ours. Tokens are characters over four.
 
+The same agent without a framework sends its requests through our providers: there `prompt` is the
+share of a request's bytes, without the marks of a cache, that begin the next.
+
 prompt     share of a request that is the literal beginning of the next zone       the same for what
 stands before the current turn: instructions and history, less what was recalled for it largest
 tokens of the largest request billed     tokens a request as a provider bills them: read from the
@@ -14,9 +17,11 @@ cache 0.1, written to it 1.25
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +36,23 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 
-from tallystick import Actor, Tally
+from tallystick import Actor, ContextItem, Tally
+from tallystick.adapters import AGENT_CONFIG
+from tallystick.compiler import FRAMED
+from tallystick.records import JsonObject, ModelAnswer, ModelToolCall, ToolSpec
+from tallystick.tally import BoundTally
+from tallystick_anthropic import MessagesProvider
 from tallystick_langchain import TallyMiddleware
 from tallystick_langchain.render import CONTEXT_ID
+from tallystick_openai import ResponsesProvider
 
 _READ, _WRITE = 0.1, 1.25
 _CALLS = 4
+_PLACE: JsonObject = {
+    "type": "object",
+    "properties": {"place": {"type": "string"}},
+    "required": ["place"],
+}
 
 
 class _Model(GenericFakeChatModel):
@@ -121,6 +137,68 @@ def report(name: str, asked: Sequence[Sequence[BaseMessage]]) -> None:
     )
 
 
+def _provider_requests(provider: Any, bound: BoundTally, turns: int, budget: int) -> list[str]:
+    """Every request of the agent as a provider gets it, in the order in which it reads: tools,
+    instructions, messages.
+    """
+    system = ContextItem(id="system", kind="system", content="You watch the harbour. " * 20)
+    tools = (ToolSpec(name="look", description="What there is at a place.", parameters=_PLACE),)
+    items: list[ContextItem] = []
+    rendered = []
+    for turn in range(turns):
+        items.append(
+            ContextItem(id=f"u{turn}", kind="user_msg", content=f"What is there at berth {turn}?")
+        )
+        for call in range(_CALLS + 1):
+            compiled = bound.compile(
+                [system, *items],
+                budget=budget,
+                tools=tools,
+                target=FRAMED,
+                config=AGENT_CONFIG,
+            )
+            body = _unmarked(provider.render(compiled))
+            order = ("tools", "system", "instructions", "input", "messages")
+            rendered.append(
+                "\n".join(json.dumps(body[name])[1:-1] for name in order if name in body)
+            )
+            name, place = f"call-{turn}-{call}", f"berth {turn}-{call}"
+            if call == _CALLS:
+                text = f"At berth {turn} there are boats and herons."
+                items.append(ModelAnswer(text=text).item(f"a{turn}"))
+                continue
+            asked = ModelToolCall(id=name, name="look", arguments={"place": place})
+            items.append(ModelAnswer(tool_calls=(asked,)).item(f"a-{name}"))
+            items.append(
+                ContextItem(
+                    id=f"r-{name}",
+                    kind="tool_result",
+                    content=look.invoke({"place": place}),
+                    tool_call_id=name,
+                )
+            )
+    return rendered
+
+
+def _unmarked(value: Any) -> Any:
+    """Return a request without the marks of a cache, which move and are not compared by it."""
+    if isinstance(value, list):
+        return [_unmarked(each) for each in value]
+    if isinstance(value, dict):
+        marks = ("cache_control", "prompt_cache_breakpoint")
+        return {key: _unmarked(each) for key, each in value.items() if key not in marks}
+    return value
+
+
+def _shared(requests: Sequence[str]) -> float:
+    pairs = list(pairwise(requests))
+    common = sum(
+        next((n for n, (a, b) in enumerate(zip(*pair, strict=False)) if a != b), len(pair[0]))
+        for pair in pairs
+    )
+    return common / sum(len(before) for before, _ in pairs)
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -155,6 +233,13 @@ def main() -> None:
         print(f"{'':<34}{'prompt':>9}{'zone':>9}{'largest':>10}{'billed':>10}")
         for name, make in arms.items():
             report(name, requests(chosen.turns, make()))
+        providers = (
+            ("ResponsesProvider", ResponsesProvider("gpt-5")),
+            ("MessagesProvider", MessagesProvider("claude-sonnet-5")),
+        )
+        for name, provider in providers:
+            sent = _provider_requests(provider, bound, chosen.turns, chosen.budget)
+            print(f"{name:<34}{_shared(sent):>9.3f}", flush=True)
 
 
 if __name__ == "__main__":

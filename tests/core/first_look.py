@@ -27,6 +27,8 @@ FIRST_LOOK = {
     "../callbacks/test_langchain_middleware.py": "adapters/rendering testing/adapter_contract",
     "../integrations/test_first_arguments.py": "adapters/arguments",
     "../integrations/test_dbos.py": "adapters/job_running",
+    "../integrations/test_providers.py": "adapters/conversations adapters/plain_tools "
+    "adapters/providers records/model_calls tally/compile_requests tally/model_calls tokens/prices",
     "../integrations/test_documents.py": "memory/documents",
     "../integrations/test_captured_once.py": "tally/captured_turns",
     "adapters/test_turn_recall.py": "tally/turn_hits",
@@ -57,6 +59,7 @@ FIRST_LOOK = {
     "memory/test_correct.py": "memory/crossing storage/edges",
     "memory/test_inspect.py": "memory/explore memory/history upkeep/portable storage/portable",
     "../checkpointers/test_store.py": "memory/fields memory/items storage/items",
+    "upkeep/test_sizes.py": "storage/sizes",
     "upkeep/test_erase.py": "storage/byte_search storage/erasing "
     "storage/retention storage/working upkeep/copies upkeep/doctor upkeep/operator_scopes "
     "upkeep/proof",
@@ -70,6 +73,7 @@ FIRST_LOOK = {
     "storage/chroma_layout storage/integrity storage/journal storage/outbox "
     "storage/parts storage/rows storage/scopes storage/settings_rows storage/spaces storage/store",
     "../integrations/test_event_loop.py": "adapters/background",
+    "storage/test_read_only.py": "storage/losses",
     "storage/test_processes.py": "storage/liveness storage/location",
     "storage/test_one_writer.py": "storage/group_commit",
     "storage/test_database.py": "storage/database_errors storage/dialects",

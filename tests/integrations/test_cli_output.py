@@ -162,6 +162,18 @@ def test_a_step_is_compiled_anew_with_other_weights_and_another_provider(
         )[1]
     )
     assert again["recipe"]["provider_override"] == "anthropic"
+    assert again["request"]["messages"][0]["role"] == "user"
+    for more, message in (
+        (("--send",), "Name the provider to send to"),
+        (("--send", "--provider", "nobody"), "nobody is no provider that is installed"),
+        (
+            ("--send", "--provider", "openai", "--model", "gpt5"),
+            "no model that the installed SDK of OpenAI knows. Did you mean gpt-5",
+        ),
+    ):
+        code, _, errors = run("recompile", step, *more)
+        assert code != 0
+        assert message in " ".join(errors.split())
     assert again["recipe"]["score_weights"] == {"importance": 0, "trust": 0}
     [note] = [
         change

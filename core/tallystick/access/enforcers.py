@@ -40,7 +40,7 @@ def note_rules(store: Store, actor: Actor, rules: Iterable[PolicyRule]) -> None:
         settings_rows.set_setting(tx, _RULES, json.dumps(noted))
         _journal(tx, store, actor, "policy.rules", {"rules": [rule[0] for rule in noted]})
 
-    store.database.write(unit, name="policy.rules")
+    store.database.write_if_possible(unit, name="policy.rules")
 
 
 def note_enforcer(store: Store, actor: Actor, applies_to: str, piece: str) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
+
+from tallystick.errors import ReadOnlyTally
 from tallystick.policy import PolicyState, decide
 from tallystick.records import Actor, Scope
 from tallystick.records.framing import frame_key
@@ -26,15 +29,19 @@ class FrameKeys:
         if key is None:
             with self._store.database.read() as connection:
                 rows = scopes.find(connection, [scope])
-            row = (
-                rows[0]
-                if rows
-                else self._store.database.write(
-                    lambda tx: scopes.ensure(tx, scope), name="frame_key"
-                )
-            )
-            key = self._signing[scope] = frame_key(row.secret)
+            secret = rows[0].secret if rows else self._new_secret(scope)
+            key = self._signing[scope] = frame_key(secret)
         return key
+
+    def _new_secret(self, scope: Scope) -> bytes:
+        """Return the secret of a scope that is new. Where it cannot be stored, one of this process:
+        nothing that carries a mark of it can be stored either.
+        """
+        database = self._store.database
+        try:
+            return database.write(lambda tx: scopes.ensure(tx, scope), name="frame_key").secret
+        except ReadOnlyTally:
+            return secrets.token_bytes(32)
 
     def checking(self, actor: Actor, scope: Scope) -> tuple[bytes, ...]:
         """Return the keys of the frames that `actor` may have been shown: those of `scope`, and of

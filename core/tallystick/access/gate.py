@@ -10,12 +10,14 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
 from tallystick.access.limits import Limits
 from tallystick.aio import on_event_loop
-from tallystick.errors import Denied, InvalidInput, RateLimited
+from tallystick.errors import Denied, InvalidInput, RateLimited, ReadOnlyTally
+from tallystick.logs import get_logger
 from tallystick.policy import MUTATIONS, PolicyState, decide, rule_on
 from tallystick.records import AccessDecision, AccessKind, Actor, Limited, Scope
 from tallystick.storage import (
@@ -50,6 +52,8 @@ _USERS_NAMED = "users_named_at"
 """The setting with the time at which a runtime first named a user other than the owner."""
 _BATCH = 64
 """Reads that are collected in memory before the log is written."""
+_MOST_READS = 4_096
+"""Reads that wait in memory while the log cannot be written; older ones are dropped."""
 
 
 class Journaling:
@@ -296,7 +300,7 @@ class Gate:
 
     def refuse(self, actor: Actor, decision: AccessDecision, message: str | None = None) -> Denied:
         """Journal a refusal; return the error to raise, with a message of its own or the usual
-        one.
+        one. It has no audit id where the disk takes no write: a refusal stands all the same.
         """
         audit_id = self._store.ids.new()
         event = journal.Event(
@@ -308,10 +312,11 @@ class Gate:
             reason=decision.reason,
             details={"operation": decision.operation},
         )
-        self._store.database.write_soon(
+        is_journaled = self._store.database.write_soon(
             lambda tx: journal.append(tx, event), name="access.denied", failed=lambda: None
         )
-        return Denied(decision.model_copy(update={"audit_id": audit_id}), message)
+        values = {"audit_id": audit_id if is_journaled else None}
+        return Denied(decision.model_copy(update=values), message)
 
     def log_read(
         self,
@@ -322,7 +327,11 @@ class Gate:
         results: int,
         accessed: Iterable[int] = (),
     ) -> None:
-        """Note an allowed read and the memories that it returned; written with the next batch."""
+        """Note an allowed read and the memories that it returned; written with the next batch. A
+        tally that is only read notes nothing.
+        """
+        if self._store.database.unwritable is not None:
+            return
         with self._guard:
             self._reads.append(
                 {
@@ -335,12 +344,14 @@ class Gate:
                 }
             )
             self._accessed.update(accessed)
-            is_full = len(self._reads) >= _BATCH
+            is_full = len(self._reads) % _BATCH == 0
         if is_full:
             self.flush(wait=False)
 
     def flush(self, *, wait: bool = True) -> None:
-        """Write the reads that are still in memory; `wait` for the commit."""
+        """Write the reads that are still in memory; `wait` for the commit. What could not be
+        written is written with the next batch. Raises StorageError with `wait`.
+        """
         with self._guard:
             reads, self._reads = self._reads, []
             accessed, self._accessed = self._accessed, Counter()
@@ -352,9 +363,25 @@ class Gate:
             access_log.append(tx, reads)
             memories.note_access(tx, accessed, at=at)
 
+        def finished(answer: Future[None]) -> None:
+            error = answer.exception()
+            if error is None:
+                return
+            with self._guard:
+                dropped = max(0, len(reads) + len(self._reads) - _MOST_READS)
+                self._reads = [*reads[dropped:], *self._reads]
+                self._accessed += accessed
+            get_logger("access").warning("access.log", error=type(error).__name__, count=dropped)
+
         future = self._store.database.submit(unit, name="access.log")
-        if wait:
+        future.add_done_callback(finished)
+        if not wait:
+            return
+        try:
             future.result()
+        except ReadOnlyTally as error:
+            text = f"{len(reads)} reads could not be noted in the access log."
+            raise ReadOnlyTally(error.reason, text) from error
 
 
 def decision_of(error: Denied) -> AccessDecision:

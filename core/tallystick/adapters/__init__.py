@@ -18,6 +18,7 @@ from tallystick.adapters.background import Background, on_close
 from tallystick.adapters.binder import ActorSource, Binder, named_actor
 from tallystick.adapters.call_tree import OpenCall, RootRun, begin_call
 from tallystick.adapters.capture import Capture, Speakers, checked_speakers, is_nested
+from tallystick.adapters.conversations import AGENT_CONFIG, conversation_context
 from tallystick.adapters.enforcement import (
     CallKind,
     claim_enforcement,
@@ -38,6 +39,23 @@ from tallystick.adapters.parameters import (
     recordable_parameters,
     recordable_tools,
 )
+from tallystick.adapters.plain_tools import (
+    PlainApproval,
+    PlainMemoryTools,
+    ToolQuestion,
+    memory_tool_specs,
+    text_of,
+)
+from tallystick.adapters.providers import (
+    TapedProvider,
+    check_model_name,
+    check_pairs,
+    images_of,
+    native_part,
+    require_package,
+    response_facts,
+    with_builtin_tools,
+)
 from tallystick.adapters.rendering import (
     arguments_of,
     changed_items,
@@ -57,6 +75,21 @@ from tallystick.adapters.turn_recall import recall_for_turn
 from tallystick.adapters.wire_tap import attribute_requests, tap
 
 __all__ = [
+    "AGENT_CONFIG",
+    "text_of",
+    "memory_tool_specs",
+    "conversation_context",
+    "ToolQuestion",
+    "PlainMemoryTools",
+    "PlainApproval",
+    "with_builtin_tools",
+    "response_facts",
+    "require_package",
+    "native_part",
+    "images_of",
+    "check_pairs",
+    "check_model_name",
+    "TapedProvider",
     "ActorSource",
     "Background",
     "Binder",

@@ -7,11 +7,12 @@ words with the request. A diff loses its context lines, then the middle of its l
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 
 from tallystick.ranking import analyze
 
-__all__ = ["diff_forms", "is_code", "is_diff", "outlined"]
+__all__ = ["diff_forms", "is_code", "is_diff", "outlines"]
 
 _DEFINES = re.compile(
     r"\s*(?:@\w|#\[|(?:from\s+\S+\s+)?import\s|#include\b|package\s+\w|use\s+[\w:]+"
@@ -41,16 +42,23 @@ def is_code(lines: Sequence[str]) -> bool:
     return defining >= _LEAST_DEFINITIONS and signs * 3 >= written
 
 
-def outlined(lines: Sequence[str], query: frozenset[str], bodies: int) -> str:
-    """The lines that define something, and of the others the `bodies` that share most words with
-    the query.
+def outlines(lines: Sequence[str], query: frozenset[str]) -> Callable[[int], str]:
+    """Return a function of a number of lines: the lines that define something, and of the others
+    that many which share most words with the query.
 
     What is left out leaves a mark with the number of its lines.
     """
     outline = {place for place, line in enumerate(lines) if _DEFINES.match(line)}
     others = [place for place, line in enumerate(lines) if place not in outline and line.strip()]
-    others.sort(key=lambda place: (-len(query.intersection(analyze(lines[place]))), place))
-    return _with_gaps(lines, outline.union(others[:bodies]))
+
+    @cache
+    def ranked() -> list[int]:
+        return sorted(others, key=lambda place: -len(query.intersection(analyze(lines[place]))))
+
+    def outlined(bodies: int) -> str:
+        return _with_gaps(lines, outline.union(ranked()[:bodies]) if bodies else outline)
+
+    return outlined
 
 
 def is_diff(content: str) -> bool:

@@ -14,10 +14,10 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
-from tallystick.compiler.code import diff_forms, is_code, is_diff, outlined
+from tallystick.compiler.code import diff_forms, is_code, is_diff, outlines
 from tallystick.ranking import analyze
 
-__all__ = ["GAP", "ShortForm", "shorten"]
+__all__ = ["GAP", "ShortForm", "largest_that_fits", "shorten"]
 
 GAP = " […] "
 """The mark of an omission."""
@@ -70,9 +70,7 @@ def _by_structure(
     if is_diff(content):
         return _first_that_fits(diff_forms(lines), target, count)
     if is_code(lines):
-        return _largest_that_fits(
-            lambda bodies: outlined(lines, query, bodies), len(lines) - 1, 0, target, count
-        )
+        return largest_that_fits(outlines(lines, query), len(lines) - 1, 0, target, count)
     folded = _fold(lines)
     is_log = sum(1 for line in lines if _LOG_LINE.match(line)) * 2 >= len(lines)
     if not is_log and len(folded) * 3 > len(lines) * 2:
@@ -153,7 +151,7 @@ def _head_and_tail(lines: Sequence[str], target: int, count: Callable[[str], int
             [*lines[:head], f"[…{len(lines) - keep} lines]", *lines[len(lines) - (keep - head) :]]
         )
 
-    return _largest_that_fits(form, len(lines) - 1, 2, target, count)
+    return largest_that_fits(form, len(lines) - 1, 2, target, count)
 
 
 def _by_sentences(
@@ -167,24 +165,41 @@ def _by_sentences(
     def form(keep: int) -> str:
         return _join_sentences(content, spans, sorted(ranked[:keep]))
 
-    return _largest_that_fits(form, len(spans) - 1, 1, target, count)
+    return largest_that_fits(form, len(spans) - 1, 1, target, count)
 
 
-def _largest_that_fits(
+def largest_that_fits(
     form: Callable[[int], str], most: int, least: int, target: int, count: Callable[[str], int]
 ) -> str | None:
-    """Return the form with the most parts that fits, found by bisection, so that few texts are
-    counted.
+    """Return the form with the most parts that fits; None where the one with the fewest does not.
+
+    The number of parts is doubled until a form does not fit, then drawn in by what the forms on
+    both sides weigh: few texts are counted, and none that is much longer than what fits.
     """
-    best: str | None = None
-    low, high = least, most
-    while low <= high:
-        keep = (low + high) // 2
-        text = form(keep)
-        if count(text) <= target:
-            best, low = text, keep + 1
+    if most < least:
+        return None
+    best = form(least)
+    low, at_low = least, count(best)
+    if at_low > target:
+        return None
+    high, at_high = most + 1, 0
+    step, by_half = 1, False
+    while high - low > 1:
+        if not at_high:
+            keep = min(low + step, most)
+        elif by_half:
+            keep = (low + high) // 2
         else:
-            high = keep - 1
+            keep = low + (high - low) * (target - at_low) // (at_high - at_low)
+            keep = min(max(keep, low + 1), high - 1)
+        text = form(keep)
+        tokens = count(text)
+        if tokens <= target:
+            best, low, at_low = text, keep, tokens
+            step *= 2
+        else:
+            high, at_high = keep, tokens
+        by_half = at_high > 0 and not by_half
     return best
 
 

@@ -348,7 +348,7 @@ def _refresh(context: MemoryContext, chosen: Sequence[Item]) -> None:
                 memories.set_expiry(tx, stored.doc, now + item.ttl)
                 search.touch(tx, [stored.doc], revision=scopes.next_revision(tx, stored.scope_id))
 
-    context.store.database.write(unit, name="store.refresh")
+    context.store.database.write_if_possible(unit, name="store.refresh")
 
 
 def sweep_items(

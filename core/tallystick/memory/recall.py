@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, overload
 
 from tallystick.access import is_expired
-from tallystick.errors import EmbeddingError, InvalidInput, StorageError
+from tallystick.errors import EmbeddingError, InvalidInput, ReadOnlyTally, StorageError
 from tallystick.memory.context import MemoryContext, searchable
 from tallystick.memory.fields import STORE_ITEM
 from tallystick.memory.rerank import rerank
@@ -213,6 +213,10 @@ def recall(
     ]
     hits = [hit for hit in hits if hit.score >= request.min_score]
     warnings = list(ranking.warnings)
+    if (unwritable := context.store.database.unwritable) is not None:
+        warnings.append(
+            f"the access log does not name this read. {ReadOnlyTally(unwritable).cause}"
+        )
     if len(query) > QUERY_READ:
         half = QUERY_READ // 2
         warnings.append(

@@ -4,9 +4,16 @@ from tallystick.operations.error_status import STATUS, WireStatus, error_json, w
 from tallystick.operations.operation import Arguments, Effect, Operation
 from tallystick.operations.surface import Offer, Surface
 from tallystick.operations.table import NOT_OPERATIONS, OPERATIONS
-from tallystick.operations.tools import MEMORY_TOOLS, NOTICE, MemoryTool, not_approved
+from tallystick.operations.tools import (
+    MEMORY_INSTRUCTIONS,
+    MEMORY_TOOLS,
+    NOTICE,
+    MemoryTool,
+    not_approved,
+)
 
 __all__ = [
+    "MEMORY_INSTRUCTIONS",
     "MEMORY_TOOLS",
     "NOTICE",
     "NOT_OPERATIONS",

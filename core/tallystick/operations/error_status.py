@@ -38,6 +38,7 @@ STATUS: Mapping[str, WireStatus] = {
     "closed_tally": WireStatus(503, _INTERNAL_ERROR),
     "forked_tally": WireStatus(500, _INTERNAL_ERROR),
     "busy_tally": WireStatus(503),
+    "read_only_tally": WireStatus(503),
     "corrupt_tally": WireStatus(500, _INTERNAL_ERROR),
     "blocked_type": WireStatus(422, _INVALID_PARAMS),
     "inside_transaction": WireStatus(500, _INTERNAL_ERROR),

@@ -17,7 +17,7 @@ from tallystick.operations.operation import (
     RunId,
     Scopes,
 )
-from tallystick.records import Erasure, Finding, Proof, Purge, Transfer
+from tallystick.records import Erasure, Finding, Proof, Purge, Sizes, Transfer
 
 __all__ = ["OPERATIONS"]
 
@@ -196,6 +196,17 @@ OPERATIONS = (
         result=tuple[Finding, ...],
         errors=("denied",),
         verb="operator.doctor",
+    ),
+    Operation(
+        name="sizes",
+        title="Sizes",
+        description="Count where the bytes of the tally are, by kind.",
+        model_description="Count where the bytes of the tally are.",
+        effect="operate",
+        arguments=Arguments,
+        result=Sizes,
+        errors=("denied",),
+        verb="operator.sizes",
     ),
     Operation(
         name="freeze",

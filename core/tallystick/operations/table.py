@@ -24,6 +24,8 @@ OPERATIONS: Mapping[str, Operation] = {
 
 NOT_OPERATIONS: Mapping[str, str] = {
     "aio": "the same verbs, awaited",
+    "call_model": "calls a model in this process, with objects of its SDK",
+    "stream_model": "calls a model in this process, with objects of its SDK",
     "check_model_call": "guards a call that happens in this process",
     "check_tool_call": "guards a call that happens in this process",
     "compile": "takes candidates as objects of the runtime, which only an adapter has",

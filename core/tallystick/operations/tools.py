@@ -23,7 +23,7 @@ from tallystick.records.framing import ANSWER_NOTICE, NOTICE, signed_answer
 from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
 
-__all__ = ["MEMORY_TOOLS", "NOTICE", "MemoryTool", "not_approved"]
+__all__ = ["MEMORY_INSTRUCTIONS", "MEMORY_TOOLS", "NOTICE", "MemoryTool", "not_approved"]
 
 P = ParamSpec("P")
 
@@ -219,3 +219,12 @@ _TOOLS = (
 
 MEMORY_TOOLS: Mapping[str, MemoryTool] = {tool.name: tool for tool in _TOOLS}
 """The tools by name, in the order in which they are offered."""
+
+MEMORY_INSTRUCTIONS = f"""You have a long-term memory.
+Search it before you ask for what may be known, and store what should be known next time.
+Before you change a memory, read it: give the version that you read. If it changed meanwhile, read \
+it again.
+Before you forget something, search for it, tell the user which memories it would be, and forget \
+them one by one once the user agrees.
+{NOTICE}"""
+"""Instructions for an agent with the six tools: static, so that the prompt's prefix stays."""

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import pairwise
+from secrets import token_bytes
 from typing import Annotated, NamedTuple
 
 from pydantic import StringConstraints, TypeAdapter
@@ -129,7 +130,8 @@ class Redactor:
                     f"The kind {rule.kind!r} must be lower-case letters, digits and underscores."
                 )
         self._rules = tuple(chosen)
-        self._long_texts: dict[tuple[bytes, bool], tuple[Finding, ...]] = {}
+        self._long_texts: dict[_LongText, tuple[Finding, ...]] = {}
+        self._digest_key = token_bytes(16)
         self._finders = tuple(finders)
         self._certain = tuple(rule for rule in chosen if rule.certain)
         gates = _gates(self._rules)
@@ -232,19 +234,24 @@ class Redactor:
         ]
         return pen.placeholder(whole[0].kind, digits) if whole else value
 
-    def _found_at_first(self, text: str, rules: Sequence[Rule]) -> Sequence[Finding]:
+    def _found_once(
+        self, text: str, rules: Sequence[Rule], windows: _Windows | None
+    ) -> Sequence[Finding]:
         """Return the same as `_found_by`; of a long text places and kinds are kept.
 
         One turn of an agent redacts a long message some ten times: its request, its response, what
-        is compiled and what is remembered of it.
+        is compiled and what is remembered of it. Equal texts have equal placeholders after each
+        pass, so that later passes are found here too. Kept are a digest under a key of this object,
+        places and kinds, and no text.
         """
         if len(text) < _LONG:
-            return self._found_by(text, rules)
-        digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-        key = (digest, rules is self._rules)
+            return self._found_by(text, rules, windows)
+        encoded = text.encode("utf-8", "surrogatepass")
+        digest = blake2b(encoded, digest_size=16, key=self._digest_key).digest()
+        key = (digest, rules is self._rules, None if windows is None else tuple(windows))
         findings = self._long_texts.get(key)
         if findings is None:
-            findings = tuple(self._found_by(text, rules))
+            findings = tuple(self._found_by(text, rules, windows))
             if len(self._long_texts) >= _MOST_LONG:
                 self._long_texts.clear()
             if len(findings) <= _MOST_FINDINGS:
@@ -301,12 +308,7 @@ class Redactor:
         windows = None
         for turn in range(_MOST_PASSES):
             outside = self._external_findings(text) if turn == 0 and rules is self._rules else []
-            own = (
-                self._found_at_first(text, rules)
-                if windows is None
-                else self._found_by(text, rules, windows)
-            )
-            findings = _without_overlaps([*own, *outside])
+            findings = _without_overlaps([*self._found_once(text, rules, windows), *outside])
             if not findings:
                 break
             pieces, end, length, written = [], 0, 0, []
@@ -469,6 +471,8 @@ _ID = re.compile(r"[\w.:/+=@|-]{1,256}")
 
 _Windows = Sequence[tuple[int, int]]
 """Parts of a text, in order and apart: from, up to."""
+_LongText = tuple[bytes, bool, tuple[tuple[int, int], ...] | None]
+"""A text by its digest, whether all rules look at it, and the windows in which they look."""
 
 
 def _around(placeholders: Iterable[tuple[int, int]], length: int) -> _Windows:

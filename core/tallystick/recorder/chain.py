@@ -88,6 +88,12 @@ class RunChain:
             return sum(self._step_gaps.values()) + self._written_gaps
 
     @property
+    def unwritten_gaps(self) -> int:
+        """Number of events that could not be recorded and that the chain does not name yet."""
+        with self._guard:
+            return sum(self._unwritten_gaps.values())
+
+    @property
     def surfaces(self) -> list[str]:
         """The surfaces whose observers recorded in the run."""
         return sorted(self._surfaces)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tallystick.access import Gate
-from tallystick.errors import TallystickError
+from tallystick.errors import RecorderError, TallystickError
 from tallystick.logs import get_logger
 from tallystick.recorder.payloads import PayloadPreparer, PayloadRedactor
 from tallystick.recorder.subscriptions import Subscriptions
@@ -107,12 +107,16 @@ class RecorderContext:
     def __post_init__(self) -> None:
         object.__setattr__(self, "payloads", PayloadPreparer(self.redactor))
         object.__setattr__(self, "write_queue", WriteQueue(self.store))
+        self.store.database.on_lost_at_exit(self.note_losses)
 
     def clear_caches(self) -> None:
         """Drop the texts and digests that are cached in memory; they are computed anew."""
         self.payloads.clear()
         clear_text_memos()
-        self.store.database.write(lambda tx: self.write_queue.bases.clear(), name="payloads.let_go")
+        if self.store.database.unwritable is None:
+            self.store.database.write(
+                lambda tx: self.write_queue.bases.clear(), name="payloads.let_go"
+            )
 
     def close_subscriptions(self) -> None:
         """Commit what waits, give listeners two seconds to take it, and close the subscriptions.
@@ -130,5 +134,22 @@ class RecorderContext:
         self.subscriptions.close(wait_seconds=_LISTENER_SECONDS)
 
     def close(self) -> None:
-        """Stop the thread that prepares payloads, after those that wait are prepared."""
+        """Stop the thread that prepares payloads, after those that wait are prepared. Call it after
+        the database is closed. Raises RecorderError where something was never written.
+        """
         self.payloads.close()
+        lost = self.note_losses()
+        if lost:
+            raise RecorderError(
+                f"{sum(lost.values())} things of {len(lost)} run{'s' if len(lost) > 1 else ''} "
+                "could not be written before the tally was closed, and are lost. Where it can be "
+                f"written again, `tally verify` names the loss: {', '.join(sorted(lost)[:3])}"
+                f"{' and others' if len(lost) > 3 else ''}."
+            )
+
+    def note_losses(self) -> dict[str, int]:
+        """Note what was never written for whoever opens the tally next; return its count by run."""
+        lost = self.write_queue.losses()
+        if lost and not self.store.liveness.note_losses(lost):
+            get_logger("recorder").error("losses.not_noted", count=sum(lost.values()))
+        return lost

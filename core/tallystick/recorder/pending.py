@@ -146,6 +146,21 @@ class PendingStep:
         with self._guard:
             return dict(self._gaps)
 
+    @property
+    def run_id(self) -> str:
+        """The id of the run."""
+        return self._chain.run_id
+
+    def unwritten(self) -> int:
+        """Return the number of entries that are not stored, and one more for the step itself where
+        its start or its receipt is not.
+        """
+        with self._guard:
+            if self._receipt is not None and self._added is None:
+                return 0
+            is_lacking = self.ended_at is not None or not self._started
+            return len(self._waiting) + sum(self._gaps.values()) + is_lacking
+
     def has(self, kind: str) -> bool:
         """Return True if an entry of this kind was recorded."""
         return kind in self._kinds
@@ -344,6 +359,17 @@ class PendingRun:
         """Those named by an entry that is not committed."""
         chain.context.write_queue.enqueue(self)
 
+    @property
+    def run_id(self) -> str:
+        """The id of the run."""
+        return self._chain.run_id
+
+    def unwritten(self) -> int:
+        """Return the number of gaps that the chain does not name, and one more for a start that is
+        not stored.
+        """
+        return self._chain.unwritten_gaps + (not self._chain.started)
+
     def prepare(self) -> None:
         """Do nothing: no payload waits."""
 
@@ -390,6 +416,15 @@ class PendingRunEnd:
         self._is_added = False
         self._starts_run = False
         self._gaps: dict[str, int] = {}
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run."""
+        return self._chain.run_id
+
+    def unwritten(self) -> int:
+        """Return 1 while the end is not stored."""
+        return int(not self.is_stored)
 
     def prepare(self) -> None:
         """Do nothing: no payload waits."""

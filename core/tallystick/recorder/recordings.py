@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 
 from tallystick.access import full_id, visible_docs
 from tallystick.aio import on_event_loop
-from tallystick.errors import CorruptTally, InvalidInput, NotFound
+from tallystick.errors import CorruptTally, InvalidInput, NotFound, ReadOnlyTally
 from tallystick.ports import TokenCounter
 from tallystick.recorder.answers import (
     candidates_of,
@@ -532,7 +532,14 @@ class Recordings:
     def _journal_look(self, look: journal.Event | None) -> None:
         if look is not None:
             write = self._context.store.database.write
-            write(lambda tx: journal.append(tx, look), name="recording.read")
+            try:
+                write(lambda tx: journal.append(tx, look), name="recording.read")
+            except ReadOnlyTally as error:
+                raise ReadOnlyTally(
+                    error.reason,
+                    "What somebody else recorded is shown once the look is journaled, and that "
+                    "cannot be written.",
+                ) from error
             self._journaled.add(look.subject_id or "")
 
     def _may_inspect(self, scope: Scope) -> bool:

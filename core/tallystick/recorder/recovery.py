@@ -1,5 +1,5 @@
 """Recovery: runs of a process that died end as interrupted, each open step with a receipt for the
-entries it stored.
+entries it stored. What a process could not write before it closed is named in its runs' chains.
 
 Entries were committed whole, so that nothing acknowledged is missing and no step is half written.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 
+from tallystick.errors import ReadOnlyTally
 from tallystick.logs import get_logger
 from tallystick.recorder.chain import run_stream
 from tallystick.recorder.context import RecorderContext
@@ -15,10 +16,13 @@ from tallystick.recorder.receipts import NOT_COUNTED, receipt_body, receipts_of
 from tallystick.recorder.verify import gaps_in
 from tallystick.records import Actor, ReceiptEntry, RunRecord
 from tallystick.storage import Connection, journal, recordings
+from tallystick.storage.losses import Losses
 
 __all__ = ["recover_interrupted_runs"]
 
 _REASON = "the process that recorded it ended"
+_LOST = "lost at closing"
+"""Reason of a gap: the tally was closed while nothing could be written."""
 
 
 def recover_interrupted_runs(context: RecorderContext) -> list[str]:
@@ -27,19 +31,67 @@ def recover_interrupted_runs(context: RecorderContext) -> list[str]:
     """
     with context.store.database.read() as connection:
         unfinished = recordings.unfinished_runs(connection)
-    interrupted = [
-        run_id for run_id, process in unfinished if context.store.liveness.is_gone(process)
-    ]
-    if not interrupted:
+    liveness = context.store.liveness
+    try:
+        losses = liveness.losses()
+        interrupted = [run_id for run_id, process in unfinished if liveness.is_gone(process)]
+    except ReadOnlyTally as error:
+        get_logger("recorder").warning("runs.not_recovered", reason=error.reason)
         return []
+    recovered: list[str] = []
 
-    def unit(tx: Connection) -> list[str]:
-        return [run_id for run_id in interrupted if _interrupt(tx, context, run_id)]
+    def unit(tx: Connection) -> None:
+        for token, lost in losses.items():
+            _note_losses(tx, context, token, lost)
+        recovered[:] = [run_id for run_id in interrupted if _interrupt(tx, context, run_id)]
 
-    recovered = context.store.database.write(unit, name="runs.settle")
+    is_needed = bool(interrupted) or any(lost.by_run for lost in losses.values())
+    if is_needed and not context.store.database.write_if_possible(unit, name="runs.settle"):
+        # A full disk: whoever opens the tally next ends them.
+        return []
+    for token in losses:
+        liveness.forget_losses(token)
     if recovered:
         get_logger("recorder").warning("runs.interrupted", count=len(recovered))
     return recovered
+
+
+def _note_losses(tx: Connection, context: RecorderContext, token: str, lost: Losses) -> None:
+    """Add what a process could not write to the chains of its runs, once; of runs that are not
+    stored at all, the number of things to the tally's journal.
+    """
+    unknown = lost.further
+    now = context.store.clock.now()
+    for run_id, count in lost.by_run.items():
+        stored = recordings.find_run(tx, run_id)
+        if stored is None:
+            unknown += count
+            continue
+        chain = list(journal.entries(tx, run_stream(run_id)))
+        if any(entry.details.get("process") == token for entry in chain):
+            continue
+        actor = Actor.load(chain[0].actor).on("recovery")
+        details: dict[str, object] = {"missed": {_LOST: count}, "process": token}
+        _journal(tx, context, actor, stored.record, "run.gap", now, details, subject=run_id)
+        recordings.set_gaps(tx, run_id, run_stream(run_id), _gaps(tx, run_id))
+    if unknown:
+        journal.append(
+            tx,
+            journal.Event(
+                stream="tally",
+                event="recording.lost",
+                actor=Actor(user="tallystick", surface="recovery"),
+                at=now,
+                audit_id=context.store.ids.new(),
+                details={"count": unknown},
+            ),
+        )
+
+
+def _gaps(tx: Connection, run_id: str) -> int:
+    """Return how much of a run is missing, as its chain and its receipts say it."""
+    named = gaps_in(journal.entries(tx, run_stream(run_id)), receipts_of(tx, run_id))
+    return sum(sum(counts.values()) for counts in named.values())
 
 
 def _interrupt(tx: Connection, context: RecorderContext, run_id: str) -> bool:
@@ -65,15 +117,8 @@ def _interrupt(tx: Connection, context: RecorderContext, run_id: str) -> bool:
             ]
             body = receipt_body(row, run.retention, NOT_COUNTED, entries)
             _journal(tx, context, actor, run, "receipt", now, body, subject=step.step_id)
-    gaps = sum(
-        sum(counts.values())
-        for counts in gaps_in(
-            journal.entries(tx, run_stream(run_id)), receipts_of(tx, run_id)
-        ).values()
-    )
-    recordings.end_run(
-        tx, run.model_copy(update={"status": "interrupted", "ended_at": now, "gaps": gaps})
-    )
+    values = {"status": "interrupted", "ended_at": now, "gaps": _gaps(tx, run_id)}
+    recordings.end_run(tx, run.model_copy(update=values))
     _journal(
         tx,
         context,

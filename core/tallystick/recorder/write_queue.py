@@ -40,7 +40,7 @@ from tallystick.storage import (
     recordings,
     scopes,
 )
-from tallystick.storage.group_commit import savepoint
+from tallystick.storage.group_commit import is_undone, savepoint
 
 __all__ = ["Batch", "Pending", "WriteQueue"]
 
@@ -73,6 +73,15 @@ class Pending(Protocol):
 
     def drop(self, error: BaseException) -> None:
         """Drop what waits, and count it as missing."""
+        ...
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run that it belongs to."""
+        ...
+
+    def unwritten(self) -> int:
+        """Return the number of things that would be lost if nothing could be written any more."""
         ...
 
     def committed(self) -> None:
@@ -217,6 +226,8 @@ class WriteQueue:
         self._write: Future[None] | None = None
         """The write that will take what waits; None while none is submitted."""
         self._count = 0
+        self._unwritten: dict[Pending, None] = {}
+        """Items of which something is refused or waits, until all of it is written."""
         store.database.on_flush(self._hand_over)
 
     def enqueue_urgent(self, item: Pending) -> Future[None]:
@@ -242,8 +253,10 @@ class WriteQueue:
     def _add(self, item: Pending) -> None:
         # `queued` is False again before a drained item is asked for what waits, so that a hook
         # which adds to it meanwhile queues it once more: at worst it then has nothing to write.
+        self._store.database.require_writable()
         if not item.queued:
             item.queued = True
+            self._unwritten[item] = None
             self._waiting.append(item)
 
     def _submit(self) -> Future[None]:
@@ -279,10 +292,13 @@ class WriteQueue:
         items += self._drain()
         try:
             self._write_together(tx, items)
-        except Exception:  # noqa: BLE001 - each item is tried by itself, and one that fails counts what is lost
+        except Exception:
             for item in reversed(items):
                 item.take_back()
             self.bases.clear()
+            if is_undone(tx):
+                raise
+            # Each item is tried by itself, and one that fails counts what is lost.
             for item in items:
                 self._write_alone(tx, item)
 
@@ -300,10 +316,12 @@ class WriteQueue:
             try:
                 self._write_together(tx, [item])
                 return
-            except Exception as error:  # noqa: BLE001 - counted, and raised to the caller who waits for the item
+            except Exception as error:
                 item.take_back()
                 item.drop(error)
                 self.bases.clear()
+                if is_undone(tx):
+                    raise
 
     def _drain(self) -> list[Pending]:
         items: dict[Pending, None] = {}
@@ -333,6 +351,8 @@ class WriteQueue:
                 item.drop(error)
         for item in items:
             item.committed()
+            if error is None and not item.unwritten():
+                self._unwritten.pop(item, None)
             if error is not None:
                 # Queued once more, for the count of what is missing and the receipt of what ended.
                 self._add(item)
@@ -360,3 +380,13 @@ class WriteQueue:
     def _drop_all(self) -> None:
         for item in self._drain():
             item.drop(ClosedTally())
+
+    def losses(self) -> dict[str, int]:
+        """Return the number of things that were never written, by the id of the run; for after the
+        database is closed.
+        """
+        by_run: dict[str, int] = {}
+        for item in list(self._unwritten):
+            if count := item.unwritten():
+                by_run[item.run_id] = by_run.get(item.run_id, 0) + count
+        return by_run

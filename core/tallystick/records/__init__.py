@@ -114,6 +114,7 @@ from tallystick.records.memory import (
     register_kind,
     validate_attributes,
 )
+from tallystick.records.model_calls import ModelAnswer, ModelCost, ModelToolCall, StopReason
 from tallystick.records.policy import (
     AccessDecision,
     AccessKind,
@@ -178,9 +179,24 @@ from tallystick.records.times import (
     optional_datetime_of,
     seconds,
 )
-from tallystick.records.upkeep import Erasure, Finding, Proof, Purge, Searched, Transfer
+from tallystick.records.upkeep import (
+    Erasure,
+    Finding,
+    Proof,
+    Purge,
+    Searched,
+    Sizes,
+    SpaceUse,
+    Transfer,
+)
 
 __all__ = [
+    "SpaceUse",
+    "Sizes",
+    "StopReason",
+    "ModelToolCall",
+    "ModelCost",
+    "ModelAnswer",
     "require_tags",
     "require_length",
     "require_json_size",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Annotated, Any, Literal, NamedTuple, Self, cast, get_args
@@ -18,7 +19,7 @@ from pydantic import (
 )
 
 from tallystick.errors import InvalidScope
-from tallystick.records._base import Names, Record
+from tallystick.records._base import LONGEST_NAME, Names, Record
 
 __all__ = ["Actor", "CallContext", "Diary", "Role", "Scope", "ScopeKind"]
 
@@ -39,7 +40,24 @@ def _whole(value: str) -> str:
     return value
 
 
+def _short(value: str) -> str:
+    if len(value) > LONGEST_NAME:
+        raise ValueError(
+            f"has {len(value):,} characters, and may have {LONGEST_NAME:,}: what is remembered "
+            "names it as a speaker. Use an id of yours."
+        )
+    return value
+
+
+def _short_names(names: AbstractSet[str]) -> AbstractSet[str]:
+    for name in names:
+        _short(name)
+    return names
+
+
 _Name = Annotated[str, AfterValidator(_whole)]
+_ActorName = Annotated[_Name, AfterValidator(_short)]
+_ActorNames = Annotated[Names, AfterValidator(_short_names)]
 
 
 def _id_text(value: Any) -> Any:
@@ -47,7 +65,7 @@ def _id_text(value: Any) -> Any:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-_UserName = Annotated[_Name, BeforeValidator(_id_text)]
+_UserName = Annotated[_ActorName, BeforeValidator(_id_text)]
 
 
 class Diary(NamedTuple):
@@ -153,22 +171,24 @@ class Actor(Record):
     """
 
     user: _UserName
-    """The principal: a person or a service account. An integer id is taken as text."""
-    agent: _Name | None = None
+    """The principal: a person or a service account. An integer id is taken as text. No name of an
+    actor is longer than 1,000 characters.
+    """
+    agent: _ActorName | None = None
     """The agent that acts for the principal, if one does."""
-    acting_for: _Name | None = None
+    acting_for: _ActorName | None = None
     """The principal on whose behalf a delegated agent acts."""
-    organization: _Name | None = None
-    projects: Names = frozenset()
+    organization: _ActorName | None = None
+    projects: _ActorNames = frozenset()
     """Projects that this actor belongs to."""
-    delegations: Names = frozenset()
+    delegations: _ActorNames = frozenset()
     """Live delegations of this actor."""
     role: Role = "member"
-    surface: _Name = "python"
+    surface: _ActorName = "python"
     """The surface the call came through, such as `python`, `langgraph`, `cli` or `mcp`."""
-    request_id: _Name | None = None
+    request_id: _ActorName | None = None
     """The request that the call serves, for the history."""
-    session_id: _Name | None = None
+    session_id: _ActorName | None = None
     """The session that the call belongs to, for the history."""
     assumed: bool = Field(default=False, exclude=True)
     """True if a runtime named nobody and the owner acts for that reason alone: refused once users

@@ -1,4 +1,4 @@
-"""Results of upkeep: Proof, Searched, Erasure, Purge, Transfer, Finding."""
+"""Results of upkeep: Proof, Searched, Erasure, Purge, Transfer, Finding, Sizes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 from tallystick.records._base import Record
 from tallystick.records.times import datetime_of, optional_datetime_of
 
-__all__ = ["Erasure", "Finding", "Proof", "Purge", "Searched", "Transfer"]
+__all__ = ["Erasure", "Finding", "Proof", "Purge", "Searched", "Sizes", "SpaceUse", "Transfer"]
 
 
 class Searched(Record):
@@ -127,6 +127,25 @@ class Finding(Record):
     check: str
     status: Literal["ok", "notice", "problem", "repaired"]
     text: str
+
+
+class SpaceUse(Record):
+    """The bytes of one kind of what a tally contains."""
+
+    kind: str
+    size: int
+    """Bytes, with the indexes."""
+
+
+class Sizes(Record):
+    """Where the bytes of a tally are."""
+
+    uses: tuple[SpaceUse, ...]
+    """Largest first."""
+    total: int
+    """Bytes of the database and, of an embedded tally, of its folder."""
+    text: int
+    """Bytes of what arrived to be remembered."""
 
 
 class Transfer(Record):

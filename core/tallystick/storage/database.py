@@ -31,6 +31,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from math import ceil
+from pathlib import Path
 from typing import TypeVar
 
 import sqlalchemy.exc
@@ -44,7 +45,9 @@ from tallystick.errors import (
     ForkedTally,
     InsideTransaction,
     MissingExtra,
+    ReadOnlyTally,
     TallystickError,
+    UnwritableReason,
 )
 from tallystick.logs import get_logger
 from tallystick.storage.database_errors import damaged, translate, was_lost
@@ -65,6 +68,7 @@ from tallystick.storage.group_commit import (
     write_forever,
 )
 from tallystick.storage.prepared import driver_errors
+from tallystick.storage.read_only import FileState, ReadOnlyFile
 
 __all__ = ["Connection", "Database"]
 
@@ -85,7 +89,11 @@ class Database:
         full_durability: bool = False,
         readers: int = 4,
         schema: str = "tallystick",
+        unwritable: UnwritableReason | None = None,
     ) -> None:
+        """Open the database; one that is `unwritable` is only read, and each write raises
+        ReadOnlyTally.
+        """
         if url.database and url.get_backend_name() == "sqlite":
             refuse_unsafe(url.database)
         self.url = url
@@ -94,13 +102,20 @@ class Database:
         self._full = full_durability
         self._pid = os.getpid()
         self._closed = False
+        self._unwritable = unwritable
+        self._file: ReadOnlyFile | None = None
+        if unwritable is not None and url.database and not self.is_postgres:
+            self._file = ReadOnlyFile(Path(url.database), busy_timeout_ms=busy_timeout_ms)
+        self._file_state: FileState | None = None
+        """The state of a file that is only read, when its connections were opened."""
         self._queue = CommitQueue()
-        self._writer = Writer(self._engine(writing=True, size=1))
+        self._writer = Writer(self._engine(writing=unwritable is None, size=1))
         self._readers = _Readers(
             self._engine(writing=False, size=max(1, readers)), keep=max(1, readers)
         )
         self._flush_callbacks: list[Callable[[], None]] = []
         self._fork_callbacks: list[Callable[[], None]] = []
+        self._exit_callbacks: list[Callable[[], object]] = []
         self._close_guard = threading.Lock()
         self._thread = threading.Thread(
             target=write_forever,
@@ -130,6 +145,11 @@ class Database:
         return self.url.get_backend_name() == "postgresql"
 
     @property
+    def unwritable(self) -> UnwritableReason | None:
+        """Why every write raises ReadOnlyTally; None where the database was opened for writing."""
+        return self._unwritable
+
+    @property
     def is_remote(self) -> bool:
         """True if the database is a server, so that a read costs a way there and back."""
         return self.is_postgres
@@ -146,13 +166,28 @@ class Database:
         with self._writer.turn:
             return self._writer.commit_one(unit, name)
 
-    def write_soon(self, unit: Unit[T], *, name: str, failed: Callable[[], None]) -> None:
-        """Same as `write`; on an event loop it returns at once, and `failed` is called if the write
-        fails. What this process writes afterwards is committed after it.
+    def require_writable(self) -> None:
+        """Raise ReadOnlyTally where the database was opened for reading alone."""
+        if self._unwritable is not None:
+            raise ReadOnlyTally(self._unwritable)
+
+    def write_if_possible(self, unit: Unit[object], *, name: str) -> bool:
+        """Same as `write`, for what a read leaves behind; False where the disk takes no write,
+        which is logged.
         """
-        if not on_event_loop():
+        try:
             self.write(unit, name=name)
-            return
+        except ReadOnlyTally as error:
+            get_logger("storage").warning("write.skipped", name=name, reason=error.reason)
+            return False
+        return True
+
+    def write_soon(self, unit: Unit[T], *, name: str, failed: Callable[[], None]) -> bool:
+        """Same as `write_if_possible`; on an event loop it returns at once, and `failed` is called
+        if the write fails. What this process writes afterwards is committed after it.
+        """
+        if self._unwritable is not None or not on_event_loop():
+            return self.write_if_possible(unit, name=name)
 
         def done(answer: Future[T]) -> None:
             error = answer.exception()
@@ -161,6 +196,7 @@ class Database:
                 failed()
 
         self.submit(unit, name=name).add_done_callback(done)
+        return True
 
     def submit(
         self,
@@ -194,6 +230,10 @@ class Database:
         """Call `callback` in each forked child: it lets go of what only the parent may use."""
         self._fork_callbacks.append(callback)
 
+    def on_lost_at_exit(self, callback: Callable[[], object]) -> None:
+        """Call `callback` where the interpreter ends and what waits could not be written."""
+        self._exit_callbacks.append(callback)
+
     def commit_now(self) -> None:
         """Let the units that were deferred be committed without further delay; does not wait."""
         self._queue.wake()
@@ -218,6 +258,7 @@ class Database:
             connection = self._snapshot()
             try:
                 yield connection
+                self._refuse_changed()
                 self._readers.give_back(connection)
             except BaseException:
                 self._readers.discard(connection)
@@ -231,6 +272,9 @@ class Database:
         """Return a connection that has begun to read. One that the server ended while it was idle
         is replaced, once.
         """
+        if self._file is not None and self._file_state != (state := self._file.state()):
+            self._file_state = state
+            self._readers.renew()
         for is_last in (False, True):
             connection = self._readers.take()
             try:
@@ -243,6 +287,11 @@ class Database:
             else:
                 break
         return connection
+
+    def _refuse_changed(self) -> None:
+        """Raise BusyTally where the file of a read-only tally changed while it was read."""
+        if self._file is not None and self._file_state != self._file.state():
+            raise BusyTally("Another process wrote the tally while it was read. Try again.")
 
     @contextmanager
     def outside(self) -> Iterator[None]:
@@ -257,7 +306,7 @@ class Database:
     @contextmanager
     def migrating(self) -> Iterator[Connection]:
         """Yield a connection for schema changes, under the writer's lock; for `migrate` alone."""
-        self._check()
+        self._refuse_inside("migrate")
         try:
             with self._writer.turn, self._writer.engine.connect() as connection, connection.begin():
                 TAKE_TURN(connection, {})
@@ -292,6 +341,7 @@ class Database:
             raise InsideTransaction(
                 f"The write {name!r} was started inside another write. Join the two units."
             )
+        self.require_writable()
 
     @property
     def is_inherited(self) -> bool:
@@ -371,6 +421,7 @@ class Database:
                 max_overflow=0 if writing else _SPARE_READERS,
                 pool_timeout=self._busy_timeout_ms / 1_000,
                 connect_args=self._connect_arguments(),
+                **({} if self._file is None else {"creator": self._file.connect}),
             )
         except ModuleNotFoundError as error:
             raise MissingExtra("psycopg", "postgres") from error
@@ -510,3 +561,5 @@ def _at_exit() -> None:
                 database.flush()
             except TallystickError as error:
                 get_logger("storage").error("writes.lost", error=type(error).__name__)
+                for callback in database._exit_callbacks:
+                    callback()

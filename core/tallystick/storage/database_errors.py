@@ -6,12 +6,29 @@ from typing import Any, cast
 
 import sqlalchemy.exc
 
-from tallystick.errors import BusyTally, CorruptTally, StorageError, TallystickError
+from tallystick.errors import (
+    BusyTally,
+    CorruptTally,
+    ReadOnlyTally,
+    StorageError,
+    TallystickError,
+    UnwritableReason,
+)
 
-__all__ = ["damaged", "translate", "was_lost"]
+__all__ = ["damaged", "translate", "was_lost", "was_not_opened", "why_unwritable"]
 
 _BUSY_STATES = frozenset({"55P03", "40P01"})
 """PostgreSQL's codes of a lock that was not to be had in time, and of a deadlock."""
+_UNWRITABLE_STATES: dict[str, UnwritableReason] = {"25006": "read_only", "53100": "disk_full"}
+"""PostgreSQL's codes of a server or session that only reads, and of a full disk."""
+_UNWRITABLE_CODES: dict[str, UnwritableReason] = {
+    "SQLITE_FULL": "disk_full",
+    "SQLITE_READONLY": "no_permission",
+    "SQLITE_IOERR_WRITE": "write_failed",
+    "SQLITE_IOERR_TRUNCATE": "write_failed",
+    "SQLITE_IOERR_SHMSIZE": "write_failed",
+    "SQLITE_IOERR_SHMOPEN": "write_failed",
+}
 _NO_CONNECTION = ("too many clients", "connection slots are reserved", "too many connections")
 _UNREACHABLE = (
     "connection refused",
@@ -31,6 +48,12 @@ def was_lost(error: BaseException) -> bool:
     return isinstance(error, sqlalchemy.exc.DBAPIError) and error.connection_invalidated
 
 
+def was_not_opened(error: BaseException) -> bool:
+    """Return True if SQLite could not open, or make, a file of the database."""
+    original = getattr(error.__cause__, "orig", None)
+    return str(getattr(original, "sqlite_errorname", "")).startswith("SQLITE_CANTOPEN")
+
+
 def damaged() -> CorruptTally:
     return CorruptTally(
         "The database file is damaged. Restore it from a copy; Chroma can be rebuilt from it."
@@ -41,6 +64,8 @@ def translate(error: sqlalchemy.exc.SQLAlchemyError) -> TallystickError:
     """Return our error for a failure of the database; its message contains no SQL and no values."""
     original = cast(Any, getattr(error, "orig", None))
     text = str(original or error).lower()
+    if (reason := why_unwritable(original)) is not None:
+        return ReadOnlyTally(reason)
     if isinstance(error, sqlalchemy.exc.OperationalError):
         if "locked" in text or "busy" in text or _state_of(original) in _BUSY_STATES:
             return BusyTally()
@@ -53,12 +78,6 @@ def translate(error: sqlalchemy.exc.SQLAlchemyError) -> TallystickError:
             return StorageError(
                 "PostgreSQL could not be reached, or it ended the connection. A write that was "
                 "under way may or may not be there. Try again once the server answers."
-            )
-        if "disk" in text and "full" in text:
-            return StorageError("The disk is full. Nothing was written.")
-        if "readonly" in text:
-            return StorageError(
-                "The tally's files are read-only. Give this process write permission."
             )
         if "unable to open" in text:
             return StorageError(
@@ -76,6 +95,14 @@ def translate(error: sqlalchemy.exc.SQLAlchemyError) -> TallystickError:
     return StorageError(
         f"The database refused a statement ({kind}: {_first_line(text)}). Nothing was written."
     )
+
+
+def why_unwritable(original: object) -> UnwritableReason | None:
+    """Return why a driver's error says that nothing can be written; None for another error."""
+    name = str(getattr(original, "sqlite_errorname", ""))
+    if name.startswith("SQLITE_READONLY"):
+        name = "SQLITE_READONLY"
+    return _UNWRITABLE_CODES.get(name) or _UNWRITABLE_STATES.get(_state_of(original))
 
 
 def _state_of(original: object) -> str:

@@ -58,6 +58,7 @@ caller is answered only after the commit.
 from __future__ import annotations
 
 import queue
+import sqlite3
 import threading
 import time
 from collections import deque
@@ -82,6 +83,7 @@ __all__ = [
     "Unit",
     "Writer",
     "discard_connection",
+    "is_undone",
     "savepoint",
     "write_forever",
 ]
@@ -245,7 +247,9 @@ class Writer:
                         result = submitted.unit(connection)
                     driver.execute("RELEASE SAVEPOINT unit")
                     outcomes.append((result, None))
-                except BaseException as error:  # noqa: BLE001 - handed to the caller, who waits for it
+                except BaseException as error:
+                    if not _in_transaction(driver):
+                        raise
                     driver.execute("ROLLBACK TO SAVEPOINT unit")
                     driver.execute("RELEASE SAVEPOINT unit")
                     outcomes.append((None, _answerable(error)))
@@ -328,10 +332,22 @@ def savepoint(tx: Connection) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        driver.execute("ROLLBACK TO SAVEPOINT part")
-        driver.execute("RELEASE SAVEPOINT part")
+        if _in_transaction(driver):
+            driver.execute("ROLLBACK TO SAVEPOINT part")
+            driver.execute("RELEASE SAVEPOINT part")
         raise
     driver.execute("RELEASE SAVEPOINT part")
+
+
+def is_undone(tx: Connection) -> bool:
+    """Return True if the database undid the whole transaction by itself, as SQLite may on a full
+    disk: what is written from here on would be committed statement by statement.
+    """
+    return not _in_transaction(tx.connection.dbapi_connection)
+
+
+def _in_transaction(driver: Any) -> bool:
+    return bool(getattr(driver, "in_transaction", True))
 
 
 def discard_connection(connection: Connection) -> None:
@@ -342,6 +358,8 @@ def discard_connection(connection: Connection) -> None:
 
 
 def _answerable(error: BaseException) -> BaseException:
+    if isinstance(error, sqlite3.Error):
+        error = sqlalchemy.exc.DBAPIError.instance("SAVEPOINT", None, error, sqlite3.Error)
     if isinstance(error, sqlalchemy.exc.SQLAlchemyError):
         translated = translate(error)
         translated.__cause__ = error

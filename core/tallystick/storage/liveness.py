@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import secrets
 import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,18 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
+from tallystick.errors import ReadOnlyTally
 from tallystick.storage.database import Database
 from tallystick.storage.database_errors import translate
 from tallystick.storage.dialects import let_go_of_socket
+from tallystick.storage.losses import Losses, make_blank, read_losses, write_losses
 from tallystick.storage.private_files import make_private_folder
+from tallystick.storage.read_only import unwritable_reason
 
 __all__ = ["Liveness"]
+
+_LOSSES = ".lost"
+"""Ending of the file with what a process could not write, beside its lock."""
 
 
 class Liveness:
@@ -36,6 +44,7 @@ class Liveness:
         self._database = database
         self._guard = threading.Lock()
         self._lock: Any = None
+        self._has_losses = False
         self._pid = os.getpid()
         database.on_fork(self._let_go)
 
@@ -49,10 +58,42 @@ class Liveness:
                     self._file_lock(self.token) if self._folder is not None else self._session()
                 )
                 if self._folder is not None:
-                    self._lock.acquire()
+                    with _writing(self._folder):
+                        self._lock.acquire()
+                        make_blank(self._folder / (self.token + _LOSSES))
                 else:
                     self._call(self._lock, "pg_advisory_lock", self.token)
         return self.token
+
+    def note_losses(self, by_run: Mapping[str, int]) -> bool:
+        """Note how much of each run this process could not write, for whoever opens the tally next;
+        False where that cannot be noted, as in PostgreSQL.
+        """
+        if self._folder is None:
+            return False
+        try:
+            make_private_folder(self._folder)
+            write_losses(self._folder / (self.token + _LOSSES), by_run)
+        except OSError:
+            return False
+        self._has_losses = True
+        return True
+
+    def losses(self) -> dict[str, Losses]:
+        """Return what processes that have ended could not write, by their tokens."""
+        if self._folder is None or not self._folder.is_dir():
+            return {}
+        tokens = [file.name.removesuffix(_LOSSES) for file in self._folder.glob("*" + _LOSSES)]
+        return {
+            token: read_losses(self._folder / (token + _LOSSES))
+            for token in sorted(tokens)
+            if self.is_gone(token)
+        }
+
+    def forget_losses(self, token: str) -> None:
+        """Remove what a process noted: the tally says it now."""
+        if self._folder is not None:
+            (self._folder / (token + _LOSSES)).unlink(missing_ok=True)
 
     def is_gone(self, token: str | None) -> bool:
         """Return True if the process that recorded `token` has ended; one that recorded none was of
@@ -70,7 +111,8 @@ class Liveness:
                 session.close()
         lock = self._file_lock(token)
         try:
-            lock.acquire()
+            with _writing(self._folder):
+                lock.acquire()
         except Timeout:
             return False
         lock.release()
@@ -90,6 +132,8 @@ class Liveness:
         else:
             lock.release()
             Path(lock.lock_file).unlink(missing_ok=True)
+            if not self._has_losses:
+                self.forget_losses(self.token)
 
     def _let_go(self) -> None:
         """Leave the lock to the parent, whose end must end it. A file's lock does so by itself."""
@@ -98,7 +142,8 @@ class Liveness:
 
     def _file_lock(self, token: str) -> FileLock:
         assert self._folder is not None
-        make_private_folder(self._folder)
+        with _writing(self._folder):
+            make_private_folder(self._folder)
         return FileLock(str(self._folder / token), timeout=0, thread_local=False, mode=0o600)
 
     def _session(self) -> Any:
@@ -114,3 +159,14 @@ class Liveness:
     def _call(session: Any, function: str, token: str) -> Any:
         # 60 bits of the token: the number of an advisory lock is a signed 64-bit integer.
         return session.execute(text(f"SELECT {function}({int(token[:15], 16)})")).scalar()
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """Raise ReadOnlyTally for what the system refuses inside of the block."""
+    try:
+        yield
+    except Timeout:
+        raise
+    except OSError as error:
+        raise ReadOnlyTally(unwritable_reason(folder.parent) or "write_failed") from error

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, Dialect, inspect, text
 from sqlalchemy.schema import CreateIndex, CreateTable, ExecutableDDLElement
 
-from tallystick.errors import NewerTally
+from tallystick.errors import NewerTally, ReadOnlyTally, TallyNotFound, UnwritableReason
 from tallystick.storage.database import Database
 from tallystick.storage.tables import metadata
 
@@ -22,7 +22,12 @@ HEAD = "0011"
 
 
 def migrate(database: Database) -> None:
-    """Upgrade the schema to HEAD if it is older. Raises NewerTally, leaving everything as it is."""
+    """Upgrade the schema to HEAD if it is older. Raises NewerTally, leaving everything as it is;
+    and ReadOnlyTally or TallyNotFound where it would have to write and cannot.
+    """
+    if database.unwritable is not None:
+        _require_head(database, database.unwritable)
+        return
     if database.is_postgres:
         with database.migrating() as connection:
             schema = database.schema.replace('"', '""')
@@ -36,6 +41,22 @@ def migrate(database: Database) -> None:
         elif revision != HEAD:
             _refuse_newer(revision)
             upgrade(connection)
+
+
+def _require_head(database: Database, reason: UnwritableReason) -> None:
+    with database.read() as connection:
+        revision = revision_of(connection)
+    if revision is None:
+        raise TallyNotFound(
+            f"There is no tally here yet, and none can be made: {ReadOnlyTally(reason).cause}"
+        )
+    if revision != HEAD:
+        _refuse_newer(revision)
+        raise ReadOnlyTally(
+            reason,
+            f"This tally has schema {revision} and must be migrated to {HEAD} first: open it once "
+            "where it can be written, or open a copy of its folder.",
+        )
 
 
 def _current(database: Database) -> str | None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tallystick.errors import ReadOnlyTally, StorageError, UnwritableReason
+from tallystick.logs import get_logger
 from tallystick.ports import Clock, Ids
 from tallystick.storage.database import Database
+from tallystick.storage.database_errors import was_not_opened
 from tallystick.storage.liveness import Liveness
 from tallystick.storage.location import Location
 from tallystick.storage.migrate import migrate
+from tallystick.storage.read_only import file_unwritable, unwritable_reason
 
 __all__ = ["Store"]
 
@@ -35,19 +39,57 @@ class Store:
         readers: int = 4,
         schema: str = "tallystick",
     ) -> Store:
-        """Open the database and bring it to this release's schema. Raises NewerTally, CorruptTally,
-        BusyTally.
+        """Open the database and bring it to this release's schema. One that cannot be written is
+        opened for reading. Raises NewerTally, CorruptTally, BusyTally, ReadOnlyTally.
         """
-        database = Database(
-            location.url,
-            busy_timeout_ms=busy_timeout_ms,
-            full_durability=full_durability,
-            readers=readers,
-            schema=schema,
-        )
+
+        def opened(unwritable: UnwritableReason | None) -> Database:
+            database = Database(
+                location.url,
+                busy_timeout_ms=busy_timeout_ms,
+                full_durability=full_durability,
+                readers=readers,
+                schema=schema,
+                unwritable=unwritable,
+            )
+            try:
+                migrate(database)
+            except BaseException:
+                database.close()
+                raise
+            return database
+
+        # SQLite takes a file that it may not write for one that is only read, and says so at the
+        # first statement that writes.
+        reason = None if location.folder is None else file_unwritable(location.folder)
         try:
-            migrate(database)
-        except BaseException:
-            database.close()
-            raise
+            database = opened(reason)
+        except StorageError as error:
+            reason = None if reason is not None else _unwritable_reason(location, error)
+            if reason is None:
+                raise
+            try:
+                database = opened(reason)
+            except StorageError as unread:
+                if not was_not_opened(unread):
+                    raise
+                raise ReadOnlyTally(
+                    reason,
+                    "The last changes of this tally are in its log, which is only read where it "
+                    "can be written: open it once there, or open a copy of its folder.",
+                ) from unread
+        if reason is not None:
+            get_logger("storage").warning("tally.read_only", reason=reason)
         return cls(location, database, clock, ids, Liveness(location.folder, database))
+
+
+def _unwritable_reason(location: Location, error: StorageError) -> UnwritableReason | None:
+    """Return why a tally that could not be opened for writing may be opened for reading; None where
+    the error says something else.
+    """
+    if location.folder is None:
+        return error.reason if isinstance(error, ReadOnlyTally) else None
+    if isinstance(error, ReadOnlyTally):
+        return unwritable_reason(location.folder) or error.reason
+    # SQLite makes files beside the database before it reads it, and says no more than that.
+    return unwritable_reason(location.folder) if was_not_opened(error) else None

@@ -7,7 +7,9 @@ own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import AbstractContextManager
+from contextvars import copy_context
 from functools import partial, update_wrapper
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
@@ -16,10 +18,12 @@ from tallystick.access import Spaces
 from tallystick.aio import in_thread
 from tallystick.errors import RecorderError
 from tallystick.memory import WorkingMemory
+from tallystick.ports import ModelEvent, ModelProvider
 from tallystick.recorder import Recordings, Run, Step
 from tallystick.recorder.run import status_for
 from tallystick.records import (
     Actor,
+    CompiledContext,
     EntryKind,
     Foil,
     JsonObject,
@@ -31,11 +35,13 @@ from tallystick.records import (
     StepRecord,
     StepStatus,
 )
+from tallystick.tally.model_calls import ModelCall, ModelStream, Preflight
 from tallystick.tally.operator import Operator
 from tallystick.tally.policy_verbs import PolicyVerbs
 
 __all__ = [
     "AsyncBoundTally",
+    "AsyncModelStream",
     "AsyncOperator",
     "AsyncRecordings",
     "AsyncRun",
@@ -104,6 +110,7 @@ class AsyncBoundTally:
     explore = _Awaited(PolicyVerbs.explore)
     context_pack = _Awaited(PolicyVerbs.context_pack)
     wake = _Awaited(PolicyVerbs.wake)
+    call_model = _Awaited(PolicyVerbs.call_model)
     history = _Awaited(PolicyVerbs.history)
     preview_access = _Awaited(PolicyVerbs.preview_access)
     compile = _Awaited(PolicyVerbs.compile)
@@ -149,6 +156,31 @@ class AsyncBoundTally:
         """Same as `bound.working`, awaited."""
         return AsyncWorkingMemory(self.sync.working(run_id))
 
+    def stream_model(
+        self,
+        compiled: CompiledContext,
+        *,
+        provider: ModelProvider | str,
+        parameters: Mapping[str, Any] | None = None,
+        agent_name: str = "agent",
+        preflight: Preflight = "off",
+        approval_token: str | None = None,
+    ) -> AsyncModelStream:
+        """Send a context when its `async with` block begins; same arguments as
+        `bound.stream_model`.
+        """
+        return AsyncModelStream(
+            partial(
+                self.sync.stream_model,
+                compiled,
+                provider=provider,
+                parameters=parameters,
+                agent_name=agent_name,
+                preflight=preflight,
+                approval_token=approval_token,
+            )
+        )
+
     def run(
         self,
         agent_name: str,
@@ -173,6 +205,55 @@ class AsyncBoundTally:
         )
 
 
+class AsyncModelStream:
+    """An answer under way: an `async with` block whose events are iterated over with `async for`.
+
+    Everything runs in worker threads, one after the other, in one context.
+    """
+
+    def __init__(self, opening: Callable[[], AbstractContextManager[ModelStream]]) -> None:
+        """Use `bound.aio.stream_model`."""
+        self._opening = opening
+        self._context = copy_context()
+        self._source: AbstractContextManager[ModelStream] | None = None
+        self._stream: ModelStream | None = None
+
+    @property
+    def sync(self) -> ModelStream:
+        """The stream itself. Raises RecorderError before its block began."""
+        if self._stream is None:
+            raise RecorderError(
+                "A stream begins with its block: async with bound.aio.stream_model(…) as stream."
+            )
+        return self._stream
+
+    async def _in_thread(self, function: Callable[[], R]) -> R:
+        return await in_thread(partial(self._context.run, function))
+
+    async def __aenter__(self) -> Self:
+        self._source = self._opening()
+        self._stream = await self._in_thread(self._source.__enter__)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._source is not None
+        await self._in_thread(partial(self._source.__exit__, kind, error, traceback))
+
+    async def __aiter__(self) -> AsyncIterator[ModelEvent]:
+        events = iter(self.sync)
+        while (event := await self._in_thread(partial(next, events, None))) is not None:
+            yield event
+
+    async def call(self) -> ModelCall:
+        """Return the call as it was recorded; what has not been read is read now."""
+        return await self._in_thread(lambda: self.sync.call)
+
+
 class AsyncOperator:
     """Same as `Operator`, awaited."""
 
@@ -190,6 +271,7 @@ class AsyncOperator:
     retry_jobs = _Awaited(Operator.retry_jobs)
     cancel_job = _Awaited(Operator.cancel_job)
     doctor = _Awaited(Operator.doctor)
+    sizes = _Awaited(Operator.sizes)
     freeze = _Awaited(Operator.freeze)
     thaw = _Awaited(Operator.thaw)
     export = _Awaited(Operator.export)

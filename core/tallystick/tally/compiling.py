@@ -41,6 +41,7 @@ __all__ = [
     "Candidates",
     "candidates_of",
     "compile_request",
+    "record_again",
     "require_fitting_scopes",
 ]
 
@@ -144,7 +145,27 @@ def compile_request(
         shown = _compiled(services, request, home) if is_blocked else (granted, compiled)
         _record(call.step, *shown, is_blocked=is_blocked)
     settle(answers, call, {"applies_to": "context_item"})
+    services.compile_requests.note(compiled, granted)
     return compiled
+
+
+def record_again(
+    services: Services, actor: Actor, compiled: CompiledContext, call: ObservedCall
+) -> None:
+    """Record a context that was compiled before its step began, with its request, so that the step
+    can be replayed alone; nothing of one that was compiled elsewhere.
+
+    Raises Denied where a candidate stands in a scope that not all readers of the run may read.
+    """
+    request = services.compile_requests.of(compiled)
+    if request is None or call.step is None:
+        return
+    candidates = Candidates(request.context_items, request.memory_records)
+    require_fitting_scopes(services, actor, candidates, call.step.run.scope)
+    call.step.set_token_method(compiled.token_method)
+    facts = {"request_id": request.request_id, "budget": request.token_budget}
+    call.step.record("compile_request", request, summary=facts)
+    call.step.record("compiled", compiled, summary=partial(_summary, compiled))
 
 
 def _compiled(

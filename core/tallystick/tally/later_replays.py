@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from tallystick.errors import InvalidInput
 from tallystick.pipeline import Ended, Work
-from tallystick.records import Actor, Job, JsonObject, ReplayRecipe, ReplayResult, Scope
+from tallystick.records import Actor, Job, JsonObject, ReplayRecipe, Scope
 from tallystick.storage import Connection, jobs, scopes
 from tallystick.tally.services import Services
 
-__all__ = ["REPLAY", "ReplayHandler", "enqueue_replay"]
+__all__ = ["REPLAY", "ReplayHandler", "ReplayOutcome", "enqueue_replay"]
 
 REPLAY = "replay"
 """The kind of job that makes a recorded step again."""
 
 
+class ReplayOutcome(NamedTuple):
+    """What the replay of a job came to."""
+
+    run_id: str
+    step_id: str
+    fidelity: str
+    request_matches: bool | None
+
+
 class _View(Protocol):
     """A tally as an actor sees it."""
 
-    def replay(self, step_id: str, /, *, recipe: ReplayRecipe | None) -> ReplayResult: ...
+    def _replay_once(self, step_id: str, recipe: ReplayRecipe, job_id: str) -> ReplayOutcome: ...
 
 
 def enqueue_replay(
@@ -76,19 +85,14 @@ class ReplayHandler:
         self._bind = bind
 
     def handle(self, work: Work) -> int:
-        """Replay, as a run of its own; the job's result names it. Raises NotFound, NotReplayable,
-        Denied, LeaseLost.
+        """Replay, as a run of its own, once; the job's result names it. Raises NotFound,
+        NotReplayable, Denied, LeaseLost.
         """
         [job] = work.jobs
         assert job.actor is not None
         recipe = ReplayRecipe.load(job.payload)
-        result = self._bind(job.actor).replay(job.subject_id, recipe=recipe)
-        summary: JsonObject = {
-            "run_id": result.run_id,
-            "step_id": result.step_id,
-            "fidelity": result.fidelity,
-            "request_matches": result.request_matches,
-        }
+        outcome = self._bind(job.actor)._replay_once(job.subject_id, recipe, job.id)
+        summary: JsonObject = outcome._asdict()
 
         def unit(tx: Connection, allowed: Sequence[jobs.LeasedJob]) -> dict[str, Ended]:
             return {job.id: Ended("done", result=summary)}

@@ -26,13 +26,14 @@ from tallystick.records import (
     RunId,
     Scope,
     Scopes,
+    Sizes,
     StepId,
     Transfer,
     checked_arguments,
 )
 from tallystick.storage.short_ids import IdKind
 from tallystick.tally.services import Services
-from tallystick.upkeep import doctor, erase, jobs, portable, proof, retention
+from tallystick.upkeep import doctor, erase, jobs, portable, proof, retention, sizes
 from tallystick.upkeep.retention import Window
 
 __all__ = ["Operator"]
@@ -240,6 +241,10 @@ class Operator:
             self._services.windows,
             repair=repair,
         )
+
+    def sizes(self) -> Sizes:
+        """Return where the bytes of the tally are, by kind. Raises Denied."""
+        return sizes.measure(self._services.memory, self.actor)
 
     def freeze(self, *, reason: str, idempotency_key: str | None = None) -> None:
         """Suspend every change of memory by anybody (`mutations_frozen`) until `thaw`.

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, NamedTuple
+from hashlib import sha256
+from itertools import count
+from typing import Annotated, Any, NamedTuple, cast
+from uuid import UUID
 
 from tallystick.access import Approvals
 from tallystick.checkpoints import Threads
-from tallystick.errors import Denied, InvalidInput
+from tallystick.errors import Denied, InvalidInput, NotFound
 from tallystick.memory import WorkingMemory
 from tallystick.policy.rule_checks import CALLS, check_rules
 from tallystick.recorder import (
@@ -54,10 +57,12 @@ from tallystick.tally.compiling import (
     CandidateItems,
     candidates_of,
     compile_request,
+    record_again,
     require_fitting_scopes,
 )
-from tallystick.tally.later_replays import enqueue_replay
+from tallystick.tally.later_replays import ReplayOutcome, enqueue_replay
 from tallystick.tally.memory_verbs import MemoryVerbs
+from tallystick.tally.view import ObservedCall
 
 __all__ = ["JoinedRun", "RunVerbs"]
 
@@ -145,6 +150,25 @@ class RunVerbs(MemoryVerbs):
                 }
             )
             return compile_request(self._services, request, call, self._approvals, home=self.scope)
+
+    def _recompiled(
+        self, compiled: CompiledContext, budget: int, call: ObservedCall
+    ) -> CompiledContext:
+        """Compile the candidates of a context again, for less. Raises BudgetInfeasible, and
+        InvalidInput for a context that this tally did not compile.
+        """
+        request = self._services.compile_requests.of(compiled)
+        if request is None:
+            raise InvalidInput(
+                "This context was not compiled by this opened tally, so it cannot be compiled "
+                'again. Compile it here, or send it with preflight="refuse".'
+            )
+        smaller = request.model_copy(update={"token_budget": max(budget, 1)})
+        return compile_request(self._services, smaller, call, self._approvals, home=self.scope)
+
+    def _record_again(self, compiled: CompiledContext, call: ObservedCall) -> None:
+        """Record a context, with its request, in the step of the model call that it is for."""
+        record_again(self._services, self.actor, compiled, call)
 
     @property
     def _approvals(self) -> Approvals:
@@ -263,6 +287,34 @@ class RunVerbs(MemoryVerbs):
         records nothing. The result names the new run and step, which can be replayed in turn.
         Raises Denied as well.
         """
+        return self._replay(step_id, None, call=call, recipe=recipe, render=render, **changes)
+
+    def _replay_once(self, step_id: str, recipe: ReplayRecipe, job_id: str) -> ReplayOutcome:
+        """Return what the replay of a job came to: of the run that an earlier attempt completed,
+        whose worker died before the job ended, else of a new one.
+
+        The ids of its runs follow from the job's, so that a run is stored with it.
+        """
+        for attempt in count():
+            run_id = str(UUID(bytes=sha256(f"{job_id}/{attempt}".encode()).digest()[:16]))
+            try:
+                earlier = self._recordings.run(run_id)
+            except NotFound:
+                result = self._replay(step_id, run_id, recipe=recipe)
+                return ReplayOutcome(
+                    run_id, result.step_id or "", result.fidelity, result.request_matches
+                )
+            if earlier.status == "completed":
+                break
+        step = self._recordings.steps(run_id)[-1].step_id
+        [told] = [
+            cast(dict[str, Any], entry.summary["replay"])
+            for entry in self._recordings.entries(step)
+            if "replay" in entry.summary
+        ]
+        return ReplayOutcome(run_id, step, told["fidelity"], told["request_matches"])
+
+    def _replay(self, step_id: str, run_id: str | None, **options: Any) -> ReplayResult:
         step = self._recordings.step(step_id)
         run = self._recordings.run(step.run_id)
         # In the scope of its step: what it recorded has no other readers when it is made again.
@@ -270,13 +322,15 @@ class RunVerbs(MemoryVerbs):
         origin: JsonObject = {"replay_of": {"run_id": run.run_id, "step_id": step_id}}
         with (
             within.run(
-                run.agent_name, domain=run.domain, goal=run.user_goal, metadata=origin
+                run.agent_name,
+                domain=run.domain,
+                goal=run.user_goal,
+                metadata=origin,
+                run_id=run_id,
             ) as new_run,
             new_run.step("model_call", name=step.name, metadata=origin) as new_step,
         ):
-            replayed = self._recordings.replayed(
-                step_id, call=call, recipe=recipe, render=render, **changes
-            )
+            replayed = self._recordings.replayed(step_id, **options)
             replayed.record_in(new_step)
         return replayed.result.model_copy(update={"run_id": new_run.id, "step_id": new_step.id})
 

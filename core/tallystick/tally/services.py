@@ -18,7 +18,13 @@ from tallystick import memory as memory_verbs
 from tallystick.access import Gate
 from tallystick.checkpoints import CheckpointsContext, upgrade
 from tallystick.embedding import GuardedEmbedder, StaticEmbedder, as_embedder
-from tallystick.errors import SettingsError, StorageError
+from tallystick.errors import (
+    ReadOnlyTally,
+    RecorderError,
+    SettingsError,
+    StorageError,
+    TallystickError,
+)
 from tallystick.logs import get_logger
 from tallystick.memory import MemoryContext
 from tallystick.pipeline import Background, Chore
@@ -36,8 +42,10 @@ from tallystick.storage.corpus_cache import CorpusCache
 from tallystick.storage.forks import abandon
 from tallystick.tally.call_rules import CallRules
 from tallystick.tally.captured_turns import CapturedTurns
+from tallystick.tally.compile_requests import CompileRequests
 from tallystick.tally.turn_hits import TurnHits
 from tallystick.tokens import counter_for
+from tallystick.tokens.prices import PriceTable
 from tallystick.upkeep import retention
 from tallystick.upkeep.erase import finish
 from tallystick.upkeep.retention import RetentionHandler, enqueue_retention
@@ -138,13 +146,17 @@ class Services:
         self.working_sets = WorkingSets(self.embedder, weights=self.memory.weights)
         self.turn_hits = TurnHits()
         self.captured_turns = CapturedTurns()
-        memory_verbs.analyze_anew(self.memory)
+        self.compile_requests = CompileRequests()
+        self.prices = None if settings.prices is None else PriceTable.read(settings.prices)
+        """The user's own table of prices."""
+        _bring_up_to_date(partial(memory_verbs.analyze_anew, self.memory))
         self.recorder = RecorderContext(
             store=store, gate=self.gate, redactor=redactor, retention=settings.retention
         )
-        recover_interrupted_runs(self.recorder)
+        if store.database.unwritable is None:
+            recover_interrupted_runs(self.recorder)
         self.checkpoints = CheckpointsContext(store, self.gate)
-        upgrade(store, self.checkpoints)
+        _bring_up_to_date(partial(upgrade, store, self.checkpoints))
         self.background = Background(
             self.memory,
             [RetentionHandler(self.memory, lambda: self.windows, self.drop_caches)],
@@ -156,12 +168,13 @@ class Services:
         )
         self.call_rules.note(owner or Actor(user="tallystick", surface="open"))
         weakref.finalize(self, store.location.remove_temporary)
-        self._finish_erasure()
+        if store.database.unwritable is None:
+            self._finish_erasure()
         self._guard = threading.Lock()
         self._counters: dict[str | None, TokenCounter] = {}
         # Held by the store: not to keep the services alive.
         store.database.on_fork(partial(_abandon, weakref.ref(self)))
-        if background:
+        if background and store.database.unwritable is None:
             self.background.worker().start()
 
     def _finish_erasure(self) -> None:
@@ -210,18 +223,42 @@ class Services:
         if self.store.database.is_inherited:
             self.store.database.close()
             return
-        for callback in self.closing:
-            callback()
-        self.recorder.close_subscriptions()
-        self.background.stop()
-        self.gate.flush()
-        if self.index is not None:
-            self.index.close()
-        self.store.database.close()
-        # After the last write, which may have been the first of a run and so have taken it.
-        self.store.liveness.close()
-        self.recorder.close()
-        self.store.location.remove_temporary()
+        parts = [
+            *self.closing,
+            self.recorder.close_subscriptions,
+            self.background.stop,
+            self.gate.flush,
+            *([] if self.index is None else [self.index.close]),
+            self.store.database.close,
+            self.recorder.close,
+            # After the last write, which may have been the first of a run and so have taken it.
+            self.store.liveness.close,
+            self.store.location.remove_temporary,
+        ]
+        failures: list[TallystickError] = []
+        for close in parts:
+            try:
+                close()
+            except TallystickError as error:
+                failures.append(error)
+        if failures:
+            # What is lost of a recording says more than what else could not be written.
+            losses = [error for error in failures if isinstance(error, RecorderError)]
+            raise (losses or failures)[0]
+
+
+def _bring_up_to_date(change: Callable[[], object]) -> None:
+    """Make a change of an older release's tally that reads rely on. Raises ReadOnlyTally where it
+    cannot be made.
+    """
+    try:
+        change()
+    except ReadOnlyTally as error:
+        raise ReadOnlyTally(
+            error.reason,
+            "An older release wrote this tally, and it must be migrated first: open it once where "
+            "it can be written, or open a copy of its folder.",
+        ) from error
 
 
 def _abandon(services: weakref.ref[Services]) -> None:
@@ -259,7 +296,7 @@ def record_owner(store: Store, owner: Actor | None) -> Actor | None:
         if settings_rows.get_setting(tx, _TALLY_ID) is None:
             settings_rows.set_setting(tx, _TALLY_ID, tally_id)
 
-    store.database.write(unit, name="tally.owner")
+    store.database.write_if_possible(unit, name="tally.owner")
     return new_owner
 
 
@@ -272,7 +309,8 @@ def _open_index(store: Store, settings: Settings, fingerprint: str) -> ChromaInd
         layout = layout_of(connection, fingerprint)
     if settings.chroma is not None:
         return ChromaIndex(fingerprint, server=settings.chroma, layout=layout)
-    if store.location.folder is None:
+    if store.location.folder is None or store.database.unwritable is not None:
+        # Chroma writes where it is only asked. The database answers by itself.
         return None
     return ChromaIndex(fingerprint, folder=store.location.folder, layout=layout)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import SkipValidation
 
-from tallystick.errors import Denied
+from tallystick.errors import Denied, ReadOnlyTally
 from tallystick.pipeline import Drained, Reconciled, Worker
 from tallystick.policy.redaction import Finder
 from tallystick.policy.tool_classes import ToolClassSource
@@ -84,8 +84,10 @@ class Tally:
         has named a user other than the owner, calls that name nobody are refused with
         `missing_actor`; with `owner_fallback` they go on acting as the owner. `rules` decide over
         what goes into a context and over the calls of agents; `tool_classes` say what each tool may
-        do, by its name. Raises InvalidInput, SettingsError, TallyNotFound (`create=False`),
-        NewerTally, BusyTally or CorruptTally.
+        do, by its name. Where its files cannot be written it is opened for reading: `read_only`
+        says why, and each write raises ReadOnlyTally. Raises InvalidInput, SettingsError,
+        TallyNotFound (`create=False`), NewerTally, BusyTally, CorruptTally, or ReadOnlyTally for a
+        tally of an older release that would have to be migrated there.
         """
         effective = settings or Settings.read()
         if chroma is not None:
@@ -127,6 +129,14 @@ class Tally:
     def location(self) -> str:
         """The folder or the database address of this tally, without a password."""
         return str(self._services.store.location)
+
+    @property
+    def read_only(self) -> str | None:
+        """Why this tally can be read here and not written, and what to do; None where it can be
+        written.
+        """
+        reason = self._services.store.database.unwritable
+        return None if reason is None else ReadOnlyTally(reason).cause
 
     @property
     def owner(self) -> Actor | None:
@@ -239,7 +249,10 @@ class Tally:
         self._services.drop_caches()
 
     def close(self) -> None:
-        """Write what is still in memory and close. Closing twice is allowed."""
+        """Write what is still in memory and close. Closing twice is allowed. Raises RecorderError
+        where recordings could not be written, ReadOnlyTally where something else could not be: all
+        is closed then too.
+        """
         self._services.close()
 
     if not TYPE_CHECKING:  # a type checker names the missing attribute itself

@@ -37,6 +37,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "cache_write_tokens",
         "cacheWriteInputTokens",
         "input_token_details.cache_creation",
+        "input_tokens_details.cache_write_tokens",
     ),
 }
 _APART = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from tallystick.access.enforcers import rules_and_enforcers
-from tallystick.errors import StorageError, TallystickError
+from tallystick.errors import ReadOnlyTally, StorageError, TallystickError
 from tallystick.memory import MemoryContext
 from tallystick.pipeline import Background
 from tallystick.records import JOB_STATES, Actor, Finding, commitment
@@ -21,6 +21,7 @@ from tallystick.storage import (
 )
 from tallystick.storage.chroma_layout import state_of
 from tallystick.storage.private_files import wider_than_private
+from tallystick.storage.read_only import unwritable_reason
 from tallystick.upkeep.erase import PENDING, finish
 from tallystick.upkeep.jobs import retry_jobs
 from tallystick.upkeep.retention import Windows, journal_window, purge, require_operator
@@ -52,7 +53,7 @@ def diagnose(
         "jobs": lambda connection: [_jobs(connection)],
         "outbox": lambda connection: [_outbox(connection)],
     }
-    findings: list[Finding] = []
+    findings: list[Finding] = _writing(context)
     for check, run in checks.items():
         findings += _read(context, check, run)
     findings += _guarded("files", lambda: _files(context))
@@ -92,6 +93,17 @@ def _guarded(check: str, run: Callable[[], list[Finding]]) -> list[Finding]:
     except TallystickError as error:
         text = f"{check} could not be read: {error}"
         return [Finding(check=check, status="problem", text=text)]
+
+
+def _writing(context: MemoryContext) -> list[Finding]:
+    """Say that the tally cannot be written here, and why."""
+    folder, reason = context.store.location.folder, context.store.database.unwritable
+    if reason is None and folder is not None:
+        reason = unwritable_reason(folder)
+    if reason is None:
+        return []
+    text = f"the tally can be read and not written. {ReadOnlyTally(reason).cause}"
+    return [Finding(check="writing", status="notice", text=text)]
 
 
 def _files(context: MemoryContext) -> list[Finding]:

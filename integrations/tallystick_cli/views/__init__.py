@@ -33,6 +33,7 @@ from tallystick_cli.views.upkeep import (
     proof_view,
     purge_view,
     reconciled_view,
+    sizes_table,
     transfer_preview,
     transfer_view,
 )
@@ -65,6 +66,7 @@ __all__ = [
     "replay_view",
     "run_table",
     "short",
+    "sizes_table",
     "space_table",
     "state_table",
     "step_diff_view",

@@ -16,6 +16,7 @@ from tallystick.records import (
     Finding,
     Proof,
     Purge,
+    Sizes,
     Transfer,
 )
 from tallystick_cli.views.common import (
@@ -28,6 +29,7 @@ from tallystick_cli.views.common import (
 
 __all__ = [
     "doctor_table",
+    "sizes_table",
     "erasure_view",
     "proof_view",
     "purge_view",
@@ -137,6 +139,23 @@ def transfer_preview(transfer: Transfer) -> Text:
         f"{transfer.threads} threads, {transfer.entries} journal entries, {transfer.blobs} blobs "
         f"of {transfer.bytes:,} bytes"
     )
+
+
+def sizes_table(sizes: Sizes) -> RenderableType:
+    """Return where the bytes of a tally are."""
+    table = plain_table("what", "MB", "share")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for use in sizes.uses:
+        table.add_row(use.kind, f"{use.size / 1e6:,.2f}", f"{use.size / max(sizes.total, 1):.0%}")
+    table.add_section()
+    table.add_row("together", f"{sizes.total / 1e6:,.2f}", "")
+    if sizes.text:
+        times = sizes.total / sizes.text
+        table.add_row(
+            f"{times:,.1f} times the text that arrived", f"{sizes.text / 1e6:,.2f}", style="dim"
+        )
+    return table
 
 
 def doctor_table(findings: Iterable[Finding]) -> Table:

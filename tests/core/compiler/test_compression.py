@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystick.compiler.shorten import GAP, shorten
+from tallystick.compiler.shorten import GAP, largest_that_fits, shorten
 from tallystick.ranking import query_terms
 from tallystick.records import (
     CompileConfig,
@@ -342,3 +342,39 @@ def test_a_diff_keeps_what_changed(compile_items: Compile) -> None:
     assert compiled.decision("d").reason_code == "compressed_structural"
     assert "-        for plank in planks:\n+        for plank in self.planks:" in shown
     assert "total = 0" not in shown
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "def handle_{0}(self):\n    token = read({0})\n    return post(token, {0})\n\n",
+        "2026-03-01 10:00:07 INFO worker[{0}] request {0} took {0} ms for {0}\nother {0}a\n",
+        "The harbour number {0} was closed in winter. ",
+    ],
+    ids=["code", "log", "prose"],
+)
+def test_a_long_text_is_not_counted_for_each_try(line: str) -> None:
+    counted = 0
+
+    def count(text: str) -> int:
+        nonlocal counted
+        counted += len(text)
+        return len(text) // 4
+
+    content = "".join(line.format(number) for number in range(2_000))
+    short = shorten(content, target=500, query=["harbour"], count=count)
+    assert counted <= 1.5 * len(content)
+    assert short is not None
+    assert count(short.content) <= 500
+
+
+@given(st.integers(0, 200), st.integers(0, 300), st.integers(0, 20), st.integers(1, 5))
+def test_the_largest_form_that_fits_is_chosen(
+    target: int, most: int, least: int, size: int
+) -> None:
+    def form(parts: int) -> str:
+        return "x" * (parts * size + parts % 2)
+
+    fitting = [form(parts) for parts in range(least, most + 1) if len(form(parts)) <= target]
+    chosen = largest_that_fits(form, most, least, target, len)
+    assert chosen == (fitting[-1] if fitting else None)

@@ -197,6 +197,7 @@ OPERATE: Mapping[str, Mapping[str, Any]] = {
     "purge": {},
     "choose_windows": {"journal_days": 1},
     "doctor": {},
+    "sizes": {},
     "freeze": {"reason": "r"},
     "thaw": {"reason": "r"},
     "export": {"folder": "copy", "scopes": ["private:ada"]},

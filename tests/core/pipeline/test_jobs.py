@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -635,3 +639,41 @@ def test_a_replay_waits_in_the_queue_and_is_made_as_whoever_asked(open_tally: Op
         replayed = alice.recordings.step(str(done.result["step_id"]))
         assert steps[0].step_id in str(replayed.metadata["replay_of"])
         assert alice.operator.job(job.id).result == done.result
+
+
+KILLED_BEFORE_THE_END = """
+import os, signal, sys
+from tallystick import Tally
+from tallystick.pipeline.runner import Work
+
+Work.commit = lambda *arguments: os.kill(os.getpid(), signal.SIGKILL)
+Tally.open(sys.argv[1], background=False).drain()
+"""
+
+
+def test_a_replay_whose_worker_died_before_the_job_ended_is_recorded_once(tmp_path: Path) -> None:
+    with Tally.open(tmp_path, background=False) as tally:
+        owner = tally.bind()
+        with owner.run("coder") as run, run.step("model_call"):
+            owner.compile([], budget=500)
+        steps = [each for each in owner.recordings.steps(run.id) if each.step_kind == "model_call"]
+        job_id = owner.replay_later(steps[0].step_id, token_budget=200).id
+
+    killed = subprocess.run([sys.executable, "-c", KILLED_BEFORE_THE_END, str(tmp_path)])
+    assert killed.returncode == -signal.SIGKILL
+
+    with Tally.open(tmp_path, background=False) as tally:
+        owner = tally.bind()
+        for _ in range(3):
+            services_of(tally).store.database.write(
+                lambda tx: tx.exec_driver_sql("UPDATE jobs SET due_at = 1 WHERE state != 'done'"),
+                name="test.expire",
+            )
+            tally.drain()
+        job = owner.operator.job(job_id)
+        assert job.state == "done", job
+        assert job.result is not None
+        replays = [run for run in owner.runs() if "replay_of" in run.metadata]
+        assert [run.run_id for run in replays] == [job.result["run_id"]]
+        assert set(job.result) == {"run_id", "step_id", "fidelity", "request_matches"}
+        assert owner.recordings.verify(replays[0].run_id).ok

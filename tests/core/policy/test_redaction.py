@@ -21,7 +21,7 @@ from tallystick.errors import InvalidInput
 from tallystick.policy import redaction
 from tallystick.policy.personal_data import PII_RULES
 from tallystick.policy.redaction import Finding, Redactor, restored
-from tallystick.policy.redaction_rule import Rule
+from tallystick.policy.redaction_rule import Check, Rule
 from tallystick.policy.secret_rules import SECRET_RULES
 from tallystick.records import Json
 
@@ -696,3 +696,31 @@ def test_an_engine_of_the_user_s_own_finds_what_our_rules_do_not() -> None:
         {"a": ["[redacted:codename:1]"]},
         {"codename": 1},
     )
+
+
+def test_a_long_hostile_text_is_searched_once_however_often_it_is_redacted() -> None:
+    """A turn redacts a message some ten times. What is kept of it in between is no text."""
+    confirmed = 0
+
+    def counting(check: Check) -> Check:
+        def checked(match: re.Match[str]) -> bool:
+            nonlocal confirmed
+            confirmed += 1
+            return check(match)
+
+        return checked
+
+    rules = [
+        rule if rule.check is None else replace(rule, check=counting(rule.check))
+        for rule in SECRET_RULES
+    ]
+    redactor = Redactor(rules)
+    text = "PASS=PASS=" * 1_000
+    first = redactor.redact_text(text)
+    searched = confirmed
+    assert searched > 0
+    assert redactor.redact_text(text) == first
+    assert redactor.redact_json({"content": text}).value == {"content": first.text}
+    assert confirmed == searched
+    kept = repr(vars(redactor)["_long_texts"])
+    assert "PASS" not in kept

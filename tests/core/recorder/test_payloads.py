@@ -27,7 +27,7 @@ from tallystick.recorder.pending import PendingStep
 from tallystick.recorder.run import Step
 from tallystick.records import ContextItem
 from tallystick.settings import Settings
-from tallystick.storage import group_commit, recordings, tables
+from tallystick.storage import group_commit, journal, recordings, tables
 from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
 
@@ -624,8 +624,16 @@ def test_a_tally_that_is_closed_while_its_database_is_busy_counts_what_is_lost(
     with _held(tmp_path):
         step = impatient.bind(OWNER).run("coder").step("model_call")
         step.record("request", {"prompt": "Mend it."})
-        impatient.close()
+        with pytest.raises(RecorderError, match="3 things of 1 run could not be written"):
+            impatient.close()
     assert services_of(impatient).recorder.health.gaps == {"recorder: ClosedTally": 1}
+    # Nothing of the run is stored, so that the journal of the tally says it.
+    with Tally.open(tmp_path, background=False) as tally:
+        with services_of(tally).store.database.read() as connection:
+            entries = list(journal.entries(connection, "tally"))
+        assert [entry.details for entry in entries if entry.event == "recording.lost"] == [
+            {"count": 3}
+        ]
 
 
 def test_a_full_queue_leaves_payloads_out_and_says_so(open_tally: OpenTally) -> None:

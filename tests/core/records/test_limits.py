@@ -133,3 +133,21 @@ JSON = st.recursive(
 @given(st.dictionaries(st.text(max_size=5), JSON, max_size=4))
 def test_ordinary_json_is_within_the_limits(value: dict[str, Any]) -> None:
     require_json_size("attributes", value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["user", "agent", "acting_for", "organization", "surface", "request_id", "session_id"],
+)
+def test_an_actor_has_no_name_that_nothing_could_be_remembered_under(name: str) -> None:
+    """The speaker of a captured turn is the user, and a speaker has a limit."""
+    fields = {"user": "ada", name: "x" * 1_001}
+    with pytest.raises(InvalidInput, match=f"{name}: has 1,001 characters, and may have 1,000"):
+        Actor(**fields)  # type: ignore[arg-type]
+    assert Actor.load({**fields, name: "x" * 1_000})
+
+
+def test_an_actor_has_no_project_or_delegation_with_a_name_too_long() -> None:
+    for name in ("projects", "delegations"):
+        with pytest.raises(InvalidInput, match=f"{name}: has 1,001 characters"):
+            Actor.load({"user": "ada", name: ["apollo", "x" * 1_001]})

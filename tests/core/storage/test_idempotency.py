@@ -87,6 +87,8 @@ OTHERS: dict[type, set[str]] = {
         "verify",
         "runs",
         "compile",
+        "call_model",
+        "stream_model",
         "still_stand",
         # Recording: a run has its id, a step its place in the run.
         "run",
@@ -109,6 +111,7 @@ OTHERS: dict[type, set[str]] = {
         "job",
         # Mends what is derived; what is mended already is left alone.
         "doctor",
+        "sizes",
     },
     Spaces: {"get", "list"},
     WorkingMemory: {"get", "all", "items", "pack_items", "run_id"},

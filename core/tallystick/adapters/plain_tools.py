@@ -1,0 +1,185 @@
+"""The six memory tools for code that calls a provider's SDK itself: schemas, and their calls."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple, cast, get_type_hints
+
+from pydantic import ConfigDict, ValidationError, create_model
+
+from tallystick.adapters.arguments import check_word
+from tallystick.adapters.binder import ActorSource, Binder
+from tallystick.adapters.enforcement import has_rules, is_enforced
+from tallystick.adapters.tool_calls import (
+    ToolCall,
+    record_tool_call,
+    record_tool_error,
+    record_tool_result,
+)
+from tallystick.errors import Blocked, InvalidInput
+from tallystick.operations import MEMORY_TOOLS, not_approved
+from tallystick.recorder import Step, current_run
+from tallystick.records import ContextItem, JsonObject, ModelToolCall, Scope, ToolSpec
+from tallystick.tally import BoundTally, Tally, ToolCheck
+
+__all__ = ["PlainApproval", "PlainMemoryTools", "ToolQuestion", "memory_tool_specs", "text_of"]
+
+PlainApproval = Literal["ask", "elsewhere"]
+
+
+class ToolQuestion(NamedTuple):
+    """A change of memory that a person is asked about before it is made."""
+
+    tool: str
+    arguments: JsonObject
+    description: str
+
+
+@lru_cache(maxsize=1)
+def memory_tool_specs() -> tuple[ToolSpec, ...]:
+    """Return the memory tools as a compile takes them, by name."""
+    return tuple(
+        ToolSpec(name=name, description=tool.description, parameters=_schema(name, tool.function))
+        for name, tool in sorted(MEMORY_TOOLS.items())
+    )
+
+
+class PlainMemoryTools:
+    """The memory tools of one tally for calls that a model makes through an SDK."""
+
+    def __init__(
+        self,
+        tally: Tally | BoundTally,
+        *,
+        runtime: str,
+        actor: ActorSource | None = None,
+        scope: str | Scope | None = None,
+        approval: PlainApproval = "ask",
+        ask: Callable[[ToolQuestion], bool | str] | None = None,
+    ) -> None:
+        """`ask` answers True to allow a change, False, or the reason against it as text."""
+        self._binder = Binder(
+            tally, runtime=runtime, piece="memory_tools", actor=actor, scope=scope
+        )
+        check_word("approval", approval, PlainApproval)
+        self._approval, self._ask = approval, ask
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """The tools for `bound.compile(…, tools=…)`."""
+        return memory_tool_specs()
+
+    def has(self, name: str) -> bool:
+        """Return True for the name of a memory tool."""
+        return name in MEMORY_TOOLS
+
+    def run(self, call: ModelToolCall) -> JsonObject:
+        """Run a call and return its answer; a refusal is an answer that the model reads.
+
+        Inside of a run of this tally the call is a step of it. Raises InvalidInput for a call of
+        another tool, and ApprovalRequired where a rule wants the approval of a person.
+        """
+        if not self.has(call.name):
+            raise InvalidInput(
+                f"{call.name!r} is no memory tool. Run it yourself, and give its result to the "
+                "next compile."
+            )
+        bound = self._binder.bound(None)
+        run = current_run()
+        if run is None or run.id != self._binder.current_run_id():
+            return self._answer(bound, call)
+        with run.step("tool_call", name=call.name) as step:
+            record_tool_call(step, ToolCall(call.name, call.arguments, call.id))
+            answer = self._answer(bound, call)
+            _record_answer(step, answer)
+        return answer
+
+    def results(self, calls: Iterable[ModelToolCall]) -> list[ContextItem]:
+        """Run the memory tools among these calls; return their results for the next compile."""
+        return [
+            ContextItem.load(
+                {
+                    "id": f"result-{call.id}",
+                    "kind": "tool_result",
+                    "content": text_of(self.run(call)),
+                    "tool_call_id": call.id,
+                }
+            )
+            for call in calls
+            if self.has(call.name)
+        ]
+
+    def _answer(self, bound: BoundTally, call: ModelToolCall) -> JsonObject:
+        tool = MEMORY_TOOLS[call.name]
+        problem = _misfit(call)
+        if problem is not None:
+            return {"error": "InvalidInput", "message": problem}
+        check = ToolCheck(arguments=call.arguments)
+        if has_rules(bound, "tool_call") and not is_enforced(
+            bound, "tool_call", call.name, call.id
+        ):
+            try:
+                check = bound.check_tool_call(
+                    call.name, call.arguments, tool_call_id=call.id, piece="memory_tools"
+                )
+            except Blocked as error:
+                return {"error": error.code, "message": str(error)}
+        if tool.needs_approval and self._approval == "ask" and check.approval is None:
+            if self._ask is None:
+                return not_approved(call.name, "Nobody can be asked: the agent was given no `ask`.")
+            answer = self._ask(ToolQuestion(call.name, call.arguments, tool.description))
+            if answer is not True:
+                return not_approved(call.name, answer if isinstance(answer, str) else "")
+        result: JsonObject = check.result(tool.function(bound, **check.arguments))
+        return result
+
+
+def text_of(answer: JsonObject) -> str:
+    """Return the answer of a tool as the text that a model reads."""
+    return json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
+
+
+def _record_answer(step: Step, answer: JsonObject) -> None:
+    if "error" in answer:
+        record_tool_error(step, None, str(answer.get("message", "")))
+        step.end("failed", wait=False)
+    else:
+        record_tool_result(step, answer)
+
+
+def _misfit(call: ModelToolCall) -> str | None:
+    """Return what is wrong with the arguments of a call, or None."""
+    try:
+        _arguments(call.name, MEMORY_TOOLS[call.name].function).model_validate(call.arguments)
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_input=False, include_context=False)
+        return "; ".join(
+            f"{'.'.join(map(str, problem['loc'])) or call.name}: {problem['msg']}"
+            for problem in problems
+        )
+    return None
+
+
+@lru_cache(maxsize=16)
+def _arguments(name: str, function: Callable[..., Any]) -> Any:
+    """Return the arguments that a model gives to a tool, as a pydantic model."""
+    hints = get_type_hints(inspect.unwrap(function))
+    fields: dict[str, Any] = {
+        parameter.name: (
+            hints[parameter.name],
+            ... if parameter.default is parameter.empty else parameter.default,
+        )
+        for parameter in inspect.signature(inspect.unwrap(function)).parameters.values()
+        if parameter.name != "bound"
+    }
+    return create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
+
+
+def _schema(name: str, function: Callable[..., Any]) -> JsonObject:
+    schema = _arguments(name, function).model_json_schema()
+    for entry in (schema, *schema["properties"].values()):
+        entry.pop("title", None)
+    return cast(JsonObject, schema)

@@ -1,0 +1,105 @@
+"""Sizes: where the bytes of a tally are, by kind, with the indexes of each table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from sqlalchemy import Connection, func, select, text
+from sqlalchemy.exc import OperationalError
+
+from tallystick.storage import tables
+from tallystick.storage.dialects import is_postgres
+
+__all__ = ["KINDS", "bytes_by_table", "bytes_of_files", "bytes_of_text"]
+
+KINDS = {
+    "parts": "what arrived, payloads and checkpoint values",
+    "sources": "sources",
+    "memories": "memories",
+    "memory_versions": "versions of memories",
+    "memory_sources": "memories",
+    "edges": "memories",
+    "store_items": "memories",
+    "working": "memories",
+    "search_text": "words for recall",
+    "vectors": "vectors for recall",
+    "journal": "journal",
+    "streams": "journal",
+    "anchors": "journal",
+    "access_log": "access log",
+    "runs": "recordings",
+    "steps": "recordings",
+    "step_entries": "recordings",
+    "threads": "checkpoints",
+    "thread_states": "checkpoints",
+    "thread_writes": "checkpoints",
+    "tree_parts": "checkpoints",
+    "tree_holds": "checkpoints",
+    "tree_keys": "checkpoints",
+    "checkpoints": "checkpoints",
+    "checkpoint_values": "checkpoints",
+    "checkpoint_writes": "checkpoints",
+    "jobs": "jobs",
+    "outbox": "jobs",
+    "idempotency": "answers under idempotency keys",
+}
+"""Table to the kind of what it contains; every other one is `settings`."""
+
+_PAGES = text("SELECT name, sum(pgsize) AS bytes FROM dbstat GROUP BY name")
+_TREES = text("SELECT name, tbl_name FROM sqlite_schema")
+_POSTGRES = text(
+    "SELECT c.relname AS name, pg_total_relation_size(c.oid) AS bytes FROM pg_class AS c "
+    "JOIN pg_namespace AS n ON n.oid = c.relnamespace "
+    "WHERE n.nspname = current_schema() AND c.relkind IN ('r', 'p')"
+)
+
+
+def bytes_by_table(connection: Connection) -> dict[str, int] | None:
+    """Return the bytes of each table with its indexes; None where this build of SQLite does not
+    tell them.
+    """
+    if is_postgres(connection):
+        return {row.name: int(row.bytes) for row in connection.execute(_POSTGRES)}
+    try:
+        pages = connection.execute(_PAGES).all()
+    except OperationalError:
+        return None
+    table_of = {row.name: row.tbl_name for row in connection.execute(_TREES)}
+    sizes: Counter[str] = Counter()
+    for row in pages:
+        sizes[table_of.get(row.name, row.name)] += int(row.bytes)
+    return dict(sizes)
+
+
+def bytes_of_text(connection: Connection) -> int:
+    """Return the bytes of what arrived to be remembered, each text of a scope once."""
+    parts, sources = tables.parts, tables.sources
+    size = func.octet_length if is_postgres(connection) else func.length
+    is_source = (
+        select(sources.c.id)
+        .where(sources.c.scope_id == parts.c.scope_id, sources.c.content_hash == parts.c.key)
+        .exists()
+    )
+    return int(
+        connection.execute(select(func.sum(size(parts.c.body))).where(is_source)).scalar() or 0
+    )
+
+
+def bytes_of_files(folder: Path) -> Counter[str]:
+    """Return the bytes of an embedded tally's files by kind: `database`, `log of writes`, `Chroma`,
+    `other files`.
+    """
+    sizes: Counter[str] = Counter()
+    for file in folder.rglob("*"):
+        if file.is_symlink() or not file.is_file():
+            continue
+        place = file.relative_to(folder).parts
+        if place[0] == "chroma":
+            kind = "Chroma"
+        elif file.name == "tally.db":
+            kind = "database"
+        else:
+            kind = "log of writes" if file.name.startswith("tally.db-") else "other files"
+        sizes[kind] += file.stat().st_size
+    return sizes

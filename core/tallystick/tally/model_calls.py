@@ -1,0 +1,357 @@
+"""Calls of a model without a framework: check a compiled context, send it, record what came back.
+
+A call is a step of the open run, or of a run of its own. It passes the rules over model calls, is
+refused before it is sent where the provider would refuse it, and leaves request, answer, usage,
+cost and the provider's limits in its receipt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from tallystick.errors import BudgetInfeasible, InvalidInput
+from tallystick.ports import ModelEvent, ModelProvider, ModelResponse, ModelResponseStream
+from tallystick.recorder import Step, current_step
+from tallystick.records import (
+    CompiledContext,
+    ContextItem,
+    ModelAnswer,
+    ModelCost,
+    ModelToolCall,
+    StepStatus,
+)
+from tallystick.tally.call_rules import enforcing
+from tallystick.tally.view import ObservedCall
+from tallystick.tokens.prices import cost_of
+
+if TYPE_CHECKING:
+    from tallystick.tally.policy_verbs import PolicyVerbs
+
+__all__ = [
+    "ModelCall",
+    "ModelStream",
+    "Preflight",
+    "call_model",
+    "is_provider",
+    "model_provider",
+    "stream_model",
+]
+
+Preflight = Literal["off", "refuse", "recompile"]
+"""What becomes of a request that the provider counts as larger than the budget it was compiled for.
+"""
+
+_GROUP = "tallystick.providers"
+_PIECE = "call_model"
+_TRIES = 3
+_MARGIN = 0.97
+"""Part of the room that a smaller budget uses, because tokens are not worth the same everywhere."""
+
+
+@dataclass(frozen=True)
+class ModelCall:
+    """A call that was made: its answer, its cost, and where it is recorded."""
+
+    answer: ModelAnswer
+    cost: ModelCost
+    request: dict[str, Any] = field(repr=False)
+    """The request as it was sent."""
+    response: dict[str, Any] = field(repr=False)
+    """The answer in the provider's own form."""
+    run_id: str
+    step_id: str
+
+    @property
+    def text(self) -> str:
+        """The words of the answer."""
+        return self.answer.text
+
+    @property
+    def tool_calls(self) -> tuple[ModelToolCall, ...]:
+        """The calls of tools that the model asks for."""
+        return self.answer.tool_calls
+
+    @property
+    def usage(self) -> dict[str, int]:
+        """The tokens that the provider counted."""
+        return self.answer.usage
+
+    def item(self, item_id: str | None = None) -> ContextItem:
+        """Return the answer as an item for the next compile; by default its id is the step's."""
+        return self.answer.item(item_id or f"answer-{self.step_id}")
+
+
+def model_provider(name: str | ModelProvider) -> ModelProvider:
+    """Return the provider of a name such as `openai:gpt-5`; a provider itself as it is.
+
+    Providers are found by the entry points `tallystick.providers`. Raises InvalidInput for a name
+    without a provider or of an unknown one.
+    """
+    if not isinstance(name, str):
+        return name
+    provider, _, model = name.partition(":")
+    points = _points()
+    if provider not in points or not model:
+        known = ", ".join(f"{each}:MODEL" for each in sorted(points))
+        raise InvalidInput(
+            f"provider={name!r} names no provider and model. Write one of {known}, or give the "
+            "provider itself.",
+            argument="provider",
+        )
+    return cast(ModelProvider, points[provider].load()(model))
+
+
+def is_provider(name: str) -> bool:
+    """Return True for the name of an installed provider, such as `openai`."""
+    return name in _points()
+
+
+def _points() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=_GROUP)}
+
+
+def call_model(
+    view: PolicyVerbs,
+    compiled: CompiledContext,
+    provider: str | ModelProvider,
+    parameters: Mapping[str, Any],
+    *,
+    agent_name: str,
+    preflight: Preflight,
+    approval_token: str | None,
+) -> ModelCall:
+    """Send a compiled context and return the recorded call."""
+    chosen = model_provider(provider)
+    with _recorded(view, compiled, chosen, agent_name) as call:
+        request = call.prepare(compiled, parameters, preflight, approval_token)
+        with enforcing("model_call", call.model):
+            response = chosen.send(request)
+        return call.finish(request, response)
+
+
+@contextmanager
+def stream_model(
+    view: PolicyVerbs,
+    compiled: CompiledContext,
+    provider: str | ModelProvider,
+    parameters: Mapping[str, Any],
+    *,
+    agent_name: str,
+    preflight: Preflight,
+    approval_token: str | None,
+) -> Iterator[ModelStream]:
+    """Send a compiled context; its answer is read while it comes, and recorded so far."""
+    chosen = model_provider(provider)
+    with _recorded(view, compiled, chosen, agent_name) as call:
+        request = call.prepare(compiled, parameters, preflight, approval_token)
+        with (
+            enforcing("model_call", call.model),
+            _open_stream(chosen.stream(request), call, request) as stream,
+        ):
+            yield stream
+
+
+class ModelStream:
+    """An answer under way. Iterate over its events; `call` is the whole once they have ended."""
+
+    def __init__(
+        self, source: ModelResponseStream, recorded: _RecordedCall, request: dict[str, Any]
+    ) -> None:
+        self._source, self._recorded, self._request = source, recorded, request
+        self._times: dict[str, int] = {}
+        self._call: ModelCall | None = None
+        self._has_ended = False
+
+    def __iter__(self) -> Iterator[ModelEvent]:
+        step, times = self._recorded.step, self._times
+        for event in self._source:
+            now = step.elapsed_us()
+            times.setdefault("first_us", now)
+            times.update(chunks=times.get("chunks", 0) + 1, last_us=now)
+            yield event
+        self._has_ended = True
+
+    def texts(self) -> Iterator[str]:
+        """Return the words of the answer as they come."""
+        return (event.text for event in self if event.kind == "text" and event.text)
+
+    @property
+    def call(self) -> ModelCall:
+        """The call as it was recorded; what of the stream has not been read is read now."""
+        if self._call is None:
+            for _ in self if not self._has_ended else ():
+                pass
+            self._finish(is_whole=True)
+        assert self._call is not None
+        return self._call
+
+    def _finish(self, *, is_whole: bool) -> None:
+        """Record the answer as far as it came, once."""
+        if self._call is None and (is_whole or self._times):
+            self._call = self._recorded.finish(
+                self._request, self._source.response(), times=self._times, is_whole=is_whole
+            )
+
+
+@contextmanager
+def _open_stream(
+    source: AbstractContextManager[ModelResponseStream],
+    recorded: _RecordedCall,
+    request: dict[str, Any],
+) -> Iterator[ModelStream]:
+    """Yield the stream; at the end, at an early exit and at an error, record what came of it."""
+    with source as opened:
+        stream = ModelStream(opened, recorded, request)
+        try:
+            yield stream
+        except BaseException:
+            stream._finish(is_whole=False)
+            raise
+        if not stream._has_ended:
+            recorded.status = "interrupted"
+        stream._finish(is_whole=stream._has_ended)
+
+
+class _RecordedCall:
+    """A call under way, and the step that records it."""
+
+    def __init__(self, view: PolicyVerbs, provider: ModelProvider, model: str, step: Step) -> None:
+        self.view, self.provider, self.model, self.step = view, provider, model, step
+        self._observed = ObservedCall(view, step)
+        self.status: StepStatus = "completed"
+
+    def prepare(
+        self,
+        compiled: CompiledContext,
+        parameters: Mapping[str, Any],
+        preflight: Preflight,
+        approval_token: str | None,
+    ) -> dict[str, Any]:
+        """Return the request that may be sent: rendered, checked by the provider's form and by the
+        rules, and small enough.
+        """
+        request = self._allowed(compiled, parameters, approval_token)
+        if preflight != "off":
+            request = self._fitting(compiled, parameters, request, preflight)
+        self._observed.record("request", request, summary={"provider": self.provider.name})
+        return request
+
+    def _allowed(
+        self, compiled: CompiledContext, parameters: Mapping[str, Any], token: str | None
+    ) -> dict[str, Any]:
+        """Return the request for a context, as the rules let it pass."""
+        provider = self.provider
+        request = provider.render(compiled, **{"model": self.model, **parameters})
+        provider.check(request)
+        provider.require_ready()
+        check = self.view.check_model_call(
+            provider=provider.name,
+            model=self.model,
+            request=request,
+            approval_token=token,
+            piece=_PIECE,
+        )
+        cleaned: dict[str, Any] = check.clean(request)
+        return cleaned
+
+    def _fitting(
+        self,
+        compiled: CompiledContext,
+        parameters: Mapping[str, Any],
+        request: dict[str, Any],
+        preflight: Preflight,
+    ) -> dict[str, Any]:
+        """Return a request that the provider counts within the budget of the compile."""
+        allocation = compiled.token_allocation
+        reserve = allocation.get("response_reserve", 0)
+        most = allocation["budget"] - reserve
+        count = self.provider.count_tokens(request)
+        for _ in range(_TRIES if preflight == "recompile" else 0):
+            if count <= most:
+                break
+            # Our tokens are worth `count / used` of the provider's.
+            used = compiled.token_allocation["used"]
+            budget = reserve + int(used * most / count * _MARGIN)
+            compiled = self.view._recompiled(compiled, budget, self._observed)
+            request = self._allowed(compiled, parameters, None)
+            count = self.provider.count_tokens(request)
+        if count > most:
+            raise BudgetInfeasible(budget=most, required={"the request": count})
+        return request
+
+    def finish(
+        self,
+        request: dict[str, Any],
+        response: ModelResponse,
+        *,
+        times: Mapping[str, int] | None = None,
+        is_whole: bool = True,
+    ) -> ModelCall:
+        """Record the answer, and return the call."""
+        answer = self.provider.parse(response.body)
+        if not is_whole:
+            answer = answer.model_copy(update={"stop": "broken_off"})
+        cost = cost_of(
+            self.provider.name,
+            answer.model or self.model,
+            answer.usage,
+            table=self.view._services.prices,
+        )
+        summary: dict[str, Any] = {
+            "usage": answer.usage,
+            "cost": cost.dump(),
+            "stop": answer.stop,
+            "model": answer.model,
+            **response.facts,
+            **({"stream": dict(times)} if times else {}),
+        }
+        payload = {"answer": answer.recorded(), "native": response.body}
+        self._observed.record("response", payload, summary=summary)
+        return ModelCall(answer, cost, request, response.body, self.step.run.id, self.step.id)
+
+
+@contextmanager
+def _recorded(
+    view: PolicyVerbs, compiled: CompiledContext, provider: ModelProvider, agent_name: str
+) -> Iterator[_RecordedCall]:
+    """Open the step of a call: the open model step that has no request yet, a new one of the run
+    under way, or one of a run of its own.
+    """
+    model = provider.model or compiled.model
+    if model is None:
+        raise InvalidInput("Name the model: the compile was for none.", argument="provider")
+    open_step = current_step()
+    if (
+        open_step is not None
+        and open_step.is_open
+        and open_step.kind == "model_call"
+        and open_step.run.context is view._services.recorder
+        and not open_step.has("request")
+    ):
+        yield _RecordedCall(view, provider, model, open_step)
+        return
+    spoken = [item.content for item in compiled.selected_items if item.kind == "user_msg"]
+    run, is_own = view.join_run(agent_name, goal=spoken[-1] if spoken else None)
+    status: StepStatus = "completed"
+    try:
+        step = run.step("model_call", name=model)
+        recorded = _RecordedCall(view, provider, model, step)
+        try:
+            with step.active():
+                view._record_again(compiled, ObservedCall(view, step))
+                yield recorded
+        except BaseException as error:
+            step.fail(error)
+            raise
+        status = recorded.status
+        step.end(status, wait=False)
+    except BaseException:
+        status = "failed"
+        raise
+    finally:
+        if is_own:
+            run.end(status)
