@@ -211,7 +211,8 @@ def recall(
         _hit(candidate, best, refs.get(candidate.stored.doc, []), decisions, ranking)
         for candidate in chosen
     ]
-    hits = [hit for hit in hits if hit.score >= request.min_score]
+    if request.min_score > 0:
+        hits = [hit for hit in hits if hit.score >= request.min_score]
     warnings = list(ranking.warnings)
     if (unwritable := context.store.database.unwritable) is not None:
         warnings.append(

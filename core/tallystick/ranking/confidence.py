@@ -25,6 +25,8 @@ answered 4 % were above it, and of the answers that were found 0.6 % below.
 _WORDS, _VECTOR, _ABOUT, _NONE = 5.8, 6.0, 3.8, -6.0
 _BEST = 5
 """Hits that are looked at: a turn beside the answer may be the first."""
+_FEW = 50
+"""Slices below which rarity says nothing: of one memory, each word that it has is common."""
 _VECTOR_OF_WORDS = 0.6
 """The cosine to expect for a share of words, where there is no vector."""
 _OURS = re.compile(
@@ -52,6 +54,8 @@ def confidence(
     if not best:
         return 0.0
     words = max(signals["words"] for signals in best)
+    if sum(corpus.size.slices for corpus in corpora) < _FEW:
+        words = max(words, _share_of_words(question, corpora))
     vector = max(signals["vector"] for signals in best) if vectors else _VECTOR_OF_WORDS * words
     about = _OURS.search(question.text) is not None or _names_somebody(question, corpora)
     if not about and not _CASED.search(question.text):
@@ -67,3 +71,18 @@ def _names_somebody(question: Question, corpora: Sequence[Corpus]) -> bool:
         return True
     terms = {term for name in _NAME.findall(question.text) for term in analyze(name)}
     return any(corpus.frequency(term) for corpus in corpora for term in sorted(terms))
+
+
+def _share_of_words(question: Question, corpora: Sequence[Corpus]) -> float:
+    """Return the share of the question's words that the memories have."""
+    if not question.words:
+        return 0.0
+    present = [
+        any(
+            corpus.frequency(form) > 0
+            for corpus in corpora
+            for form in (term, *question.forms.get(word, ()))
+        )
+        for word, term in question.words.items()
+    ]
+    return sum(present) / len(present)
