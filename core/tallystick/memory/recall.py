@@ -25,7 +25,7 @@ from tallystick.ranking import (
     RecallWeights,
     Span,
     ask,
-    best_slice,
+    best_slices,
     confidence,
     cosines,
     event_named,
@@ -443,13 +443,12 @@ def _search(
 def _best_slices(
     question: Question, pools: Sequence[Pool], ranked: Sequence[Ranked], vector: Vector | None
 ) -> dict[int, BestSlice]:
-    best = {}
+    best: dict[int, BestSlice] = {}
     for pool in pools:
         docs = pool.corpus.column("doc")
-        for row in pool.corpus.rows_of(candidate.doc for candidate in ranked).tolist():
-            piece = best_slice(pool.corpus, row, question, vector)
-            if piece is not None:
-                best[int(docs[row])] = piece
+        rows = pool.corpus.rows_of(candidate.doc for candidate in ranked)
+        slices = best_slices(pool.corpus, rows, question, vector)
+        best |= {int(docs[row]): piece for row, piece in slices.items()}
     return best
 
 

@@ -12,7 +12,7 @@ from tallystick.ranking.excerpt import excerpt
 from tallystick.ranking.fusion import Weights, fuse, quantise
 from tallystick.ranking.languages import text_flags
 from tallystick.ranking.order import QUERY_READ, Pool, Question, Ranked, ask, proposals, rank
-from tallystick.ranking.passages import BestSlice, best_slice, passage_of
+from tallystick.ranking.passages import BestSlice, best_slices, passage_of
 from tallystick.ranking.relevance import Text, WorkingSets
 from tallystick.ranking.signals import names_source
 from tallystick.ranking.vectors import (
@@ -42,7 +42,7 @@ __all__ = [
     "WorkingSets",
     "analyze",
     "ask",
-    "best_slice",
+    "best_slices",
     "bm25",
     "confidence",
     "cosines",
