@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from tallystick.ranking.corpus import K1, B, Corpus
 from tallystick.ranking.order import Question
@@ -88,8 +88,8 @@ def _nearness(segment: Segment, row: int, count: int, vector: Vector) -> Floats:
     if high - low != count:
         return np.zeros(count, dtype=np.float64)
     # einsum works row by row, so that no digit depends on the other rows.
-    cosines = np.einsum("ij,j->i", segment.vectors[low:high], vector)
-    return np.maximum(cosines, 0.0).astype(np.float64)
+    cosines = np.einsum("ij,j->i", segment.vectors[low:high], vector).astype(np.float64)
+    return cast("Floats", np.maximum(cosines, 0.0))
 
 
 def passage_of(text: str, best: BestSlice) -> tuple[int, int] | None:
