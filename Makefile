@@ -9,6 +9,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 # uv installs ten times as fast as pip. It comes with the environment, and keeps its cache there; where
 # it is not to be had, or does not reach what pip reaches, pip does the same.
 export UV_CACHE_DIR ?= $(CURDIR)/$(VENV)/cache
+export UV_COMPILE_BYTECODE = 1
 UV := $(shell command -v uv 2>/dev/null || echo $(BIN)/uv)
 # $(call install,python,packages): quiet, but for what went wrong.
 install = { test -x $(UV) && $(UV) pip install -q --python $(1) $(2); } || $(1) -m pip install -q $(2)

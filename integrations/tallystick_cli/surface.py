@@ -233,7 +233,7 @@ CLI = Surface(
         ),
         "erase": Offer(
             ("erase",),
-            renamed={"memory": "memory_ids", **_CONFIRM},
+            renamed={"memory": "memory_ids", "fragment": "fragments", **_CONFIRM},
             own={**_MEMORY, "apply": _APPLY},
             note="To do it needs a person at a terminal.",
         ),

@@ -76,6 +76,10 @@ def erase(
         typer.Argument(metavar="MEMORY…", help="Ids of memories, or how they begin or end."),
     ],
     reason: Reason,
+    fragment: Annotated[
+        list[str] | None,
+        typer.Option("--fragment", help=help_of("erase", "fragments")),
+    ] = None,
     apply: Apply = False,
     token: Token = None,
     key: Key = None,
@@ -92,6 +96,7 @@ def erase(
         ids = [id_of(fragment) for fragment in memory]
         erasure = owner.operator.erase(
             ids,
+            fragments=tuple(fragment or ()),
             reason=reason,
             mode="apply" if apply else "preview",
             confirm_token=token,

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import random
 import shutil
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -161,3 +162,75 @@ def test_an_empty_file_is_no_tally(tmp_path: Path) -> None:
     (tmp_path / "tally.db").touch()
     with pytest.raises(TallyNotFound):
         Tally.open(tmp_path, create=False)
+
+
+ROWS = {
+    "threads": ("puts", "states", "seal", "epoch"),
+    "thread_states": ("id", "namespace", "parent_id", "position", "marks", "metadata", "state"),
+    "thread_writes": ("task_id", "position", "task_path", "channel", "value", "code"),
+    "tree_parts": ("digest", "body"),
+    "tree_holds": ("part_id",),
+}
+CELLS = [(table, column) for table, columns in ROWS.items() for column in columns]
+CELLS.append(("thread_states", "code"))
+
+
+def _other(value: Any, how: str, at: float, bits: int, foreign: Any) -> Any:
+    """A value of a row in the place of another."""
+    if how == "foreign":
+        return foreign
+    if isinstance(value, int):
+        return value ^ bits if how == "flip" else value * bits
+    if value is None:
+        return "x"
+    body = value.encode() if isinstance(value, str) else bytes(value)
+    place = int(at * (len(body) - 1))
+    if how == "flip" and body:
+        body = body[:place] + bytes((body[place] ^ bits,)) + body[place + 1 :]
+    elif how == "cut":
+        body = body[:place]
+    else:
+        body = random.Random(bits).randbytes(len(body))
+    return body.decode("utf-8", "replace") if isinstance(value, str) else body
+
+
+@given(
+    st.sampled_from(CELLS),
+    st.sampled_from(["flip", "cut", "noise", "foreign"]),
+    st.floats(0, 1),
+    st.integers(1, 255),
+)
+@settings(
+    max_examples=settings().max_examples // 4,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+def test_a_changed_row_gives_what_was_put_or_a_clear_error(
+    whole: Whole, tmp_path: Path, cell: tuple[str, str], how: str, at: float, bits: int
+) -> None:
+    """25 rows as a rule, 500 under `make soak`: bits flipped, cut off, of another row, noise."""
+    table, column = cell
+    copied = tmp_path / "tally"
+    shutil.rmtree(copied, ignore_errors=True)
+    shutil.copytree(whole.place, copied)
+    with contextlib.closing(sqlite3.connect(copied / "tally.db")) as database, database:
+        rows = database.execute(f"SELECT {column} FROM {table} ORDER BY 1").fetchall()
+        value, foreign = rows[int(at * (len(rows) - 1))][0], rows[bits % len(rows)][0]
+        changed = _other(value, how, at, bits, foreign)
+        with contextlib.suppress(sqlite3.IntegrityError, OverflowError):
+            database.execute(
+                f"UPDATE {table} SET {column} = ? WHERE {column} IS ?", (changed, value)
+            )
+    with Tally.open(copied, background=False) as tally:
+        saver = TallySaver(tally)
+        for thread in THREADS:
+            try:
+                readable = _held(saver, thread)
+            except TallystickError:
+                continue
+            if readable == whole.held[thread]:
+                continue
+            latest = readable.pop("latest")
+            held = whole.held[thread]
+            assert all(id in held and _is_part(each, held[id]) for id, each in readable.items())
+            assert latest == NOTHING or any(_is_part(latest, each) for each in held.values())
+            assert _noticed(tally, thread), (table, column, how)

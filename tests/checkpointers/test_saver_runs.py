@@ -165,8 +165,12 @@ def test_the_journal_of_a_thread_names_the_session_and_the_run_that_put(
 
         def told(thread: str) -> list[tuple[str, str | None, str | None]]:
             with services_of(tally).store.database.read() as connection:
-                entries = list(journal.entries(connection, f"thread:{alice.scope}/{thread}"))
-            return [(entry.event, entry.session_id, entry.request_id) for entry in entries]
+                entries = journal.all_entries(connection)
+            return [
+                (entry.event, entry.session_id, entry.request_id)
+                for entry in entries
+                if entry.details.get("thread") == thread
+            ]
 
         assert told("chat-7") == [
             ("checkpoint.put", "chat-7", str(FIRST)),

@@ -28,7 +28,8 @@ FIRST_LOOK = {
     "../integrations/test_first_arguments.py": "adapters/arguments",
     "../integrations/test_dbos.py": "adapters/job_running",
     "../integrations/test_providers.py": "adapters/conversations adapters/plain_tools "
-    "adapters/providers records/model_calls tally/compile_requests tally/model_calls tokens/prices",
+    "adapters/providers records/model_calls tally/compile_requests tally/model_calls "
+    "tally/model_verbs tokens/prices",
     "../integrations/test_documents.py": "memory/documents",
     "../integrations/test_captured_once.py": "tally/captured_turns",
     "adapters/test_turn_recall.py": "tally/turn_hits",

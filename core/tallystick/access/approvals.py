@@ -259,7 +259,8 @@ class Approvals:
             audit_id=store.ids.new(),
             reason=reason,
             correlation_id=step_id,
-            details={"action": action, "subject": subject, "rule": rule_id},
+            details={"action": action, "rule": rule_id},
+            texts={"subject": subject},
         )
         store.database.write(lambda tx: journal.append(tx, event), name="call.denied")
 
@@ -403,9 +404,16 @@ class Approvals:
 
 
 def erase_arguments(
-    tx: Connection, store: Store, actor: Actor, stored: Iterable[StoredApproval], *, at: int
+    tx: Connection,
+    store: Store,
+    actor: Actor,
+    stored: Iterable[StoredApproval],
+    *,
+    at: int,
+    needles: Sequence[bytes] | None = None,
 ) -> int:
-    """Erase the arguments of approvals and the reasons given; return their number.
+    """Erase the arguments of approvals, the reasons given and the names of what was to be called;
+    return their number. With `needles` a name stays that contains none of them.
 
     An action that nobody can look at any more cannot be decided: what is open expires.
     """
@@ -414,8 +422,9 @@ def erase_arguments(
         state = approval.record.state
         if state in rows.OPEN and rows.move(tx, approval.record.id, before=state, after="expired"):
             reason = "its arguments were erased"
-            _journal(tx, store, actor, approval.record, "expired", at=at, reason=reason)
-    rows.erase_arguments(tx, [approval.record.id for approval in erased])
+            record = approval.record.model_copy(update={"subject": ""})
+            _journal(tx, store, actor, record, "expired", at=at, reason=reason)
+    rows.erase_arguments(tx, [approval.record.id for approval in erased], needles=needles)
     return len(erased)
 
 
@@ -433,7 +442,6 @@ def _journal(
     # The digest of the action is keyed and stays out of the chain; the id says which one it is.
     details: dict[str, Any] = {
         "action": approval.action,
-        "subject": approval.subject,
         "rule": approval.rule_id,
     }
     journal.append(
@@ -448,6 +456,7 @@ def _journal(
             correlation_id=step_id,
             subject_id=approval.id,
             details=details,
+            texts={"subject": approval.subject} if approval.subject else None,
         ),
     )
 

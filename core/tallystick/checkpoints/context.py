@@ -232,7 +232,7 @@ class ThreadScope:
         if row is None:
             return
         count = checkpoints.delete_thread(tx, row.id)
-        self._journal(tx, name, event, self.now(), {"checkpoints": count})
+        self._journal(tx, row, event, self.now(), {"checkpoints": count})
 
     def write_anchor(
         self,
@@ -250,13 +250,13 @@ class ThreadScope:
         """
         details = {"puts": row.puts, "checkpoints": row.states, "seal": row.checksum}
         self._journal(
-            tx, row.name, event, at, {**details, **({"removed": removed} if removed else {})}, run
+            tx, row, event, at, {**details, **({"removed": removed} if removed else {})}, run
         )
 
     def _journal(
         self,
         tx: Connection,
-        thread: str,
+        thread: ThreadRow,
         event: str,
         at: int,
         details: Mapping[str, Any],
@@ -265,18 +265,19 @@ class ThreadScope:
         # A thread is its own session, and a run the request, unless the actor says otherwise; so it
         # is in the histories of memory.
         trace = {
-            "session_id": self.actor.session_id or thread,
+            "session_id": self.actor.session_id or thread.name,
             "request_id": self.actor.request_id or run,
         }
         journal.append(
             tx,
             journal.Event(
-                stream=f"thread:{self.name}/{thread}",
+                stream=thread.stream,
                 event=event,
                 actor=self.actor.model_copy(update=trace),
                 at=at,
                 audit_id=self.store.ids.new(),
-                subject_id=thread,
+                subject_id=f"thread:{thread.id}",
                 details=details,
+                texts={"thread": thread.name},
             ),
         )

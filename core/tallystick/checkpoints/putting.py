@@ -162,10 +162,8 @@ class CheckpointPut:
             ),
         )
         lifetime = checkpoint.lifetime if checkpoint.lifetime is not None else row.lifetime
-        updated = ThreadRow(
-            id=row.id,
-            name=row.name,
-            epoch=row.epoch,
+        updated = replace(
+            row,
             puts=row.puts + 1,
             states=row.states + (replaced_mac is None),
             checksum=thread_checksum(

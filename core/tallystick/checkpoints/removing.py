@@ -197,7 +197,7 @@ def _chunk_ids(value: Value) -> set[int]:
 
 @dataclass(frozen=True)
 class TextSearch:
-    """The threads whose state contains a text, and how much could not be searched."""
+    """The threads whose state or name contains a text, and how much could not be searched."""
 
     threads: tuple[ThreadName, ...]
     encrypted: int
@@ -205,8 +205,8 @@ class TextSearch:
 
 
 def threads_containing(connection: Connection, needles: Sequence[bytes]) -> TextSearch:
-    """Return every thread, of any scope, with one of `needles` in a checkpoint, a pending write or
-    a chunk that it needs.
+    """Return every thread, of any scope, with one of `needles` in its name, a checkpoint, a pending
+    write or a chunk that it needs.
 
     Pieces are compressed; each is decompressed and searched.
     """
@@ -223,7 +223,7 @@ def threads_containing(connection: Connection, needles: Sequence[bytes]) -> Text
             return False
         return any(needle in piece for piece in pieces for needle in needles)
 
-    thread_ids: set[int] = set()
+    thread_ids = checkpoint_scan.named(connection, needles)
     for state in checkpoint_scan.states(connection):
         if contains(state.metadata) or contains(state.state, is_frame=True):
             thread_ids.add(state.thread_id)

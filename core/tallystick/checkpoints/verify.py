@@ -81,7 +81,7 @@ def _thread_problems(
     The checksum shows that none was removed, added or changed since; that the end of a thread was
     cut off together with its journal shows only against a foil kept elsewhere.
     """
-    stream = f"thread:{scope.name}/{thread.name}"
+    stream = thread.stream
     problems = [
         VerificationProblem(where=where, problem=problem)
         for where, problem in journal.verify_stream(connection, stream)

@@ -217,8 +217,8 @@ class WorkingMemory:
                 actor=self._actor,
                 at=at,
                 audit_id=self._context.store.ids.new(),
-                subject_id=self._run_id,
                 details=details,
+                texts={"run": self._run_id},
             ),
         )
 

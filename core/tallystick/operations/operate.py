@@ -28,6 +28,10 @@ class Erase(Confirmed):
     """Arguments of `erase`."""
 
     memory_ids: Annotated[tuple[str, ...], Field(description="Ids of memories.")]
+    fragments: Annotated[
+        tuple[str, ...],
+        Field(description="Pieces of their text that names, ids or goals may hold; repeatable."),
+    ] = ()
     reason: Reason
 
 
@@ -124,16 +128,23 @@ OPERATIONS = (
         effect="operate",
         arguments=Erase,
         result=Erasure,
-        errors=(*_OPERATE, "not_found", "state_conflict", "storage_error", "rate_limited"),
+        errors=(
+            *_OPERATE,
+            "not_found",
+            "invalid_input",
+            "state_conflict",
+            "storage_error",
+            "rate_limited",
+        ),
         verb="operator.erase",
         needs_preview=True,
     ),
     Operation(
         name="erase_recorded",
-        title="Erase recorded payloads",
-        description="Name the steps whose recorded payloads would be erased, then erase them; "
-        "receipts stay and verify.",
-        model_description="Erase the recorded payloads of a run or a step.",
+        title="Erase what was recorded",
+        description="Name the steps of which something recorded would be erased, then erase "
+        "payloads, names, metadata and summaries; receipts stay and verify.",
+        model_description="Erase what was recorded of a run or a step.",
         effect="operate",
         arguments=EraseRecorded,
         result=list[str],

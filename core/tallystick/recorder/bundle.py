@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tallystick.errors import CorruptTally, InvalidInput, InvalidRecord
-from tallystick.recorder.chain import run_stream
 from tallystick.recorder.payloads import DOMAIN
 from tallystick.recorder.signing import check
 from tallystick.recorder.verify import Stored, verify
@@ -35,12 +34,15 @@ from tallystick.records import (
     strict_json,
 )
 from tallystick.storage import journal
+from tallystick.storage.journal import run_stream
 
 __all__ = ["FORMAT", "bundle", "is_bundle", "verify_bundle"]
 
 R = TypeVar("R", bound=Record)
 
-FORMAT = "tallystick-receipt/1"
+FORMAT = "tallystick-receipt/2"
+_EARLY_FORMAT = "tallystick-receipt/1"
+"""The form before names, goals, metadata and summaries were beside the chain."""
 _MEMBERS = ("run.json", "chain.jsonl", "steps.jsonl", "entries.jsonl", "payloads.bin")
 _MOST_BYTES = 2**30
 """Bytes to which the members of a bundle may decompress: a hostile one cannot take all memory."""
@@ -96,10 +98,7 @@ def bundle(stored: Stored, rows: Sequence[Any], anchor: journal.Anchor, foil: Fo
         "begins": {"count": anchor.count, "previous": anchor.head},
         "foil": foil.dump(),
     }
-    chain = [
-        {"position": row.position, "previous": row.previous, "digest": row.digest, "body": row.body}
-        for row in rows
-    ]
+    chain = [_link_fields(stored, row) for row in rows]
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         contents = (
@@ -112,6 +111,23 @@ def bundle(stored: Stored, rows: Sequence[Any], anchor: journal.Anchor, foil: Fo
         for name, content in zip(_MEMBERS, contents, strict=True):
             archive.writestr(zipfile.ZipInfo(name, _EPOCH), content, zipfile.ZIP_DEFLATED)
     return out.getvalue()
+
+
+def _link_fields(stored: Stored, row: Any) -> dict[str, Any]:
+    """Return an entry of the chain, with what its commitment to texts in rows is checked by: their
+    salt, and the metadata as they are stored.
+    """
+    entry = journal.read_row(row)
+    metadata = stored.metadata_of(entry) if entry.row_texts is not None else None
+    salt = None if metadata is None or row.salt is None else bytes(row.salt)
+    return {
+        "position": row.position,
+        "previous": row.previous,
+        "digest": row.digest,
+        "body": row.body,
+        "salt": None if salt is None else journal.row_salt(salt).hex(),
+        "metadata": None if salt is None else metadata,
+    }
 
 
 def is_bundle(path: Path) -> bool:
@@ -194,6 +210,10 @@ class _Link:
     event: str | None
     subject_id: str | None
     sequence: int
+    salt: bytes | None = None
+    """That of the commitment to texts in rows."""
+    metadata: str | None = None
+    """The metadata of the run or step, as they are stored."""
 
 
 class _Bundled:
@@ -213,6 +233,7 @@ class _Bundled:
         self.run = run
         self.stated_foil = foil
         self._links = links
+        self._by_position = {link.position: link for link in links}
         self._anchor = anchor
         self._steps = steps
         self._rows = rows
@@ -265,6 +286,14 @@ class _Bundled:
         """Same as `Stock.entries`."""
         return self._rows.get(step_id, [])
 
+    def row_salt(self, entry: JournalEntry) -> bytes | None:
+        """Same as `Stock.row_salt`."""
+        return self._by_position[entry.position].salt
+
+    def metadata_of(self, entry: JournalEntry) -> str | None:
+        """Same as `Stock.metadata_of`."""
+        return self._by_position[entry.position].metadata
+
     def committed(self, row: Any) -> str | None:
         """Same as `Stock.committed`."""
         committed: str | None = row.committed
@@ -292,9 +321,10 @@ def _read(content: bytes) -> _Bundled:
         packed = sum(info.compress_size for info in members.values())
         head, chain, steps, entries, payloads = (archive.read(name) for name in _MEMBERS)
     header = strict_json(head)
-    if header.get("format") != FORMAT:
+    if header.get("format") not in (FORMAT, _EARLY_FORMAT):
         raise InvalidInput(
-            f"This bundle is of the format {header.get('format')!a}; {FORMAT} can be read."
+            f"This bundle is of the format {header.get('format')!a}; {FORMAT} and those before it "
+            f"can be read."
         )
     _require_fields(header, {"format": str, "run": dict, "begins": dict, "foil": dict})
     run, start = _exactly(RunRecord, header["run"]), header["begins"]
@@ -305,7 +335,10 @@ def _read(content: bytes) -> _Bundled:
         rows.setdefault(row.step_id, []).append(row)
     return _Bundled(
         run,
-        [_link(stream, fields) for fields in _json_lines(chain)],
+        [
+            _link(stream, fields, _LINK if header["format"] == FORMAT else _EARLY_LINK)
+            for fields in _json_lines(chain)
+        ],
         journal.Anchor(start["count"], start["previous"]),
         _exactly(Foil, header["foil"]),
         [_exactly(StepRecord, fields) for fields in _json_lines(steps)],
@@ -332,7 +365,13 @@ def _require_fields(fields: Any, types: Mapping[str, type | tuple[type, ...]]) -
             raise ValueError(f"{name} has another type")
 
 
-_LINK = {"position": int, "previous": str, "digest": str, "body": str}
+_EARLY_LINK: dict[str, type | tuple[type, ...]] = {
+    "position": int,
+    "previous": str,
+    "digest": str,
+    "body": str,
+}
+_LINK = _EARLY_LINK | {"salt": (str, type(None)), "metadata": (str, type(None))}
 _PLACE = {"start": int, "size": int, "head": int, "tail": int}
 _ROW: dict[str, type | tuple[type, ...]] = {
     "step_id": str,
@@ -348,8 +387,13 @@ _ROW: dict[str, type | tuple[type, ...]] = {
 }
 
 
-def _link(stream: str, fields: Any) -> _Link:
-    _require_fields(fields, _LINK)
+def _link(stream: str, fields: Any, types: Mapping[str, type | tuple[type, ...]]) -> _Link:
+    _require_fields(fields, types)
+    salt, metadata = fields.get("salt"), fields.get("metadata")
+    if (salt is None) != (metadata is None):
+        raise ValueError("an entry has a salt without metadata, or metadata without a salt")
+    if metadata is not None:
+        strict_json(metadata)
     body = strict_json(fields["body"])
     entry = body if isinstance(body, dict) else {}
     return _Link(
@@ -362,6 +406,8 @@ def _link(stream: str, fields: Any) -> _Link:
         entry.get("event"),
         entry.get("subject_id"),
         fields["position"],
+        None if salt is None else bytes.fromhex(salt),
+        metadata,
     )
 
 

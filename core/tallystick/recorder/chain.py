@@ -9,14 +9,10 @@ from typing import Any
 from tallystick.recorder.context import RecorderContext
 from tallystick.recorder.write_queue import Batch
 from tallystick.records import Actor, RunRecord, StepStatus
-from tallystick.storage import ScopeRow, journal
+from tallystick.storage import ScopeRow, journal, recordings
+from tallystick.storage.journal import run_stream
 
-__all__ = ["RunChain", "run_stream"]
-
-
-def run_stream(run_id: str) -> str:
-    """Return the name of the journal stream of a run."""
-    return f"run:{run_id}"
+__all__ = ["RunChain"]
 
 
 class RunChain:
@@ -130,13 +126,14 @@ class RunChain:
         # begins: that may be the event loop of an agent, and the sign of life is a file.
         process = self.context.store.liveness.hold()
         batch.begin_run(running, self._scope_row.id, process)
-        details = {
-            "agent_name": record.agent_name,
-            "domain": record.domain,
-            "retention": record.retention,
-            "scope": str(record.scope),
-        }
-        self.append(batch, "run.start", record.started_at, details, subject=self.run_id)
+        self.append(
+            batch,
+            "run.start",
+            record.started_at,
+            {"retention": record.retention, "scope": str(record.scope)},
+            subject=self.run_id,
+            row_texts=recordings.run_texts_of(running),
+        )
         self.started = True
         return True
 
@@ -149,8 +146,11 @@ class RunChain:
         *,
         subject: str,
         plain: bool = False,
+        row_texts: Mapping[str, Any] | None = None,
     ) -> journal.Appended:
-        """Add an entry to the end of the chain. `plain` details are known to be canonical."""
+        """Add an entry to the end of the chain. `plain` details are known to be canonical;
+        `row_texts` are in rows, to which the entry commits.
+        """
         entry = batch.append(
             journal.Event(
                 stream=self.stream,
@@ -161,6 +161,7 @@ class RunChain:
                 subject_id=subject,
                 details=details,
                 plain=plain,
+                row_texts=None if row_texts is None else journal.row_text_bytes(row_texts),
             ),
             self._end,
         )

@@ -9,8 +9,6 @@ because a prompt grows at its end: each is searched for secrets once, and stored
 from __future__ import annotations
 
 import json
-import os
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
@@ -30,6 +28,7 @@ from tallystick.records import (
     json_bytes,
     read_json,
 )
+from tallystick.storage.journal import Salts
 
 __all__ = [
     "DOMAIN",
@@ -41,7 +40,6 @@ __all__ = [
     "PayloadPreparer",
     "PreparedPayload",
     "Preserialized",
-    "Salts",
     "Summary",
     "pieces_of",
     "plain",
@@ -51,8 +49,6 @@ DOMAIN = "step-payload"
 """Domain of payload commitments."""
 _LARGE_BYTES = 256 * 1024
 """Size from which a payload is prepared on a thread of its own."""
-_SALT_BYTES = 16
-_SALT_BATCH_BYTES = 256 * _SALT_BYTES
 _MAX_CLEARANCES = 256
 """Names of lists for which clearances are issued."""
 _SHORT_BYTES = 256
@@ -162,29 +158,6 @@ class PreparedPayload(NamedTuple):
     """None where no payload is kept that could be compared with a commitment."""
     receipt_entry: dict[str, Any]
     """The fields of a ReceiptEntry."""
-
-
-class Salts:
-    """Random bytes, 16 at a time. Thread-safe.
-
-    They are drawn many at once: the system call releases the interpreter lock, which costs more
-    than recording a step.
-    """
-
-    def __init__(self) -> None:
-        self._ready: deque[bytes] = deque()
-
-    def new(self) -> bytes:
-        """Return bytes that no earlier call returned."""
-        while True:
-            try:
-                return self._ready.popleft()
-            except IndexError:
-                drawn = os.urandom(_SALT_BATCH_BYTES)
-                self._ready.extend(
-                    drawn[start : start + _SALT_BYTES]
-                    for start in range(0, _SALT_BATCH_BYTES, _SALT_BYTES)
-                )
 
 
 class PayloadPreparer:

@@ -31,7 +31,7 @@ from tallystick.errors import ClosedTally, RecorderError, RunClosed
 from tallystick.recorder.chain import RunChain
 from tallystick.recorder.context import RecorderContext
 from tallystick.recorder.payloads import Captured, PreparedPayload
-from tallystick.recorder.receipts import NOT_COUNTED, receipt_body, receipt_of
+from tallystick.recorder.receipts import NOT_COUNTED, receipt_body, receipt_of, without_texts
 from tallystick.recorder.write_queue import Batch
 from tallystick.records import Receipt, StepKind, StepRecord, StepStatus
 from tallystick.storage import journal, recordings
@@ -80,6 +80,8 @@ class _Added(NamedTuple):
     ends_step: bool
     receipt_entries: list[dict[str, Any]]
     """Those of the receipt before this batch."""
+    summaries: list[str]
+    """The stored summaries of these."""
     row: dict[str, Any]
     """The fields of the step's record."""
     starts_run: bool = False
@@ -118,6 +120,8 @@ class PendingStep:
         self._waiting: list[PendingEntry] = []
         self._receipt_entries: list[dict[str, Any]] = []
         """The receipt's entries for what is in the database or in the batch."""
+        self._summaries: list[str] = []
+        """The summaries of these entries, as they are stored."""
         self._kinds: set[str] = set()
         self._added: _Added | None = None
         """The parts in a batch that is not committed; None between batches."""
@@ -253,30 +257,43 @@ class PendingStep:
             ends = self.ended_at is not None and self._receipt is None
             fields = self.row()
             # Set before anything can fail: from here on `take_back` restores the entries.
-            self._added = _Added(waiting, starts, ends, self._receipt_entries, fields)
+            self._added = _Added(
+                waiting, starts, ends, self._receipt_entries, self._summaries, fields
+            )
         entries = self._storable(waiting)
         self._added = self._added._replace(entries=[entry for entry, _ in entries])
         if chain.start(batch):
             self._added = self._added._replace(starts_run=True)
         scope = chain.scope_row
-        receipt_entries = list(self._receipt_entries)
+        receipt_entries, summaries = list(self._receipt_entries), list(self._summaries)
         for entry, payload in entries:
-            batch.add_entry(scope, self.id, len(receipt_entries), entry.at, payload)
+            position = len(receipt_entries)
+            summaries.append(batch.add_entry(scope, self.id, position, entry.at, payload))
             receipt_entries.append(payload.receipt_entry)
         row = recordings.step_row(**fields)
         if starts:
             batch.begin_step(row)
         if ends:
             if self._gaps:
-                receipt_entries.append(self._add_gap(batch, len(receipt_entries)))
+                receipt_entry, summary = self._add_gap(batch, len(receipt_entries))
+                receipt_entries.append(receipt_entry)
+                summaries.append(summary)
             if not starts:
                 batch.end_step(row)
             body = receipt_body(row, chain.record.retention, self.token_method, receipt_entries)
             self._receipt = (
                 body,
-                chain.append(batch, "receipt", row["ended_at"], body, subject=self.id, plain=True),
+                chain.append(
+                    batch,
+                    "receipt",
+                    row["ended_at"],
+                    without_texts(body),
+                    subject=self.id,
+                    plain=True,
+                    row_texts=recordings.step_texts_of(row, summaries),
+                ),
             )
-        self._receipt_entries = receipt_entries
+        self._receipt_entries, self._summaries = receipt_entries, summaries
 
     def take_back(self) -> None:
         """Restore what `add_to` changed: it was not written."""
@@ -285,7 +302,7 @@ class PendingStep:
             if added is None:
                 return
             self._waiting = [*added.entries, *self._waiting]
-            self._receipt_entries = added.receipt_entries
+            self._receipt_entries, self._summaries = added.receipt_entries, added.summaries
             self._started = self._started and not added.starts_step
             if added.ends_step:
                 self._receipt = None
@@ -334,18 +351,20 @@ class PendingStep:
         if dropped or is_first:
             self._context.health.count_gap("recorder", error)
 
-    def _add_gap(self, batch: Batch, position: int) -> dict[str, Any]:
-        """Add an entry that says how much is missing; return it as the receipt has it."""
+    def _add_gap(self, batch: Batch, position: int) -> tuple[dict[str, Any], str]:
+        """Add an entry that says how much is missing; return it as the receipt has it, and its
+        summary as it is stored.
+        """
         payloads = self._context.payloads
         summary = {"missed": dict(sorted(self._gaps.items()))}
         gap = payloads.prepare(
             payloads.capture("gap", None, retention="metadata_only", summary=summary)
         )
-        batch.add_entry(
+        stored = batch.add_entry(
             self._chain.scope_row, self.id, position, self._context.store.clock.now(), gap
         )
         self._chain.set_step_gap(batch, self.id, sum(self._gaps.values()))
-        return gap.receipt_entry
+        return gap.receipt_entry, stored
 
 
 class PendingRun:

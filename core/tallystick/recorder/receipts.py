@@ -1,18 +1,20 @@
 """Receipts: the body of a step's receipt is made here, and a receipt read back from its chain.
 
-The body is the `details` of a journal entry `receipt` in the run's stream.
+The body is the `details` of a journal entry `receipt` in the run's stream. The name of the step and
+the summaries of its entries are not in it: the entry commits to the rows in which they are.
 `storage.journal.chain_entry` makes its digest: over the stream, the position, the digest before it,
 and the entry as canonical JSON. A receipt is that entry read back, so that no second digest exists.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tallystick.recorder.chain import run_stream
 from tallystick.records import JournalEntry, Receipt, Retention
-from tallystick.storage import Connection, journal
+from tallystick.storage import Connection, journal, recordings
+from tallystick.storage.journal import run_stream
 
 __all__ = [
     "NOT_COUNTED",
@@ -21,6 +23,8 @@ __all__ = [
     "receipt_of",
     "receipts_in",
     "receipts_of",
+    "with_texts",
+    "without_texts",
 ]
 
 NOT_COUNTED = "not counted"
@@ -49,6 +53,20 @@ def receipt_body(
     }
 
 
+def without_texts(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body of a receipt as the chain has it: without the name of the step and without
+    summaries, but for the counts of a gap.
+    """
+    chained = {name: value for name, value in body.items() if name != "name"}
+    chained["entries"] = [
+        entry
+        if "summary" not in entry or entry["kind"] == "gap"
+        else {name: value for name, value in entry.items() if name != "summary"}
+        for entry in body["entries"]
+    ]
+    return chained
+
+
 def receipt_of(body: Mapping[str, Any], entry: journal.Appended) -> Receipt:
     """Return the receipt that was appended to a run's chain in this process."""
     event = entry.event
@@ -57,13 +75,16 @@ def receipt_of(body: Mapping[str, Any], entry: journal.Appended) -> Receipt:
     )
 
 
-def receipt_about(connection: Connection, step_id: str) -> Receipt | None:
+def receipt_about(connection: Connection, run_id: str, step_id: str) -> Receipt | None:
     """Return the receipt of one step, or None. Raises InvalidRecord where it is not readable."""
-    return next((receipt for _, receipt in receipts_in(journal.about(connection, step_id))), None)
+    chain = [entry for entry in journal.about(connection, step_id) if entry.event == "receipt"]
+    return next(iter(with_texts(connection, run_id, chain, step_id=step_id)), None)
 
 
 def receipts_in(chain: Iterable[JournalEntry]) -> list[tuple[JournalEntry, Receipt]]:
-    """Return the receipts of a chain, each with its journal entry. Raises InvalidRecord."""
+    """Return the receipts of a chain as it has them, each with its journal entry: without the texts
+    that are in rows. Raises InvalidRecord.
+    """
     return [
         (
             entry,
@@ -75,6 +96,7 @@ def receipts_in(chain: Iterable[JournalEntry]) -> list[tuple[JournalEntry, Recei
                 entry.previous,
                 entry.digest,
                 entry.position,
+                texts_erased=entry.row_texts is not None and entry.texts_erased,
             ),
         )
         for entry in chain
@@ -86,8 +108,37 @@ def receipts_of(connection: Connection, run_id: str) -> list[Receipt]:
     """Return the receipts of a run in the order of its chain. Raises InvalidRecord where one is not
     readable.
     """
-    chain = journal.entries(connection, run_stream(run_id))
-    return [receipt for _, receipt in receipts_in(chain)]
+    return with_texts(connection, run_id, journal.entries(connection, run_stream(run_id)))
+
+
+def with_texts(
+    connection: Connection,
+    run_id: str,
+    chain: Iterable[JournalEntry],
+    *,
+    step_id: str | None = None,
+) -> list[Receipt]:
+    """Return the receipts of a run, or of one of its steps, with their texts, as the rows have them
+    now. Raises InvalidRecord.
+    """
+    stored = recordings.step_texts(connection, run_id, step_id)
+    receipts = []
+    for entry, receipt in receipts_in(chain):
+        texts = stored.get(receipt.step_id)
+        if entry.row_texts is not None and texts is not None:
+            receipt = _complete(receipt, texts)
+        receipts.append(receipt)
+    return receipts
+
+
+def _complete(receipt: Receipt, texts: Mapping[str, Any]) -> Receipt:
+    entries = [
+        entry if summary == "{}" else entry.model_copy(update={"summary": json.loads(summary)})
+        for entry, summary in zip(receipt.entries, texts["summaries"], strict=False)
+    ]
+    # A row that is missing is for `verify` to find.
+    entries += receipt.entries[len(entries) :]
+    return receipt.model_copy(update={"name": texts["name"], "entries": tuple(entries)})
 
 
 def _receipt(
@@ -98,8 +149,17 @@ def _receipt(
     previous: str,
     digest: str,
     position: int,
+    *,
+    texts_erased: bool = False,
 ) -> Receipt:
     identity = {"step_id": step_id, "run_id": stream.removeprefix(run_stream("")), "ended_at": at}
     return Receipt.load(
-        {**identity, **body, "previous": previous, "digest": digest, "position": position}
+        {
+            **identity,
+            **body,
+            "previous": previous,
+            "digest": digest,
+            "position": position,
+            "texts_erased": texts_erased,
+        }
     )

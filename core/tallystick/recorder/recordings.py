@@ -20,10 +20,9 @@ from tallystick.recorder.answers import (
     uses_of,
 )
 from tallystick.recorder.bundle import bundle
-from tallystick.recorder.chain import run_stream
 from tallystick.recorder.context import RecorderContext
 from tallystick.recorder.payloads import DOMAIN
-from tallystick.recorder.receipts import receipt_about, receipts_in, receipts_of
+from tallystick.recorder.receipts import receipt_about, receipts_of, with_texts
 from tallystick.recorder.replay import Call, Render, Replayed, neutral_request, recipe_for, replay
 from tallystick.recorder.run import Run
 from tallystick.recorder.signing import sign
@@ -65,6 +64,7 @@ from tallystick.records import (
     tuple_of,
 )
 from tallystick.storage import Connection, journal, parts, recordings, sources
+from tallystick.storage.journal import run_stream
 from tallystick.storage.payloads import Payloads
 from tallystick.storage.short_ids import IdKind
 
@@ -230,8 +230,8 @@ class Recordings:
     def receipt(self, step_id: StepId) -> Receipt:
         """Return the receipt of one step. Raises NotFound, also while the step is running."""
         with self._read() as connection:
-            self._find_step(connection, step_id)
-            receipt = receipt_about(connection, step_id)
+            step, _, _ = self._find_step(connection, step_id)
+            receipt = receipt_about(connection, step.run_id, step_id)
         if receipt is None:
             raise NotFound(f"Step {step_id} has no receipt: it has not ended.")
         return receipt
@@ -325,10 +325,12 @@ class Recordings:
         with self._read() as connection:
             self._find_run(connection, run_id)
             chain = list(journal.entries(connection, run_stream(run_id)))
+            receipts = with_texts(connection, run_id, chain)
+        actors = {entry.position: entry.actor for entry in chain}
         return [
             change
-            for entry, receipt in receipts_in(chain)
-            for change in changes_in(receipt, entry.actor)
+            for receipt in receipts
+            for change in changes_in(receipt, actors[receipt.position])
         ]
 
     def uses(self, memory_id: MemoryId, *, most: Count | None = None) -> list[MemoryUse]:

@@ -7,15 +7,16 @@ Entries were committed whole, so that nothing acknowledged is missing and no ste
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from tallystick.errors import ReadOnlyTally
 from tallystick.logs import get_logger
-from tallystick.recorder.chain import run_stream
 from tallystick.recorder.context import RecorderContext
-from tallystick.recorder.receipts import NOT_COUNTED, receipt_body, receipts_of
+from tallystick.recorder.receipts import NOT_COUNTED, receipt_body, receipts_in, without_texts
 from tallystick.recorder.verify import gaps_in
 from tallystick.records import Actor, ReceiptEntry, RunRecord
 from tallystick.storage import Connection, journal, recordings
+from tallystick.storage.journal import run_stream
 from tallystick.storage.losses import Losses
 
 __all__ = ["recover_interrupted_runs"]
@@ -71,7 +72,7 @@ def _note_losses(tx: Connection, context: RecorderContext, token: str, lost: Los
         if any(entry.details.get("process") == token for entry in chain):
             continue
         actor = Actor.load(chain[0].actor).on("recovery")
-        details: dict[str, object] = {"missed": {_LOST: count}, "process": token}
+        details: dict[str, Any] = {"missed": {_LOST: count}, "process": token}
         _journal(tx, context, actor, stored.record, "run.gap", now, details, subject=run_id)
         recordings.set_gaps(tx, run_id, run_stream(run_id), _gaps(tx, run_id))
     if unknown:
@@ -90,7 +91,8 @@ def _note_losses(tx: Connection, context: RecorderContext, token: str, lost: Los
 
 def _gaps(tx: Connection, run_id: str) -> int:
     """Return how much of a run is missing, as its chain and its receipts say it."""
-    named = gaps_in(journal.entries(tx, run_stream(run_id)), receipts_of(tx, run_id))
+    chain = list(journal.entries(tx, run_stream(run_id)))
+    named = gaps_in(chain, [receipt for _, receipt in receipts_in(chain)])
     return sum(sum(counts.values()) for counts in named.values())
 
 
@@ -112,11 +114,21 @@ def _interrupt(tx: Connection, context: RecorderContext, run_id: str) -> bool:
             ended = step.model_copy(update={"status": "interrupted", "ended_at": now})
             row = recordings.step_row(**dict(ended))
             recordings.end_steps(tx, [row])
-            entries = [
-                _entry(row).dump(defaults=False) for row in recordings.entries_of(tx, step.step_id)
-            ]
+            stored_entries = recordings.entries_of(tx, step.step_id)
+            entries = [_entry(entry).dump(defaults=False) for entry in stored_entries]
             body = receipt_body(row, run.retention, NOT_COUNTED, entries)
-            _journal(tx, context, actor, run, "receipt", now, body, subject=step.step_id)
+            texts = recordings.step_texts_of(row, [entry.summary for entry in stored_entries])
+            _journal(
+                tx,
+                context,
+                actor,
+                run,
+                "receipt",
+                now,
+                without_texts(body),
+                subject=step.step_id,
+                row_texts=journal.row_text_bytes(texts),
+            )
     values = {"status": "interrupted", "ended_at": now, "gaps": _gaps(tx, run_id)}
     recordings.end_run(tx, run.model_copy(update=values))
     _journal(
@@ -139,9 +151,10 @@ def _journal(
     run: RunRecord,
     event: str,
     at: int,
-    details: dict[str, object],
+    details: dict[str, Any],
     *,
     subject: str,
+    row_texts: bytes | None = None,
 ) -> None:
     journal.append(
         tx,
@@ -154,6 +167,7 @@ def _journal(
             reason=_REASON,
             subject_id=subject,
             details=details,
+            row_texts=row_texts,
         ),
     )
 

@@ -5,11 +5,10 @@ that cannot prove.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from tallystick.errors import TallystickError
-from tallystick.recorder.chain import run_stream
 from tallystick.recorder.payloads import DOMAIN
 from tallystick.recorder.receipts import receipts_in
 from tallystick.records import (
@@ -25,6 +24,7 @@ from tallystick.records import (
     commitment,
 )
 from tallystick.storage import Connection, journal, recordings
+from tallystick.storage.journal import run_stream
 from tallystick.storage.payloads import Payloads
 from tallystick.storage.recordings import EntryRow
 
@@ -40,24 +40,16 @@ __all__ = [
 
 PURGED = "run.purge"
 """Entry with which the chain of a run begins whose recording was past its window and went."""
-RUN_FACTS = (
-    "agent_name",
-    "domain",
-    "retention",
-    "scope",
-    "started_at",
-    "ended_at",
-    "status",
-    "gaps",
-)
-"""Fields of a run that its chain covers."""
+RUN_FACTS = ("retention", "scope", "started_at", "ended_at", "status", "gaps")
+"""Fields of a run that its chain contains."""
+_EARLY_RUN_FACTS = ("agent_name", "domain")
+"""Fields that are in the chain of a recording of schema 11 or before; in those of today they are
+among the texts in rows.
+"""
 
 NOT_COVERED = (
-    "runs.user_goal",
-    "runs.metadata",
     "runs.schema_version",
     "runs.process",
-    "steps.metadata",
     "steps.parent_step_id",
     "steps.schema_version",
     "step_entries.at",
@@ -65,6 +57,8 @@ NOT_COVERED = (
     "journal.sequence",
 )
 """Fields of a run that no chain covers."""
+_EARLY_NOT_COVERED = ("runs.user_goal", "runs.metadata", "steps.metadata")
+"""Those that no chain of schema 11 or before covers either."""
 
 _PURGED_CLAIMS = "what the receipts said that were purged with their run"
 _CANNOT_PROVE = (
@@ -107,6 +101,14 @@ class Stock(Protocol):
         """
         ...
 
+    def row_salt(self, entry: JournalEntry) -> bytes | None:
+        """Return the salt under which an entry commits to texts in rows; None where it is gone."""
+        ...
+
+    def metadata_of(self, entry: JournalEntry) -> str | None:
+        """Return the metadata of the run or step that an entry is about, as they are stored."""
+        ...
+
 
 class Stored:
     """A run in a tally."""
@@ -117,6 +119,8 @@ class Stored:
         self._connection = connection
         self._stream = run_stream(run.run_id)
         self._payloads = Payloads(connection)
+        self._salts: dict[int, bytes | None] = {}
+        self._metadata: dict[str, str] | None = None
 
     def chain_problems(self) -> list[journal.ChainProblem]:
         """Same as `Stock.chain_problems`."""
@@ -128,7 +132,9 @@ class Stored:
 
     def chain(self) -> list[JournalEntry]:
         """Same as `Stock.chain`."""
-        return list(journal.entries(self._connection, self._stream))
+        rows = journal.rows_of(self._connection, self._stream)
+        self._salts = {row.position: row.salt for row in rows}
+        return [journal.read_row(row) for row in rows]
 
     def steps(self) -> list[StepRecord]:
         """Same as `Stock.steps`."""
@@ -149,6 +155,20 @@ class Stored:
             return None
         return commitment(DOMAIN, bytes(row.salt), body)
 
+    def row_salt(self, entry: JournalEntry) -> bytes | None:
+        """Same as `Stock.row_salt`."""
+        salt = self._salts.get(entry.position)
+        if salt is None or entry.row_texts is None:
+            return None
+        return journal.row_salt(bytes(salt))
+
+    def metadata_of(self, entry: JournalEntry) -> str | None:
+        """Same as `Stock.metadata_of`."""
+        if self._metadata is None:
+            self._metadata = recordings.metadata_of(self._connection, self.run.run_id)
+        subject = entry.subject_id if entry.event == "receipt" else self.run.run_id
+        return self._metadata.get(subject or "")
+
 
 def verify(stock: Stock, foil: Foil | None) -> Verification:
     """Check chain, rows and payload bytes of one run against one another, and against `foil` if
@@ -160,9 +180,13 @@ def verify(stock: Stock, foil: Foil | None) -> Verification:
     checked = absent = 0
     chain: list[JournalEntry] = []
     receipts: list[Receipt] = []
+    early: set[str] = set()
+    """Steps whose receipts contain their texts."""
     try:
         chain = stock.chain()
-        receipts = [receipt for _, receipt in receipts_in(chain)]
+        pairs = receipts_in(chain)
+        receipts = [receipt for _, receipt in pairs]
+        early = {receipt.step_id for entry, receipt in pairs if entry.row_texts is None}
         problems += _run_problems(chain, receipts, run)
     except TallystickError as error:
         problems.append(_problem(stream, f"an entry is not readable: {error}"))
@@ -175,16 +199,22 @@ def verify(stock: Stock, foil: Foil | None) -> Verification:
         if len(steps) != len(listed):
             problems.append(_problem(f"run {run.run_id}", "has a step that stands twice"))
         problems += _step_problems(chain, receipts, steps, run)
+        problems += _text_problems(stock, chain, steps)
         erased = _erased_in(chain)
         for receipt in receipts:
             receipt_problems, present, missing = _receipt_problems(
-                stock, receipt, steps.get(receipt.step_id), erased
+                stock, receipt, steps.get(receipt.step_id), erased, receipt.step_id in early
             )
             problems += receipt_problems
             checked += present
             absent += missing
     purged = _purged(chain)
     matches = None if foil is None else _foil_matches(chain, stream, foil, purged)
+    in_chain = tuple(
+        f"{stream}#{entry.position}"
+        for entry in chain
+        if entry.event in journal.WITH_ROW_TEXTS and entry.row_texts is None
+    )
     if matches is False:
         problems.append(_problem(stream, "the foil you gave does not match what is stored"))
     return Verification(
@@ -197,7 +227,13 @@ def verify(stock: Stock, foil: Foil | None) -> Verification:
         foil_matches=matches,
         problems=tuple(problems),
         gaps=gaps_in(chain, receipts),
-        not_covered=NOT_COVERED,
+        not_covered=NOT_COVERED + (_EARLY_NOT_COVERED if in_chain else ()),
+        texts_erased=tuple(
+            f"{stream}#{entry.position}"
+            for entry in chain
+            if entry.row_texts is not None and stock.row_salt(entry) is None
+        ),
+        in_chain=in_chain,
         purged=purged,
         cannot_prove=(_CANNOT_PROVE if matches is None else _CANNOT_PROVE[:1])
         + (() if purged is None else (_PURGED_CLAIMS,)),
@@ -293,9 +329,94 @@ def _run_problems(
         stated["gaps"] = stated["gaps"] if stored["gaps"] else 0
     return [
         _problem(where, f"{name} differs from what the journal says")
-        for name in RUN_FACTS
+        for name in _facts_in(start)
         if stored[name] != stated.get(name)
     ]
+
+
+def _facts_in(entry: JournalEntry) -> tuple[str, ...]:
+    """Return the fields of a run that the chain contains, by its first entry."""
+    return RUN_FACTS if entry.row_texts is not None else _EARLY_RUN_FACTS + RUN_FACTS
+
+
+def _text_problems(
+    stock: Stock, chain: Sequence[JournalEntry], steps: Mapping[str, StepRecord]
+) -> list[VerificationProblem]:
+    """Return where names, goal, metadata and summaries in rows differ from the commitments of the
+    chain, or are missing though no entry of it tells of their erasure.
+    """
+    erased = _texts_erased_in(chain)
+    problems = []
+    for entry in chain:
+        if entry.row_texts is None:
+            continue
+        where = f"run {stock.run.run_id}"
+        if entry.event == "receipt":
+            step = steps.get(entry.subject_id or "")
+            if step is None:
+                continue  # a problem already
+            where = f"step {step.step_id}"
+            rows = stock.entries(step.step_id)
+            texts: dict[str, Any] = {
+                "metadata": stock.metadata_of(entry),
+                "name": step.name,
+                "summaries": [row.summary for row in rows],
+            }
+            metadata = step.metadata
+            is_empty = (step.name, metadata) == (None, {}) and all(
+                row.kind == "gap" or _json(row.summary) == {} for row in rows
+            )
+        elif entry.event in journal.WITH_ROW_TEXTS:
+            run = stock.run
+            texts = {
+                "agent_name": run.agent_name,
+                "domain": run.domain,
+                "metadata": stock.metadata_of(entry),
+                "user_goal": run.user_goal,
+            }
+            metadata = run.metadata
+            fields = (run.agent_name, run.domain, run.user_goal, metadata)
+            is_empty = fields == ("", None, None, {})
+        else:
+            problems.append(_problem(where, "an entry of its chain commits to texts of no row"))
+            continue
+        salt = stock.row_salt(entry)
+        if salt is None:
+            if entry.position not in erased:
+                problems.append(
+                    _problem(where, "its texts are called erased, but no entry tells of it")
+                )
+            elif not is_empty:
+                problems.append(
+                    _problem(where, "its texts are called erased, but some are still there")
+                )
+        elif entry.position in erased:
+            problems.append(
+                _problem(where, "its texts are called erased, but their salt is still there")
+            )
+        elif texts["metadata"] is None or not _same(_json(texts["metadata"]), metadata):
+            problems.append(_problem(where, "its metadata are not as they are stored"))
+        elif entry.row_texts != journal.row_texts_commitment(salt, journal.row_text_bytes(texts)):
+            problems.append(_problem(where, f"{_texts_of(entry)} do not match their commitment"))
+    return problems
+
+
+def _texts_of(entry: JournalEntry) -> str:
+    if entry.event == "receipt":
+        return "its name, metadata and the summaries of its entries"
+    return "its agent, domain, goal and metadata"
+
+
+def _texts_erased_in(chain: Iterable[JournalEntry]) -> set[int]:
+    """Return the position of every entry of which the chain says that its texts were erased."""
+    erasures = [entry.details.get("texts") for entry in chain if entry.event == "payload.erase"]
+    return {
+        position
+        for positions in erasures
+        if isinstance(positions, list)
+        for position in positions
+        if type(position) is int
+    }
 
 
 def _purge_problems(entry: JournalEntry, run: RunRecord) -> list[VerificationProblem]:
@@ -305,7 +426,7 @@ def _purge_problems(entry: JournalEntry, run: RunRecord) -> list[VerificationPro
     where, stored = f"run {run.run_id}", run.dump()
     problems = [
         _problem(where, f"{name} differs from what the journal says")
-        for name in RUN_FACTS
+        for name in _facts_in(entry)
         if stored[name] != entry.details.get(name)
     ]
     if (entry.details.get("count"), entry.details.get("head")) != (entry.position, entry.previous):
@@ -360,7 +481,11 @@ def _erased_in(chain: Iterable[JournalEntry]) -> set[tuple[str, int]]:
 
 
 def _receipt_problems(
-    stock: Stock, receipt: Receipt, step: StepRecord | None, erased_in: set[tuple[str, int]]
+    stock: Stock,
+    receipt: Receipt,
+    step: StepRecord | None,
+    erased_in: set[tuple[str, int]],
+    is_early: bool,
 ) -> tuple[list[VerificationProblem], int, int]:
     where = f"step {receipt.step_id}"
     if step is None:
@@ -371,7 +496,7 @@ def _receipt_problems(
             "run_id",
             "step_index",
             "step_kind",
-            "name",
+            *(("name",) if is_early else ()),
             "status",
             "started_at",
             "ended_at",
@@ -393,8 +518,9 @@ def _receipt_problems(
             "commitment": row.commitment,
             "payload_state": row.payload_state,
             "redactions": _json(row.redactions),
-            "summary": _json(row.summary),
         }
+        if is_early or row.kind == "gap":
+            stored["summary"] = _json(row.summary)
         stated = entry.dump()
         erased = row.payload_state == "erased"
         problems += [

@@ -148,8 +148,8 @@ class Batch:
 
     def add_entry(
         self, scope: ScopeRow, step_id: str, position: int, at: int, payload: PreparedPayload
-    ) -> None:
-        """Add an entry of a step."""
+    ) -> str:
+        """Add an entry of a step; return its summary as it is stored."""
         pieces, salt, receipt_entry = payload
         layout, key, entry_id = None, None, self._store.ids.new()
         if pieces is not None:
@@ -165,11 +165,12 @@ class Batch:
             if layout.base_id is not None and layout.base_id not in self._entry_ids:
                 self._base_ids.add(layout.base_id)
         self._entry_ids.add(entry_id)
-        self._entries.append(
-            recordings.entry_row(
-                step_id, position, entry_id, scope.id, at, salt, receipt_entry, key, layout
-            )
+        row = recordings.entry_row(
+            step_id, position, entry_id, scope.id, at, salt, receipt_entry, key, layout
         )
+        self._entries.append(row)
+        summary: str = row["summary"]
+        return summary
 
     def append(self, event: journal.Event, cached_end: journal.End | None) -> journal.Appended:
         """Add an entry to the end of its stream.

@@ -244,7 +244,7 @@ def _lenient(name: str, text: str | bytes) -> Any:
     # one.
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidRecord(f"{name}: this is not JSON ({error})") from error
 
 

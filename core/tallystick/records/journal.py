@@ -29,9 +29,14 @@ class JournalEntry(Persisted):
     request_id: str | None = None
     session_id: str | None = None
     texts: str | None = None
-    """The commitment to what people wrote: `reason`, `request_id` and `session_id`."""
+    """The commitment to what people wrote: `reason`, `request_id`, `session_id` and such `details`.
+    """
+    row_texts: str | None = None
+    """The commitment to names, goal, metadata and summaries, which are in the rows of a run or
+    step.
+    """
     texts_erased: bool = False
-    """True if that was erased: the three are None then."""
+    """True if what it commits to was erased: the texts are None, or missing from `details`."""
     subject_id: str | None = None
     """The record that it is about."""
     details: JsonObject = {}

@@ -117,7 +117,7 @@ class StepEntry(Record):
     redactions: dict[str, int] = {}
     """Number of secrets replaced before storing, by kind."""
     summary: JsonObject = {}
-    """Facts that the receipt repeats, and that remain when the payload is erased."""
+    """Facts that the receipt commits to; they are erased with the payload."""
 
 
 class ReceiptEntry(Record):
@@ -151,6 +151,8 @@ class Receipt(Persisted):
     token_method: str = "not counted"
     """Method by which tokens were counted in this step; see TokenCounter.method."""
     entries: tuple[ReceiptEntry, ...] = ()
+    texts_erased: bool = False
+    """True if its name and the summaries of its entries were erased."""
     previous: str
     """Digest of the entry before it in the run's chain."""
     digest: str
@@ -226,6 +228,12 @@ class Verification(Record):
     """The part that retention removed; None if nothing is missing."""
     not_covered: tuple[str, ...] = ()
     """Fields that no chain covers."""
+    texts_erased: tuple[str, ...] = ()
+    """Entries of the chain whose texts were erased: the names, goal, metadata and summaries to
+    which they commit.
+    """
+    in_chain: tuple[str, ...] = ()
+    """Entries of earlier releases that contain such texts themselves: nothing can erase these."""
     cannot_prove: tuple[str, ...] = ()
 
 

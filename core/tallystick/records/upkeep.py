@@ -58,13 +58,17 @@ class Erasure(Record):
     payloads: tuple[str, ...] = ()
     """Recorded steps whose payloads are erased; their receipts stay and say so."""
     threads: tuple[str, ...] = ()
-    """Threads of checkpoints that contain the text: they are deleted, because live state cannot be
-    cut.
+    """Threads of checkpoints that contain the text, or whose id does: they are deleted, because
+    live state cannot be cut.
     """
     working: int = 0
-    """Values of runs that contain the text."""
+    """Values of working memory that contain the text, or whose name or run does."""
     runs: tuple[str, ...] = ()
-    """Recorded runs whose goal contains the text: the goal is erased."""
+    """Recorded runs whose names, goal or metadata contain the text: all of these are erased."""
+    steps: tuple[str, ...] = ()
+    """Recorded steps that have ended and whose name, metadata or summaries contain the text: all of
+    these are erased.
+    """
     approvals: tuple[str, ...] = ()
     """Approvals whose arguments contain the text: the arguments are erased, and what still waited
     expires.
@@ -72,6 +76,10 @@ class Erasure(Record):
     journal: int = 0
     """Entries of journals that are about the memories, or of which what people wrote contains the
     text: reasons and ids of requests beside them are erased, and the chains go on to verify.
+    """
+    in_chain: tuple[str, ...] = ()
+    """Entries of journals, as `stream#position`, that earlier releases wrote and that contain the
+    text: it stays there, because a chain cannot be changed.
     """
     elsewhere: tuple[str, ...] = ()
     """Memories that stay and contain the text, or were promoted or concluded from it: erase them

@@ -162,13 +162,17 @@ def of_runs(
     )
 
 
-def erase_arguments(tx: Connection, approval_ids: Iterable[str]) -> None:
-    """Remove the arguments of approvals, their digests and the reason that a person gave."""
-    tx.execute(
-        update(_t)
-        .where(_t.c.id.in_(list(approval_ids)))
-        .values(arguments=None, digest=ERASED, decided_reason=None)
-    )
+def erase_arguments(
+    tx: Connection, approval_ids: Iterable[str], *, needles: Sequence[bytes] | None = None
+) -> None:
+    """Remove the arguments of approvals, their digests and the reason that a person gave, and the
+    names of what was to be called: with `needles` those that contain one of them.
+    """
+    chosen: ColumnElement[bool] = _t.c.id.in_(list(approval_ids))
+    tx.execute(update(_t).where(chosen).values(arguments=None, digest=ERASED, decided_reason=None))
+    if needles is not None:
+        chosen = chosen & byte_search.contains_name(tx, _t.c.subject, needles)
+    tx.execute(update(_t).where(chosen).values(subject=""))
 
 
 def count_old(connection: Connection, before: int) -> int:
@@ -189,12 +193,12 @@ def _old(before: int) -> ColumnElement[bool]:
 def _contains(
     connection: Connection, needles: Sequence[bytes], within: Sequence[int] | None
 ) -> ColumnElement[bool]:
-    return or_(
-        *(
-            byte_search.contains_within(connection, column, needles, within)
-            for column in (_t.c.arguments, _t.c.decided_reason)
-        )
+    condition = or_(
+        byte_search.contains(connection, _t.c.arguments, needles),
+        byte_search.contains(connection, _t.c.decided_reason, needles),
+        byte_search.contains_name(connection, _t.c.subject, needles),
     )
+    return condition if within is None else condition & _t.c.scope_id.in_(within)
 
 
 def _having(connection: Connection, condition: ColumnElement[bool]) -> list[StoredApproval]:

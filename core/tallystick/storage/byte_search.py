@@ -26,19 +26,23 @@ from sqlalchemy.types import TypeEngine
 
 from tallystick.storage import tables
 from tallystick.storage.dialects import is_postgres
+from tallystick.storage.journal import WITH_ROW_TEXTS, run_stream
 from tallystick.storage.payloads import Payloads, dependents_of
 from tallystick.storage.portable import DERIVED, ScopeSelection
 from tallystick.storage.recordings import StoredPayload
 
 __all__ = [
-    "GoalHit",
+    "RecordedHit",
     "VersionHit",
     "contains",
+    "contains_name",
     "contains_within",
     "files_with",
     "forms",
-    "goals_with",
+    "needles_of",
+    "fragment_forms",
     "payloads_with",
+    "recorded_with",
     "rows_with",
     "versions_with",
 ]
@@ -52,10 +56,13 @@ _WINDOW = 96
 _READ = 1 << 20
 
 
-class GoalHit(NamedTuple):
-    """A run whose goal contains the text."""
+class RecordedHit(NamedTuple):
+    """A run whose name, domain, goal or metadata contain the text, or a step whose name, metadata
+    or summaries do, or what stands beside their entries of the chain.
+    """
 
     run_id: str
+    step_id: str | None
     scope_id: int
 
 
@@ -68,6 +75,14 @@ class VersionHit(NamedTuple):
 
 def forms(text: str) -> tuple[bytes, ...]:
     """Return the bytes under which a text is stored: as it is, and as JSON within JSON."""
+    distinct = fragment_forms(text)
+    if len(distinct[0]) >= _SHORT:
+        return distinct
+    return (*(b'"' + form + b'"' for form in distinct[:2]), b'\\"' + distinct[0] + b'\\"')
+
+
+def fragment_forms(text: str) -> tuple[bytes, ...]:
+    """Same as `forms`, for a text that is searched for inside of other words too, however short."""
     variants: list[bytes] = []
     shape = text
     for _ in range(3):
@@ -75,10 +90,14 @@ def forms(text: str) -> tuple[bytes, ...]:
         variants.append(plain)
         variants.append(json.dumps(shape)[1:-1].encode())
         shape = json.dumps(shape, ensure_ascii=False)[1:-1]
-    distinct = tuple(dict.fromkeys(variants))
-    if len(distinct[0]) >= _SHORT:
-        return distinct
-    return (*(b'"' + form + b'"' for form in distinct[:2]), b'\\"' + distinct[0] + b'\\"')
+    return tuple(dict.fromkeys(variants))
+
+
+def needles_of(texts: Iterable[str], fragments: Iterable[str] = ()) -> tuple[bytes, ...]:
+    """Return the bytes by which texts are searched for, and fragments inside of other words too."""
+    needles = [form for text in texts if text for form in forms(text)]
+    needles += [form for text in fragments for form in fragment_forms(text)]
+    return tuple(dict.fromkeys(needles))
 
 
 def contains_within(
@@ -120,6 +139,20 @@ def contains(
         else:
             conditions.append(position(column, bindparam(name, value, type_=kind)) > 0)
     return or_(False, *conditions)
+
+
+def contains_name(
+    connection: Connection, column: Column[Any], needles: Sequence[bytes]
+) -> ColumnElement[bool]:
+    """Same as `contains`, for a column that is a name: a short text, which `forms` gives as a JSON
+    value, may be all of it.
+    """
+    whole = [
+        needle[1:-1].decode()
+        for needle in needles
+        if len(needle) < _SHORT + 2 and needle[:1] == needle[-1:] == b'"' and needle.isascii()
+    ]
+    return contains(connection, column, needles) | column.in_(whole)
 
 
 def _texts(table: Table) -> Iterator[Column[Any]]:
@@ -175,21 +208,47 @@ def payloads_with(connection: Connection, needles: Sequence[bytes]) -> list[Stor
     return sorted(StoredPayload(row.step_id, row.scope_id, row.id) for row in entry_rows.values())
 
 
-def goals_with(connection: Connection, needles: Sequence[bytes]) -> list[GoalHit]:
-    """Return the runs whose goal, which may be cut off, contains one of `needles` or a long piece
-    of one, in order.
+def recorded_with(connection: Connection, needles: Sequence[bytes]) -> list[RecordedHit]:
+    """Return the runs and steps whose texts contain one of `needles`, in order; of a goal, which
+    may be cut off, a long piece of one is enough.
     """
-    runs = tables.runs
-    pieces = [piece for needle in needles for piece in (needle, *_pieces(needle))]
-    rows = connection.execute(
-        select(runs.c.id, runs.c.scope_id, runs.c.user_goal).where(runs.c.user_goal.is_not(None))
+    runs, steps, entries = tables.runs, tables.steps, tables.step_entries
+    beside = tables.journal
+    pieces = list(
+        dict.fromkeys(piece for needle in needles for piece in (needle, *_pieces(needle)))
     )
-    hits = []
-    for row in rows:
-        goal = row.user_goal.encode("utf-8", "surrogatepass")
-        if any(piece in goal for piece in pieces):
-            hits.append(GoalHit(row.id, row.scope_id))
-    return sorted(hits)
+    of_run = or_(
+        contains_name(connection, runs.c.agent_name, needles),
+        contains_name(connection, runs.c.domain, needles),
+        contains(connection, runs.c.user_goal, pieces),
+        contains(connection, runs.c.metadata, needles),
+    )
+    hits = [
+        RecordedHit(row.id, None, row.scope_id)
+        for row in connection.execute(select(runs.c.id, runs.c.scope_id).where(of_run))
+    ]
+    steps_of_runs = select(runs.c.id.label("run_id"), steps.c.id, runs.c.scope_id).join(
+        steps, steps.c.run_id == runs.c.id
+    )
+    of_step = contains_name(connection, steps.c.name, needles) | contains(
+        connection, steps.c.metadata, needles
+    )
+    of_entry = contains(connection, entries.c.summary, needles)
+    for query in (
+        steps_of_runs.where(of_step),
+        steps_of_runs.join(entries, entries.c.step_id == steps.c.id).where(of_entry),
+    ):
+        hits += [RecordedHit(row.run_id, row.id, row.scope_id) for row in connection.execute(query)]
+    entries_of_runs = (
+        select(runs.c.id, runs.c.scope_id, beside.c.event, beside.c.subject_id)
+        .join(beside, beside.c.stream == run_stream("") + runs.c.id)
+        .where(beside.c.event.in_(WITH_ROW_TEXTS), contains(connection, beside.c.texts, needles))
+    )
+    hits += [
+        RecordedHit(row.id, row.subject_id if row.event == "receipt" else None, row.scope_id)
+        for row in connection.execute(entries_of_runs)
+    ]
+    return sorted(dict.fromkeys(hits), key=lambda hit: (hit.run_id, hit.step_id or ""))
 
 
 def versions_with(connection: Connection, needles: Sequence[bytes]) -> list[VersionHit]:
@@ -204,9 +263,11 @@ def versions_with(connection: Connection, needles: Sequence[bytes]) -> list[Vers
     return [VersionHit(row.id, row.scope_id) for row in rows]
 
 
-def files_with(folder: Path, texts: Iterable[str]) -> list[str]:
-    """Return the names of the files below `folder` that contain a text, or a long piece of one."""
-    needles = [piece for text in texts for form in forms(text) for piece in _pieces(form)]
+def files_with(folder: Path, needles: Iterable[bytes]) -> list[str]:
+    """Return the names of the files below `folder` that contain one of `needles`, or a long piece
+    of one.
+    """
+    needles = [piece for form in needles for piece in _pieces(form)]
     names = []
     for file in sorted(folder.rglob("*")):
         if file.is_file() and needles and _file_contains(file, needles):

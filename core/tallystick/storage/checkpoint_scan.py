@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, or_, select
 
-from tallystick.storage import tables
+from tallystick.storage import byte_search, tables
+from tallystick.storage.checkpoints import thread_stream
 
 __all__ = [
     "StoredState",
     "ThreadName",
     "chunk_bodies",
     "holders",
+    "named",
     "names_of",
     "states",
     "write_values",
@@ -21,7 +23,9 @@ __all__ = [
 
 _t, _s, _w, _sc = tables.threads, tables.thread_states, tables.thread_writes, tables.scopes
 _p, _h = tables.tree_parts, tables.tree_holds
-_NAMED = select(_t.c.id, _sc.c.name.label("scope"), _t.c.name).join(_sc, _sc.c.id == _t.c.scope_id)
+_NAMED = select(_t.c.id, _sc.c.name.label("scope"), _t.c.name, _t.c.stream).join(
+    _sc, _sc.c.id == _t.c.scope_id
+)
 _BATCH = 500
 """Ids in one statement."""
 
@@ -32,6 +36,8 @@ class ThreadName(NamedTuple):
     id: int
     scope: str
     name: str
+    stream: str
+    """The name of its journal."""
 
 
 class StoredState(NamedTuple):
@@ -69,9 +75,29 @@ def holders(connection: Connection, chunk_ids: Sequence[int]) -> set[int]:
     return threads
 
 
+def named(connection: Connection, needles: Sequence[bytes]) -> set[int]:
+    """Return the threads of which the name, or a name in their checkpoints and writes, contains one
+    of `needles`.
+    """
+    threads = set(
+        connection.execute(
+            select(_t.c.id).where(byte_search.contains_name(connection, _t.c.name, needles))
+        ).scalars()
+    )
+    for table, columns in (
+        (_s, (_s.c.id, _s.c.namespace, _s.c.parent_id)),
+        (_w, (_w.c.namespace, _w.c.task_id, _w.c.task_path, _w.c.channel)),
+    ):
+        condition = or_(*(byte_search.contains(connection, column, needles) for column in columns))
+        threads.update(connection.execute(select(table.c.thread_id).where(condition)).scalars())
+    return threads
+
+
 def names_of(connection: Connection, threads: Collection[int]) -> list[ThreadName]:
     """Return these threads with their names, oldest first."""
     if not threads:
         return []
     rows = connection.execute(_NAMED.where(_t.c.id.in_(threads)).order_by(_t.c.id))
-    return [ThreadName(row.id, row.scope, row.name) for row in rows]
+    return [
+        ThreadName(row.id, row.scope, row.name, thread_stream(row.id, row.stream)) for row in rows
+    ]

@@ -102,7 +102,7 @@ class Database:
         self._full = full_durability
         self._pid = os.getpid()
         self._closed = False
-        self._unwritable = unwritable
+        self._unwritable: UnwritableReason | None = unwritable
         self._file: ReadOnlyFile | None = None
         if unwritable is not None and url.database and not self.is_postgres:
             self._file = ReadOnlyFile(Path(url.database), busy_timeout_ms=busy_timeout_ms)

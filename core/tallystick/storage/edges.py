@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 
 from tallystick.records import EdgeKind
-from tallystick.storage import tables
+from tallystick.storage import byte_search, tables
 from tallystick.storage.prepared import Prepared
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "Sharing",
     "add",
     "close",
+    "drop_reasons_with",
     "follow_to_end",
     "following",
     "of",
@@ -69,6 +70,16 @@ _SELECT = (
     .join(_from, _from.c.doc == _e.c.from_doc)
     .join(_to, _to.c.doc == _e.c.to_doc)
 )
+
+
+def drop_reasons_with(
+    tx: Connection, needles: Sequence[bytes], *, within: Sequence[int] | None
+) -> None:
+    """Remove the reasons of edges that contain one of `needles`, in these scopes or, for None, in
+    all.
+    """
+    condition = byte_search.contains_within(tx, _e.c.reason, needles, within)
+    tx.execute(update(_e).where(condition).values(reason=None))
 
 
 def add(

@@ -7,7 +7,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from bisect import insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import sqlalchemy.exc
@@ -25,10 +25,19 @@ from sqlalchemy import (
 )
 
 from tallystick.errors import BusyTally, StorageError
-from tallystick.records import SourceRef
-from tallystick.storage import byte_search, edges, items, scopes, tables
+from tallystick.records import JournalEntry, SourceRef
+from tallystick.storage import (
+    byte_search,
+    edges,
+    items,
+    journal,
+    recordings,
+    scopes,
+    tables,
+)
 from tallystick.storage.database import Database
 from tallystick.storage.database_errors import translate
+from tallystick.storage.journal import WITH_ROW_TEXTS, run_stream
 from tallystick.storage.payloads import Payloads, dependents_of, detach
 from tallystick.storage.recordings import StoredPayload
 
@@ -37,9 +46,12 @@ __all__ = [
     "VersionText",
     "count_journal_texts",
     "destroy",
-    "drop_goals",
+    "chained_texts",
     "erase_journal_texts",
     "erase_payloads",
+    "erase_recorded_texts",
+    "erase_texts_beside",
+    "has_recorded_texts",
     "own_sources",
     "rewrite",
     "texts_of",
@@ -197,11 +209,83 @@ def erase_payloads(
     return erased
 
 
-def drop_goals(tx: Connection, run_ids: Iterable[str]) -> None:
-    """Remove the goals of runs; no chain covers them."""
-    runs = tables.runs
-    for run_id in run_ids:
-        tx.execute(update(runs).where(runs.c.id == run_id).values(user_goal=None))
+def erase_recorded_texts(
+    tx: Connection, run_id: str, step_ids: Collection[str] | None, *, of_run: bool
+) -> list[int]:
+    """Remove the texts of steps of a run that have ended, of all of them for None, and with
+    `of_run` those of the run: names, goal, metadata and summaries, and what stands beside their
+    entries of the chain.
+
+    Return the positions of the entries that committed to them. Of a recording of schema 11 or
+    before the chain itself contains names and summaries: only goal and metadata go.
+    """
+    positions: list[int] = []
+    committed: list[int] = []
+    cleared: list[str] = []
+    early: list[str] = []
+    for entry, has_salt in _text_entries(tx, run_id, step_ids, of_run=of_run):
+        positions.append(entry.position)
+        is_early = entry.row_texts is None
+        if has_salt and not is_early:
+            committed.append(entry.position)
+        if entry.event == "receipt" and entry.subject_id is not None:
+            (early if is_early else cleared).append(entry.subject_id)
+        elif is_early:
+            recordings.clear_early_run_texts(tx, run_id)
+        else:
+            recordings.clear_run_texts(tx, run_id)
+    recordings.clear_step_texts(tx, cleared)
+    recordings.clear_early_step_texts(tx, early)
+    here = (_j.c.stream == run_stream(run_id)) & _j.c.position.in_(positions)
+    tx.execute(update(_j).where(here).values(texts=None, salt=None))
+    return committed
+
+
+def erase_texts_beside(tx: Connection, stream: str) -> None:
+    """Remove what people wrote beside the entries of a stream that commit to no rows, but for the
+    reasons of erasures.
+    """
+    others = (_j.c.stream == stream) & _j.c.event.not_in((*WITH_ROW_TEXTS, "payload.erase"))
+    tx.execute(update(_j).where(others).values(texts=None, salt=None))
+
+
+def has_recorded_texts(
+    connection: Connection, run_id: str, step_ids: Collection[str] | None
+) -> list[str]:
+    """Return those of some steps of a run, for None of all, whose texts can be erased."""
+    return [
+        entry.subject_id
+        for entry, has_salt in _text_entries(connection, run_id, step_ids, of_run=False)
+        if entry.subject_id is not None and entry.row_texts is not None and has_salt
+    ]
+
+
+def _text_entries(
+    connection: Connection, run_id: str, step_ids: Collection[str] | None, *, of_run: bool
+) -> Iterator[tuple[JournalEntry, bool]]:
+    """Yield the entries of a run's chain that are about its texts, each with True if its salt is
+    there.
+    """
+    for row in journal.rows_of(connection, run_stream(run_id)):
+        of_step = row.event == "receipt" and (step_ids is None or row.subject_id in step_ids)
+        if of_step or (of_run and row.event in WITH_ROW_TEXTS and row.event != "receipt"):
+            yield journal.read_row(row), row.salt is not None
+
+
+def chained_texts(
+    connection: Connection, needles: Sequence[bytes], *, streams: Sequence[str] | None
+) -> list[str]:
+    """Return the entries of journals, as `stream#position`, that contain one of `needles` in the
+    bytes that their digest covers, or in the name of their stream: nothing can erase those.
+    """
+    found = or_(
+        byte_search.contains(connection, _j.c.body, needles),
+        byte_search.contains(connection, _j.c.stream, needles),
+    )
+    if streams is not None:
+        found = and_(found, _j.c.stream.in_(list(streams)))
+    query = select(_j.c.stream, _j.c.position).where(found).order_by(_j.c.sequence)
+    return [f"{row.stream}#{row.position}" for row in connection.execute(query)]
 
 
 def versions_with_text(connection: Connection, doc: int) -> int:
@@ -270,7 +354,8 @@ def _with_texts(
         byte_search.contains(connection, _j.c.texts, needles),
         _j.c.subject_id.in_(list(subject_ids)),
     )
-    condition = and_(_j.c.texts.is_not(None), found)
+    # Entries that commit to rows too lose their texts with these: `erase_recorded_texts`.
+    condition = and_(_j.c.texts.is_not(None), _j.c.event.not_in(WITH_ROW_TEXTS), found)
     return condition if streams is None else and_(condition, _j.c.stream.in_(list(streams)))
 
 
@@ -328,6 +413,11 @@ def _rewrite_postgres(database: Database) -> None:
             timeout = max(1, database.busy_timeout_ms)
             connection.exec_driver_sql(f"SET lock_timeout TO {timeout}")
             for name in (
+                "runs",
+                "steps",
+                "threads",
+                "streams",
+                "idempotency",
                 "memory_versions",
                 "memories",
                 "search_text",

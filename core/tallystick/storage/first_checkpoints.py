@@ -8,6 +8,7 @@ from sqlalchemy import Connection, delete, select
 
 from tallystick.storage import tables
 from tallystick.storage.checkpoint_scan import ThreadName
+from tallystick.storage.checkpoints import thread_stream
 
 __all__ = ["FirstState", "FirstWrite", "remove", "states", "threads", "values", "writes"]
 
@@ -17,7 +18,7 @@ _c, _v, _w, _t = (
     tables.checkpoint_writes,
     tables.threads,
 )
-_NAMED = select(_t.c.id, tables.scopes.c.name.label("scope"), _t.c.name).join(
+_NAMED = select(_t.c.id, tables.scopes.c.name.label("scope"), _t.c.name, _t.c.stream).join(
     tables.scopes, tables.scopes.c.id == _t.c.scope_id
 )
 
@@ -50,7 +51,9 @@ def threads(connection: Connection) -> list[ThreadName]:
     """Return the threads that have such rows, oldest first."""
     holding = select(_c.c.thread_id).union(select(_w.c.thread_id))
     rows = connection.execute(_NAMED.where(_t.c.id.in_(holding)).order_by(_t.c.id))
-    return [ThreadName(row.id, row.scope, row.name) for row in rows]
+    return [
+        ThreadName(row.id, row.scope, row.name, thread_stream(row.id, row.stream)) for row in rows
+    ]
 
 
 def states(connection: Connection, thread: int) -> list[FirstState]:

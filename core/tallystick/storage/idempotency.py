@@ -4,6 +4,7 @@ the answer of the first.
 
 from __future__ import annotations
 
+import hmac
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ _ANSWER = select(_i.c.request_digest, _i.c.result).where(
     _i.c.key == bindparam("key"),
 )
 _KEEP = insert(_i)
+_KEY_DIGITS = 32
 
 
 @dataclass(frozen=True)
@@ -56,9 +58,12 @@ class IdempotentCall:
             if not rows:
                 return None
             scope = rows[0]
-        row = connection.execute(
-            _ANSWER, {"scope_id": scope.id, "operation": self.operation, "key": self.key}
-        ).first()
+        values = {
+            "scope_id": scope.id,
+            "operation": self.operation,
+            "key": _key_digest(scope.secret, self.key),
+        }
+        row = connection.execute(_ANSWER, values).first()
         if row is None:
             return None
         if row.request_digest != self._request_digest(scope):
@@ -79,7 +84,7 @@ class IdempotentCall:
             {
                 "scope_id": scope.id,
                 "operation": self.operation,
-                "key": self.key,
+                "key": _key_digest(scope.secret, self.key),
                 "request_digest": self._request_digest(scope),
                 "result": answer.dumps() if isinstance(answer, Record) else json.dumps(answer),
                 "created_at": at,
@@ -94,6 +99,14 @@ class IdempotentCall:
         return part_key(scope.secret, request)
 
 
+def _key_digest(secret: bytes, key: str) -> str:
+    """Return what a key is stored as: a digest under the key of the scope, because nobody needs to
+    read it and it may say anything.
+    """
+    body = b"tallystick/idempotency-key/v1\x00" + key.encode("utf-8", "surrogatepass")
+    return hmac.digest(secret, body, "sha256").hex()[:_KEY_DIGITS]
+
+
 def _check_key(key: str) -> None:
     """Raise InvalidInput for a key that a database cannot store, or that is blank."""
     if not key.isprintable() or not key.strip():
@@ -103,8 +116,5 @@ def _check_key(key: str) -> None:
 def remove_answers_with(
     tx: Connection, needles: Sequence[bytes], *, within: Sequence[int] | None
 ) -> None:
-    """Remove the answers of which the key or the result contains one of `needles`, in these scopes
-    or, for None, in all.
-    """
-    for column in (_i.c.key, _i.c.result):
-        tx.execute(delete(_i).where(byte_search.contains_within(tx, column, needles, within)))
+    """Remove the answers that contain one of `needles`, in these scopes or, for None, in all."""
+    tx.execute(delete(_i).where(byte_search.contains_within(tx, _i.c.result, needles, within)))

@@ -1,14 +1,18 @@
 """The append-only journal: one hash chain per stream, hashed as the bytes that are stored.
 
 The digest of an entry covers its stream, its position, the digest before it and its body. The body
-contains ids, counts, digests and reason codes. What people wrote, a reason or the id of a request,
-stands beside it with a salt; the body commits to it, so that it can be erased and the chain holds.
+contains ids, counts, digests and reason codes. What people wrote, a reason, the id of a request or
+of a thread, stands beside it with a salt; the body commits to it, so that it can be erased and the
+chain holds. Names, metadata and summaries of runs and steps are in the rows of these already: the
+body commits to the rows (`row_texts`), and they are stored once.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, get_args
@@ -35,6 +39,8 @@ __all__ = [
     "End",
     "Event",
     "HeadMove",
+    "Salts",
+    "WITH_ROW_TEXTS",
     "about",
     "add_many",
     "all_entries",
@@ -52,7 +58,11 @@ __all__ = [
     "move_head",
     "move_heads",
     "read_row",
+    "row_salt",
+    "row_text_bytes",
+    "row_texts_commitment",
     "rows_of",
+    "run_stream",
     "verify_stream",
 ]
 
@@ -85,6 +95,11 @@ _COLUMNS = (
     "salt",
 )
 _DOMAIN = "journal-texts"
+_ROW_DOMAIN = "row-texts"
+WITH_ROW_TEXTS = ("run.start", "receipt", "run.purge")
+"""Events of a run whose entries commit to texts in rows."""
+_SALT_BYTES = 16
+_SALT_BATCH_BYTES = 256 * _SALT_BYTES
 _CODES = frozenset(get_args(ReasonCode))
 """Reasons that are codes, which nobody wrote."""
 _INSERT = Prepared(insert_row(_j, *_COLUMNS))
@@ -103,6 +118,38 @@ _MAX_ENDS = 1_000
 _ABOUT = select(_j).where(_j.c.subject_id == bindparam("subject_id")).order_by(_j.c.sequence)
 
 
+class Salts:
+    """Random bytes, 16 at a time. Thread-safe.
+
+    They are drawn many at once: the system call releases the interpreter lock, which costs more
+    than recording a step.
+    """
+
+    def __init__(self) -> None:
+        self._ready: deque[bytes] = deque()
+
+    def new(self) -> bytes:
+        """Return bytes that no earlier call returned."""
+        while True:
+            try:
+                return self._ready.popleft()
+            except IndexError:
+                drawn = os.urandom(_SALT_BATCH_BYTES)
+                self._ready.extend(
+                    drawn[start : start + _SALT_BYTES]
+                    for start in range(0, _SALT_BATCH_BYTES, _SALT_BYTES)
+                )
+
+    def clear(self) -> None:
+        """Forget the bytes that were drawn: a forked child would return those of its parent."""
+        self._ready.clear()
+
+
+_salts = Salts()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_salts.clear)
+
+
 class Event(NamedTuple):
     """An event to be appended to a stream."""
 
@@ -117,6 +164,10 @@ class Event(NamedTuple):
     details: Mapping[str, Any] | None = None
     plain: bool = False
     """True if the details need no check that they have a canonical form."""
+    texts: Mapping[str, Any] | None = None
+    """Further details, which people wrote: they stand beside the body, and can be erased."""
+    row_texts: bytes | None = None
+    """The texts in rows of a run or step to which the body commits, by `row_text_bytes`."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +190,7 @@ class Appended(NamedTuple):
     texts: str | None = None
     """What people wrote, as canonical JSON; the body commits to it."""
     salt: bytes | None = None
+    """That of its commitments; None where it has none."""
 
 
 class End(NamedTuple):
@@ -206,6 +258,11 @@ def genesis(stream: str) -> str:
     return text_digest("stream", stream)
 
 
+def run_stream(run_id: str) -> str:
+    """Return the name of the stream of a run."""
+    return f"run:{run_id}"
+
+
 def append(tx: Connection, event: Event) -> Appended:
     """Append `event` to its stream, in the same transaction as the change that it records."""
     entry = _append_at_end(tx, event)
@@ -256,23 +313,43 @@ def chain_entry(event: Event, after: End) -> Appended:
         "subject_id": event.subject_id,
         "details": dict(event.details or {}),
     }
-    written = {
+    written: dict[str, Any] = {
         "reason": None if event.reason in _CODES else event.reason,
         "request_id": event.actor.request_id,
         "session_id": event.actor.session_id,
+        "details": dict(event.texts) if event.texts else None,
     }
-    texts, salt = _texts({name: text for name, text in written.items() if text is not None})
-    if texts is not None and salt is not None:
+    written = {name: value for name, value in written.items() if value is not None}
+    texts, salt = None, None
+    if written or event.row_texts is not None:
+        salt = _salts.new()
+    if written and salt is not None:
+        texts = canonical_json(written).decode()
         body["texts"] = commitment(_DOMAIN, salt, texts.encode())
+    if event.row_texts is not None and salt is not None:
+        body["row_texts"] = row_texts_commitment(row_salt(salt), event.row_texts)
     text = canonical_json(body, trusted=event.plain).decode()
     digest = _digest(event.stream, after.length, after.head, text)
     return Appended(event, after.length, after.head, text, digest, texts, salt)
 
 
-def _texts(written: Mapping[str, str]) -> tuple[str | None, bytes | None]:
-    if not written:
-        return None, None
-    return canonical_json(written).decode(), os.urandom(16)
+def row_text_bytes(texts: Mapping[str, Any]) -> bytes:
+    """Return the bytes of the texts in rows to which an entry commits: names, and JSON as it is
+    stored.
+    """
+    return canonical_json(texts, trusted=True)
+
+
+def row_salt(salt: bytes) -> bytes:
+    """Return the salt of the commitment to rows. A bundle has it, and it tells nothing of the salt
+    that it is made of, under which the reason and the ids of the entry could be guessed.
+    """
+    return hashlib.sha256(b"tallystick/row-salt/v1\x00" + salt).digest()[:_SALT_BYTES]
+
+
+def row_texts_commitment(salt: bytes, texts: bytes) -> str:
+    """Return the commitment to the texts in rows under a salt of `row_salt`."""
+    return commitment(_ROW_DOMAIN, salt, texts)
 
 
 def add_many(tx: Connection, entries: Sequence[Appended]) -> None:
@@ -421,7 +498,8 @@ def _column_problems(row: Any) -> list[str]:
         if not isinstance(body, dict) or body.get(name) != getattr(row, name)
     ]
     texts = getattr(row, "texts", None)  # a bundle has none
-    if texts is None and getattr(row, "salt", None) is not None:
+    commits = isinstance(body, dict) and body.get("row_texts") is not None
+    if texts is None and not commits and getattr(row, "salt", None) is not None:
         problems.append("it has a salt, and nothing that people wrote beside it")
     if texts is not None and isinstance(body, dict):
         committed = commitment(_DOMAIN, bytes(row.salt or b""), str(texts).encode())
@@ -446,11 +524,16 @@ def _entry(row: Any) -> JournalEntry:
         written = {} if texts is None else json.loads(texts)
     except ValueError as error:
         raise CorruptTally(f"Journal entry {row.stream}#{row.position} is not readable.") from error
+    details = body.get("details", {})
+    if isinstance(details, dict) and isinstance(written.get("details"), dict):
+        details = {**details, **written["details"]}
     return JournalEntry.load(
         {
             **body,
             **written,
-            "texts_erased": body.get("texts") is not None and texts is None,
+            "details": details,
+            "texts_erased": (body.get("texts") is not None and texts is None)
+            or (body.get("row_texts") is not None and getattr(row, "salt", None) is None),
             "sequence": row.sequence,
             "stream": row.stream,
             "position": row.position,

@@ -28,7 +28,9 @@ from sqlalchemy.sql.elements import ColumnElement
 from tallystick.errors import CorruptTally, StorageError
 from tallystick.records import Scope, is_storable
 from tallystick.storage import scopes, tables
+from tallystick.storage.checkpoints import thread_stream
 from tallystick.storage.dialects import is_postgres
+from tallystick.storage.migrations import texts_beside
 
 __all__ = [
     "DERIVED",
@@ -44,6 +46,7 @@ __all__ = [
     "set_aside_own_journal",
     "state_counts",
     "table_names",
+    "upgrade_rows",
 ]
 
 DERIVED = frozenset({"outbox", "checkpoints", "checkpoint_values", "checkpoint_writes"})
@@ -78,13 +81,12 @@ class ScopeSelection:
         ids = tuple(sorted(row.id for row in rows))
         runs = connection.execute(select(_t.runs.c.id).where(_t.runs.c.scope_id.in_(ids))).scalars()
         names = tuple(sorted(str(scope) for scope in chosen))
-        name_of = {row.id: str(row.scope) for row in rows}
         threads = connection.execute(
-            select(_t.threads.c.scope_id, _t.threads.c.name).where(_t.threads.c.scope_id.in_(ids))
+            select(_t.threads.c.id, _t.threads.c.stream).where(_t.threads.c.scope_id.in_(ids))
         )
         streams = [f"scope:{name}" for name in names]
         streams += [f"run:{run}" for run in runs]
-        streams += [f"thread:{name_of[row.scope_id]}/{row.name}" for row in threads]
+        streams += [thread_stream(row.id, row.stream) for row in threads]
         logged = connection.execute(select(_t.access_log.c.scopes).distinct()).scalars()
         reads = tuple(line for line in logged if set(json.loads(line)) <= set(names))
         return cls(names, ids, tuple(streams), reads, tuple(settings))
@@ -105,10 +107,10 @@ class ScopeSelection:
             return columns.from_doc.in_(docs) & columns.to_doc.in_(docs)
         if table.name == "streams":
             return columns["name"].in_(self.streams)
-        if "stream" in columns:
-            return columns.stream.in_(self.streams)
         if "scope_id" in columns:
             return columns.scope_id.in_(self.ids)
+        if "stream" in columns:
+            return columns.stream.in_(self.streams)
         if "doc" in columns:
             return columns.doc.in_(docs)
         if table.name == "steps":
@@ -186,6 +188,12 @@ def add_rows(tx: Connection, table: str, rows: Sequence[Mapping[str, Any]]) -> N
     """Insert rows into a table as they are, their numbers included."""
     if rows:
         tx.execute(insert(tables.metadata.tables[table]), [dict(row) for row in rows])
+
+
+def upgrade_rows(tx: Connection, schema: str) -> None:
+    """Bring rows that were imported from an export of an earlier schema to that of today."""
+    if schema < texts_beside.SCHEMA:
+        texts_beside.upgrade(tx)
 
 
 def docs_with_vectors(connection: Connection) -> list[int]:

@@ -25,6 +25,10 @@ __all__ = [
     "add_entries",
     "add_runs",
     "add_steps",
+    "clear_early_run_texts",
+    "clear_early_step_texts",
+    "clear_run_texts",
+    "clear_step_texts",
     "count_steps",
     "end_run",
     "end_steps",
@@ -34,10 +38,15 @@ __all__ = [
     "find_run",
     "find_step",
     "list_runs",
+    "metadata_of",
     "stored_payloads",
+    "run_texts",
+    "run_texts_of",
     "set_gaps",
     "step_before",
     "step_row",
+    "step_texts",
+    "step_texts_of",
     "steps_of",
     "steps_of_task",
     "unfinished_runs",
@@ -116,7 +125,6 @@ _END_RUN = Prepared(
     .values(
         status=bindparam("new_status"),
         ended_at=bindparam("at"),
-        metadata=bindparam("meta"),
         gaps=bindparam("missing"),
     )
 )
@@ -287,7 +295,6 @@ def end_run(tx: Connection, run: RunRecord) -> None:
             "run": run.run_id,
             "new_status": run.status,
             "at": run.ended_at,
-            "meta": _text(run.metadata),
             "missing": run.gaps,
         },
     )
@@ -376,6 +383,87 @@ def entries_naming(connection: Connection, identity: str) -> list[EntryRow]:
         .order_by(_e.c.id)
     )
     return list(connection.execute(query))
+
+
+# The texts of runs and steps: their chain commits to them as they are stored, so that the JSON
+# among them is compared as text and never written anew.
+
+
+def run_texts_of(run: RunRecord) -> dict[str, Any]:
+    """Return the texts in the row of a run, from its record."""
+    return {
+        "agent_name": run.agent_name,
+        "domain": run.domain,
+        "metadata": _text(run.metadata),
+        "user_goal": run.user_goal,
+    }
+
+
+def run_texts(connection: Connection, run_id: str) -> dict[str, Any]:
+    """Return the texts in the row of a run, as they are stored."""
+    query = select(_r.c.agent_name, _r.c.domain, _r.c.metadata, _r.c.user_goal)
+    return dict(connection.execute(query.where(_r.c.id == run_id)).mappings().one())
+
+
+def step_texts_of(row: Mapping[str, Any], summaries: Sequence[str]) -> dict[str, Any]:
+    """Return the texts in the rows of a step, from its row and the summaries of its entries as they
+    are stored.
+    """
+    return {"metadata": row["metadata"], "name": row["name"], "summaries": list(summaries)}
+
+
+def step_texts(
+    connection: Connection, run_id: str, step_id: str | None = None
+) -> dict[str, dict[str, Any]]:
+    """Return the texts in the rows of each step of a run, or of one of them, as they are stored, by
+    the id of the step.
+    """
+    steps = select(_s.c.id, _s.c.name, _s.c.metadata).where(_s.c.run_id == run_id)
+    entries = (
+        select(_e.c.step_id, _e.c.summary)
+        .join(_s, _s.c.id == _e.c.step_id)
+        .where(_s.c.run_id == run_id)
+        .order_by(_e.c.step_id, _e.c.position)
+    )
+    if step_id is not None:
+        steps, entries = steps.where(_s.c.id == step_id), entries.where(_e.c.step_id == step_id)
+    texts = {row.id: step_texts_of(dict(row._mapping), ()) for row in connection.execute(steps)}
+    for row in connection.execute(entries):
+        texts[row.step_id]["summaries"].append(row.summary)
+    return texts
+
+
+def metadata_of(connection: Connection, run_id: str) -> dict[str, str]:
+    """Return the metadata of a run and of its steps as they are stored, by the ids of these."""
+    metadata = {
+        row.id: row.metadata
+        for row in connection.execute(select(_s.c.id, _s.c.metadata).where(_s.c.run_id == run_id))
+    }
+    rows = connection.execute(select(_r.c.id, _r.c.metadata).where(_r.c.id == run_id))
+    return metadata | {row.id: row.metadata for row in rows}
+
+
+def clear_run_texts(tx: Connection, run_id: str) -> None:
+    """Remove the texts from the row of a run."""
+    values = {"agent_name": "", "domain": None, "metadata": "{}", "user_goal": None}
+    tx.execute(update(_r).where(_r.c.id == run_id).values(values))
+
+
+def clear_early_run_texts(tx: Connection, run_id: str) -> None:
+    """Remove the texts from the row of a run that an early chain does not contain."""
+    tx.execute(update(_r).where(_r.c.id == run_id).values(metadata="{}", user_goal=None))
+
+
+def clear_early_step_texts(tx: Connection, step_ids: Sequence[str]) -> None:
+    """Remove the texts from the rows of steps that an early chain does not contain."""
+    tx.execute(update(_s).where(_s.c.id.in_(step_ids)).values(metadata="{}"))
+
+
+def clear_step_texts(tx: Connection, step_ids: Sequence[str]) -> None:
+    """Remove the texts from the rows of steps; the counts of a gap are none."""
+    tx.execute(update(_s).where(_s.c.id.in_(step_ids)).values(name=None, metadata="{}"))
+    texts = _e.c.step_id.in_(step_ids) & (_e.c.kind != "gap")
+    tx.execute(update(_e).where(texts).values(summary="{}"))
 
 
 def stored_payloads(

@@ -405,6 +405,9 @@ idempotency = Table(
     Column("result", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
 )
+"""First answers of mutating calls. `key` is a keyed digest of what the caller gave: nobody can read
+it, and the same key finds the answer.
+"""
 
 access_log = Table(
     "access_log",
@@ -502,6 +505,7 @@ threads = Table(
     Column("writer", Text, nullable=False, server_default=""),
     Column("lifetime", BigInteger),
     Column("expires_at", BigInteger),
+    Column("stream", Text),
     UniqueConstraint("scope_id", "name"),
     Index(None, "scope_id", "expires_at"),
     sqlite_autoincrement=True,
@@ -510,7 +514,8 @@ threads = Table(
 thread.
 
 `epoch` moves when something is removed, `puts` when something is put; `seal` is the sum of the
-codes of its states.
+codes of its states. Its journal is named by its number, so that the chain does not contain its
+name; `stream` is that of a thread of an earlier schema, whose journal is named by its name.
 """
 
 thread_states = Table(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sqlalchemy import Connection, delete, func, select
+from sqlalchemy import Connection, delete, func, or_, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from tallystick.storage import byte_search, tables
@@ -94,15 +94,26 @@ def remove_expired(tx: Connection, at: int) -> int:
 def count_with(
     connection: Connection, needles: Sequence[bytes], *, within: Sequence[int] | None
 ) -> int:
-    """Return the number of values that contain one of `needles`, in these scopes or, for None, in
-    all.
+    """Return the number of values that contain one of `needles`, or whose name or run does, in
+    these scopes or, for None, in all.
     """
-    return _count(connection, byte_search.contains_within(connection, _t.c.body, needles, within))
+    return _count(connection, _containing(connection, needles, within))
 
 
 def remove_with(tx: Connection, needles: Sequence[bytes], *, within: Sequence[int] | None) -> int:
     """Remove the values that `count_with` counts; return their number."""
-    return _remove(tx, byte_search.contains_within(tx, _t.c.body, needles, within))
+    return _remove(tx, _containing(tx, needles, within))
+
+
+def _containing(
+    connection: Connection, needles: Sequence[bytes], within: Sequence[int] | None
+) -> ColumnElement[bool]:
+    condition = or_(
+        byte_search.contains(connection, _t.c.body, needles),
+        byte_search.contains_name(connection, _t.c.name, needles),
+        byte_search.contains_name(connection, _t.c.run_id, needles),
+    )
+    return condition if within is None else condition & _t.c.scope_id.in_(within)
 
 
 def _count(connection: Connection, condition: ColumnElement[bool]) -> int:

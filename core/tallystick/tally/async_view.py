@@ -36,8 +36,8 @@ from tallystick.records import (
     StepStatus,
 )
 from tallystick.tally.model_calls import ModelCall, ModelStream, Preflight
+from tallystick.tally.model_verbs import ModelVerbs
 from tallystick.tally.operator import Operator
-from tallystick.tally.policy_verbs import PolicyVerbs
 
 __all__ = [
     "AsyncBoundTally",
@@ -87,45 +87,45 @@ class _Awaited(Generic[P, R]):
 class AsyncBoundTally:
     """What `bound.aio` is: each verb of a bound tally, awaited. Safe to share between tasks."""
 
-    def __init__(self, sync: PolicyVerbs) -> None:
+    def __init__(self, sync: ModelVerbs) -> None:
         """Use `bound.aio`."""
         self.sync = sync
 
-    remember = _Awaited(PolicyVerbs.remember)
-    remember_many = _Awaited(PolicyVerbs.remember_many)
-    recall = _Awaited(PolicyVerbs.recall)
-    still_stand = _Awaited(PolicyVerbs.still_stand)
-    get = _Awaited(PolicyVerbs.get)
-    memories = _Awaited(PolicyVerbs.memories)
-    modify = _Awaited(PolicyVerbs.modify)
-    modify_many = _Awaited(PolicyVerbs.modify_many)
-    forget = _Awaited(PolicyVerbs.forget)
-    forget_matching = _Awaited(PolicyVerbs.forget_matching)
-    recover = _Awaited(PolicyVerbs.recover)
-    correct = _Awaited(PolicyVerbs.correct)
-    promote = _Awaited(PolicyVerbs.promote)
-    share = _Awaited(PolicyVerbs.share)
-    inspect = _Awaited(PolicyVerbs.inspect)
-    source = _Awaited(PolicyVerbs.source)
-    explore = _Awaited(PolicyVerbs.explore)
-    context_pack = _Awaited(PolicyVerbs.context_pack)
-    wake = _Awaited(PolicyVerbs.wake)
-    call_model = _Awaited(PolicyVerbs.call_model)
-    history = _Awaited(PolicyVerbs.history)
-    preview_access = _Awaited(PolicyVerbs.preview_access)
-    compile = _Awaited(PolicyVerbs.compile)
-    runs = _Awaited(PolicyVerbs.runs)
-    verify = _Awaited(PolicyVerbs.verify)
-    replay = _Awaited(PolicyVerbs.replay)
-    replay_later = _Awaited(PolicyVerbs.replay_later)
-    keep_turn = _Awaited(PolicyVerbs.keep_turn)
-    check_tool_call = _Awaited(PolicyVerbs.check_tool_call)
-    check_model_call = _Awaited(PolicyVerbs.check_model_call)
-    approvals = _Awaited(PolicyVerbs.approvals)
-    approval = _Awaited(PolicyVerbs.approval)
-    approve = _Awaited(PolicyVerbs.approve)
-    deny = _Awaited(PolicyVerbs.deny)
-    revoke = _Awaited(PolicyVerbs.revoke)
+    remember = _Awaited(ModelVerbs.remember)
+    remember_many = _Awaited(ModelVerbs.remember_many)
+    recall = _Awaited(ModelVerbs.recall)
+    still_stand = _Awaited(ModelVerbs.still_stand)
+    get = _Awaited(ModelVerbs.get)
+    memories = _Awaited(ModelVerbs.memories)
+    modify = _Awaited(ModelVerbs.modify)
+    modify_many = _Awaited(ModelVerbs.modify_many)
+    forget = _Awaited(ModelVerbs.forget)
+    forget_matching = _Awaited(ModelVerbs.forget_matching)
+    recover = _Awaited(ModelVerbs.recover)
+    correct = _Awaited(ModelVerbs.correct)
+    promote = _Awaited(ModelVerbs.promote)
+    share = _Awaited(ModelVerbs.share)
+    inspect = _Awaited(ModelVerbs.inspect)
+    source = _Awaited(ModelVerbs.source)
+    explore = _Awaited(ModelVerbs.explore)
+    context_pack = _Awaited(ModelVerbs.context_pack)
+    wake = _Awaited(ModelVerbs.wake)
+    call_model = _Awaited(ModelVerbs.call_model)
+    history = _Awaited(ModelVerbs.history)
+    preview_access = _Awaited(ModelVerbs.preview_access)
+    compile = _Awaited(ModelVerbs.compile)
+    runs = _Awaited(ModelVerbs.runs)
+    verify = _Awaited(ModelVerbs.verify)
+    replay = _Awaited(ModelVerbs.replay)
+    replay_later = _Awaited(ModelVerbs.replay_later)
+    keep_turn = _Awaited(ModelVerbs.keep_turn)
+    check_tool_call = _Awaited(ModelVerbs.check_tool_call)
+    check_model_call = _Awaited(ModelVerbs.check_model_call)
+    approvals = _Awaited(ModelVerbs.approvals)
+    approval = _Awaited(ModelVerbs.approval)
+    approve = _Awaited(ModelVerbs.approve)
+    deny = _Awaited(ModelVerbs.deny)
+    revoke = _Awaited(ModelVerbs.revoke)
 
     @property
     def actor(self) -> Actor:

@@ -14,7 +14,6 @@ from tallystick.access import Answer, Approvals, GuardedCall
 from tallystick.errors import ActionDenied, ApprovalRequired, InvalidInput
 from tallystick.policy.arguments import UNREADABLE, json_value
 from tallystick.policy.redaction import Redactor
-from tallystick.recorder.chain import run_stream
 from tallystick.records import (
     Approval,
     Json,
@@ -23,6 +22,7 @@ from tallystick.records import (
     json_bytes,
 )
 from tallystick.storage import journal
+from tallystick.storage.journal import run_stream
 from tallystick.tally.call_rules import CallFacts, CallRules, Judged
 from tallystick.tally.view import ObservedCall
 

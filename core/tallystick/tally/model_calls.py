@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 from tallystick.errors import BudgetInfeasible, InvalidInput
 from tallystick.ports import ModelEvent, ModelProvider, ModelResponse, ModelResponseStream
@@ -25,11 +25,9 @@ from tallystick.records import (
     StepStatus,
 )
 from tallystick.tally.call_rules import enforcing
+from tallystick.tally.policy_verbs import PolicyVerbs
 from tallystick.tally.view import ObservedCall
 from tallystick.tokens.prices import cost_of
-
-if TYPE_CHECKING:
-    from tallystick.tally.policy_verbs import PolicyVerbs
 
 __all__ = [
     "ModelCall",

@@ -28,6 +28,7 @@ from tallystick.records import (
     Scopes,
     Sizes,
     StepId,
+    Texts,
     Transfer,
     checked_arguments,
 )
@@ -59,6 +60,7 @@ class Operator:
         self,
         memory_ids: MemoryId | MemoryIds,
         *,
+        fragments: Texts = (),
         reason: str,
         mode: Literal["preview", "apply"] = "preview",
         confirm_token: str | None = None,
@@ -66,9 +68,10 @@ class Operator:
     ) -> Erasure:
         """Preview, or with the preview's token do, the destruction of memories' text.
 
-        It reaches every copy: shared memories, recorded payloads and threads of checkpoints that
-        contain the text. It cannot be undone. Raises Denied, NotFound, StateConflict, StorageError
-        or IdempotencyMismatch.
+        It reaches every copy: shared memories, recorded payloads, names and metadata, and threads
+        of checkpoints that contain the text, or one of `fragments`: pieces of it that others may
+        have put into names, such as the id of a thread. It cannot be undone. Raises Denied,
+        NotFound, InvalidInput, StateConflict, StorageError or IdempotencyMismatch.
         """
         if mode == "preview":
             self._services.gate.admit(self.actor, "preview", self.scope)
@@ -80,6 +83,7 @@ class Operator:
                 self._services.memory,
                 self.actor,
                 ids,
+                fragments=fragments,
                 reason=reason,
                 mode=mode,
                 confirm_token=confirm_token,
@@ -96,11 +100,11 @@ class Operator:
         mode: Literal["preview", "apply"] = "preview",
         idempotency_key: str | None = None,
     ) -> list[str]:
-        """Preview, or apply, the erasure of recorded payloads and their salts; return the steps.
+        """Preview, or apply, the erasure of what was recorded; return the steps that lose any.
 
-        It covers a run, or one step of it. Receipts and chain stay and verify; they say that the
-        payloads were erased. It cannot be undone. Raises Denied, NotFound, InvalidInput,
-        StorageError, IdempotencyMismatch.
+        It covers a run, or one step of it: payloads, names, goal, metadata and summaries. Receipts
+        and chain stay and verify; they say that these were erased. It cannot be undone. Raises
+        Denied, NotFound, InvalidInput, StorageError, IdempotencyMismatch.
         """
         if mode == "apply":
             self._services.gate.admit(self.actor, "erase", self.scope)

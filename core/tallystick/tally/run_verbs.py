@@ -295,8 +295,10 @@ class RunVerbs(MemoryVerbs):
 
         The ids of its runs follow from the job's, so that a run is stored with it.
         """
-        for attempt in count():
-            run_id = str(UUID(bytes=sha256(f"{job_id}/{attempt}".encode()).digest()[:16]))
+        attempts = count()
+        while True:
+            name = f"{job_id}/{next(attempts)}"
+            run_id = str(UUID(bytes=sha256(name.encode()).digest()[:16]))
             try:
                 earlier = self._recordings.run(run_id)
             except NotFound:

@@ -30,7 +30,7 @@ from tallystick.settings import Settings
 from tallystick.storage import Location, Store, scopes
 from tallystick.tally.async_view import AsyncBoundTally
 from tallystick.tally.later_replays import ReplayHandler
-from tallystick.tally.policy_verbs import PolicyVerbs
+from tallystick.tally.model_verbs import ModelVerbs
 from tallystick.tally.services import Services, record_owner
 
 __all__ = ["BoundTally", "Tally"]
@@ -282,7 +282,7 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class BoundTally(PolicyVerbs):
+class BoundTally(ModelVerbs):
     """A tally as one actor sees it, working in one scope: what adapters and applications use.
 
     The verbs of memory, of runs and of policy are its own. `spaces` opens scopes to others,

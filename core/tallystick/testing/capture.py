@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from tallystick.recorder.chain import run_stream
 from tallystick.records import Actor, Json
 from tallystick.storage import journal
+from tallystick.storage.journal import run_stream
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 

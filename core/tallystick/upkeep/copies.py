@@ -10,6 +10,7 @@ from tallystick.checkpoints.removing import threads_containing
 from tallystick.memory.fields import INDEX, item_value
 from tallystick.records import Scope
 from tallystick.storage import Connection, byte_search, scopes
+from tallystick.storage.checkpoint_scan import ThreadName
 from tallystick.storage.recordings import StoredPayload
 from tallystick.upkeep.operator_scopes import OperatorScopes
 
@@ -27,10 +28,10 @@ class Copies:
 
     payloads: tuple[StoredPayload, ...] = ()
     """Recorded payloads that contain a text."""
-    threads: tuple[tuple[int, str, str], ...] = ()
-    """Threads of checkpoints: (number, scope, name)."""
-    runs: tuple[str, ...] = ()
-    """Runs whose goal contains a text."""
+    threads: tuple[ThreadName, ...] = ()
+    """Threads of checkpoints."""
+    recorded: tuple[byte_search.RecordedHit, ...] = ()
+    """Runs and steps whose names, goal, metadata or summaries contain a text."""
     memories: tuple[str, ...] = ()
     """Memories of which a version contains a text."""
     encrypted: int = 0
@@ -59,16 +60,12 @@ class Copies:
         payloads = byte_search.payloads_with(
             connection, [*needles, *(memory_id.encode() for memory_id in ids)]
         )
-        goals = byte_search.goals_with(connection, needles)
+        recorded = byte_search.recorded_with(connection, needles)
         versions = byte_search.versions_with(connection, needles)
         return cls(
             tuple(hit for hit in payloads if reach.covers_number(hit.scope_id)),
-            tuple(
-                (number, scope, name)
-                for number, scope, name in threads.threads
-                if reach.covers(Scope.parse(scope))
-            ),
-            tuple(hit.run_id for hit in goals if reach.covers_number(hit.scope_id)),
+            tuple(thread for thread in threads.threads if reach.covers(Scope.parse(thread.scope))),
+            tuple(hit for hit in recorded if reach.covers_number(hit.scope_id)),
             tuple(hit.memory_id for hit in versions if reach.covers_number(hit.scope_id)),
             threads.encrypted,
             within,

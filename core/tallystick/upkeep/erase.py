@@ -9,9 +9,10 @@ in between leaves the note, and `finish` completes the work.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from itertools import groupby
+from typing import Any, Literal
 
 from tallystick.access import Confirmation
 from tallystick.access.approvals import erase_arguments
@@ -20,7 +21,6 @@ from tallystick.memory import MemoryContext
 from tallystick.memory.change import require_mode, require_reason
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.pipeline.reconcile import rebuild
-from tallystick.recorder.chain import run_stream
 from tallystick.records import (
     AccessDecision,
     Actor,
@@ -42,22 +42,28 @@ from tallystick.storage import (
     settings_rows,
     working,
 )
+from tallystick.storage.byte_search import RecordedHit
 from tallystick.storage.idempotency import IdempotentCall
+from tallystick.storage.journal import run_stream
+from tallystick.storage.portable import ScopeSelection
 from tallystick.upkeep.copies import Copies, searched_texts
 from tallystick.upkeep.operator_scopes import OperatorScopes
-from tallystick.upkeep.proof import CANNOT_BEYOND, CANNOT_ERASE, prove_erased
+from tallystick.upkeep.proof import CANNOT_BEYOND, CANNOT_ERASE, prove_erased, search_remains
 
 __all__ = ["PENDING", "erase", "erase_recorded", "finish"]
 
 PENDING = "erase.pending"
 """Setting: text was erased from tables, and files are still to be rewritten."""
 _OPERATION = "erase"
+_SHORTEST = 4
+"""Characters that a fragment has at least."""
 
 
 @dataclass(frozen=True)
 class _Plan:
     stored: tuple[memories.Stored, ...]
     texts: tuple[str, ...]
+    fragments: tuple[str, ...]
     needles: tuple[bytes, ...]
     copies: Copies
     preview: Erasure
@@ -70,6 +76,7 @@ def erase(
     actor: Actor,
     ids: Sequence[str],
     *,
+    fragments: Sequence[str] = (),
     reason: str,
     mode: Literal["preview", "apply"],
     confirm_token: str | None = None,
@@ -85,9 +92,15 @@ def erase(
     """
     require_reason(reason)
     require_mode(mode)
-    memory_ids = list(dict.fromkeys(ids))
+    memory_ids, fragments = list(dict.fromkeys(ids)), list(dict.fromkeys(fragments))
     if not memory_ids:
         raise InvalidInput("Name one or more memories to erase.")
+    if any(len(fragment.strip()) < _SHORTEST for fragment in fragments):
+        raise InvalidInput(
+            f"A fragment to erase has {_SHORTEST} characters at least: it is searched for inside "
+            f"of words, so that a shorter one is found anywhere.",
+            argument="fragments",
+        )
     database = context.store.database
     with database.read() as connection:
         first = _require_operable(connection, context, actor, memory_ids[0])
@@ -95,12 +108,12 @@ def erase(
             first.scope,
             _OPERATION,
             idempotency_key if mode == "apply" else None,
-            canonical_json([list(memory_ids), reason, confirm_token]),
+            _arguments(memory_ids, fragments, reason, confirm_token),
         )
         answered = call.answered(connection)
         if answered is not None:
             return Erasure.load(answered)
-        plan = _plan(connection, context, actor, memory_ids)
+        plan = _plan(connection, context, actor, memory_ids, fragments)
     now = context.store.clock.now()
     confirmation = Confirmation(context.gate, first.scope.secret, _OPERATION, actor)
     if mode == "preview":
@@ -115,7 +128,7 @@ def erase(
         )
 
     def unit(tx: Connection) -> tuple[_Plan, tuple[str, ...]]:
-        current = _plan(tx, context, actor, memory_ids)
+        current = _plan(tx, context, actor, memory_ids, fragments)
         at = context.store.clock.now()
         confirmation.require(
             confirm_token,
@@ -130,16 +143,33 @@ def erase(
     erased, audits = database.write(unit, name="erase")
     rebuilt()
     finish(context)
+    # One search serves all: it reads every table and file for the texts of all of them.
+    remains = search_remains(context, actor, erased.texts, erased.fragments)
     proofs = tuple(
-        prove_erased(context, actor, stored.memory.id, texts=erased.texts, journaled=True)
-        for stored in erased.stored
+        prove_erased(context, actor, stored.memory.id, remains) for stored in erased.stored
     )
     result = erased.preview.model_copy(
         update={"mode": "apply", "proofs": proofs, "audit_ids": audits}
     )
     if idempotency_key is not None:
-        database.write(lambda tx: call.keep(tx, result, at=now), name="erase.answer")
+        # The names of the threads that went may be what was erased: the answer is kept without.
+        kept = result.model_copy(update={"threads": tuple(_numbers(erased.copies))})
+        database.write(lambda tx: call.keep(tx, kept, at=now), name="erase.answer")
     return result
+
+
+def _arguments(
+    ids: Sequence[str], fragments: Sequence[str], reason: str, confirm_token: str | None
+) -> bytes:
+    """Return the arguments of an erasure, by which a second call under its key is compared."""
+    named = [list(ids), reason, confirm_token]
+    return canonical_json([*named, list(fragments)] if fragments else named)
+
+
+def _numbers(copies: Copies) -> Iterator[str]:
+    """Yield the threads of a plan by their numbers."""
+    for thread in copies.threads:
+        yield f"{thread.scope} thread:{thread.id}"
 
 
 def erase_recorded(
@@ -153,10 +183,12 @@ def erase_recorded(
     idempotency_key: str | None = None,
     rebuilt: Callable[[], None] = lambda: None,
 ) -> list[str]:
-    """Remove the payloads of a run and its goal, or of one of its steps, with their salts, and the
-    arguments of approvals that it asked for; return the steps that lose a payload.
+    """Remove the payloads of a run, or of one of its steps, with their salts, its names, goal,
+    metadata and summaries, and the arguments of approvals that it asked for; return the steps that
+    lose any of it.
 
-    The chain still verifies and says that they were erased. Raises Denied unless an operator asks,
+    The chain still verifies and says that they were erased. A step that goes on keeps its name,
+    metadata and summaries until it has ended. Raises Denied unless an operator asks,
     NotFound, InvalidInput, StorageError, BusyTally, IdempotencyMismatch.
     """
     require_reason(reason)
@@ -169,6 +201,9 @@ def erase_recorded(
         if scope is None or not context.gate.decide(connection, actor, "inspect", scope).allowed:
             raise NotFound(f"There is no run {run_id} that {actor.user} may see.")
         payloads = recordings.stored_payloads(connection, run_id, step_id)
+        with_texts = erasing.has_recorded_texts(
+            connection, run_id, None if step_id is None else [step_id]
+        )
     if not actor.is_operator:
         raise context.gate.refuse(
             actor,
@@ -180,7 +215,7 @@ def erase_recorded(
                 surface=actor.surface,
             ),
         )
-    steps = sorted({payload.step_id for payload in payloads})
+    steps = sorted({*(payload.step_id for payload in payloads), *with_texts})
     if mode == "preview":
         return steps
     call = IdempotentCall(scope, "erase_recorded", idempotency_key, [run_id, step_id, reason])
@@ -191,13 +226,13 @@ def erase_recorded(
             return [str(step) for step in answered["steps"]]
         at = context.store.clock.now()
         stored = recordings.stored_payloads(tx, run_id, step_id)
-        steps = _erase_payloads(tx, context, actor, stored, at=at, reason=reason)
+        hits = [RecordedHit(run_id, step_id, 0)]
+        steps = _erase_from_runs(
+            tx, context, actor, stored, hits, at=at, reason=reason, whole=step_id is None
+        )
         waiting = approvals.of_runs(tx, [run_id], step_id=step_id)
         erase_arguments(tx, context.store, actor, waiting, at=at)
-        if step_id is None:
-            erasing.drop_goals(tx, [run_id])
-        if stored or waiting or step_id is None:
-            settings_rows.set_setting(tx, PENDING, "1")
+        settings_rows.set_setting(tx, PENDING, "1")
         call.keep(tx, {"steps": steps}, at=at)
         return steps
 
@@ -207,20 +242,38 @@ def erase_recorded(
     return erased_steps
 
 
-def _erase_payloads(
+def _erase_from_runs(
     tx: Connection,
     context: MemoryContext,
     actor: Actor,
     payloads: Iterable[recordings.StoredPayload],
+    hits: Iterable[RecordedHit],
     *,
     at: int,
     reason: str,
+    whole: bool = False,
 ) -> list[str]:
-    """Erase recorded payloads and note it in the chain of each run, which would not verify
-    otherwise; return the steps that lose any.
+    """Erase recorded payloads, and the texts of runs and steps, and note it in the chain of each
+    run, which would not verify otherwise; return the steps that lose any.
+
+    With `whole` everything goes that was recorded in the runs of `hits`.
     """
     erased = erasing.erase_payloads(tx, payloads, at=at)
-    for run_id, steps in erased.items():
+    texts: dict[str, list[int]] = {}
+    steps = {step_id for steps in erased.values() for step_id in steps}
+    for run_id, of_run in groupby(hits, key=lambda hit: hit.run_id):
+        step_ids = [hit.step_id for hit in of_run]
+        named = None if whole else [step_id for step_id in step_ids if step_id is not None]
+        steps |= set(erasing.has_recorded_texts(tx, run_id, named))
+        positions = erasing.erase_recorded_texts(tx, run_id, named, of_run=None in step_ids)
+        if whole:
+            erasing.erase_texts_beside(tx, run_stream(run_id))
+        if positions:
+            texts[run_id] = positions
+    for run_id in dict.fromkeys([*erased, *texts]):
+        details: dict[str, Any] = {"steps": erased.get(run_id, {})}
+        if run_id in texts:
+            details["texts"] = texts[run_id]
         journal.append(
             tx,
             journal.Event(
@@ -231,10 +284,10 @@ def _erase_payloads(
                 audit_id=context.store.ids.new(),
                 reason=reason,
                 subject_id=run_id,
-                details={"steps": steps},
+                details=details,
             ),
         )
-    return sorted(step_id for steps in erased.values() for step_id in steps)
+    return sorted(steps)
 
 
 def finish(context: MemoryContext) -> bool:
@@ -259,11 +312,12 @@ def _destroy(write: MemoryWrite, plan: _Plan, reason: str) -> tuple[str, ...]:
     erasing.destroy(tx, [stored.doc for stored in plan.stored], at=now)
     # Not everybody who may inspect the run may read the memory: the memory's journal alone names
     # it.
-    _erase_payloads(
+    _erase_from_runs(
         tx,
         write.context,
         write.actor,
         plan.copies.payloads,
+        plan.copies.recorded,
         at=now,
         reason="text of a memory was erased",
     )
@@ -271,21 +325,21 @@ def _destroy(write: MemoryWrite, plan: _Plan, reason: str) -> tuple[str, ...]:
         tx, plan.needles, [stored.memory.id for stored in plan.stored], streams=plan.streams
     )
     working.remove_with(tx, plan.needles, within=plan.copies.within)
-    erasing.drop_goals(tx, plan.preview.runs)
     waiting = approvals.with_text(tx, plan.needles, within=plan.copies.within)
-    erase_arguments(tx, write.context.store, write.actor, waiting, at=now)
+    erase_arguments(tx, write.context.store, write.actor, waiting, at=now, needles=plan.needles)
+    edges.drop_reasons_with(tx, plan.needles, within=plan.copies.within)
     idempotency.remove_answers_with(tx, plan.needles, within=plan.copies.within)
-    for number, scope, name in plan.copies.threads:
-        count = checkpoints.delete_thread(tx, number)
+    for thread in plan.copies.threads:
+        count = checkpoints.delete_thread(tx, thread.id)
         journal.append(
             tx,
             journal.Event(
-                stream=f"thread:{scope}/{name}",
+                stream=thread.stream,
                 event="thread.delete",
                 actor=write.actor,
                 at=now,
                 audit_id=write.context.store.ids.new(),
-                subject_id=name,
+                subject_id=f"thread:{thread.id}",
                 details={"checkpoints": count},
             ),
         )
@@ -312,7 +366,11 @@ def _token_content(reason: str, plan: _Plan) -> str:
 
 
 def _plan(
-    connection: Connection, context: MemoryContext, actor: Actor, ids: Iterable[str]
+    connection: Connection,
+    context: MemoryContext,
+    actor: Actor,
+    ids: Iterable[str],
+    fragments: Sequence[str],
 ) -> _Plan:
     named = [_require_operable(connection, context, actor, memory_id) for memory_id in ids]
     stored = {entry.doc: entry for entry in named}
@@ -338,7 +396,7 @@ def _plan(
     texts = tuple(
         dict.fromkeys(text for body in bodies for text in searched_texts(json.loads(body)))
     )
-    needles = tuple(needle for text in texts if text for needle in byte_search.forms(text))
+    needles = byte_search.needles_of(texts, fragments)
     copies = Copies.find(connection, needles, [entry.memory.id for entry in stored.values()], reach)
     elsewhere = {
         entry.memory.id
@@ -349,6 +407,7 @@ def _plan(
         connection, [entry.content_key for entry in stored.values()], besides=list(stored)
     )
     elsewhere |= {memory_id for memory_id, _ in same} | set(copies.memories)
+    streams = _streams(connection, reach)
     cannot = [*CANNOT_ERASE, *(() if reach.whole else CANNOT_BEYOND)]
     if copies.encrypted:
         cannot.append(f"what {copies.encrypted} encrypted pieces of checkpoints hold")
@@ -358,9 +417,10 @@ def _plan(
         versions=len(bodies),
         sources=tuple(source.id for source in erasing.own_sources(connection, list(stored))),
         payloads=tuple(sorted({step for step, _, _ in copies.payloads})),
-        threads=tuple(f"{scope} {name}" for _, scope, name in copies.threads),
+        threads=tuple(f"{thread.scope} {thread.name}" for thread in copies.threads),
         working=working.count_with(connection, needles, within=copies.within),
-        runs=copies.runs,
+        runs=tuple(hit.run_id for hit in copies.recorded if hit.step_id is None),
+        steps=tuple(hit.step_id for hit in copies.recorded if hit.step_id is not None),
         approvals=tuple(
             stored.record.id
             for stored in approvals.with_text(connection, needles, within=copies.within)
@@ -369,17 +429,18 @@ def _plan(
             connection,
             needles,
             [entry.memory.id for entry in stored.values()],
-            streams=_streams(reach),
+            streams=streams,
         ),
+        in_chain=tuple(erasing.chained_texts(connection, needles, streams=streams)),
         elsewhere=tuple(sorted(elsewhere - {entry.memory.id for entry in stored.values()})),
         cannot_prove=tuple(cannot),
     )
-    return _Plan(tuple(stored.values()), texts, needles, copies, preview, _streams(reach))
+    return _Plan(tuple(stored.values()), texts, tuple(fragments), needles, copies, preview, streams)
 
 
-def _streams(reach: OperatorScopes) -> tuple[str, ...] | None:
-    """Return the journals within reach; None for all of them."""
-    return None if reach.whole else tuple(f"scope:{scope}" for scope in reach.scopes())
+def _streams(connection: Connection, reach: OperatorScopes) -> tuple[str, ...] | None:
+    """Return the journals within reach, of scopes, runs and threads; None for all of them."""
+    return None if reach.whole else ScopeSelection.of(connection, reach.scopes()).streams
 
 
 def _require_operable(
@@ -417,6 +478,5 @@ def prove(context: MemoryContext, actor: Actor, memory_id: str, text: str | None
     """
     with context.store.database.read() as connection:
         _require_operable(connection, context, actor, memory_id)
-    return prove_erased(
-        context, actor, memory_id, texts=() if text is None else (text,), journaled=True
-    )
+    remains = None if text is None else search_remains(context, actor, [text])
+    return prove_erased(context, actor, memory_id, remains)

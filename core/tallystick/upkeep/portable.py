@@ -129,6 +129,7 @@ def import_from(
                     rows.add_rows(tx, table, page)
                     page = []
             rows.add_rows(tx, table, page)
+        rows.upgrade_rows(tx, manifest["schema"])
         outbox.append(tx, rows.docs_with_vectors(tx))
         rows.move_sequences(tx)
         rows.put_back_own_journal(tx, own)

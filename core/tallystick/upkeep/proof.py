@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import get_args
+from typing import NamedTuple, get_args
 
 from tallystick.checkpoints.removing import threads_containing
 from tallystick.errors import NotFound, StateConflict, StorageError
@@ -35,7 +35,14 @@ from tallystick.storage.portable import ScopeSelection
 from tallystick.upkeep.operator_scopes import OperatorScopes
 from tallystick.upkeep.portable import CHOICES
 
-__all__ = ["CANNOT_BEYOND", "CANNOT_ERASE", "prove_erased", "prove_unreachable"]
+__all__ = [
+    "CANNOT_BEYOND",
+    "CANNOT_ERASE",
+    "Remains",
+    "prove_erased",
+    "prove_unreachable",
+    "search_remains",
+]
 
 _CANNOT_REACH = (
     "that nobody wrote the text down elsewhere, or that a model that was shown it does not "
@@ -106,19 +113,53 @@ def prove_unreachable(context: MemoryContext, actor: Actor, memory_id: str) -> P
     )
 
 
+class Remains(NamedTuple):
+    """The result of a search for the bytes of texts."""
+
+    problems: tuple[str, ...]
+    """The places that hold one."""
+    checked: tuple[str, ...]
+
+
+def search_remains(
+    context: MemoryContext, actor: Actor, texts: Sequence[str], fragments: Sequence[str] = ()
+) -> Remains | None:
+    """Search every table and file within reach for texts, and for fragments inside of other words
+    too; None if there is nothing to search for.
+    """
+    needles = byte_search.needles_of(texts, fragments)
+    if not needles:
+        return None
+    with context.store.database.read() as connection:
+        reach = OperatorScopes(connection, context, actor, "manage")
+        within = (
+            None if reach.whole else ScopeSelection.of(connection, reach.scopes(), settings=CHOICES)
+        )
+        counts = byte_search.rows_with(connection, needles, within=within)
+        problems = [f"{place} holds the text in {count} rows" for place, count in counts.items()]
+        problems += [
+            f"the thread {thread.scope} {thread.name} holds the text"
+            for thread in threads_containing(connection, needles).threads
+            if reach.covers(Scope.parse(thread.scope))
+        ]
+    checked = ["every column of every table", "pieces of checkpoints"]
+    folder = context.store.location.folder
+    if folder is not None and reach.whole:
+        problems += [
+            f"the file {name} holds the text" for name in byte_search.files_with(folder, needles)
+        ]
+        checked += ["every file of the folder, the write-ahead log and Chroma's among them"]
+    return Remains(tuple(problems), tuple(checked))
+
+
 def prove_erased(
-    context: MemoryContext,
-    actor: Actor,
-    memory_id: str,
-    *,
-    texts: Sequence[str] = (),
-    journaled: bool,
+    context: MemoryContext, actor: Actor, memory_id: str, remains: Remains | None
 ) -> Proof:
-    """Search for remains of an erased memory, and for `texts` in every table and file. Raises
-    NotFound.
+    """Search for remains of an erased memory; `remains` is what the search for its texts found.
+    Journaled. Raises NotFound.
 
     The tally stores nothing by which it could find the text again, not even a keyed digest of its
-    pieces: a reader of the tally could try guesses against that. Without `texts` the proof names
+    pieces: a reader of the tally could try guesses against that. Without `remains` the proof names
     the search that the erasure itself made.
     """
     database = context.store.database
@@ -142,39 +183,18 @@ def prove_erased(
         problems += _still_indexed(connection, context, stored)
         if settings_rows.get_setting(connection, "erase.pending") == "1":
             problems.append("the files were not rewritten yet: run `tally doctor --repair`")
-        needles = [needle for text in texts if text for needle in byte_search.forms(text)]
-        searched = None if needles else _last_search(connection, memory_id)
+        searched = _last_search(connection, memory_id) if remains is None else None
         if searched is not None and not searched.holds:
             problems.append(
                 f"the last search found the text in {searched.problems} places: give `text=` to "
                 f"search anew"
             )
-        if needles:
-            within = (
-                None
-                if reach.whole
-                else ScopeSelection.of(connection, reach.scopes(), settings=CHOICES)
-            )
-            counts = byte_search.rows_with(connection, needles, within=within)
-            problems += [
-                f"{place} holds the text in {count} rows" for place, count in counts.items()
-            ]
-            threads = threads_containing(connection, needles).threads
-            problems += [
-                f"the thread {scope} {name} holds the text"
-                for _, scope, name in threads
-                if reach.covers(Scope.parse(scope))
-            ]
-            checked += ["every column of every table", "pieces of checkpoints"]
-    folder = context.store.location.folder
-    if needles and folder is not None and reach.whole:
-        problems += [
-            f"the file {name} holds the text"
-            for name in byte_search.files_with(folder, [t for t in texts if t])
-        ]
-        checked += ["every file of the folder, the write-ahead log and Chroma's among them"]
-    open_question = () if needles else _NO_TEXT if searched is None else _SINCE
-    cannot = CANNOT_ERASE + (_CANNOT_SERVER if folder is None else ()) + open_question
+    if remains is not None:
+        problems += remains.problems
+        checked += remains.checked
+    server = _CANNOT_SERVER if context.store.location.folder is None else ()
+    open_question = () if remains is not None else _NO_TEXT if searched is None else _SINCE
+    cannot = CANNOT_ERASE + server + open_question
     cannot += () if reach.whole else CANNOT_BEYOND
     proof = Proof(
         id=memory_id,
@@ -186,7 +206,7 @@ def prove_erased(
         searched=searched,
         at=context.store.clock.now(),
     )
-    return _journaled(context, actor, stored, proof, searched=bool(needles)) if journaled else proof
+    return _journaled(context, actor, stored, proof, searched=remains is not None)
 
 
 def _last_search(connection: Connection, memory_id: str) -> Searched | None:
@@ -263,15 +283,17 @@ def _copies(
         payloads = byte_search.payloads_with(connection, needles)
         steps = {step for step, scope_id, _ in payloads if inspects.covers_number(scope_id)}
         copies += [f"recorded step {step}" for step in sorted(steps)]
-        goals = byte_search.goals_with(connection, needles)
+        recorded = byte_search.recorded_with(connection, needles)
         copies += [
-            f"goal of run {run}" for run, scope_id in goals if inspects.covers_number(scope_id)
+            f"texts of run {hit.run_id}" if hit.step_id is None else f"texts of step {hit.step_id}"
+            for hit in recorded
+            if inspects.covers_number(hit.scope_id)
         ]
         threads = threads_containing(connection, needles).threads
         copies += [
-            f"thread {scope} {name}"
-            for _, scope, name in threads
-            if reads.covers(Scope.parse(scope))
+            f"thread {thread.scope} {thread.name}"
+            for thread in threads
+            if reads.covers(Scope.parse(thread.scope))
         ]
     same = memories.with_content(connection, [stored.content_key], besides=[stored.doc])
     return copies, [f"memory {memory_id} says the same" for memory_id, _ in same]

@@ -19,7 +19,6 @@ from tallystick.memory import MemoryContext
 from tallystick.memory.change import forget_one, require_mode
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.pipeline import TALLY_ACTOR, Ended, Work
-from tallystick.recorder.chain import run_stream
 from tallystick.recorder.verify import PURGED, RUN_FACTS
 from tallystick.records import AccessDecision, Actor, Purge
 from tallystick.storage import (
@@ -36,6 +35,7 @@ from tallystick.storage import (
 )
 from tallystick.storage import retention as rows
 from tallystick.storage.idempotency import IdempotentCall
+from tallystick.storage.journal import run_stream
 
 __all__ = [
     "KEEP",
@@ -539,6 +539,7 @@ def _shorten(
     now: int,
     event: str,
     facts: Mapping[str, Any],
+    row_texts: bytes | None = None,
 ) -> None:
     """Cut the first `count` entries of a journal, and note it in the journal."""
     anchor = journal.cut(tx, stream, count, at=now)
@@ -559,6 +560,7 @@ def _shorten(
             audit_id=context.store.ids.new(),
             reason="older than the window that was chosen",
             details=details,
+            row_texts=row_texts,
         ),
     )
 
@@ -595,4 +597,5 @@ def _bury_run(
         "steps": steps,
         "payloads": len(payloads),
     }
-    _shorten(tx, context, actor, run_stream(run_id), count, before, now, PURGED, facts)
+    texts = journal.row_text_bytes(recordings.run_texts(tx, run_id))
+    _shorten(tx, context, actor, run_stream(run_id), count, before, now, PURGED, facts, texts)

@@ -83,9 +83,13 @@ def erasure_view(erasure: Erasure) -> RenderableType:
     if erasure.approvals:
         facts.add_row("approvals", ", ".join(short(name) for name in erasure.approvals))
     if erasure.runs:
-        facts.add_row("goals of runs", ", ".join(short(memory_id) for memory_id in erasure.runs))
+        facts.add_row("names, goals of runs", ", ".join(short(run_id) for run_id in erasure.runs))
+    if erasure.steps:
+        facts.add_row("names of steps", ", ".join(short(step_id) for step_id in erasure.steps))
     if erasure.journal:
         facts.add_row("journal", f"what people wrote beside {erasure.journal} entries")
+    if erasure.in_chain:
+        facts.add_row("stays in the chain", Text(", ".join(erasure.in_chain), style="yellow"))
     if erasure.elsewhere:
         facts.add_row(
             "stays in",

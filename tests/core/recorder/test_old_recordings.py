@@ -2,7 +2,7 @@
 PostgreSQL.
 
 Each was made by the code of its time: tests/fixtures/recordings/make.py says how. None is missing:
-there never was a version 0005. Version 0011 is the newest, and its tallies were made before its
+there never was a version 0005. Version 0012 is the newest, and its tallies were made before its
 release. What is kept of those on PostgreSQL are the rows; they go into tables that the migrations
 up to their version make.
 """
@@ -24,6 +24,7 @@ from sqlalchemy import create_engine, text
 from tests.fixtures.recordings import rows
 
 from tallystick import Actor, Tally
+from tallystick.checkpoints import Leaf, NewCheckpoint
 from tallystick.recorder import Recordings, verify_bundle
 from tallystick.records import RunRecord
 from tallystick.storage import migrate
@@ -249,3 +250,52 @@ def test_an_old_thread_of_checkpoints_is_read_and_goes_on(tally: Tally) -> None:
     assert histories == [4, 3, 2, 2, 1, 0]
     after = chat.invoke({"messages": [("user", "three")]}, config)
     assert [message.content for message in after["messages"]] == [*texts, "three", "answer 5"]
+
+
+def test_names_in_an_old_chain_stay_and_are_named_while_the_rest_is_erased(
+    old: Old, recorder: Recordings
+) -> None:
+    bound, root = old.tally.bind(ANNA), old.tally.bind(Actor(user="root", role="operator"))
+    run_id, is_early = old.run.run_id, old.version < "0012"
+    before = recorder.verify(run_id)
+    assert (len(before.in_chain) > 0, "runs.user_goal" in before.not_covered) == (
+        is_early,
+        is_early,
+    )
+
+    root.operator.erase_recorded(run_id, reason="asked for", mode="apply")
+
+    answer = recorder.verify(run_id)
+    assert (answer.problems, answer.in_chain) == ((), before.in_chain)
+    assert len(answer.texts_erased) == (0 if is_early else 4)
+    record = bound.recordings.run(run_id)
+    assert (record.user_goal, record.agent_name) == (None, "keeper" if is_early else "")
+    memory = bound.remember("The keeper of the heron is Ada.").id
+    preview = root.operator.erase(memory, fragments=["keeper"], reason="asked for")
+    assert (f"run:{run_id}#0" in preview.in_chain) == is_early
+
+
+def test_an_old_thread_keeps_its_journal_and_a_new_one_is_named_by_its_number(old: Old) -> None:
+    bound = old.tally.bind(ANNA)
+    for thread in ("birds", "fish"):
+        for writer in (bound, bound.on("langgraph")):
+            checkpoint = NewCheckpoint(
+                id=old.tally.new_id(),
+                namespace="",
+                parent_id=None,
+                metadata={},
+                body=Leaf("json", b"{}"),
+                values={},
+            )
+            writer.threads.put(thread, checkpoint)
+    assert bound.threads.verify() == []
+    streams = {
+        str(stream)
+        for stream in _sql(
+            old.where, old.schema, "SELECT stream FROM journal WHERE event = 'checkpoint.put'"
+        )
+    }
+    early = "thread:private:anna/birds"
+    assert (early in streams) == (old.version < "0012")
+    assert not any("fish" in stream for stream in streams)
+    assert sum(stream.removeprefix("thread:").isdigit() for stream in streams) >= 1

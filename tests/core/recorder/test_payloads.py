@@ -22,12 +22,13 @@ from tallystick import Actor, Tally
 from tallystick.errors import BusyTally, ClosedTally, RecorderError
 from tallystick.recorder import write_queue
 from tallystick.recorder.context import Backlog
-from tallystick.recorder.payloads import Preserialized, Salts, pieces_of, plain
+from tallystick.recorder.payloads import Preserialized, pieces_of, plain
 from tallystick.recorder.pending import PendingStep
 from tallystick.recorder.run import Step
 from tallystick.records import ContextItem
 from tallystick.settings import Settings
 from tallystick.storage import group_commit, journal, recordings, tables
+from tallystick.storage.journal import Salts
 from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
 

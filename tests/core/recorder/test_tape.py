@@ -5,17 +5,24 @@ is asked.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tallystick import Actor, Tally
-from tallystick.errors import InvalidInput, NotReplayable, RecordedFailure, TapeDiverged
+from tallystick.errors import (
+    InvalidInput,
+    NotReplayable,
+    RecordedFailure,
+    TallystickError,
+    TapeDiverged,
+)
 from tallystick.recorder import Player, Run, read_tape, write_tape
 from tallystick.records import Divergence, Tape, TapeCall
 from tallystick.records.framing import ANSWER_NOTICE, framed, signed_answer
@@ -509,3 +516,79 @@ def test_a_file_that_is_no_tape_is_called_so(tmp_path: Path, text: str) -> None:
         read_tape(tmp_path / "tape.json")
     with pytest.raises(InvalidInput, match="is no tape"):
         read_tape(tmp_path / "absent.json")
+
+
+def _nested(depth: int) -> str:
+    return "[" * depth + "]" * depth
+
+
+ODD_JSON = {
+    "a great integer": "9" * 5_000,
+    "depth": _nested(100),
+    "great depth": _nested(100_000),
+    "half a character": '"\\ud800"',
+    **{text: text for text in ("null", "0", "-1", "1e400", "NaN", "true", '""', '"x"', "[]")},
+    **{text: text for text in ("{}", '{"a": []}', '{"a": 1, "a": 2}', '"[redacted:token:1]"')},
+}
+
+
+def _mutated(text: str, how: str, at: float, odd: str) -> bytes:
+    """The file of a tape, changed in one place."""
+    body = text.encode()
+    place = int(at * (len(body) - 1))
+    match how:
+        case "flip":
+            return body[:place] + bytes((body[place] ^ (1 + len(odd) % 255),)) + body[place + 1 :]
+        case "cut":
+            return body[:place]
+        case "twice":
+            return body[:place] + body[place // 2 :]
+        case _:
+            values = list(re.finditer(r': ("(?:[^"\\]|\\.)*"|[\w.-]+)', text))
+            chosen = values[int(at * (len(values) - 1))]
+            return (text[: chosen.start(1)] + odd + text[chosen.end(1) :]).encode()
+
+
+@given(
+    st.sampled_from(["flip", "cut", "twice", "value"]),
+    st.floats(0, 1),
+    st.sampled_from(list(ODD_JSON)),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_changed_tape_is_refused_or_plays_what_it_says(
+    tmp_path: Path, how: str, at: float, odd: str
+) -> None:
+    """100 files as a rule, 2,000 under `make soak`. A tape is an expected value that a person may
+    edit, so it has no digest: what it plays is in the file, and differs from the recording's tape.
+    """
+    asked: Any = REFUND
+    calls = (
+        TapeCall(step_id="s1", kind="model_call", request=asked, response={"answer": "refund"}),
+        TapeCall(
+            step_id="s2",
+            kind="tool_call",
+            name="refund",
+            request={"arguments": {"order": 7}},
+            response={"result": "done"},
+        ),
+    )
+    tape = Tape(run_id="r1", agent_name="clerk", retention="full_payloads", calls=calls)
+    path = tmp_path / "tape.json"
+    write_tape(tape, path)
+    path.write_bytes(_mutated(path.read_text("utf-8"), how, at, ODD_JSON[odd]))
+    try:
+        changed = read_tape(path)
+    except InvalidInput:
+        return
+    try:
+        player = Player(changed)
+        answers = [player.model(REFUND), player.tool("refund", {"arguments": {"order": 7}})]
+        matches = player.finish().matches
+    except TallystickError:
+        assert changed != tape
+        return
+    assert matches
+    if answers != [{"answer": "refund"}, "done"]:
+        assert changed != tape
+        said = {json.dumps(call.response, sort_keys=True) for call in changed.calls}
+        assert json.dumps(answers[0], sort_keys=True) in said

@@ -122,6 +122,7 @@ OTHERS: dict[type, set[str]] = {
         "bind",
         "location",
         "owner",
+        "read_only",
         "settings",
         "recordings",
         "scopes",

@@ -1,6 +1,4 @@
-"""A tally of the schema before keeps what it knew of validity: it stood in the bodies of versions
-alone.
-"""
+"""A tally of an earlier schema keeps what it knew: of validity, and of calls under a key."""
 
 from __future__ import annotations
 
@@ -8,6 +6,7 @@ import importlib
 from collections.abc import Callable
 
 from tallystick.records import Actor
+from tallystick.storage.migrations import texts_beside
 from tallystick.tally import Tally
 from tallystick.tally.services import services_of
 
@@ -43,3 +42,30 @@ def test_validity_is_brought_over_from_the_bodies_of_versions(open_tally: OpenTa
     assert "Ada lives in Rome." not in then
     assert "Ada lives in Rome." in now
     assert "Ada lived in Oslo." not in now
+
+
+def test_a_call_under_a_key_of_before_is_answered_as_it_was(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        mine = tally.bind(Actor(user="ada"))
+        first = mine.remember("Once.", kind="turn", conversation="c", idempotency_key="key of Ada")
+        other = mine.remember("Two.", kind="turn", conversation="c", idempotency_key="another")
+        database = services_of(tally).store.database
+        keys = "SELECT key FROM idempotency ORDER BY created_at"
+        with database.read() as connection:
+            stored = list(connection.exec_driver_sql(keys).scalars())
+        assert not any("Ada" in key for key in stored)
+        before = (
+            f"UPDATE idempotency SET key = CASE key WHEN '{stored[0]}' THEN 'key of Ada' "
+            f"ELSE 'another' END"
+        )
+        database.write(lambda tx: tx.exec_driver_sql(before), name="as before")
+
+        database.write(texts_beside.upgrade, name="migrate")
+
+        with database.read() as connection:
+            assert list(connection.exec_driver_sql(keys).scalars()) == stored
+        again = [
+            mine.remember(text, kind="turn", conversation="c", idempotency_key=key)
+            for text, key in (("Once.", "key of Ada"), ("Two.", "another"))
+        ]
+        assert again == [first, other]

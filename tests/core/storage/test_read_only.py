@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import URL
 from tests.core.storage.unwritable import run_full, run_unwritable
 
-from tallystick import Tally
+from tallystick import Actor, Tally
 from tallystick.errors import BusyTally, ReadOnlyTally, UnwritableReason
 from tallystick.storage.database import Database
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="permissions and mounts 
 
 WRITER = """
 import os, sys
-from tallystick import Tally
+from tallystick import Actor, Tally
 from tallystick.testing import HashEmbedder
 
 def write(folder):
@@ -163,7 +163,7 @@ def test_what_cannot_be_made_or_migrated_is_refused_with_what_to_do(tmp_path: Pa
     [old] = [path.parent for path in tmp_path.rglob("tally.db")]
     script = """
 import json, sys
-from tallystick import Tally
+from tallystick import Actor, Tally
 from tallystick.errors import TallystickError
 
 def told(folder):
@@ -214,7 +214,7 @@ def test_a_reader_without_permission_sees_what_others_write_meanwhile(tmp_path: 
 
 CLOSED_WHEN_FULL = """
 import json, os, sys
-from tallystick import Tally
+from tallystick import Actor, Tally
 from tallystick.errors import TallystickError
 from tallystick.testing import HashEmbedder
 
@@ -265,3 +265,19 @@ def test_a_close_that_could_not_write_says_so_and_the_next_verify_names_the_loss
         assert list((folder / "alive").iterdir()) == []
     with Tally.open(folder, background=False) as tally:
         assert tally.recordings.run(run_id).gaps == lost
+
+
+@pytest.mark.postgres
+def test_a_server_that_only_reads_is_read(postgres_url: str) -> None:
+    """A replica, or a role whose sessions only read."""
+    owner = Actor(user="ada")
+    with Tally.open(postgres_url, schema="read_only", background=False) as tally:
+        tally.bind(owner).remember(MARCH)
+    sign = "&" if "?" in postgres_url else "?"
+    url = f"{postgres_url}{sign}options=-c%20default_transaction_read_only%3Don"
+    with Tally.open(url, schema="read_only", background=False) as tally:
+        ada = tally.bind(owner)
+        assert tally.read_only == ReadOnlyTally("read_only").cause
+        assert [hit.memory.content for hit in ada.recall("heron")] == [MARCH]
+        with pytest.raises(ReadOnlyTally):
+            ada.remember(APRIL)

@@ -160,7 +160,7 @@ def test_goals_of_runs_lose_an_erased_text_and_other_holders_are_named(
         mine.items.put([Put(("notes",), "k", {"text": SECRET})])
         [item] = [one.memory.id for one in mine.items.find()]
         mine.forget(kept, reason="gone")
-        assert f"goal of run {run.id}" in mine.operator.prove_unreachable(kept).copies
+        assert f"texts of run {run.id}" in mine.operator.prove_unreachable(kept).copies
 
         preview = root.operator.erase(kept, reason="asked for")
         assert (preview.runs, set(preview.elsewhere)) == ((run.id,), {quoted, item})
@@ -262,12 +262,12 @@ def test_no_file_of_an_embedded_tally_holds_erased_bytes(
         kept, other = mine.remember(SECRET), mine.remember("The heron nests in March.")
         tally.drain()
         assert mine.recall("pelican vault").path == "chroma"
-        assert byte_search.files_with(tmp_path / "tally", [SECRET]) != []
+        assert byte_search.files_with(tmp_path / "tally", byte_search.forms(SECRET)) != []
 
         done = _erased(tally.bind(ROOT), kept.id)
 
         assert done.proofs[0].problems == ()
-        assert byte_search.files_with(tmp_path / "tally", [SECRET]) == []
+        assert byte_search.files_with(tmp_path / "tally", byte_search.forms(SECRET)) == []
         found = mine.recall("heron")
         assert ([hit.memory.id for hit in found], found.path) == ([other.id], "chroma")
 
@@ -587,14 +587,11 @@ def test_a_thread_that_lives_keeps_what_it_is_verified_by(open_tally: OpenTally)
 
         done = root.operator.purge(mode="apply")
 
-        assert set(done.streams) == {"thread:private:alice/lives", "thread:private:alice/ended"}
+        assert set(done.streams) == {"thread:1", "thread:2"}
         with services_of(tally).store.database.read() as connection:
             left = {
-                name: [
-                    entry.event
-                    for entry in journal.entries(connection, f"thread:private:alice/{name}")
-                ]
-                for name in ("lives", "ended")
+                name: [entry.event for entry in journal.entries(connection, f"thread:{number}")]
+                for number, name in enumerate(("lives", "ended"), start=1)
             }
         assert left == {"lives": ["checkpoint.put", "journal.purge"], "ended": ["journal.purge"]}
         assert mine.threads.verify() == []

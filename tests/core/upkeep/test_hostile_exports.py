@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tallystick import Actor, Tally
+from tallystick.checkpoints import Leaf, NewCheckpoint
 from tallystick.errors import InvalidInput, TallystickError
 from tallystick.records import canonical_json, text_digest
 from tallystick.tally.services import services_of
@@ -213,3 +214,37 @@ def targets(tmp_path: Path) -> Iterator[_Targets]:
     targets = _Targets(tmp_path / "targets")
     yield targets
     targets.close()
+
+
+def test_an_export_of_the_schema_before_is_brought_to_that_of_today(
+    tmp_path: Path,
+) -> None:
+    checkpoint = NewCheckpoint("", "1", None, {}, Leaf("json", b"{}"), {})
+    with _open(tmp_path / "tally") as tally:
+        owner = tally.bind()
+        first = owner.remember("Once.", kind="turn", conversation="c", idempotency_key="key")
+        owner.threads.put("chat", checkpoint)
+        owner.on("langgraph").threads.put("chat", checkpoint)
+        owner.operator.export(tmp_path / "out")
+    # As an earlier release wrote it: names in the journal of a thread, keys as they were given.
+    stream = "thread:private:root/chat"
+    out = tmp_path / "out"
+    _change(out, "idempotency", lambda row: row.update(key="key"))
+    _change(out, "threads", lambda row: row.pop("stream"))
+    for table, column in (("journal", "stream"), ("streams", "name")):
+        text = (out / f"{table}.jsonl").read_text()
+        (out / f"{table}.jsonl").write_text(
+            text.replace(f'"{column}":"thread:1"', f'"{column}":"{stream}"')
+        )
+    manifest = json.loads((out / "manifest.json").read_text())
+    (out / "manifest.json").write_text(json.dumps(manifest | {"schema": "0011"}))
+    _sign(out)
+
+    with _open(tmp_path / "new") as tally:
+        owner = tally.bind()
+        owner.operator.import_from(out)
+        again = owner.remember("Once.", kind="turn", conversation="c", idempotency_key="key")
+        assert again == first
+        with services_of(tally).store.database.read() as connection:
+            streams = connection.exec_driver_sql("SELECT stream FROM threads").scalars().all()
+        assert streams == [stream]
