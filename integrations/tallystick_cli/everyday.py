@@ -136,6 +136,9 @@ def recall(
     ] = None,
     since: Annotated[str | None, typer.Option("--since", help=help_of("recall", "since"))] = None,
     until: Annotated[str | None, typer.Option("--until", help=help_of("recall", "until"))] = None,
+    min_score: Annotated[
+        float, typer.Option("--min-score", min=0, max=1, help=help_of("recall", "min_score"))
+    ] = 0.0,
     as_json: AsJson = False,
 ) -> None:
     """Recall memories that answer TEXT, with the reason for each."""
@@ -151,6 +154,7 @@ def recall(
             source=source,
             since=since,
             until=until,
+            min_score=min_score,
         )
         if as_json:
             print_json(
@@ -158,6 +162,7 @@ def recall(
                     "hits": [hit.dump() for hit in hits],
                     "scopes": [str(searched) for searched in scopes],
                     "path": hits.path,
+                    "confident": hits.confident,
                     "warnings": list(hits.warnings),
                 }
             )
@@ -166,7 +171,7 @@ def recall(
         if len(hits):
             print_view(views.hit_table(hits, query=text))
             return
-        filters = any((kind, tag, conversation, source, since, until))
+        filters = any((kind, tag, conversation, source, since, until, min_score))
         print_view(
             Text(
                 f"Nothing in {_listed(scopes)} answers this"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-__all__ = ["LANGUAGES", "Facts", "Language", "chat", "documents", "facts"]
+__all__ = ["LANGUAGES", "UNRELATED", "Facts", "Language", "chat", "documents", "facts"]
 
 
 @dataclass(frozen=True)
@@ -454,3 +454,36 @@ def documents(*, seed: int = 0) -> Facts:
         questions.append((question, len(texts)))
         texts.append(" ".join([*filler[:middle], talk.turns[place], *filler[middle:]]))
     return Facts(tuple(texts), tuple(questions))
+
+
+_TASKS = """
+Write a haiku about {}.
+Explain how {} work to a child.
+Give me three synonyms for {}.
+Draft a short speech on {}.
+Translate a sentence about {} into Latin.
+Write unit tests for a parser of {}.
+What is the history of {}?
+Make a table that compares {}.
+"""
+_THINGS = """
+compilers
+volcanoes
+suffix trees
+black holes
+vaccines
+medieval castles
+regular expressions
+tax brackets
+jet engines
+sonnets
+glaciers
+binary search algorithms
+"""
+
+UNRELATED = tuple(
+    task.format(thing)
+    for task in _TASKS.strip().splitlines()
+    for thing in _THINGS.strip().splitlines()
+)
+"""Requests that no memory of a generated conversation, or of a scene among friends, answers."""

@@ -20,7 +20,7 @@ FIRST_LOOK = {
     "adapters/test_enforcement.py": "access/enforcers tally/call_rules tally/enforcement",
     "memory/test_packs.py": "memory/passages ranking/passages",
     "memory/test_recall.py": "access/visibility memory/rerank memory/supersession memory/context "
-    "ranking/order ranking/corpus ranking/signals ranking/vocabulary "
+    "ranking/order ranking/corpus ranking/days ranking/signals ranking/vocabulary "
     "storage/search storage/corpus_cache",
     "adapters/test_capture.py": "adapters/call_tree adapters/stream_times adapters/tool_calls "
     "testing/capture testing/comparison",

@@ -30,7 +30,8 @@ def recall_for_turn(
     The same words in another turn are recalled anew, so that what was learnt since is found, and
     always where `turn` is None. `outside_of` names a conversation whose own turns are left out,
     because its messages are in the prompt already. Items of stores are recalled beneath
-    `namespace` alone. An empty text, or a limit of 0, recalls nothing.
+    `namespace` alone. An empty text, a limit of 0, or a request that nothing is likely to answer
+    recalls nothing.
     Raises as `recall`.
     """
     text = text.strip()
@@ -55,7 +56,9 @@ def _recall(
     namespace: tuple[str, ...] | None,
 ) -> list[Hit]:
     if outside_of is None:
-        return list(bound.recall(text, limit=limit, namespace=namespace))
+        recalled = bound.recall(text, limit=limit, namespace=namespace)
+        return list(recalled) if recalled.confident else []
     # Twice as many are asked for, because some may be left out.
-    hits = bound.recall(text, limit=2 * limit, namespace=namespace)
+    recalled = bound.recall(text, limit=2 * limit, namespace=namespace)
+    hits = recalled if recalled.confident else ()
     return [hit for hit in hits if hit.memory.conversation != outside_of][:limit]

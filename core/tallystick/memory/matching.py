@@ -199,7 +199,10 @@ def _matches(
             sources=False,
         )
         hits = recall(context, actor, [scope], request.query, recall_request, logged=False)
-        scores = {hit.memory.id: hit.score for hit in hits if hit.score >= request.threshold}
+        # Beside the best match: how sure it is that any answers matters to a question, not here.
+        best = max((hit.score for hit in hits), default=0.0) or 1.0
+        relative = {hit.memory.id: round(hit.score / best, 6) for hit in hits}
+        scores = {name: score for name, score in relative.items() if score >= request.threshold}
     with context.store.database.read() as connection:
         if scores is None:
             stored = memories.get_docs(connection, (docs or [])[: limit + 1])

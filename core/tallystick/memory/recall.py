@@ -15,6 +15,7 @@ from tallystick.memory.fields import STORE_ITEM
 from tallystick.memory.rerank import rerank
 from tallystick.memory.supersession import RankedMemory, resolve_replacements
 from tallystick.ranking import (
+    CONFIDENT,
     QUERY_READ,
     BestSlice,
     Corpus,
@@ -24,10 +25,12 @@ from tallystick.ranking import (
     RecallWeights,
     Span,
     ask,
-    best_slice,
+    best_slices,
+    confidence,
     cosines,
     event_named,
     names_source,
+    of_these_days,
     passage_of,
     proposals,
     query_terms,
@@ -54,6 +57,8 @@ __all__ = ["RecallRequest", "Recalled", "recall"]
 
 _DEPTH = 100
 """The memories that each of words and vectors proposes, at least."""
+_OF_DAYS = 50
+"""The memories that the days which a question names propose, at most."""
 _RERANKED = 50
 """The best hits that are loaded for a reranker."""
 _SPARE = 5
@@ -74,6 +79,13 @@ class Recalled(Sequence[Hit]):
     candidates: int
     """The number of memories that were scored."""
     warnings: tuple[str, ...] = ()
+    confidence: float = 0.0
+    """How likely it is that they answer the query, between 0 and 1; the score of the best."""
+
+    @property
+    def confident(self) -> bool:
+        """True if what was found is likely to answer the query. Adapters show nothing else."""
+        return self.confidence >= CONFIDENT
 
     def __repr__(self) -> str:
         return f"Recalled({list(self.hits)!r}, path={self.path!r}, candidates={self.candidates})"
@@ -136,6 +148,8 @@ class RecallRequest:
     weights: RecallWeights | None = None
     sources: bool = True
     """True if hits name their sources."""
+    min_score: float = 0.0
+    """The least score of a hit."""
     budget: Callable[[Sequence[Hit]], list[Hit]] | None = None
     """Returns the hits that fit a budget of tokens."""
 
@@ -197,6 +211,8 @@ def recall(
         _hit(candidate, best, refs.get(candidate.stored.doc, []), decisions, ranking)
         for candidate in chosen
     ]
+    if request.min_score > 0:
+        hits = [hit for hit in hits if hit.score >= request.min_score]
     warnings = list(ranking.warnings)
     if (unwritable := context.store.database.unwritable) is not None:
         warnings.append(
@@ -224,10 +240,18 @@ def recall(
         docs = {candidate.stored.memory.id: candidate.stored.doc for candidate in candidates}
         accessed = [docs[hit.memory.id] for hit in hits]
         context.gate.log_read(actor, "recall", scope_list, results=len(hits), accessed=accessed)
-    return Recalled(tuple(hits), ranking.path, ranking.candidates, tuple(warnings))
+    return Recalled(
+        tuple(hits),
+        ranking.path,
+        ranking.candidates,
+        tuple(warnings),
+        ranking.confidence if candidates else 0.0,
+    )
 
 
 def _require_answerable(request: RecallRequest) -> None:
+    if not 0 <= request.min_score <= 1:
+        raise InvalidInput("`min_score` is a score, between 0 and 1.")
     if request.limit < 1:
         raise InvalidInput("`limit` must be at least 1.")
     if STORE_ITEM in request.kinds and request.namespace is None:
@@ -300,6 +324,7 @@ class _Ranking:
     warnings: tuple[str, ...] = ()
     best_slices: Mapping[int, BestSlice] = field(default_factory=dict)
     """By memory, the slice of a long text that answers."""
+    confidence: float = 0.0
 
 
 def _load(
@@ -411,19 +436,19 @@ def _search(
         path,
         tuple(warnings),
         _best_slices(question, pools, ranked, vector if path == "exact" else None),
+        confidence(question, ranked, list(corpora.values()), vectors=path != "none"),
     )
 
 
 def _best_slices(
     question: Question, pools: Sequence[Pool], ranked: Sequence[Ranked], vector: Vector | None
 ) -> dict[int, BestSlice]:
-    best = {}
+    best: dict[int, BestSlice] = {}
     for pool in pools:
         docs = pool.corpus.column("doc")
-        for row in pool.corpus.rows_of(candidate.doc for candidate in ranked).tolist():
-            piece = best_slice(pool.corpus, row, question, vector)
-            if piece is not None:
-                best[int(docs[row])] = piece
+        rows = pool.corpus.rows_of(candidate.doc for candidate in ranked)
+        slices = best_slices(pool.corpus, rows, question, vector)
+        best |= {int(docs[row]): piece for row, piece in slices.items()}
     return best
 
 
@@ -517,10 +542,13 @@ def _pool(
     )
     text = np.where(allowed, text, 0.0)
     by_text = proposals(text, depth)
+    worth = text
     if vector is None:
         by_vector = by_text[:0]
     elif proposed is None:
-        by_vector = proposals(np.where(allowed, corpus.nearness(vector), 0.0), depth)
+        near = np.where(allowed, corpus.nearness(vector), 0.0)
+        by_vector = proposals(near, depth)
+        worth = near + text / max(float(text.max(initial=0.0)), 1.0)
     else:
         rows = corpus.rows_of(proposed)
         rows = rows[allowed[rows]]
@@ -528,6 +556,8 @@ def _pool(
         scores[rows] = _exact_cosines(connection, context, corpus, scope_id, vector, rows)
         by_vector = proposals(scores, depth)
     rows = np.union1d(by_text, by_vector)
+    if question.dates:
+        rows = np.union1d(rows, of_these_days(corpus, question.dates, allowed, worth, _OF_DAYS))
     beside = [corpus.beside(rows, step) for step in (-2, -1, 1, 2)]
     rows = np.unique(np.concatenate([rows, *beside]))
     rows = rows[rows >= 0]
@@ -707,7 +737,7 @@ def _hit(
     piece = ranking.best_slices.get(candidate.stored.doc)
     return Hit.model_construct(
         memory=memory,
-        score=round(ranked.score / best, 6) if best > 0 else 0.0,
+        score=_calibrated(ranked.score, best, ranking.confidence),
         signals=ranked.signals,
         sources=tuple(reference for _, reference in refs),
         source_ids=tuple(source_id for source_id, _ in refs),
@@ -720,6 +750,13 @@ def _hit(
         duplicates=candidate.duplicates,
         passage=None if piece is None else _passage(memory, piece),
     )
+
+
+def _calibrated(score: float, best: float, confidence: float) -> float:
+    """Return a score that compares across questions: of the best hit the confidence that it
+    answers, of the others their part of it.
+    """
+    return round(confidence * score / best, 6) if best > 0 else 0.0
 
 
 def _passage(memory: Memory, piece: BestSlice) -> tuple[int, int] | None:

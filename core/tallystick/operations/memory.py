@@ -146,6 +146,9 @@ class Recall(Arguments):
         tuple[str, ...] | None,
         Field(description="Items of stores beneath this namespace as well; [] is all of them."),
     ] = None
+    min_score: Annotated[
+        float, Field(description="The least likelihood that a hit answers, 0 to 1.", ge=0, le=1)
+    ] = 0.0
 
 
 class Memories(Arguments):

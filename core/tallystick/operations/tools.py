@@ -15,9 +15,10 @@ from typing import Any, Concatenate, ParamSpec
 
 from tallystick.errors import Conflict, Denied, InvalidInput, NotFound
 from tallystick.memory.fields import STORE_ITEM
+from tallystick.memory.passages import passage_text
 from tallystick.operations.operation import Operation
 from tallystick.operations.table import OPERATIONS
-from tallystick.records import Change, Memory
+from tallystick.records import Change, Hit, Memory
 from tallystick.records.escaping import as_field, as_name
 from tallystick.records.framing import ANSWER_NOTICE, NOTICE, signed_answer
 from tallystick.tally import BoundTally
@@ -85,6 +86,7 @@ def memory_search(bound: BoundTally, query: str, limit: int = 5) -> Answer:
     hits = [
         {
             **_memory_fields(hit.memory),
+            **_shown(hit),
             "score": round(hit.score, 4),
             "visible_to": str(hit.visible_to),
             "access_reason": hit.access_reason,
@@ -170,6 +172,14 @@ def _memory_fields(memory: Memory) -> Answer:
         "source_ids": [source.source_id for source in memory.sources],
     }
     return {name: value for name, value in fields.items() if value not in (None, [])}
+
+
+def _shown(hit: Hit) -> Answer:
+    """Return what is shown of a hit: its text with its caption, or of a long one the part that
+    answers, with its place; `memory_get` gives all of it.
+    """
+    text, place = passage_text(hit)
+    return {"text": as_field(text), **({} if place is None else {"part": place})}
 
 
 def _change_fields(change: Change) -> Answer:

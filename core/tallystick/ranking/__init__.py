@@ -4,13 +4,15 @@ Nothing here reads a store or a clock. NumPy and the stemmer are imported on fir
 """
 
 from tallystick.ranking.bm25 import bm25, inverse_frequency
+from tallystick.ranking.confidence import CONFIDENT, confidence
 from tallystick.ranking.corpus import Corpus, Entry
 from tallystick.ranking.dates import Span, date_fit, event_named, spans
+from tallystick.ranking.days import of_these_days
 from tallystick.ranking.excerpt import excerpt
 from tallystick.ranking.fusion import Weights, fuse, quantise
 from tallystick.ranking.languages import text_flags
 from tallystick.ranking.order import QUERY_READ, Pool, Question, Ranked, ask, proposals, rank
-from tallystick.ranking.passages import BestSlice, best_slice, passage_of
+from tallystick.ranking.passages import BestSlice, best_slices, passage_of
 from tallystick.ranking.relevance import Text, WorkingSets
 from tallystick.ranking.signals import names_source
 from tallystick.ranking.vectors import (
@@ -25,6 +27,7 @@ from tallystick.ranking.weights import RecallWeights
 from tallystick.ranking.words import analyze, indexed_words, query_terms
 
 __all__ = [
+    "CONFIDENT",
     "QUERY_READ",
     "BestSlice",
     "Corpus",
@@ -39,8 +42,9 @@ __all__ = [
     "WorkingSets",
     "analyze",
     "ask",
-    "best_slice",
+    "best_slices",
     "bm25",
+    "confidence",
     "cosines",
     "date_fit",
     "event_named",
@@ -51,6 +55,7 @@ __all__ = [
     "inverse_frequency",
     "text_flags",
     "names_source",
+    "of_these_days",
     "passage_of",
     "proposals",
     "quantise",

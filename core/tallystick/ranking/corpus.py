@@ -10,7 +10,6 @@ score. NumPy is imported on first use.
 from __future__ import annotations
 
 import json
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     Vectors = NDArray[np.float32]
     Flags = NDArray[np.bool_]
 
-__all__ = ["NEVER", "Corpus", "Entry"]
+__all__ = ["NEVER", "Corpus", "Entry", "Segment"]
 
 NEVER = -(2**62)
 """The moment of a memory without one."""
@@ -81,7 +80,7 @@ class RowWords(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class _Segment:
+class Segment:
     """Rows with their inverted index. Slices of a row stand side by side."""
 
     columns: Mapping[str, NDArray[Any]]
@@ -137,7 +136,7 @@ class Corpus:
     """A snapshot of one scope's searchable memories. Rows are numbered from 0 over all segments."""
 
     vocabulary: Vocabulary
-    segments: tuple[_Segment, ...] = ()
+    segments: tuple[Segment, ...] = ()
     entries: int = 0
     """The number of entries from which it was made, removed ones included."""
     aliases: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
@@ -207,7 +206,7 @@ class Corpus:
             },
         )
 
-    def _without(self, docs: set[int]) -> Iterable[_Segment]:
+    def _without(self, docs: set[int]) -> Iterable[Segment]:
         import numpy as np
 
         ids = np.fromiter(docs, dtype=np.int64)
@@ -280,11 +279,6 @@ class Corpus:
             return np.zeros(0, dtype=np.int64)
         places = np.minimum(np.searchsorted(sorted_ids, ids), len(sorted_ids) - 1)
         return cast("Ints", rows[places][sorted_ids[places] == ids])
-
-    def segment_of(self, row: int) -> tuple[_Segment, int]:
-        """Return the segment that contains a row, and the row's place in it."""
-        place = bisect_right(self.starts, row) - 1
-        return self.segments[place], row - self.starts[place]
 
     # Words
 
@@ -536,7 +530,7 @@ def _same_size(query: Vectors, vectors: Vectors) -> None:
         raise DimensionMismatch(name="of the query", expected=vectors.shape[1], got=query.shape[0])
 
 
-def _segment(vocabulary: Vocabulary, entries: Sequence[Entry], dimension: int) -> _Segment:
+def _segment(vocabulary: Vocabulary, entries: Sequence[Entry], dimension: int) -> Segment:
     import numpy as np
 
     numbers = vocabulary.surfaces.__getitem__
@@ -602,7 +596,7 @@ def _segment(vocabulary: Vocabulary, entries: Sequence[Entry], dimension: int) -
         ),
         "state": np.array([vocabulary.states[entry.state] for entry in entries], dtype=np.int64),
     }
-    return _Segment(
+    return Segment(
         columns=columns,
         alive=np.ones(len(entries), dtype=bool),
         owner=owners,
@@ -656,7 +650,7 @@ def _vectors(entries: Sequence[Entry], dimension: int) -> tuple[Vectors, NDArray
     return flat, np.repeat(np.array([row for row, _ in having], dtype=np.int32), counts)
 
 
-def _merge(segments: Sequence[_Segment]) -> _Segment:
+def _merge(segments: Sequence[Segment]) -> Segment:
     """Return one segment of the live rows, in the same order."""
     import numpy as np
 
@@ -702,7 +696,7 @@ def _merge(segments: Sequence[_Segment]) -> _Segment:
     all_terms, all_slices = np.concatenate(terms), np.concatenate(slice_of)
     order = np.lexsort((all_slices, all_terms))
     vectors = [part for part in vectors if len(part)]
-    return _Segment(
+    return Segment(
         columns=columns,
         alive=np.ones(rows, dtype=bool),
         owner=np.concatenate(owner).astype(np.int32),

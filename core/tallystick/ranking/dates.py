@@ -3,9 +3,9 @@ fits them.
 
 What a phrase means is read by `dateparser`, and which phrases mean a date is taken from its tables:
 months, weekdays and relative phrases ("last week", "la semana pasada", "先週") of the languages
-below, dates in digits, and years. Seasons, weekends, ranges and open ends ("since May") are read in
-English. A date without a year is the latest one that has begun. Weeks begin on Monday, days are
-UTC. `dateparser` is imported when a query may hold a date.
+below, dates in digits, and years. Seasons, weekends, parts of months ("early May"), ranges and open
+ends ("since May") are read in English. A date without a year is the latest one that has begun.
+Weeks begin on Monday, days are UTC. `dateparser` is imported when a query may hold a date.
 
 A query may be a log that somebody pasted. Of a long one the beginning and the end are read, and of
 many phrases the first: what a person asks stands at either end of what they paste.
@@ -24,7 +24,16 @@ from typing import Any, Literal, NamedTuple
 
 from tallystick.ranking.excerpt import excerpt
 
-__all__ = ["ALWAYS", "EventBound", "Span", "date_fit", "event_named", "moment", "spans"]
+__all__ = [
+    "ALWAYS",
+    "EVENT_DAYS",
+    "EventBound",
+    "Span",
+    "date_fit",
+    "event_named",
+    "moment",
+    "spans",
+]
 
 _LATIN = ("en", "es", "fr", "de", "it", "pt", "nl")
 _DAY = 24 * 3600 * 1_000_000
@@ -65,6 +74,7 @@ _MONTHS = (
     "november",
     "december",
 )
+_MONTH_KEYS = tuple(month[:3] for month in _MONTHS)
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _LEADING = (
     r"in|since|of|during|last|this|next|until|till|by|before|after|early|late|mid|between|from|and|to"
@@ -113,6 +123,18 @@ _SEASON = re.compile(
     rf"(?:\s+(?:of\s+)?(?P<year>{_YEAR}))?\b",
     re.IGNORECASE,
 )
+_MONTH_NAMES = (
+    r"(?P<month>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?"
+    r"|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\.?"
+)
+_PART_OF_MONTH = re.compile(
+    r"\b(?:(?P<part>early|mid|late|(?:middle|start|beginning|end)(?=\s+of\b))(?:\s+(?:in|of))?"
+    r"|(?P<nth>first|second|third|fourth|last)\s+(?P<unit>week|weekend)\s+(?:of|in))"
+    rf"[\s-]+(?:the\s+month\s+of\s+)?{_MONTH_NAMES}(?:,?\s+(?:of\s+)?(?P<year>{_YEAR}))?\b",
+    re.IGNORECASE,
+)
+"""A part of a month: "early May", "mid-June 2023", "the last week of October 2023"."""
+_NTH = ("first", "second", "third", "fourth")
 _WEEKEND = re.compile(r"\b(?P<which>last|this|past|next|the)\s+weekend\b", re.IGNORECASE)
 _OPENING = re.compile(
     r"\b(?P<word>before|until|till|prior to|after|since|following)\s+(?:the\s+)?$", re.IGNORECASE
@@ -175,6 +197,14 @@ def moment(text: str) -> int | None:
     except (ValueError, OverflowError):
         return None
     return None if read is None else int(read.timestamp()) * 1_000_000
+
+
+_YESTERDAY = "yesterday gestern hier ayer ieri ontem gisteren вчера 昨天 昨日 어제"
+_TOMORROW = "tomorrow demain mañana domani amanhã завтра 明天 明日 내일"
+EVENT_DAYS = dict.fromkeys(_YESTERDAY.split(), -_DAY) | dict.fromkeys(_TOMORROW.split(), _DAY)
+"""Words by which a turn tells of another day than the one on which it is said, and how far off that
+is, microseconds.
+"""
 
 
 class EventBound(NamedTuple):
@@ -247,6 +277,8 @@ def _date_hits(text: str, today: date) -> Iterator[tuple[int, int, Span]]:
     for match in _SEASON.finditer(text):
         if match["which"] or match["year"]:
             yield match.start("season"), match.end(), _season(match, today)
+    for match in _PART_OF_MONTH.finditer(text):
+        yield match.start(), match.end(), _part_of_month(match, today)
     for match in _WEEKEND.finditer(text):
         yield match.start("which"), match.end(), _weekend(match["which"].lower(), today)
     phrases = _Phrases(today)
@@ -413,6 +445,36 @@ def _season(match: re.Match[str], today: date) -> Span:
         if match["which"].lower() == "last" and today < _later(date(year, first, 1), 3):
             year -= 1
     return _between(date(year, first, 1), _later(date(year, first, 1), 3))
+
+
+def _part_of_month(match: re.Match[str], today: date) -> Span:
+    """Return the third of a month that is early, in the midst or late, or one of its weeks or
+    weekends. Weeks are counted from its first day, the last one to its last day; a weekend is of
+    the month of its Saturday.
+    """
+    month = _MONTH_KEYS.index(match["month"][:3].lower()) + 1
+    if match["year"]:
+        first = date(int(match["year"]), month, 1)
+    else:
+        first = date(today.year if month <= today.month else today.year - 1, month, 1)
+    following = _later(first, 1)
+    part = (match["part"] or "").lower()
+    if part:
+        start, end = {"e": (0, 10), "m": (10, 20), "l": (20, 31), "s": (0, 10), "b": (0, 10)}[
+            "l" if part == "end" else part[0]
+        ]
+        last = min(first + timedelta(days=end), following)
+        return _between(first + timedelta(days=start), last)
+    nth = match["nth"].lower()
+    if match["unit"].lower() == "week":
+        if nth == "last":
+            return _between(following - timedelta(days=7), following)
+        return _days(first + timedelta(days=7 * _NTH.index(nth)), 7)
+    if nth == "last":
+        saturday = following - timedelta(days=(following.weekday() - 5) % 7 or 7)
+    else:
+        saturday = first + timedelta(days=(5 - first.weekday()) % 7 + 7 * _NTH.index(nth))
+    return _days(saturday, 2)
 
 
 def _weekend(which: str, today: date) -> Span:

@@ -13,6 +13,7 @@ from tallystick.ranking.bm25 import inverse_frequency
 from tallystick.ranking.conversations import answered_at_length
 from tallystick.ranking.corpus import NEVER, Corpus
 from tallystick.ranking.dates import Span, date_fit, spans
+from tallystick.ranking.days import moments_of
 from tallystick.ranking.excerpt import excerpt
 from tallystick.ranking.languages import ASKS, ENGLISH, TELLS_TIME, is_latin, languages_of
 from tallystick.ranking.weights import RecallWeights
@@ -421,12 +422,16 @@ def _own_signals(
     if s.asks_when(question.text):
         signals["time_words"] = ((flags & TELLS_TIME) > 0).astype(np.float64)
     if question.dates:
-        times = join([pool.corpus.column("occurred_at")[pool.rows] for pool in pools])
-        fit = {
-            time: date_fit(None if time == NEVER else time, question.dates)
-            for time in set(times.tolist())
-        }
-        signals["date"] = np.array([fit[time] for time in times.tolist()], dtype=np.float64)
+        moments = [moments_of(pool.corpus, pool.rows) for pool in pools]
+        times = {time for said, told in moments for time in {*said.tolist(), *told.tolist()}}
+        fit = {time: date_fit(None if time == NEVER else time, question.dates) for time in times}
+        # Said on the day that is asked for, or telling of it.
+        signals["date"] = join(
+            [
+                np.array([max(fit[a], fit[b]) for a, b in zip(said, told, strict=True)])
+                for said, told in ((said.tolist(), told.tolist()) for said, told in moments)
+            ]
+        )
     if len(question.speakers) == 1:
         signals["speaker"] = join(
             [_spoken_by(pool, question.speakers.__contains__) for pool in pools]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from tallystick.ranking.corpus import K1, B, Corpus
 from tallystick.ranking.order import Question
@@ -12,9 +12,13 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from tallystick.ranking.corpus import Segment
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
     Vector = NDArray[np.float32]
 
-__all__ = ["BestSlice", "best_slice", "passage_of"]
+__all__ = ["BestSlice", "best_slices", "passage_of"]
 
 
 class BestSlice(NamedTuple):
@@ -26,38 +30,66 @@ class BestSlice(NamedTuple):
     """The number of slices of the text."""
 
 
-def best_slice(
-    corpus: Corpus, row: int, question: Question, vector: Vector | None
-) -> BestSlice | None:
-    """Return the slice of a row's text with the most of the question's words and meaning, the
-    first of equal ones; None for a text that is no longer than one.
+def best_slices(
+    corpus: Corpus, rows: Ints, question: Question, vector: Vector | None
+) -> dict[int, BestSlice]:
+    """Return, for each row whose text has several slices, the one with the most of the question's
+    words and meaning, the first of equal ones.
     """
     import numpy as np
 
-    segment, local = corpus.segment_of(row)
-    first, last = np.searchsorted(segment.owner, (local, local + 1)).tolist()
-    count = last - first
-    if count < 2:
-        return None
-    scores = np.zeros(count, dtype=np.float64)
+    best: dict[int, BestSlice] = {}
+    place = np.searchsorted(corpus.starts, rows, side="right") - 1
+    for at in np.unique(place).tolist():
+        segment, start = corpus.segments[at], corpus.starts[at]
+        local = rows[place == at] - start
+        first = np.searchsorted(segment.owner, local)
+        counts = np.searchsorted(segment.owner, local, side="right") - first
+        local, first, counts = (values[counts > 1] for values in (local, first, counts))
+        if not len(local):
+            continue
+        ends = np.cumsum(counts)
+        chosen = np.repeat(first - (ends - counts), counts) + np.arange(int(ends[-1]))
+        scores = _text_scores(corpus, segment, chosen, question)
+        for row, end, count in zip(local.tolist(), ends.tolist(), counts.tolist(), strict=True):
+            own = scores[end - count : end]
+            own = own / own.max() if own.max() > 0 else own
+            if vector is not None:
+                own = own + _nearness(segment, row, count, vector)
+            best[row + start] = BestSlice(int(np.argmax(np.round(own, 6))), count)
+    return best
+
+
+def _text_scores(corpus: Corpus, segment: Segment, chosen: Ints, question: Question) -> Floats:
+    """Return BM25 of some slices of a segment."""
+    import numpy as np
+
     average = question.average_length
-    relative = segment.length[first:last] / average if average > 0 else np.ones(count)
+    lengths = segment.length[chosen]
+    relative = lengths / average if average > 0 else np.ones(len(chosen))
+    scores = np.zeros(len(chosen), dtype=np.float64)
     for term, weight in question.weights.items():
         number = corpus.vocabulary.terms.get(term)
         postings = segment.postings(number) if number is not None else None
-        if postings is not None:
-            where, often = postings
-            low, high = np.searchsorted(where, (first, last)).tolist()
-            places, times = where[low:high] - first, often[low:high]
-            scores[places] += weight * times / (times + K1 * (1.0 - B + B * relative[places]))
-    if scores.max() > 0:
-        scores /= scores.max()
-    if vector is not None and len(segment.vectors):
-        low, high = np.searchsorted(segment.vector_owner, (local, local + 1)).tolist()
-        if high - low == count:
-            # einsum works row by row, so that no digit depends on the other rows.
-            scores += np.maximum(np.einsum("ij,j->i", segment.vectors[low:high], vector), 0.0)
-    return BestSlice(int(np.argmax(np.round(scores, 6))), count)
+        if postings is None:
+            continue
+        where, often = postings
+        places = np.minimum(np.searchsorted(where, chosen), len(where) - 1)
+        times = np.where(where[places] == chosen, often[places], 0.0)
+        scores += weight * times / (times + K1 * (1.0 - B + B * relative))
+    return scores
+
+
+def _nearness(segment: Segment, row: int, count: int, vector: Vector) -> Floats:
+    """Return the cosine of each slice of a row; 0 where it has no vector for each."""
+    import numpy as np
+
+    low, high = np.searchsorted(segment.vector_owner, (row, row + 1)).tolist()
+    if high - low != count:
+        return np.zeros(count, dtype=np.float64)
+    # einsum works row by row, so that no digit depends on the other rows.
+    cosines = np.einsum("ij,j->i", segment.vectors[low:high], vector).astype(np.float64)
+    return cast("Floats", np.maximum(cosines, 0.0))
 
 
 def passage_of(text: str, best: BestSlice) -> tuple[int, int] | None:

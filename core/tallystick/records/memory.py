@@ -398,7 +398,7 @@ class ForgetMatch(Record):
     id: StoredId
     version: int
     score: float | None
-    """As recall scores it against the query; None without a query."""
+    """As recall scores it against the query, 1 for the best; None without a query."""
     action: Literal["forget", "keep_pinned", "keep_locked"]
     """Pinned ones are kept, and from an agent also those with a pinned copy, or that a person's
     edit locks.
@@ -428,6 +428,9 @@ class Hit(Record):
 
     memory: Memory
     score: float
+    """How likely it is that it answers, between 0 and 1, on one scale for all questions: of the
+    best hit the confidence of the recall, of the others their part of it.
+    """
     signals: dict[str, float] = {}
     """Each signal that ranked it, by name, before weighting."""
     sources: tuple[SourceRef, ...] = ()

@@ -172,6 +172,7 @@ class MemoryVerbs(ChangeVerbs):
         states: States = (),
         as_of: Moment | None = None,
         namespace: Texts | None = None,
+        min_score: float = 0.0,
     ) -> Recalled:
         """Return the memories that answer `query`, best first, each with the reasons for its place.
 
@@ -183,7 +184,8 @@ class MemoryVerbs(ChangeVerbs):
         Items of stores are left out, but for those beneath `namespace` (`()` is all of them).
         `asked_at` is the moment from which the query's "last week" is counted.
         At most `limit` hits (10), or with `budget_tokens` (up to 200 of) the best that fit
-        together. Raises Denied and InvalidInput.
+        together. `min_score` keeps those that answer with that likelihood, between 0 and 1;
+        `found.confident` says whether the best is likely to. Raises Denied and InvalidInput.
         """
         self._admit("read")
         readable = self._scopes(scopes)
@@ -212,6 +214,7 @@ class MemoryVerbs(ChangeVerbs):
                     run_id=None if run is None else run.id,
                     project=self.scope.key if self.scope.kind == "project" else None,
                     weights=weights,
+                    min_score=min_score,
                     budget=None
                     if budget_tokens is None
                     else lambda hits: self._fitting(hits, budget_tokens),

@@ -9,6 +9,7 @@ import pytest
 
 from tallystick import Actor, BoundTally, Tally
 from tallystick.adapters.frames import framed_hits
+from tallystick.operations.tools import MEMORY_TOOLS
 from tallystick.records import NewMemory
 
 OpenTally = Callable[..., Tally]
@@ -100,6 +101,11 @@ def test_a_long_memory_is_given_by_the_slice_that_answers(
         assert ("Agatha" in item.text, item.place, item.cut) == (True, "3 of 5", True)
         assert len(item.text) <= 700
         assert "(part 3 of 5) " in framed_hits(anna, [hit])
+        answer = MEMORY_TOOLS["memory_search"].function(anna, "What is the heron called?")
+        assert (answer["memories"][0]["text"], answer["memories"][0]["part"]) == (
+            item.text,
+            "3 of 5",
+        )
         assert anna.recall("heron")[0].content == text
 
 

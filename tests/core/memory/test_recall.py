@@ -239,6 +239,48 @@ def test_a_query_names_a_span_of_time(query: str, first: str, last: str) -> None
     assert spans(query, NOW) == (Span(start, end),)
 
 
+@pytest.mark.parametrize(
+    ("query", "first", "last"),
+    [
+        ("What did we do on the first weekend of October 2023?", "2023-10-07", "2023-10-08"),
+        ("the last weekend of October 2023", "2023-10-28", "2023-10-29"),
+        ("the last weekend of September 2023", "2023-09-30", "2023-10-01"),
+        ("Where was she in the last week of October 2023?", "2023-10-25", "2023-10-31"),
+        ("the second week of March 2022", "2022-03-08", "2022-03-14"),
+        ("Who called in early May?", "2023-05-01", "2023-05-10"),
+        ("Who called in early October?", "2022-10-01", "2022-10-10"),
+        ("What broke in mid-June?", "2023-06-11", "2023-06-20"),
+        ("the middle of June 2021", "2021-06-11", "2021-06-20"),
+        ("late Feb 2024", "2024-02-21", "2024-02-29"),
+        ("at the end of July", "2023-07-21", "2023-07-31"),
+    ],
+)
+def test_a_query_names_a_part_of_a_month(query: str, first: str, last: str) -> None:
+    [span] = spans(query, NOW)
+    assert (_day(span.start), _day(span.end - 1)) == (first, last)
+
+
+def _day(moment: int) -> str:
+    return f"{datetime.fromtimestamp(moment // 1_000_000, tz=UTC):%Y-%m-%d}"
+
+
+def test_a_day_that_is_named_brings_its_turns(open_tally: OpenTally) -> None:
+    """They share no word with the question, which others share among hundreds."""
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        anna.remember_many(
+            NewMemory(content=f"We did things and more things, {number}.", occurred_at=NOW)
+            for number in range(400)
+        )
+        day = NOW - 100 * DAY
+        said = anna.remember("Sourdough, at last!", occurred_at=day).id
+        told = anna.remember("Yesterday, a kayak race.", occurred_at=day + DAY).id
+        date = f"{datetime.fromtimestamp(day // 1_000_000, tz=UTC):%d %B %Y}"
+        found = anna.recall(f"What things did we do on {date}?", limit=400, asked_at=NOW)
+        dated = {hit.memory.id: hit.signals["date"] for hit in found if "date" in hit.signals}
+        assert {said: dated[said], told: dated[told]} == {said: 1.0, told: 1.0}
+
+
 def test_a_span_may_be_open() -> None:
     (since,) = spans("since May", NOW)
     (before,) = spans("before June 2023", NOW)

@@ -1,0 +1,93 @@
+"""Confidence: a score means the same in every question, and nothing known is said to be nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tests.benchmarks.facts import LANGUAGES, UNRELATED, Facts, chat, facts
+
+from tallystick import Actor, BoundTally, Tally
+from tallystick.adapters import recall_for_turn
+from tallystick.errors import InvalidInput
+from tallystick.records import NewMemory
+
+OpenTally = Callable[..., Tally]
+ANNA = Actor(user="anna")
+
+
+def _remembered(bound: BoundTally, talk: Facts, speakers: tuple[str, str]) -> None:
+    bound.remember_many(
+        NewMemory(content=text, speaker=speakers[place % 2], kind="turn", conversation="talk")
+        for place, text in enumerate(talk.turns)
+    )
+
+
+@pytest.mark.parametrize("kind", ["friends", "assistant", "Chinese"])
+def test_nothing_is_shown_for_unrelated_requests_and_answers_are(
+    open_sqlite: OpenTally, kind: str
+) -> None:
+    """At most one in twenty of unrelated requests is taken to be answered, and of questions that
+    are answered at most one in fifty is not.
+    """
+    talk = chat(seed=7) if kind == "assistant" else facts(LANGUAGES.get(kind, ENGLISH), seed=7)
+    speakers = ("user", "assistant") if kind == "assistant" else ("Ada", "Ben")
+    with open_sqlite() as tally:
+        anna = tally.bind(ANNA)
+        _remembered(anna, talk, speakers)
+        shown = [anna.recall(text).confident for text in UNRELATED[1::2]]
+        answered = [anna.recall(question).confident for question, _ in talk.questions]
+    assert sum(shown) <= len(shown) / 20
+    assert sum(answered) >= len(answered) * 49 / 50
+
+
+ENGLISH = LANGUAGES["English"]
+
+
+def test_a_score_compares_across_questions(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        anna = tally.bind(ANNA)
+        anna.remember_many(["I am allergic to nuts.", "My sister keeps bees.", "Rent is due."])
+        known = anna.recall("What am I allergic to?")
+        unknown = anna.recall("Write a haiku about compilers.")
+        assert known[0].content == "I am allergic to nuts."
+        assert (known.confident, unknown.confident) == (True, False)
+        assert known[0].score == known.confidence > 0.9
+        assert all(hit.score < 0.25 for hit in unknown)
+        assert sorted((hit.score for hit in known), reverse=True) == [hit.score for hit in known]
+
+
+def test_min_score_keeps_what_is_likely_to_answer(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        anna = tally.bind(ANNA)
+        anna.remember_many(["I am allergic to nuts.", "My sister keeps bees.", "Rent is due."])
+        every = anna.recall("What am I allergic to?")
+        some = anna.recall("What am I allergic to?", min_score=0.5)
+        assert [hit.memory.id for hit in some] == [
+            hit.memory.id for hit in every if hit.score >= 0.5
+        ]
+        assert len(anna.recall("Write a haiku about compilers.", min_score=0.5)) == 0
+        for wrong in (-0.1, 1.1):
+            with pytest.raises(InvalidInput, match="min_score"):
+                anna.recall("nuts", min_score=wrong)
+
+
+def test_an_adapter_shows_nothing_where_nothing_answers(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        anna = tally.bind(ANNA)
+        anna.remember_many(["I am allergic to nuts.", "My sister keeps bees."])
+        for outside in (None, "talk"):
+            shown = [
+                recall_for_turn(anna, text, limit=5, turn=None, outside_of=outside)
+                for text in ("What am I allergic to?", "Write a haiku about compilers.")
+            ]
+            assert ([hit.content for hit in shown[0]][:1], shown[1]) == (
+                ["I am allergic to nuts."],
+                [],
+            )
+
+
+def test_an_empty_tally_is_confident_of_nothing(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        found = tally.bind(ANNA).recall("What am I allergic to?")
+        assert (len(found), found.confident, found.confidence) == (0, False, 0.0)
