@@ -51,7 +51,8 @@ def test_the_saver_has_the_effects_of_direct_calls(open_tally: Callable[..., Tal
 
     def events(entries: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
         # The seal covers the name of the thread, which differs.
-        details = [{**entry["details"], "seal": ""} for entry in entries]
+        own = {"seal": "", "thread": ""}
+        details = [{**entry["details"], **own} for entry in entries]
         return [
             (entry["stream"], entry["event"], entry["actor"], more)
             for entry, more in zip(entries, details, strict=True)
