@@ -17,6 +17,8 @@ from llama_index.core.llms import MockLLM
 from tallystick import Actor, Tally
 from tallystick.errors import InvalidInput, InvalidScope
 from tallystick.testing import HashEmbedder
+from tallystick_anthropic import MessagesProvider
+from tallystick_anthropic import memory_tools as messages_tools
 from tallystick_langchain import (
     TallyCallbackHandler,
     TallyMiddleware,
@@ -42,6 +44,8 @@ from tallystick_llama_index import (
     tape_tools,
 )
 from tallystick_llama_index import memory_tools as llama_tools
+from tallystick_openai import ResponsesProvider
+from tallystick_openai import memory_tools as responses_tools
 from tallystick_pydantic_ai import (
     TallyContext,
     TallyPolicy,
@@ -98,6 +102,8 @@ PIECES: dict[str, tuple[Make, str]] = {
     ),
     "tallystick_llama_index.TallyRetriever": (TallyRetriever, "TallyRetriever({})"),
     "tallystick_llama_index.memory_tools": (llama_tools, "memory_tools({})"),
+    "tallystick_openai.memory_tools": (responses_tools, "memory_tools({})"),
+    "tallystick_anthropic.memory_tools": (messages_tools, "memory_tools({})"),
     "tallystick_llama_index.ruled_llm": (
         lambda tally, **options: ruled_llm(tally, MockLLM(), **options),
         "ruled_llm({}, llm)",
@@ -113,6 +119,8 @@ PLAYERS: dict[str, Make] = {
     "tallystick_langchain.TapeChatModel": TapeChatModel,
     "tallystick_langchain.TapeLLM": LangChainTapeLLM,
     "tallystick_langchain.tape_tools": lambda player: langchain_tape_tools(player, []),
+    "tallystick_openai.ResponsesProvider": lambda player: ResponsesProvider().on_tape(player),
+    "tallystick_anthropic.MessagesProvider": lambda player: MessagesProvider().on_tape(player),
     "tallystick_llama_index.TapeLLM": TapeLLM,
     "tallystick_llama_index.tape_tools": lambda player: tape_tools(player, []),
     "tallystick_pydantic_ai.TapeCapability": TapeCapability,
@@ -130,10 +138,22 @@ OTHERS = {
     "tallystick_langgraph.Imported",
     "tallystick_langgraph.TallySerializer",
     "tallystick_langgraph.import_checkpoints",
+    "tallystick_openai.ResponsesMemoryTools",
+    "tallystick_openai.TapedProvider",
+    "tallystick_openai.ToolQuestion",
+    "tallystick_openai.check_request",
+    "tallystick_openai.conversation_context",
+    "tallystick_openai.parse_response",
     "tallystick_openai.render_responses",
+    "tallystick_openai.tap",
+    "tallystick_anthropic.MessagesMemoryTools",
+    "tallystick_anthropic.check_request",
+    "tallystick_anthropic.conversation_context",
+    "tallystick_anthropic.parse_message",
     "tallystick_anthropic.render_messages",
+    "tallystick_anthropic.tap",
 }
-"""Public names that take neither: a record, types, a saver, a compiled context."""
+"""Public names that take neither: records, types, a saver, a compiled context, a bound tally."""
 
 PACKAGES = (
     "tallystick_langgraph",

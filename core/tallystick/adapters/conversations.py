@@ -40,6 +40,11 @@ def conversation_context(
     `bound.compile`. Turns are those that `bound.keep_turn` stored of runs whose metadata has this
     `thread_id`. Raises as `recall` and `compile`.
     """
+    if not isinstance(bound, BoundTally):
+        raise InvalidInput(
+            "conversation_context takes a tally that is bound: tally.bind(Actor(user=…)).",
+            argument="bound",
+        )
     if not message.strip():
         raise InvalidInput("There is no message to answer.", argument="message")
     check_count("turns", turns)

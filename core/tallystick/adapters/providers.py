@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from importlib.util import find_spec
 from typing import Any
 
+from tallystick.adapters.arguments import check_player
 from tallystick.adapters.rendering import changed_items
 from tallystick.errors import InvalidContext, InvalidInput, MissingExtra
 from tallystick.ports import ModelEvent, ModelProvider, ModelResponse, ModelResponseStream
@@ -141,6 +142,7 @@ class TapedProvider:
         self, provider: ModelProvider, player: Player, *, comparable: Callable[[Json], Json]
     ) -> None:
         """`comparable` returns the parts of a request by which two calls are the same."""
+        check_player(player, "on_tape")
         self._provider, self._player, self._comparable = provider, player, comparable
         self.name, self.model = provider.name, provider.model
 

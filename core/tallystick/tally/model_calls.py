@@ -90,6 +90,12 @@ def model_provider(name: str | ModelProvider) -> ModelProvider:
     without a provider or of an unknown one.
     """
     if not isinstance(name, str):
+        if not isinstance(name, ModelProvider):
+            raise InvalidInput(
+                f"provider={name!r} is no provider of models: it needs the members of the port "
+                "ModelProvider.",
+                argument="provider",
+            )
         return name
     provider, _, model = name.partition(":")
     points = _points()
