@@ -123,7 +123,10 @@ def _changed(body: bytes, how: str, at: float, bits: int) -> bytes:
 @example("cut", 0.0, 1)
 @example("cut", 1.0, 1)
 @example("cut", 0.5, 1)
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=settings().max_examples // 2,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 def test_a_damaged_file_gives_what_was_put_or_a_clear_error(
     whole: Whole, tmp_path: Path, how: str, at: float, bits: int
 ) -> None:

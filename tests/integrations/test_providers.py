@@ -14,7 +14,7 @@ import anthropic
 import httpx2
 import openai
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.integrations.provider_servers import Anthropics, Openais, Server, refusing
 
@@ -462,6 +462,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BoundTally]:
 
 
 @either
+@settings(max_examples=settings().max_examples // 2)
 @given(turns=_TURNS)
 def test_whatever_is_sent_pairs_and_whatever_does_not_is_never_sent(
     case: Case, shared: BoundTally, turns: list[tuple[Any, str, list[str]]]
