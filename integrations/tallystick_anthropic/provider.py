@@ -12,11 +12,10 @@ from tallystick.adapters import (
     check_count,
     check_flag,
     check_model_name,
-    require_package,
     response_facts,
     tap,
 )
-from tallystick.errors import InvalidInput, SettingsError
+from tallystick.errors import InvalidInput, SettingsError, require
 from tallystick.ports import ModelEvent, ModelResponse, ModelResponseStream
 from tallystick.recorder import Player
 from tallystick.records import (
@@ -101,7 +100,7 @@ class MessagesProvider:
     @cached_property
     def client(self) -> Anthropic:
         """The client of the SDK. Raises MissingExtra, SettingsError without a key."""
-        require_package("anthropic", "anthropic")
+        require("anthropic", extra="anthropic")
         import anthropic
 
         client = self._client
@@ -253,7 +252,7 @@ def _split(request: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _known_models() -> frozenset[str]:
-    require_package("anthropic", "anthropic")
+    require("anthropic", extra="anthropic")
     from anthropic.types import Model
 
     return frozenset(

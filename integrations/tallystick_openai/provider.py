@@ -15,11 +15,10 @@ from tallystick.adapters import (
     check_flag,
     check_model_name,
     check_word,
-    require_package,
     response_facts,
     tap,
 )
-from tallystick.errors import InvalidInput, SettingsError
+from tallystick.errors import InvalidInput, SettingsError, require
 from tallystick.ports import ModelEvent, ModelResponse, ModelResponseStream
 from tallystick.recorder import Player
 from tallystick.records import (
@@ -111,7 +110,7 @@ class ResponsesProvider:
     @cached_property
     def client(self) -> OpenAI:
         """The client of the SDK. Raises MissingExtra, SettingsError without a key."""
-        require_package("openai", "openai")
+        require("openai", extra="openai")
         if self._client is not None:
             if self._wire:
                 tap(self._client._client)
@@ -321,7 +320,7 @@ def _split(request: Mapping[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
 
 
 def _known_models() -> frozenset[str]:
-    require_package("openai", "openai")
+    require("openai", extra="openai")
     from openai.types.shared import ResponsesModel
 
     return frozenset(

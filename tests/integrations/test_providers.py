@@ -524,7 +524,7 @@ def test_a_missing_key_an_unknown_model_and_a_missing_sdk_say_what_to_do(
         return None if name == case.name else found(name, package)
 
     found = importlib.util.find_spec
-    monkeypatch.setattr("tallystick.adapters.providers.find_spec", find_spec)
+    monkeypatch.setattr("tallystick.errors.find_spec", find_spec)
     with pytest.raises(MissingExtra, match=rf"tallystick\[{case.name}\]"):
         bound.call_model(compiled, provider=case.provider(case.model))
 
@@ -853,6 +853,36 @@ def test_memory_tools_run_what_the_model_asks_for_and_ask_before_they_forget(
     assert tools.run(forget)["state"] == "deleted"
     with pytest.raises(InvalidInput, match="no memory tool"):
         tools.run(ModelToolCall(id="c6", name="weigh", arguments={}))
+
+
+@pytest.mark.parametrize("make", [responses_tools, messages_tools], ids=["openai", "anthropic"])
+def test_whom_a_rule_asks_is_asked_once_through_the_memory_tools(
+    make: Any, open_sqlite: OpenTally
+) -> None:
+    rule = PolicyRule.load(
+        {
+            "id": "ask",
+            "name": "ask first",
+            "applies_to": "tool_call",
+            "effect": "require_approval",
+            "conditions": {"tool": ["memory_forget"]},
+        }
+    )
+    bound = open_sqlite(rules=[rule]).bind(ANN)
+    kept = bound.remember("I am allergic to nuts.")
+    arguments: Any = {"memory_id": kept.id, "reason": "wrong"}
+    forget = ModelToolCall(id="c1", name="memory_forget", arguments=arguments)
+
+    assert make(bound).run(forget)["error"] == "approval_required"
+    assert make(bound, ask=lambda _: "not today").run(forget)["error"] == "action_denied"
+    assert bound.get(kept.id).state == "active"
+    asked_for: list[str] = []
+    again = ModelToolCall(
+        id="c2", name="memory_forget", arguments={**arguments, "reason": "no longer true"}
+    )
+    answer = make(bound, ask=lambda q: asked_for.append(q.tool) or True).run(again)
+    assert answer["state"] == "deleted"
+    assert asked_for == ["memory_forget"]
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,6 @@ from tallystick.adapters.providers import (
     check_pairs,
     images_of,
     native_part,
-    require_package,
     response_facts,
     with_builtin_tools,
 )
@@ -84,7 +83,6 @@ __all__ = [
     "PlainApproval",
     "with_builtin_tools",
     "response_facts",
-    "require_package",
     "native_part",
     "images_of",
     "check_pairs",

@@ -12,14 +12,14 @@ from pydantic import ConfigDict, ValidationError, create_model
 
 from tallystick.adapters.arguments import check_word
 from tallystick.adapters.binder import ActorSource, Binder
-from tallystick.adapters.enforcement import has_rules, is_enforced
+from tallystick.adapters.enforcement import decide_as_person, has_rules, is_enforced
 from tallystick.adapters.tool_calls import (
     ToolCall,
     record_tool_call,
     record_tool_error,
     record_tool_result,
 )
-from tallystick.errors import Blocked, InvalidInput
+from tallystick.errors import ApprovalRequired, Blocked, InvalidInput
 from tallystick.operations import MEMORY_TOOLS, not_approved
 from tallystick.recorder import Step, current_run
 from tallystick.records import ContextItem, JsonObject, ModelToolCall, Scope, ToolSpec
@@ -79,8 +79,9 @@ class PlainMemoryTools:
     def run(self, call: ModelToolCall) -> JsonObject:
         """Run a call and return its answer; a refusal is an answer that the model reads.
 
-        Inside of a run of this tally the call is a step of it. Raises InvalidInput for a call of
-        another tool, and ApprovalRequired where a rule wants the approval of a person.
+        Inside of a run of this tally the call is a step of it. Where a rule wants an approval,
+        `ask` gives or denies it; without `ask` it waits for a person, and the answer says so.
+        Raises InvalidInput for a call of another tool.
         """
         if not self.has(call.name):
             raise InvalidInput(
@@ -122,19 +123,41 @@ class PlainMemoryTools:
             bound, "tool_call", call.name, call.id
         ):
             try:
-                check = bound.check_tool_call(
-                    call.name, call.arguments, tool_call_id=call.id, piece="memory_tools"
-                )
+                check = self._checked(bound, call)
             except Blocked as error:
                 return {"error": error.code, "message": str(error)}
         if tool.needs_approval and self._approval == "ask" and check.approval is None:
             if self._ask is None:
                 return not_approved(call.name, "Nobody can be asked: the agent was given no `ask`.")
-            answer = self._ask(ToolQuestion(call.name, call.arguments, tool.description))
+            answer = self._ask(_question(call))
             if answer is not True:
                 return not_approved(call.name, answer if isinstance(answer, str) else "")
         result: JsonObject = check.result(tool.function(bound, **check.arguments))
         return result
+
+    def _checked(self, bound: BoundTally, call: ModelToolCall) -> ToolCheck:
+        """Check a call by the rules; a person whom a rule asks answers through `ask`. Raises
+        Blocked.
+        """
+
+        def check() -> ToolCheck:
+            return bound.check_tool_call(
+                call.name, call.arguments, tool_call_id=call.id, piece="memory_tools"
+            )
+
+        try:
+            return check()
+        except ApprovalRequired as error:
+            if self._ask is None or self._approval != "ask":
+                raise
+            answer = self._ask(_question(call))
+            reason = answer if isinstance(answer, str) else "answered when the agent asked"
+            decide_as_person(bound, error.approvals, approved=answer is True, reason=reason)
+        return check()
+
+
+def _question(call: ModelToolCall) -> ToolQuestion:
+    return ToolQuestion(call.name, call.arguments, MEMORY_TOOLS[call.name].description)
 
 
 def text_of(answer: JsonObject) -> str:

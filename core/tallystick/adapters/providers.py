@@ -6,12 +6,11 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
-from importlib.util import find_spec
 from typing import Any
 
 from tallystick.adapters.arguments import check_player
 from tallystick.adapters.rendering import changed_items
-from tallystick.errors import InvalidContext, InvalidInput, MissingExtra
+from tallystick.errors import InvalidContext, InvalidInput
 from tallystick.ports import ModelEvent, ModelProvider, ModelResponse, ModelResponseStream
 from tallystick.recorder import Player
 from tallystick.records import CompiledContext, ContextItem, Json, ModelAnswer
@@ -22,18 +21,11 @@ __all__ = [
     "check_pairs",
     "images_of",
     "native_part",
-    "require_package",
     "response_facts",
     "with_builtin_tools",
 ]
 
 _LIMIT = re.compile(r"(?:^x-|-)ratelimit-|^retry-after")
-
-
-def require_package(package: str, extra: str) -> None:
-    """Raise MissingExtra unless a package is installed."""
-    if find_spec(package) is None:
-        raise MissingExtra(package, extra)
 
 
 def check_model_name(model: str | None, known: Collection[str], *, provider: str) -> None:
