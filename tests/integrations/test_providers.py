@@ -545,6 +545,8 @@ def test_rules_over_model_calls_bite_before_anything_is_sent(
     )
     bound = open_sqlite(rules=[deny]).bind(ANN)
 
+    with pytest.raises(InvalidInput, match="names the model"):
+        bound.call_model(asked(bound), provider=provider, parameters={"model": "another"})
     with pytest.raises(ActionDenied, match="no cloud"), bound.run("weigher") as run:
         bound.call_model(asked(bound), provider=provider, preflight="refuse")
 
@@ -605,10 +607,14 @@ def test_prices_of_your_own_come_first_and_an_unknown_model_costs_unknown(
     )
     bound = open_sqlite(settings=Settings.read(prices=table)).bind(ANN)
     answer = case.server.answer(case.server.text("Fine."))
-    _, provider = case.make(answer, {**answer, "model": "nobody-1"})
+    snapshot = {**answer, "model": f"{case.model}-2031-01-01"}
+    server, provider = case.make(answer, snapshot)
+    other = case.provider("nobody-1", client=server.client, any_model=True)
 
     cost = bound.call_model(asked(bound), provider=provider).cost
-    unknown = bound.call_model(asked(bound), provider=provider).cost
+    assert bound.call_model(asked(bound), provider=provider).cost == cost
+    server.answers = [{**answer, "model": "nobody-1"}]
+    unknown = bound.call_model(asked(bound), provider=other).cost
 
     # 400 tokens at 2, 600 from the cache at 0.5, 20 at 10, a million each
     assert (cost.amount, cost.currency, cost.prices) == ("0.0013", "EUR", "own 2026-11-01")
@@ -877,10 +883,15 @@ def test_whom_a_rule_asks_is_asked_once_through_the_memory_tools(
     assert make(bound, ask=lambda _: "not today").run(forget)["error"] == "action_denied"
     assert bound.get(kept.id).state == "active"
     asked_for: list[str] = []
+
+    def allow(question: Any) -> bool:
+        asked_for.append(question.tool)
+        return True
+
     again = ModelToolCall(
         id="c2", name="memory_forget", arguments={**arguments, "reason": "no longer true"}
     )
-    answer = make(bound, ask=lambda q: asked_for.append(q.tool) or True).run(again)
+    answer = make(bound, ask=allow).run(again)
     assert answer["state"] == "deleted"
     assert asked_for == ["memory_forget"]
 

@@ -249,7 +249,12 @@ class _RecordedCall:
     ) -> dict[str, Any]:
         """Return the request for a context, as the rules let it pass."""
         provider = self.provider
-        request = provider.render(compiled, **{"model": self.model, **parameters})
+        if "model" in parameters:
+            raise InvalidInput(
+                "The provider names the model, by which the rules decide: not `parameters`.",
+                argument="parameters",
+            )
+        request = provider.render(compiled, model=self.model, **parameters)
         provider.check(request)
         provider.require_ready()
         check = self.view.check_model_call(
@@ -301,7 +306,8 @@ class _RecordedCall:
             answer = answer.model_copy(update={"stop": "broken_off"})
         cost = cost_of(
             self.provider.name,
-            answer.model or self.model,
+            # A table may know the model by the name that was asked for, not by its snapshot.
+            [answer.model or self.model, self.model],
             answer.usage,
             table=self.view._services.prices,
         )

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import importlib.util
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -78,13 +79,16 @@ class PriceTable:
 
 
 def cost_of(
-    provider: str, model: str | None, usage: Mapping[str, int], *, table: PriceTable | None = None
+    provider: str, models: Sequence[str], usage: Mapping[str, int], *, table: PriceTable | None
 ) -> ModelCost:
-    """Return what a call costs, by `table` or else by genai-prices, if that is installed."""
-    if model is None or not {"input_tokens", "output_tokens"} <= usage.keys():
+    """Return what a call costs, by `table` or else by genai-prices, if that is installed; `models`
+    are the names of the model, of which the first that a table has counts.
+    """
+    if not {"input_tokens", "output_tokens"} <= usage.keys():
         return ModelCost()
-    own = None if table is None else table.cost(provider, model, usage)
-    return own or _published(provider, model, usage)
+    of_own = [] if table is None else [table.cost(provider, model, usage) for model in models]
+    published = (_published(provider, model, usage) for model in models)
+    return next((cost for cost in chain(of_own, published) if cost is not None), ModelCost())
 
 
 def _row(path: Path, name: str, row: Any) -> Mapping[str, Decimal]:
@@ -98,9 +102,9 @@ def _row(path: Path, name: str, row: Any) -> Mapping[str, Decimal]:
     return {column: Decimal(price) for column, price in row.items()}
 
 
-def _published(provider: str, model: str, usage: Mapping[str, int]) -> ModelCost:
+def _published(provider: str, model: str, usage: Mapping[str, int]) -> ModelCost | None:
     if importlib.util.find_spec("genai_prices") is None:
-        return ModelCost()
+        return None
     from genai_prices import Usage, calc_price
 
     try:
@@ -115,7 +119,7 @@ def _published(provider: str, model: str, usage: Mapping[str, int]) -> ModelCost
             provider_id=provider,
         )
     except LookupError:
-        return ModelCost()
+        return None
     return ModelCost(amount=_written(Decimal(price.total_price)), prices=_published_table())
 
 
