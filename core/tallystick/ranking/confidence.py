@@ -19,8 +19,8 @@ from tallystick.ranking.words import analyze
 __all__ = ["CONFIDENT", "confidence"]
 
 CONFIDENT = 0.25
-"""The confidence below which a recall is taken to have found nothing; docs/recall.md has what it
-lets through and what it costs.
+"""The confidence below which a recall is taken to have found nothing; docs/recall.md says
+what it is made of, and what it cannot tell apart.
 """
 _WORDS, _VECTOR, _ABOUT, _NONE = 5.8, 6.0, 3.8, -6.0
 _BEST = 5
