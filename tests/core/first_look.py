@@ -10,7 +10,7 @@ from __future__ import annotations
 __all__ = ["FIRST_LOOK"]
 
 FIRST_LOOK = {
-    "test_settings.py": "errors",
+    "test_settings.py": "errors remedies",
     "memory/test_matching.py": "access/confirm",
     "policy/test_permissions.py": "access/gate access/spaces memory/access_preview",
     "compiler/test_rules.py": "policy/rules policy/rule_checks",

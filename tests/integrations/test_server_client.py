@@ -289,7 +289,7 @@ class _Flaky(BaseHTTPRequestHandler):
 
     do_GET = do_POST = do_PATCH = _answer
 
-    def log_message(self, *arguments: Any) -> None: ...
+    def log_message(self, format: str, *arguments: Any) -> None: ...
 
 
 @pytest.fixture

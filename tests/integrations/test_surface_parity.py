@@ -274,7 +274,9 @@ def history(tally: Tally) -> list[str]:
 
 def test_python_http_and_the_command_line_do_the_same(tmp_path: Path) -> None:
     assert len(STEPS) >= 40
-    both, told = {}, {}
+    both: dict[str, list[str]] = {}
+    told: dict[str, list[str]] = {}
+    before = 0
     for name in ("python", "http"):
         with Tally.open(tmp_path / name, owner=OWNER, background=False) as tally:
             if name == "python":
@@ -287,7 +289,7 @@ def test_python_http_and_the_command_line_do_the_same(tmp_path: Path) -> None:
                     RemoteTally.connect(address, token=secret) as remote,
                 ):
                     told[name] = outcomes(by_http(remote), STEPS)
-            both[name] = history(tally)[before if name == "http" else 0 :]
+            both[name] = history(tally)[before:]
 
     assert told["http"] == told["python"]
     assert _renumbered(both["http"]) == _renumbered(both["python"])

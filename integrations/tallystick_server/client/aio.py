@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from functools import partial, update_wrapper
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from tallystick.access import AccessTokens, Spaces
 from tallystick.aio import in_thread
 from tallystick.recorder import Recordings
 from tallystick.tally import BoundTally, Operator
-
-if TYPE_CHECKING:
-    from tallystick_server.client.remote import RemoteTally
 
 __all__ = ["AsyncRemoteTally"]
 
@@ -111,10 +108,6 @@ class AsyncRemoteRecordings(_Face):
 
 class AsyncRemoteTally(_Face):
     """What `remote.aio` is: each verb of the client, awaited. Safe to share between tasks."""
-
-    def __init__(self, sync: RemoteTally) -> None:
-        """Use `remote.aio`."""
-        super().__init__(sync)
 
     remember = _Awaited(BoundTally.remember)
     remember_many = _Awaited(BoundTally.remember_many)

@@ -175,12 +175,12 @@ def test_only_a_person_grants_forces_erases_and_makes_tokens(open_tally: OpenTal
 def test_nobody_makes_a_token_with_more_than_he_has(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         mine = tally.bind(ALICE).tokens
-        for actor, reason in {
-            Actor(user="bob"): "principal_mismatch",
-            ALICE.replace(role="operator"): "missing_permission",
-            ALICE.replace(projects={"apollo", "zeus"}): "unverified_membership",
-            ALICE.replace(organization="acme"): "principal_mismatch",
-        }.items():
+        for actor, reason in (
+            (Actor(user="bob"), "principal_mismatch"),
+            (ALICE.replace(role="operator"), "missing_permission"),
+            (ALICE.replace(projects={"apollo", "zeus"}), "unverified_membership"),
+            (ALICE.replace(organization="acme"), "principal_mismatch"),
+        ):
             with pytest.raises(Denied) as refused:
                 mine.make("more", actor=actor)
             assert refused.value.reason == reason
