@@ -22,6 +22,7 @@ from tallystick_cli import (
     runs,
     setup,
     spaces,
+    tokens,
     upkeep,
 )
 from tallystick_cli.failures import failure_of, print_failure, wants_json
@@ -63,6 +64,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "spaces",
         "space",
         "preview-agent",
+        "token",
         "freeze",
         "thaw",
     ),
@@ -144,6 +146,7 @@ _COMMANDS: Mapping[str, Callable[..., None]] = {
     **receipts.COMMANDS,
     **approvals.COMMANDS,
     **spaces.COMMANDS,
+    **tokens.COMMANDS,
     **checkpoints.COMMANDS,
     **jobs.COMMANDS,
     **upkeep.COMMANDS,
