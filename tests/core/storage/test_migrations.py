@@ -30,8 +30,9 @@ def test_validity_is_brought_over_from_the_bodies_of_versions(open_tally: OpenTa
         before = ["UPDATE memories SET valid_from = NULL, valid_until = NULL"]
         if not database.is_postgres:
             before.append("UPDATE memory_versions SET body = unpacked_text(body)")
-        for statement in before:
-            database.write(lambda tx, sql=statement: tx.exec_driver_sql(sql), name="as before")
+        database.write(
+            lambda tx: [tx.exec_driver_sql(statement) for statement in before], name="as before"
+        )
 
         services_of(tally).store.database.write(migration._bring_validity_over, name="migrate")
 

@@ -2,6 +2,8 @@
 is read is the same, byte for byte; PostgreSQL stores as before.
 """
 
+from typing import Any
+
 from alembic import op
 
 from tallystick.storage.packing import FUNCTIONS
@@ -53,7 +55,7 @@ def upgrade() -> None:
     bind = op.get_bind()
     if bind.dialect.name != "sqlite":
         return
-    raw = bind.connection.dbapi_connection
+    raw: Any = bind.connection.dbapi_connection
     for name, function in FUNCTIONS.items():
         raw.create_function(name, 1, function, deterministic=True)
     op.execute("PRAGMA defer_foreign_keys=ON")
