@@ -20,6 +20,7 @@ from tallystick_cli import (
     memory,
     receipts,
     runs,
+    serve,
     setup,
     spaces,
     tokens,
@@ -71,6 +72,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Checkpoints of LangGraph": ("state", "verify-threads", "import-checkpoints"),
     "Upkeep": (
         "doctor",
+        "serve",
         "jobs",
         "worker",
         "purge",
@@ -149,6 +151,7 @@ _COMMANDS: Mapping[str, Callable[..., None]] = {
     **tokens.COMMANDS,
     **checkpoints.COMMANDS,
     **jobs.COMMANDS,
+    **serve.COMMANDS,
     **upkeep.COMMANDS,
     "help": help_,
 }

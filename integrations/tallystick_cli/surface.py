@@ -330,6 +330,7 @@ CLI = Surface(
         "keygen": "makes a key, without a tally",
         "rebuild-index": "work on the folder, whose owner needs no permission",
         "worker": "a process that works, which is no operation",
+        "serve": "a process that serves, which is no operation",
         "help": "shows the commands",
     },
 )
