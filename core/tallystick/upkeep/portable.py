@@ -36,13 +36,13 @@ from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.migrate import HEAD
 from tallystick.storage.private_files import make_private_folder, open_private
 from tallystick.storage.scopes import FROZEN
-from tallystick.upkeep.retention import JOURNAL_WINDOW, require_operator
+from tallystick.upkeep.retention import WINDOWS, require_operator
 
 __all__ = ["CHOICES", "FORMAT", "export", "import_from", "preview_export"]
 
 FORMAT = 2
 """Raised when the shape of an export changes; later releases read earlier formats."""
-CHOICES = {JOURNAL_WINDOW: r"keep|[1-9][0-9]{0,5}", FROZEN: r"[01]"}
+CHOICES = {**dict.fromkeys(WINDOWS, r"keep|[1-9][0-9]{0,4}"), FROZEN: r"[01]"}
 """Settings that somebody chose, with the form of their values: they are exported, and give way to
 those of the importing tally.
 """
