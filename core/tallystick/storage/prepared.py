@@ -209,8 +209,10 @@ def _packed_text(
     compiled = statement.compile(dialect=_DIALECTS["sqlite"])
     binds: Mapping[str, Any] = getattr(compiled, "binds", {})
     packs = {name: b.type.pack for name, b in binds.items() if isinstance(b.type, Packed)}
-    selected = enumerate(getattr(statement, "selected_columns", ()))
-    unpacks = [(n, c.type.unpack) for n, c in selected if isinstance(c.type, Packed)]
+    selected: Iterator[tuple[int, Any]] = enumerate(getattr(statement, "selected_columns", ()))
+    unpacks: list[tuple[int, _Convert]] = [
+        (n, c.type.unpack) for n, c in selected if isinstance(c.type, Packed)
+    ]
     return str(compiled), packs, unpacks
 
 

@@ -726,11 +726,9 @@ def test_a_secret_where_a_goal_is_cut_is_redacted_whole(open_sqlite: OpenTally) 
 def test_a_run_has_names_and_no_texts_for_names(open_sqlite: OpenTally, argument: str) -> None:
     with open_sqlite() as tally:
         bound = tally.bind()
+        names = {"agent_name": "coder", "domain": None, argument: "x" * 1_001}
         with pytest.raises(InvalidInput, match=f"`{argument}` has 1,001 characters"):
-            if argument == "domain":
-                bound.run("coder", domain="x" * 1_001)
-            else:
-                bound.run("x" * 1_001)
+            bound.run(names["agent_name"] or "", domain=names["domain"])
         assert bound.runs() == []
 
 
