@@ -2,7 +2,7 @@
 manifest.
 
 Rows keep their numbers, so that references to them, inside of state too, stay valid; that is why an
-import needs an empty tally. Derived rows, Chroma and the outbox, are built anew. Of the tally's own
+import needs an empty tally. Derived rows, Chroma and the are built anew. Of the tally's own
 settings those that somebody chose are exported, and not its owner.
 """
 
@@ -30,7 +30,7 @@ from tallystick.records import (
     strict_json,
     text_digest,
 )
-from tallystick.storage import Connection, journal, outbox, settings_rows
+from tallystick.storage import Connection, journal, search, settings_rows
 from tallystick.storage import portable as rows
 from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.migrate import HEAD
@@ -130,7 +130,7 @@ def import_from(
                     page = []
             rows.add_rows(tx, table, page)
         rows.upgrade_rows(tx, manifest["schema"])
-        outbox.append(tx, rows.docs_with_vectors(tx))
+        search.queue_for_index(tx, rows.docs_with_vectors(tx))
         rows.move_sequences(tx)
         rows.put_back_own_journal(tx, own)
         at = context.store.clock.now()
