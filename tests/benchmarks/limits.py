@@ -3,8 +3,8 @@
 Run it with `make bench-limits`. Recall, remember, compile and one turn of an agent of each runtime
 are given 1 kB to 1 MB of prose, a log, a table, code, and text made to be slow. `growth` is the
 exponent between the two largest sizes: 1 is linear, 2 quadratic, 0 no growth. One that is above
-1.35, where the largest took a tenth of a second and more, is called out. Then short turns and
-memories of 1 kB are written, and the folder is weighed.
+1.35, where the largest took a tenth of a second and more, is called out. Then turns of
+several lengths are written, prose of Python's own documentation, and the folder is weighed.
 
     python -m tests.benchmarks.limits [--quick] [--only recall,langchain] [--texts log,code]
 """
@@ -14,11 +14,13 @@ from __future__ import annotations
 import argparse
 import math
 import random
+import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from pydoc_data.topics import topics
 from typing import Any
 
 from langchain.agents import create_agent
@@ -42,6 +44,8 @@ from tallystick_pydantic_ai import Tallystick
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 _STEEP, _LONG = 1.35, 0.1
+_ON_DISK = {130: 5_000, 300: 5_000, 600: 4_000, 1_000: 2_000, 4_000: 500}
+"""Turns by their length."""
 _QUESTION = "What was decided about the harbour budget?"
 _WORDS = [
     "harbour",
@@ -231,29 +235,26 @@ def _timed(call: str, text: str) -> float:
         return time.perf_counter() - began
 
 
-def disk(kind: str, count: int) -> tuple[int, int]:
-    """Return the bytes of `count` texts of a kind, and those of the folder that they were written
-    to.
-
-    `memories` are of 1 kB, `turns` of a conversation some 60 characters each.
+def disk(length: int, count: int) -> tuple[int, int]:
+    """Return the bytes of `count` turns of English prose of this length, and those of the folder
+    that they were written to, without Chroma and without what an empty tally takes.
     """
+    prose = re.sub(r"\s+", " ", " ".join(topics.values()))
     source = random.Random(7)
-    size = 1_000 if kind == "memories" else 60
-    texts = []
-    for number in range(count):
-        words = (f"{source.choice(_WORDS)}{source.randrange(500)}" for _ in range(size // 4))
-        texts.append(f"{number} {' '.join(words)}"[:size])
+    begins = [source.randrange(len(prose) - length) for _ in range(count)]
+    texts = [prose[begin : begin + length] for begin in begins]
+    empty, full = (_folder_size(turns) for turns in ((), texts))
+    return sum(len(text.encode()) for text in texts), full - empty
+
+
+def _folder_size(turns: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         with Tally.open(Path(folder) / "tally", background=False) as tally:
             bound = tally.bind()
-            for number, text in enumerate(texts):
-                if kind == "memories":
-                    bound.remember(text)
-                else:
-                    bound.remember(text, kind="turn", conversation="c", position=number)
+            for number, text in enumerate(("The first.", *turns)):
+                bound.remember(text, kind="turn", conversation="c", position=number)
         files = [path for path in Path(folder).rglob("*") if path.is_file()]
-        written = sum(path.stat().st_size for path in files if "chroma" not in path.parts)
-    return sum(len(text.encode()) for text in texts), written
+        return sum(path.stat().st_size for path in files if "chroma" not in path.parts)
 
 
 def _exponent(seconds: list[float], sizes: tuple[int, ...]) -> float:
@@ -264,14 +265,16 @@ def main() -> None:
     """Print both tables; exit with 1 where something grows faster than its text."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="up to 100 kB, and less on the disk")
-    parser.add_argument("--only", default=",".join(CALLS), help="calls, separated by commas")
+    parser.add_argument(
+        "--only", default=",".join(CALLS), help="calls, separated by commas; none: the disk alone"
+    )
     parser.add_argument("--texts", default=",".join(KINDS), help="kinds, separated by commas")
     options = parser.parse_args()
     sizes = SIZES[:-1] if options.quick else SIZES
     console = Console()
     steep = 0
     console.print("milliseconds by the size of the text; its growth between the two largest")
-    for call in options.only.split(","):
+    for call in filter(None, options.only.split(",")):
         table = Table(call, *(f"{size // 1_000:,} kB" for size in sizes), "growth", "")
         for kind in options.texts.split(","):
             seconds = growth(call, kind, sizes)
@@ -282,10 +285,10 @@ def main() -> None:
             verdict = "NOT LINEAR" if is_steep else "linear"
             table.add_row(kind, *times, f"{exponent:.2f}", verdict)
         console.print(table)
-    weights = Table("texts", "bytes of text", "bytes on the disk", "times", title="Disk")
-    for kind, count in (("memories", 2_000), ("turns", 5_000)):
-        text, written = disk(kind, count // 10 if options.quick else count)
-        weights.add_row(kind, f"{text:,}", f"{written:,}", f"{written / text:.1f}")
+    weights = Table("characters", "bytes of text", "bytes on the disk", "times", title="Disk")
+    for length, count in _ON_DISK.items():
+        text, written = disk(length, count // 5 if options.quick else count)
+        weights.add_row(f"{length:,}", f"{text:,}", f"{written:,}", f"{written / text:.1f}")
     console.print(weights)
     raise SystemExit(1 if steep else 0)
 

@@ -18,7 +18,9 @@ from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.base import CheckpointTuple, empty_checkpoint
 
 from tallystick import Tally
+from tallystick.checkpoints import Leaf, PendingWrite
 from tallystick.errors import CorruptTally, TallyNotFound, TallystickError
+from tallystick.tally.services import services_of
 from tallystick_langgraph import TallySaver
 
 THREADS = [f"thread {number}" for number in range(4)]
@@ -237,3 +239,19 @@ def test_a_changed_row_gives_what_was_put_or_a_clear_error(
             assert all(id in held and _is_part(each, held[id]) for id, each in readable.items())
             assert latest == NOTHING or any(_is_part(latest, each) for each in held.values())
             assert _noticed(tally, thread), (table, column, how)
+
+
+def test_a_thread_that_was_renamed_by_hand_is_noticed_before_its_first_checkpoint_too(
+    tmp_path: Path,
+) -> None:
+    with Tally.open(tmp_path / "tally", background=False) as tally:
+        threads = tally.bind().threads
+        write = PendingWrite("task", "", 0, "channel", Leaf("json", b"1"))
+        threads.put_writes("chat", namespace="", checkpoint_id="1", writes=[write])
+        assert threads.verify() == []
+        services_of(tally).store.database.write(
+            lambda tx: tx.exec_driver_sql("UPDATE threads SET name = 'another'"), name="harm"
+        )
+        [problem] = threads.verify()
+    assert problem.where == "thread another checkpoint 1"
+    assert "does not match its code" in problem.problem

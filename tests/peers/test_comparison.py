@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.peers.run import Accepted, Report, accepted_differences, compare, suites
+from tests.peers.run import Accepted, Report, accepted_differences, compare, suites, with_repeated
 
 PYTHON = Path(".venv/peers/bin/python")
 """The environment of `make test-peers`, with what those suites need."""
@@ -24,6 +24,16 @@ def test_a_failure_with_ours_alone_has_to_be_accepted() -> None:
     assert (found.failures, found.stale, found.accepted) == (["lost", "skip"], [], 0)
     excused = compare(official, inserted, [Accepted("s", ("lo*", "skip"), "for a reason")])
     assert (excused.failures, excused.stale, excused.accepted) == ([], [], 2)
+
+
+def test_a_test_that_is_run_once_more_counts_as_it_ended_then() -> None:
+    official = _report(race="passed", broken="passed")
+    first = Report({"race": "failed", "broken": "failed"}, 1)
+    again = Report({"race": "passed", "broken": "failed"}, 2)
+
+    ours = with_repeated(first, again)
+
+    assert (compare(official, ours, []).failures, ours.lost) == (["broken"], 3)
 
 
 def test_an_accepted_difference_that_no_longer_happens_is_stale() -> None:

@@ -15,7 +15,7 @@ from tallystick.adapters.parameters import recordable_metadata
 from tallystick.adapters.stream_times import StreamTimes
 from tallystick.adapters.tool_calls import ToolCall
 from tallystick.recorder import Run, Step
-from tallystick.records import EntryKind, StepKind, StepStatus
+from tallystick.records import LONGEST_NAME, EntryKind, StepKind, StepStatus
 from tallystick.tally import BoundTally
 
 __all__ = ["OpenCall", "RootRun", "begin_call"]
@@ -35,7 +35,11 @@ class RootRun:
     def join(
         cls, bound: BoundTally, agent_name: str, *, goal: str | None, metadata: Mapping[str, Any]
     ) -> RootRun:
-        """Join the run under way, or start one. Raises Denied."""
+        """Join the run under way, or start one. Raises Denied.
+
+        A runtime makes some names of all that a chain contains: only their beginning is kept.
+        """
+        agent_name = agent_name[:LONGEST_NAME]
         return cls(*bound.join_run(agent_name, goal=goal, metadata=recordable_metadata(metadata)))
 
     def end(self, status: StepStatus) -> None:

@@ -32,6 +32,7 @@ __all__ = [
     "Trail",
     "check_checkpoint",
     "check_digest",
+    "check_writes",
     "get",
     "load_values",
     "pending_writes",
@@ -170,7 +171,7 @@ def trails(
                 break
             state, rows = page[parent_id]
             _, frame = check_checkpoint(scope, thread, state)
-            writes = _check_writes(
+            writes = check_writes(
                 scope, thread, [write for write in rows if write.channel in missing]
             )
             here = sorted(missing & frame.roots.keys())
@@ -253,10 +254,13 @@ def writes_at(
     CorruptTally.
     """
     rows = checkpoints.writes_of(connection, state.thread_id, state.namespace, state.id)
-    return _check_writes(scope, thread, rows)
+    return check_writes(scope, thread, rows)
 
 
-def _check_writes(scope: ThreadScope, thread: str, rows: Iterable[WriteRow]) -> list[CheckedWrite]:
+def check_writes(scope: ThreadScope, thread: str, rows: Iterable[WriteRow]) -> list[CheckedWrite]:
+    """Return pending writes in the order in which a step applies them. Raises CorruptTally for one
+    that was changed, or put in the place of another.
+    """
     writes = []
     for row in sorted(rows, key=lambda row: (row.task_path, row.task_id, row.position)):
         frame = decode_frame(row.value, scope.codec)

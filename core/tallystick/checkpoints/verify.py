@@ -13,6 +13,7 @@ from tallystick.checkpoints.metadata_filter import metadata_fingerprints
 from tallystick.checkpoints.reading import (
     check_checkpoint,
     check_digest,
+    check_writes,
     load_values,
     pending_writes,
     writes_at,
@@ -49,6 +50,26 @@ def find_problems(scope: ThreadScope, thread: str | None) -> list[VerificationPr
             problems += _thread_problems(connection, scope, row, states)
             for state in states:
                 problems += _checkpoint_problems(uncached, connection, name, state)
+            problems += _early_write_problems(uncached, connection, row, states)
+    return problems
+
+
+def _early_write_problems(
+    scope: ThreadScope, connection: Connection, thread: ThreadRow, states: Sequence[StateRow]
+) -> list[VerificationProblem]:
+    """Return the problems of pending writes whose checkpoint is not there yet."""
+    present = {(state.namespace, state.id) for state in states}
+    problems = []
+    for row in checkpoints.writes_of(connection, thread.id):
+        if (row.namespace, row.checkpoint_id) in present:
+            continue
+        try:
+            [write] = check_writes(scope, thread.name, [row])
+            values = load_values(connection, scope.cache, [write.frame.roots])
+            pending_writes([write], values, scope.codec)
+        except (CorruptTally, StorageError) as error:
+            where = f"thread {thread.name} checkpoint {row.checkpoint_id}"
+            problems.append(VerificationProblem(where=where, problem=str(error)))
     return problems
 
 

@@ -18,7 +18,6 @@ from tallystick.storage import (
     jobs,
     journal,
     memories,
-    outbox,
     scopes,
     search,
     settings_rows,
@@ -154,7 +153,7 @@ class MemoryWrite:
         if was_findable:
             search.drop_vectors(self.tx, doc)
             if vector is None:
-                outbox.append(self.tx, [doc])
+                search.queue_for_index(self.tx, [doc])
         self.show(memory, doc=doc, scope_id=scope_id, vector=vector)
 
     def show(self, memory: Memory, *, doc: int, scope_id: int, vector: bytes | None) -> str | None:
@@ -168,7 +167,7 @@ class MemoryWrite:
         if vector is not None:
             vectors = [(doc, scope_id, memory.version, vector)]
             search.add_vectors(self.tx, vectors, context.embedder.fingerprint)
-            outbox.append(self.tx, [doc])
+            search.queue_for_index(self.tx, [doc])
             return None
         if context.local_embedder or is_local_only(memory.attributes):
             return None
@@ -186,7 +185,7 @@ class MemoryWrite:
     def hide(self, doc: int, scope_id: int) -> None:
         """Take a memory out of every index."""
         search.hide_text(self.tx, doc, revision=self._revision(scope_id))
-        outbox.append(self.tx, [doc])
+        search.queue_for_index(self.tx, [doc])
 
     def _revision(self, scope_id: int) -> int:
         if scope_id not in self.revisions:

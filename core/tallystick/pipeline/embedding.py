@@ -10,7 +10,7 @@ from tallystick.errors import EmbeddingError
 from tallystick.memory import MemoryContext
 from tallystick.memory.context import is_local_only
 from tallystick.pipeline.runner import TALLY_ACTOR, Ended, Work
-from tallystick.storage import Connection, jobs, memories, outbox, scopes, search
+from tallystick.storage import Connection, jobs, memories, scopes, search
 
 __all__ = ["EmbeddingHandler", "ReembeddingHandler", "enqueue_missing"]
 
@@ -221,7 +221,7 @@ def _store(
         if stored.doc in missing and current[stored.doc].memory.version == stored.memory.version
     ]
     search.add_vectors(tx, rows, fingerprint)
-    outbox.append(tx, [doc for doc, *_ in rows])
+    search.queue_for_index(tx, [doc for doc, *_ in rows])
     for scope_id in sorted({scope_id for _, scope_id, *_ in rows}):
         docs = [doc for doc, of, *_ in rows if of == scope_id]
         search.touch(tx, docs, revision=scopes.next_revision(tx, scope_id))

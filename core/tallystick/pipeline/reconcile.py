@@ -222,7 +222,7 @@ def _move(
             keep_state(tx, fingerprint, following)
         # Entries that another process drained into the old collections meanwhile are drained once
         # more.
-        outbox.append(tx, search.changed_since(tx, revisions))
+        search.queue_for_index(tx, search.changed_since(tx, revisions))
 
     # The database names the new layout first: after a crash in between, old points are only left
     # over.

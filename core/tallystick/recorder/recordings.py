@@ -61,6 +61,7 @@ from tallystick.records import (
     checked_arguments,
     commitment,
     require_json_size,
+    require_length,
     tuple_of,
 )
 from tallystick.storage import Connection, journal, parts, recordings, sources
@@ -137,6 +138,8 @@ class Recordings:
         # Cut after redaction: no rule recognises half a secret.
         goal = None if goal is None else _storable(goal[:_MAX_GOAL])
         require_json_size("metadata", metadata)
+        for argument, text in (("agent_name", agent_name), ("domain", domain), ("run_id", run_id)):
+            require_length(argument, text)
         record = RunRecord(
             run_id=run_id or self._context.store.ids.new(),
             scope=scope,

@@ -25,6 +25,7 @@ from tallystick.records import (
 )
 from tallystick.storage import Connection, journal, recordings
 from tallystick.storage.journal import run_stream
+from tallystick.storage.packing import damage_read
 from tallystick.storage.payloads import Payloads
 from tallystick.storage.recordings import EntryRow
 
@@ -170,6 +171,7 @@ class Stored:
         return self._metadata.get(subject or "")
 
 
+@damage_read()
 def verify(stock: Stock, foil: Foil | None) -> Verification:
     """Check chain, rows and payload bytes of one run against one another, and against `foil` if
     given.

@@ -1,6 +1,7 @@
 """The frozen values that cross rooms, their canonical form and their digests. No behaviour."""
 
 from tallystick.records._base import (
+    LONGEST_NAME,
     ApprovalId,
     Count,
     IdOf,
@@ -199,6 +200,7 @@ from tallystick.records.upkeep import (
 )
 
 __all__ = [
+    "LONGEST_NAME",
     "SpaceUse",
     "Sizes",
     "StopReason",

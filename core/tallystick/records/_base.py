@@ -70,8 +70,8 @@ T = TypeVar("T")
 LONGEST_CONTENT = 10_000_000
 """Characters of the content of a memory."""
 LONGEST_NAME = 1_000
-"""Characters of a tag, a speaker, a subject, a category, a conversation, an idempotency key, and of
-each name of an actor.
+"""Characters of a tag, a speaker, a subject, a category, a conversation, an idempotency key,
+the agent and the domain of a run, and of each name of an actor.
 """
 MOST_TAGS = 1_000
 """Tags of one memory."""

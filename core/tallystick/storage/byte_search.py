@@ -25,7 +25,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.types import TypeEngine
 
 from tallystick.storage import tables
-from tallystick.storage.dialects import is_postgres
+from tallystick.storage.dialects import is_postgres, unpacked
 from tallystick.storage.journal import WITH_ROW_TEXTS, run_stream
 from tallystick.storage.payloads import Payloads, dependents_of
 from tallystick.storage.portable import DERIVED, ScopeSelection
@@ -116,16 +116,19 @@ def contains_within(
 def contains(
     connection: Connection, column: Column[Any], needles: Sequence[bytes]
 ) -> ColumnElement[bool]:
-    """Return the condition that a column contains one of `needles`; no pattern, so nothing in them
+    """Return the condition that a column contains one of `needles`, in what was stored there as in
+    what is packed; no pattern, so nothing in them
     needs escaping.
     """
     postgres = is_postgres(connection)
     position = func.position if postgres else func.instr
-    kind: TypeEngine[Any] = LargeBinary() if isinstance(column.type, LargeBinary) else Text()
+    is_binary = _is_binary(column)
+    kind: TypeEngine[Any] = LargeBinary() if is_binary else Text()
+    content = unpacked(connection, column)
     conditions: list[ColumnElement[bool]] = []
     for number, needle in enumerate(needles):
         value: Any = needle
-        if not isinstance(column.type, LargeBinary):
+        if not is_binary:
             try:
                 value = needle.decode()
             except UnicodeDecodeError:
@@ -134,10 +137,10 @@ def contains(
                 continue
         name = f"needle_{column.table.name}_{column.name}_{number}"
         if postgres:
-            op = bindparam(name, value, type_=kind).op("IN")(column)
+            op = bindparam(name, value, type_=kind).op("IN")(content)
             conditions.append(position(op) > 0)
         else:
-            conditions.append(position(column, bindparam(name, value, type_=kind)) > 0)
+            conditions.append(position(content, bindparam(name, value, type_=kind)) > 0)
     return or_(False, *conditions)
 
 
@@ -157,9 +160,12 @@ def contains_name(
 
 def _texts(table: Table) -> Iterator[Column[Any]]:
     for column in table.columns:
-        python: Any = getattr(column.type, "impl", column.type)
-        if isinstance(python, LargeBinary) or column.type.python_type is str:
+        if _is_binary(column) or column.type.python_type is str:
             yield column
+
+
+def _is_binary(column: Column[Any]) -> bool:
+    return column.type.python_type is bytes
 
 
 def rows_with(

@@ -6,6 +6,7 @@
 | snapshot of a reader | `BEGIN`; the first read fixes it | `REPEATABLE READ READ ONLY` |
 | durability of a commit | `synchronous` is NORMAL, or FULL | always on |
 | clock of leases | `julianday`, milliseconds | `clock_timestamp`, microseconds |
+| texts, bodies and digests | packed (`packing`) | as they are; the server compresses what is long |
 | many ids as one value (`integer_list`) | `json_each(:ids)` | `= ANY(:ids)` |
 | place of a text in a text | `instr` | `strpos` |
 | bytes within bytes | `instr` | `position(… IN …)` |
@@ -24,8 +25,10 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import Connection, Engine, event, func, text
+from sqlalchemy import Column, Connection, Engine, event, func, text
+from sqlalchemy.sql.elements import ColumnElement
 
+from tallystick.storage.packing import FUNCTIONS, Packed
 from tallystick.storage.prepared import Prepared
 
 __all__ = [
@@ -37,6 +40,7 @@ __all__ = [
     "prepare_postgres",
     "prepare_sqlite",
     "text_position",
+    "unpacked",
 ]
 
 _WRITER_LOCK = 0x7A11_5710
@@ -71,6 +75,15 @@ def database_clock(connection: Connection) -> int:
 def text_position(connection: Connection) -> Callable[..., Any]:
     """Return the function that gives the place of a text in a text, from 1, or 0."""
     return func.strpos if is_postgres(connection) else func.instr
+
+
+def unpacked(connection: Connection, column: Column[Any]) -> ColumnElement[Any]:
+    """Return a column as the database itself can search and measure it."""
+    if is_postgres(connection) or not isinstance(column.type, Packed):
+        return column
+    kind = column.type.impl_instance
+    function: ColumnElement[Any] = getattr(func, column.type.function)(column, type_=kind)
+    return function
 
 
 def prepare_postgres(engine: Engine, schema: str, *, busy_timeout_ms: int) -> None:
@@ -119,6 +132,8 @@ def prepare_sqlite(
     def set_up(raw: Any, _record: Any) -> None:
         # pysqlite's own handling of transactions defers the lock; ours are begun explicitly.
         raw.isolation_level = None
+        for name, function in FUNCTIONS.items():
+            raw.create_function(name, 1, function, deterministic=True)
         cursor = raw.cursor()
         cursor.execute(f"PRAGMA busy_timeout={busy_timeout_ms}")
         if writing:

@@ -37,6 +37,7 @@ from tallystick.storage import (
 )
 from tallystick.storage.database import Database
 from tallystick.storage.database_errors import translate
+from tallystick.storage.dialects import unpacked
 from tallystick.storage.journal import WITH_ROW_TEXTS, run_stream
 from tallystick.storage.payloads import Payloads, dependents_of, detach
 from tallystick.storage.recordings import StoredPayload
@@ -140,7 +141,7 @@ def destroy(tx: Connection, docs: Sequence[int], *, at: int, keep_rows: bool = T
             .where(_m.c.doc.in_(docs))
             .values(
                 state="deleted",
-                content_key=_ERASED + _m.c.id,
+                content_key=_ERASED + unpacked(tx, _m.c.id),
                 conversation=None,
                 position=None,
                 forgotten_at=at,
@@ -156,7 +157,7 @@ def destroy(tx: Connection, docs: Sequence[int], *, at: int, keep_rows: bool = T
                 uri=None,
                 title=None,
                 source_version=None,
-                content_hash=_ERASED + _s.c.id,
+                content_hash=_ERASED + unpacked(tx, _s.c.id),
                 reference=SourceRef().dumps(),
                 lifecycle_state="erased",
             )

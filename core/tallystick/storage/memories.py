@@ -202,9 +202,11 @@ _NEW_SOURCE = {
 }
 _LINK = Prepared(insert_row(_ms, "doc", "source_id", "ordinal"))
 _LINK_NEXT = Prepared(
-    "INSERT INTO memory_sources (doc, source_id, ordinal) "
+    'INSERT INTO "memory_sources" (doc, source_id, ordinal) '
+    "SELECT :doc, :source_id, count(*) FROM memory_sources WHERE doc = :doc",
+    postgresql="INSERT INTO memory_sources (doc, source_id, ordinal) "
     "SELECT CAST(:doc AS BIGINT), CAST(:source_id AS TEXT), count(*) FROM memory_sources "
-    "WHERE doc = :doc"
+    "WHERE doc = :doc",
 )
 _SOURCES_OF = (
     select(_ms.c.doc, _s.c.id, _s.c.content_hash, _s.c.reference)

@@ -1,30 +1,20 @@
-"""The outbox: memories whose vectors in Chroma may be out of date. Written with the change, trimmed
-after the drain.
+"""The outbox: memories whose vectors in Chroma may be out of date. Written with the change
+(`search.queue_for_index`), trimmed after the drain.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, delete, func, select
 
 from tallystick.storage import tables
-from tallystick.storage.prepared import Prepared, insert_row
 
-__all__ = ["Batch", "append", "backlog", "take", "trim", "waiting"]
+__all__ = ["Batch", "backlog", "take", "trim", "waiting"]
 
 _o = tables.outbox
-_APPEND = Prepared(insert_row(_o, "doc"))
 _TAKE = select(_o.c.sequence, _o.c.doc).order_by(_o.c.sequence).limit(bindparam("most"))
 _TRIM = delete(_o).where(_o.c.sequence <= bindparam("sequence"))
-
-
-def append(tx: Connection, docs: Iterable[int]) -> None:
-    """Note that the vectors of `docs` changed, in the transaction that changed them."""
-    rows = [{"doc": doc} for doc in docs]
-    if rows:
-        _APPEND(tx, rows[0] if len(rows) == 1 else rows)
 
 
 class Batch(NamedTuple):

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, bindparam, select, text, update
+from sqlalchemy import Connection, bindparam, column, select, text, update
 
 from tallystick.storage import parts, tables
 from tallystick.storage.scopes import ScopeRow
@@ -45,6 +45,8 @@ _CHAIN = text(
     "JOIN chain c ON e.id = c.base_id AND e.scope_id = c.scope_id WHERE c.depth <= :deepest) "
     "SELECT chain.base_id, chain.head, chain.tail, parts.body FROM chain LEFT JOIN parts "
     "ON parts.scope_id = chain.scope_id AND parts.key = chain.part_key ORDER BY chain.depth"
+).columns(
+    column("base_id"), column("head"), column("tail"), column("body", tables.parts.c.body.type)
 )
 _NEWEST = text(
     "SELECT id, base_id, head, tail, scope_id, part_key FROM ("

@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import (
-    Boolean,
     Column,
     Connection,
     Integer,
-    LargeBinary,
     Table,
     delete,
     false,
@@ -162,11 +160,12 @@ def _checked_value(
 ) -> Any:
     if value is None and column.nullable:
         return None
-    if isinstance(column.type, LargeBinary):
+    kind = column.type.python_type
+    if kind is bytes:
         return binary(value)
-    if isinstance(column.type, Boolean):
+    if kind is bool:
         fits = isinstance(value, bool)
-    elif isinstance(column.type, Integer):
+    elif kind is int:
         fits = type(value) is int and -(2**63) <= value < 2**63
     else:
         fits = isinstance(value, str) and is_storable(value)

@@ -6,6 +6,9 @@ more than the statement. A statement is written as text or as a SQLAlchemy const
 is given only where PostgreSQL truly differs. Values are named everywhere. SQLite receives them by
 position, in the order in which the statement names them: a look-up by name costs it as much as the
 rest of a small insert. A literal in a text must not look like a `:name`.
+
+Columns that SQLite stores packed are packed and unpacked here, by the types of the construct or, in
+the text of an insert, by the columns that its values are named after.
 """
 
 from __future__ import annotations
@@ -22,6 +25,9 @@ from sqlalchemy import Connection, Table
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql import ClauseElement
+
+from tallystick.storage import tables
+from tallystick.storage.packing import Packed
 
 __all__ = [
     "Prepared",
@@ -40,6 +46,7 @@ _DIALECTS = {
 _NAME = re.compile(r"(?<!:):([A-Za-z_]\w*)")
 """A `:name`, and no `::type` of PostgreSQL."""
 _ROW = re.compile(r"(INSERT INTO [^?]* VALUES )(\(\?(?:, \?)*\))( ON CONFLICT[^?]*)?")
+_INTO = re.compile(r'INSERT INTO "(\w+)"')
 _AT_ONCE = (256, 128, 64, 32, 16, 8, 4, 2)
 """Rows that one insert may contain. Python's driver releases the interpreter at every statement,
 and beside a thread that computes it costs more to get it back than to write a row.
@@ -67,10 +74,12 @@ class Prepared:
         """Translate `statement` for both databases, or for SQLite alone where `postgresql` is
         given.
         """
-        text = _text(statement, "sqlite")
+        text, packs, unpacks = _packed_text(statement)
         self._statements = {
             "sqlite": _Statement(
-                _NAME.sub("?", text), _by_position(_NAME.findall(text)), self._reader("sqlite")
+                _NAME.sub("?", text),
+                _packing(_by_position(_NAME.findall(text)), _NAME.findall(text), packs),
+                _unpacking(self._reader("sqlite"), unpacks),
             ),
             "postgresql": _Statement(
                 _NAME.sub(
@@ -181,6 +190,62 @@ def _text(statement: ClauseElement | str, dialect: str) -> str:
     if isinstance(statement, str):
         return statement
     return str(statement.compile(dialect=_DIALECTS[dialect]))
+
+
+_Convert = Callable[[Any], Any]
+
+
+def _packed_text(
+    statement: ClauseElement | str,
+) -> tuple[str, dict[str, _Convert], list[tuple[int, _Convert]]]:
+    """Return the text for SQLite, what packs its values by name, and what unpacks the columns of
+    its result by position.
+    """
+    if isinstance(statement, str):
+        into = _INTO.match(statement)
+        columns = tables.metadata.tables[into[1]].columns if into else ()
+        types = {column.name: column.type for column in columns}
+        return statement, {n: t.pack for n, t in types.items() if isinstance(t, Packed)}, []
+    compiled = statement.compile(dialect=_DIALECTS["sqlite"])
+    binds: Mapping[str, Any] = getattr(compiled, "binds", {})
+    packs = {name: b.type.pack for name, b in binds.items() if isinstance(b.type, Packed)}
+    selected: Iterator[tuple[int, Any]] = enumerate(getattr(statement, "selected_columns", ()))
+    unpacks: list[tuple[int, _Convert]] = [
+        (n, c.type.unpack) for n, c in selected if isinstance(c.type, Packed)
+    ]
+    return str(compiled), packs, unpacks
+
+
+def _packing(in_order: _Convert, names: list[str], packs: Mapping[str, _Convert]) -> _Convert:
+    """Return `in_order`, with the packed form of the values that are stored so."""
+    converters = [(n, packs[name]) for n, name in enumerate(names) if name in packs]
+    if not converters:
+        return in_order
+
+    def packed(values: Any) -> Any:
+        row = list(in_order(values))
+        for position, convert in converters:
+            row[position] = convert(row[position])
+        return row
+
+    return packed
+
+
+def _unpacking(read: _Convert, unpacks: Sequence[tuple[int, _Convert]]) -> _Convert:
+    """Return `read`, with the values of packed columns as they were given."""
+    if not unpacks:
+        return read
+
+    def unpacked(cursor: Any) -> list[tuple[Any, ...]]:
+        rows = []
+        for row in read(cursor):
+            values = list(row)
+            for position, convert in unpacks:
+                values[position] = convert(values[position])
+            rows.append(tuple(values))
+        return rows
+
+    return unpacked
 
 
 def _insert_many(cursor: Any, text: str, rows: Sequence[Any]) -> None:

@@ -50,6 +50,7 @@ __all__ = [
     "large_scopes",
     "page_of_points",
     "points",
+    "queue_for_index",
     "scopes_missing_vectors",
     "show_text",
     "tagged",
@@ -64,6 +65,7 @@ LOCAL_ONLY = 4
 _x, _v, _m = tables.search_text, tables.vectors, tables.memories
 _s, _ms, _sc = tables.sources, tables.memory_sources, tables.scopes
 _ADD_VECTOR = Prepared(insert_row(_v, "doc", "fingerprint", "scope_id", "version", "vector"))
+_QUEUE = Prepared(insert_row(tables.outbox, "doc"))
 _SHOWN = ("revision", "words", "marks", "speaker", "tags", "names")
 _SHOW = Prepared(upsert(_x, ("doc", "scope_id", *_SHOWN), key=("doc",), replacing=_SHOWN))
 _DROP_VECTORS = Prepared(delete(_v).where(_v.c.doc == bindparam("doc")))
@@ -145,6 +147,13 @@ def hide_text(tx: Connection, doc: int, *, revision: int) -> None:
 def drop_vectors(tx: Connection, doc: int) -> None:
     """Remove the vectors of a memory, of every embedder: its text changed."""
     _DROP_VECTORS(tx, {"doc": doc})
+
+
+def queue_for_index(tx: Connection, docs: Iterable[int]) -> None:
+    """Note in the outbox that vectors of `docs` changed, in the transaction that changed them."""
+    rows = [{"doc": doc} for doc in docs]
+    if rows:
+        _QUEUE(tx, rows[0] if len(rows) == 1 else rows)
 
 
 def touch(tx: Connection, docs: Iterable[int], *, revision: int) -> None:

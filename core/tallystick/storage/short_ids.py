@@ -8,6 +8,7 @@ from sqlalchemy import Connection, func, select
 
 from tallystick.records import Scope
 from tallystick.storage import tables
+from tallystick.storage.dialects import unpacked
 
 __all__ = ["IdKind", "IdMatch", "ids_matching"]
 
@@ -40,7 +41,8 @@ def ids_matching(connection: Connection, kind: IdKind, fragment: str) -> list[Id
         table = _TABLES[kind]
         query = select(table.c.id, _sc.c.name).join(_sc, _sc.c.id == table.c.scope_id)
     size = len(fragment)
-    begins = func.substr(table.c.id, 1, size) == fragment
-    ends = func.substr(table.c.id, func.length(table.c.id) - size + 1) == fragment
+    id_text = unpacked(connection, table.c.id)
+    begins = func.substr(id_text, 1, size) == fragment
+    ends = func.substr(id_text, func.length(id_text) - size + 1) == fragment
     rows = connection.execute(query.where(begins | ends).order_by(table.c.id))
     return [IdMatch(row.id, Scope.parse(row.name)) for row in rows]

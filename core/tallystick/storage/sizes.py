@@ -9,7 +9,7 @@ from sqlalchemy import Connection, func, select, text
 from sqlalchemy.exc import OperationalError
 
 from tallystick.storage import tables
-from tallystick.storage.dialects import is_postgres
+from tallystick.storage.dialects import is_postgres, unpacked
 
 __all__ = ["KINDS", "bytes_by_table", "bytes_of_files", "bytes_of_text"]
 
@@ -75,15 +75,14 @@ def bytes_by_table(connection: Connection) -> dict[str, int] | None:
 def bytes_of_text(connection: Connection) -> int:
     """Return the bytes of what arrived to be remembered, each text of a scope once."""
     parts, sources = tables.parts, tables.sources
+    body = unpacked(connection, parts.c.body)
     size = func.octet_length if is_postgres(connection) else func.length
     is_source = (
         select(sources.c.id)
         .where(sources.c.scope_id == parts.c.scope_id, sources.c.content_hash == parts.c.key)
         .exists()
     )
-    return int(
-        connection.execute(select(func.sum(size(parts.c.body))).where(is_source)).scalar() or 0
-    )
+    return int(connection.execute(select(func.sum(size(body))).where(is_source)).scalar() or 0)
 
 
 def bytes_of_files(folder: Path) -> Counter[str]:

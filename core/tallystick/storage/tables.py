@@ -22,6 +22,15 @@ from sqlalchemy import (
     text,
 )
 
+from tallystick.storage.packing import (
+    PackedBytes,
+    PackedDigest,
+    PackedId,
+    PackedName,
+    PackedText,
+    PackedVector,
+)
+
 __all__ = ["metadata"]
 
 metadata = MetaData(
@@ -145,15 +154,15 @@ journal = Table(
     "journal",
     metadata,
     Column("sequence", Key, primary_key=True, autoincrement=True),
-    Column("audit_id", Text, nullable=False, unique=True),
+    Column("audit_id", PackedId, nullable=False, unique=True),
     Column("stream", Text, nullable=False),
     Column("position", BigInteger, nullable=False),
     Column("event", Text, nullable=False),
-    Column("subject_id", Text),
-    Column("body", Text, nullable=False),
-    Column("previous", Text, nullable=False),
-    Column("digest", Text, nullable=False),
-    Column("texts", Text),
+    Column("subject_id", PackedId),
+    Column("body", PackedText, nullable=False),
+    Column("previous", PackedDigest, nullable=False),
+    Column("digest", PackedDigest, nullable=False),
+    Column("texts", PackedText),
     Column("salt", LargeBinary),
     UniqueConstraint("stream", "position"),
     Index(None, "subject_id", "sequence"),
@@ -167,8 +176,8 @@ parts = Table(
     "parts",
     metadata,
     Column("scope_id", Key, ForeignKey("scopes.id"), primary_key=True),
-    Column("key", Text, primary_key=True),
-    Column("body", LargeBinary, nullable=False),
+    Column("key", PackedDigest, primary_key=True),
+    Column("body", PackedBytes, nullable=False),
     Column("created_at", BigInteger, nullable=False),
 )
 """Bodies stored once per scope under their keyed digest: sources, payloads, checkpoint values."""
@@ -176,14 +185,14 @@ parts = Table(
 sources = Table(
     "sources",
     metadata,
-    Column("id", Text, primary_key=True),
+    Column("id", PackedId, primary_key=True),
     Column("scope_id", Key, ForeignKey("scopes.id"), nullable=False),
     Column("source_type", Text, nullable=False),
     Column("uri", Text),
     Column("title", Text),
     Column("source_version", Text),
-    Column("content_hash", Text, nullable=False),
-    Column("reference", Text, nullable=False),
+    Column("content_hash", PackedDigest, nullable=False),
+    Column("reference", PackedText, nullable=False),
     Column("privacy_class", Text, nullable=False),
     Column("created_by", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
@@ -200,10 +209,10 @@ memories = Table(
     "memories",
     metadata,
     Column("doc", Key, primary_key=True, autoincrement=True),
-    Column("id", Text, nullable=False, unique=True),
+    Column("id", PackedId, nullable=False, unique=True),
     Column("scope_id", Key, ForeignKey("scopes.id"), nullable=False),
     Column("kind", Text, nullable=False),
-    Column("content_key", Text, nullable=False),
+    Column("content_key", PackedDigest, nullable=False),
     Column("state", Text, nullable=False),
     Column("version", Integer, nullable=False),
     Column("pinned", Boolean, nullable=False),
@@ -256,9 +265,9 @@ memory_versions = Table(
     metadata,
     Column("doc", Key, ForeignKey("memories.doc"), primary_key=True),
     Column("version", Integer, primary_key=True),
-    Column("body", Text),
+    Column("body", PackedText),
     Column("salt", LargeBinary),
-    Column("commitment", Text, nullable=False),
+    Column("commitment", PackedDigest, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("erased_at", BigInteger),
 )
@@ -268,9 +277,10 @@ memory_sources = Table(
     "memory_sources",
     metadata,
     Column("doc", Key, ForeignKey("memories.doc"), primary_key=True),
-    Column("source_id", Text, ForeignKey("sources.id"), primary_key=True),
+    Column("source_id", PackedId, ForeignKey("sources.id"), primary_key=True),
     Column("ordinal", Integer, nullable=False),
     Index(None, "source_id"),
+    sqlite_with_rowid=False,
 )
 
 edges = Table(
@@ -312,7 +322,7 @@ search_text = Table(
     Column("doc", Key, ForeignKey("memories.doc"), primary_key=True, autoincrement=False),
     Column("scope_id", Key, ForeignKey("scopes.id"), nullable=False),
     Column("revision", BigInteger, nullable=False),
-    Column("words", Text),
+    Column("words", PackedText),
     Column("marks", Integer, nullable=False),
     Column("speaker", Text),
     Column("tags", Text, nullable=False),
@@ -330,10 +340,10 @@ vectors = Table(
     "vectors",
     metadata,
     Column("doc", Key, ForeignKey("memories.doc"), primary_key=True, autoincrement=False),
-    Column("fingerprint", Text, primary_key=True),
+    Column("fingerprint", PackedName, primary_key=True),
     Column("scope_id", Key, ForeignKey("scopes.id"), nullable=False),
     Column("version", Integer, nullable=False),
-    Column("vector", LargeBinary, nullable=False),
+    Column("vector", PackedVector, nullable=False),
     Index(None, "scope_id", "fingerprint"),
 )
 """float16 vectors of active memories by embedder, those of a text's slices one after the other.
@@ -368,7 +378,7 @@ jobs = Table(
     Column("id", Text, primary_key=True),
     Column("scope_id", Key, ForeignKey("scopes.id")),
     Column("kind", Text, nullable=False),
-    Column("subject_id", Text, nullable=False),
+    Column("subject_id", PackedId, nullable=False),
     Column("version", Integer, nullable=False),
     Column("payload", Text, nullable=False),
     Column("actor", Text, nullable=False),
@@ -482,9 +492,9 @@ step_entries = Table(
     Column("kind", Text, nullable=False),
     Column("at", BigInteger, nullable=False),
     Column("payload_state", Text, nullable=False),
-    Column("part_key", Text),
+    Column("part_key", PackedDigest),
     Column("salt", LargeBinary),
-    Column("commitment", Text, nullable=False),
+    Column("commitment", PackedDigest, nullable=False),
     Column("redactions", Text, nullable=False),
     Column("summary", Text, nullable=False),
     Column("base_id", Text),
@@ -626,7 +636,7 @@ checkpoint_values = Table(
     Column("checkpoint_id", Text, primary_key=True),
     Column("channel", Text, primary_key=True),
     Column("value_type", Text, nullable=False),
-    Column("part_key", Text, nullable=False),
+    Column("part_key", PackedDigest, nullable=False),
     Index(None, "thread_id", "part_key"),
 )
 """The part that contains the value of each channel at each checkpoint."""

@@ -20,6 +20,7 @@ from tallystick.storage import (
     settings_rows,
 )
 from tallystick.storage.chroma_layout import state_of
+from tallystick.storage.packing import damage_read
 from tallystick.storage.private_files import wider_than_private
 from tallystick.storage.read_only import unwritable_reason
 from tallystick.upkeep.erase import PENDING, finish
@@ -80,7 +81,7 @@ def _read(
     """Run a check on a connection of its own: a page that cannot be read costs this check alone."""
 
     def read() -> list[Finding]:
-        with context.store.database.read() as connection:
+        with damage_read(), context.store.database.read() as connection:
             return list(run(connection))
 
     return _guarded(check, read)

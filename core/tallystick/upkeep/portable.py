@@ -2,7 +2,7 @@
 manifest.
 
 Rows keep their numbers, so that references to them, inside of state too, stay valid; that is why an
-import needs an empty tally. Derived rows, Chroma and the outbox, are built anew. Of the tally's own
+import needs an empty tally. Derived rows, Chroma and the are built anew. Of the tally's own
 settings those that somebody chose are exported, and not its owner.
 """
 
@@ -30,19 +30,19 @@ from tallystick.records import (
     strict_json,
     text_digest,
 )
-from tallystick.storage import Connection, journal, outbox, settings_rows
+from tallystick.storage import Connection, journal, search, settings_rows
 from tallystick.storage import portable as rows
 from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.migrate import HEAD
 from tallystick.storage.private_files import make_private_folder, open_private
 from tallystick.storage.scopes import FROZEN
-from tallystick.upkeep.retention import JOURNAL_WINDOW, require_operator
+from tallystick.upkeep.retention import WINDOWS, require_operator
 
 __all__ = ["CHOICES", "FORMAT", "export", "import_from", "preview_export"]
 
 FORMAT = 2
 """Raised when the shape of an export changes; later releases read earlier formats."""
-CHOICES = {JOURNAL_WINDOW: r"keep|[1-9][0-9]{0,5}", FROZEN: r"[01]"}
+CHOICES = {**dict.fromkeys(WINDOWS, r"keep|[1-9][0-9]{0,4}"), FROZEN: r"[01]"}
 """Settings that somebody chose, with the form of their values: they are exported, and give way to
 those of the importing tally.
 """
@@ -130,7 +130,7 @@ def import_from(
                     page = []
             rows.add_rows(tx, table, page)
         rows.upgrade_rows(tx, manifest["schema"])
-        outbox.append(tx, rows.docs_with_vectors(tx))
+        search.queue_for_index(tx, rows.docs_with_vectors(tx))
         rows.move_sequences(tx)
         rows.put_back_own_journal(tx, own)
         at = context.store.clock.now()

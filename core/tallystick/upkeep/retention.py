@@ -63,6 +63,8 @@ Window = int | Literal["keep"]
 """A number of days, or to keep it."""
 _CHOSEN = ("tombstones", "done_jobs", "dead_jobs")
 _TOMBSTONES = "retention.tombstones_days"
+WINDOWS = (JOURNAL_WINDOW, *(f"retention.{name}_days" for name in _CHOSEN))
+"""Settings that contain the windows which a person chose."""
 _TALLY = "tally"
 _DAY_US = 24 * 3600 * 1_000_000
 _LONGEST = 36_500

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from sqlalchemy import func, select, update
 
 from tallystick import Actor, Tally
-from tallystick.errors import BusyTally, ClosedTally, RecorderError
+from tallystick.adapters.call_tree import RootRun
+from tallystick.errors import BusyTally, ClosedTally, InvalidInput, RecorderError
 from tallystick.recorder import write_queue
 from tallystick.recorder.context import Backlog
 from tallystick.recorder.payloads import Preserialized, pieces_of, plain
@@ -719,3 +720,21 @@ def test_a_secret_where_a_goal_is_cut_is_redacted_whole(open_sqlite: OpenTally) 
             pass
         goal = str(tally.recordings.run(run.id).user_goal)
         assert (len(goal), secret[:8] in goal) == (500, False)
+
+
+@pytest.mark.parametrize("argument", ["agent_name", "domain"])
+def test_a_run_has_names_and_no_texts_for_names(open_sqlite: OpenTally, argument: str) -> None:
+    with open_sqlite() as tally:
+        bound = tally.bind()
+        names = {"agent_name": "coder", "domain": None, argument: "x" * 1_001}
+        with pytest.raises(InvalidInput, match=f"`{argument}` has 1,001 characters"):
+            bound.run(names["agent_name"] or "", domain=names["domain"])
+        assert bound.runs() == []
+
+
+def test_a_name_that_a_runtime_made_too_long_is_cut(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        root = RootRun.join(tally.bind(), "step|" * 1_000, goal=None, metadata={})
+        root.end("completed")
+        tally.drain()
+        assert len(tally.bind().runs()[0].agent_name) == 1_000

@@ -267,8 +267,8 @@ def test_what_a_purge_says_of_itself_is_read_with_care(tmp_path: Path) -> None:
     with Tally.open(tmp_path / "tally", background=False, clock=clock) as tally:
         run_id = _purged(tally, clock)
         changed = (
-            "UPDATE journal SET body = replace(body, '\"before\":', '\"bef0re\":') WHERE "
-            "event = 'run.purge'"
+            "UPDATE journal SET body = replace(unpacked_text(body), '\"before\":', "
+            "'\"bef0re\":') WHERE event = 'run.purge'"
         )
         services_of(tally).store.database.write(lambda tx: tx.exec_driver_sql(changed), name="harm")
         answer = tally.recordings.verify(run_id)

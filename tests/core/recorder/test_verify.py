@@ -20,6 +20,7 @@ from tallystick.errors import CorruptTally, NotFound
 from tallystick.recorder.verify import NOT_COVERED
 from tallystick.records import Foil, Verification
 from tallystick.storage import journal, tables
+from tallystick.storage.packing import unpack_text
 from tallystick.tally.services import services_of
 
 ADA = Actor(user="ada", projects={"apollo"})
@@ -107,6 +108,10 @@ def scene(recorded: Recorded, tmp_path: Path, open_sqlite: Callable[..., Tally])
         yield Scene(rows, tally, recorded)
 
 
+def _text(value: Any) -> Any:
+    return unpack_text(value) if isinstance(value, bytes) else value
+
+
 def _another(column: str, old: Any, scene: Scene) -> Any:
     """Another value for a column, one that reads as well as the old one."""
     table, name = column.split(".")
@@ -122,7 +127,9 @@ def _another(column: str, old: Any, scene: Scene) -> Any:
         "summary": ['{"a":1}'],
         "redactions": ['{"a":1}'],
         "name": ["run:elsewhere"] if table == "streams" else [],
-        "body": [str(old).replace('"surface":"python"', '"surface":"cli"')],
+        "body": [str(_text(old)).replace('"surface":"python"', '"surface":"cli"')]
+        if name == "body"
+        else [],
     }
     if name == "scope_id":
         row = scene.rows.execute("SELECT scope_id FROM runs WHERE id = ?", (other_run,)).fetchone()
@@ -150,7 +157,11 @@ def _place(column: str, row: sqlite3.Row, run_id: str) -> str:
         moved = name in {"step_id", "position", "summary"}
         return f"step {row['step_id']}" + ("" if moved else f" entry {row['position']}")
     if column == "journal.salt" and row["event"] in journal.WITH_ROW_TEXTS:
-        return f"step {row['subject_id']}" if row["event"] == "receipt" else f"run {run_id}"
+        return (
+            f"step {unpack_text(row['subject_id'])}"
+            if row["event"] == "receipt"
+            else f"run {run_id}"
+        )
     if table == "journal" and name not in {"stream", "position"}:
         return f"run:{run_id}#{row['position']}"
     return f"run:{run_id}"
@@ -215,7 +226,7 @@ def test_an_entry_that_is_not_readable_is_named_and_does_not_stop_the_check(
 ) -> None:
     for row in scene.of_run("journal"):
         text = (
-            json.dumps(json.loads(row["body"]) | {"details": {}})
+            json.dumps(json.loads(str(unpack_text(row["body"]))) | {"details": {}})
             if body == "without details"
             else body
         )
@@ -356,13 +367,14 @@ def test_an_end_that_was_cut_off_with_its_head_is_caught_by_the_foil_alone(scene
     rest, cut = chain[:-2], chain[-2:]
     for row in cut:
         scene.run("DELETE FROM journal WHERE rowid = :rowid", rowid=row[0])
-    scene.run("DELETE FROM step_entries WHERE step_id = :step", step=cut[0]["subject_id"])
-    scene.run("DELETE FROM steps WHERE id = :step", step=cut[0]["subject_id"])
+    step_id = unpack_text(cut[0]["subject_id"])
+    scene.run("DELETE FROM step_entries WHERE step_id = :step", step=step_id)
+    scene.run("DELETE FROM steps WHERE id = :step", step=step_id)
     scene.run("UPDATE runs SET status = 'running', ended_at = NULL WHERE id = :run", run=run_id)
     scene.run(
         "UPDATE streams SET count = :count, head = :head WHERE name = :name",
         count=len(rest),
-        head=rest[-1]["digest"],
+        head=unpack_text(rest[-1]["digest"]),
         name=f"run:{run_id}",
     )
 

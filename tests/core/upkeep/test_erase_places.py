@@ -11,7 +11,7 @@ import pytest
 from tallystick.checkpoints import Leaf, NewCheckpoint, PendingWrite
 from tallystick.errors import ApprovalRequired, InvalidInput
 from tallystick.memory import Put
-from tallystick.records import Actor, PolicyRule, SourceRef
+from tallystick.records import Actor, Erasure, PolicyRule, SourceRef
 from tallystick.storage import byte_search, journal
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
@@ -384,3 +384,29 @@ def test_a_text_that_was_forged_or_taken_away_is_found(
         assert alice.recordings.verify(run.id).ok
         services_of(tally).store.database.write(lambda tx: tx.exec_driver_sql(harm), name="harm")
         assert not alice.recordings.verify(run.id).ok
+
+
+def _erased(root: BoundTally, memory_id: str) -> Erasure:
+    preview = root.operator.erase(memory_id, reason="asked for")
+    token = preview.confirm_token
+    return root.operator.erase(memory_id, reason="asked for", mode="apply", confirm_token=token)
+
+
+def test_a_text_that_administration_holds_is_named_until_it_is_changed(
+    open_tally: OpenTally,
+) -> None:
+    """What a space is called is for whoever manages it to change; the next erasure rewrites the
+    file, which has the old name until then.
+    """
+    with open_tally() as tally:
+        alice, root = tally.bind(ALICE), tally.bind(ROOT)
+        memory = alice.remember(SECRET).id
+        space = root.spaces.create("team:harbour", name="Harbour", description=SECRET, reason="r")
+
+        done = _erased(root, memory)
+
+        assert not done.proofs[0].holds
+        assert [problem for problem in done.proofs[0].problems if "spaces.body" in problem]
+        root.spaces.update(space.scope, description="Boats.", reason="r")
+        _erased(root, alice.remember("Another.").id)
+        assert root.operator.prove_erased(memory, text=SECRET).holds

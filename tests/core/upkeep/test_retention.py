@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from tallystick.errors import Denied, InvalidInput, NotFound
 from tallystick.records import Actor
 from tallystick.settings import Settings
-from tallystick.storage import erasing
+from tallystick.storage import erasing, settings_rows
 from tallystick.tally import Tally
 from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder
@@ -197,3 +198,28 @@ def test_a_window_that_cannot_be_kept_is_refused(
             tally.bind(ROOT).operator.choose_windows(**window)
         with pytest.raises(Denied):
             tally.bind(ALICE).operator.choose_windows(journal_days=90)
+
+
+def test_the_windows_that_a_person_chose_go_along_with_an_export(
+    open_tally: OpenTally, tmp_path: Path
+) -> None:
+    chosen = {
+        "retention.dead_jobs_days": "60",
+        "retention.done_jobs_days": "keep",
+        "retention.journal_days": "180",
+        "retention.tombstones_days": "45",
+    }
+    with open_tally() as tally:
+        root = tally.bind(ROOT)
+        root.operator.choose_windows(
+            journal_days=180, tombstones_days=45, done_jobs_days="keep", dead_jobs_days=60
+        )
+        tally.bind(ALICE).remember("The heron nests in March.")
+        tally.bind(ALICE).operator.export(tmp_path / "copy")
+    with Tally.open(tmp_path / "new", background=False) as tally:
+        tally.bind(ROOT).operator.choose_windows(dead_jobs_days=90)
+        tally.bind(ROOT).operator.import_from(tmp_path / "copy")
+        with services_of(tally).store.database.read() as connection:
+            adopted = {name: settings_rows.get_setting(connection, name) for name in chosen}
+    # A window that this tally chose itself stays.
+    assert adopted == {**chosen, "retention.dead_jobs_days": "90"}
