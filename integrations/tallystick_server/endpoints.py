@@ -73,7 +73,8 @@ def add_operations(router: APIRouter) -> None:
     """Add every operation that has a route."""
     for route in ROUTES:
         operation = OPERATIONS[route.operation]
-        for number, (method, path) in enumerate(((route.method, route.path), *route.also)):
+        places: list[tuple[Method, str]] = [(route.method, route.path), *route.also]
+        for number, (method, path) in enumerate(places):
             router.add_api_route(
                 path,
                 _endpoint(route, operation, method, path),
