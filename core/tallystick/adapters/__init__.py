@@ -3,6 +3,7 @@ tapes.
 """
 
 from tallystick.adapters.arguments import (
+    check_actor,
     check_config,
     check_count,
     check_embedder,
@@ -11,13 +12,16 @@ from tallystick.adapters.arguments import (
     check_names,
     check_player,
     check_rules,
+    check_tally,
     check_word,
     describe_value,
 )
 from tallystick.adapters.background import Background, on_close
 from tallystick.adapters.binder import ActorSource, Binder, named_actor
+from tallystick.adapters.boundaries import Boundary, BoundedKind, own_scopes
 from tallystick.adapters.call_tree import OpenCall, RootRun, begin_call
 from tallystick.adapters.capture import Capture, Speakers, checked_speakers, is_nested
+from tallystick.adapters.confirmations import confirm_token, confirmed_version, unconfirmed
 from tallystick.adapters.conversations import AGENT_CONFIG, conversation_context
 from tallystick.adapters.enforcement import (
     CallKind,
@@ -26,6 +30,7 @@ from tallystick.adapters.enforcement import (
     enforcing,
     has_rules,
     is_enforced,
+    judge_tool_call,
     record_unenforced,
     refuse_unenforced,
     refuse_unenforced_model_call,
@@ -91,6 +96,8 @@ __all__ = [
     "ActorSource",
     "Background",
     "Binder",
+    "BoundedKind",
+    "Boundary",
     "CallKind",
     "Capture",
     "JobRunning",
@@ -103,6 +110,7 @@ __all__ = [
     "attribute_requests",
     "begin_call",
     "changed_items",
+    "check_actor",
     "check_config",
     "check_count",
     "check_embedder",
@@ -111,9 +119,12 @@ __all__ = [
     "check_names",
     "check_player",
     "check_rules",
+    "check_tally",
     "check_word",
     "checked_speakers",
     "claim_enforcement",
+    "confirm_token",
+    "confirmed_version",
     "decide_as_person",
     "default_agent_name",
     "describe_value",
@@ -124,9 +135,11 @@ __all__ = [
     "is_enforced",
     "is_nested",
     "json_value",
+    "judge_tool_call",
     "message_item",
     "named_actor",
     "on_close",
+    "own_scopes",
     "recall_for_turn",
     "record_approval",
     "record_tool_call",
@@ -141,4 +154,5 @@ __all__ = [
     "register_enforcer",
     "release_enforcement",
     "tap",
+    "unconfirmed",
 ]
