@@ -14,6 +14,7 @@ from tallystick.errors import TallystickError
 from tallystick_cli import (
     approvals,
     checkpoints,
+    doors,
     everyday,
     governance,
     jobs,
@@ -78,6 +79,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "import",
         "rebuild-index",
     ),
+    "Doors": ("mcp",),
     "About": ("help",),
 }
 """The commands by the group in which `tally --help` lists them, those reached for first on top."""
@@ -147,6 +149,7 @@ _COMMANDS: Mapping[str, Callable[..., None]] = {
     **checkpoints.COMMANDS,
     **jobs.COMMANDS,
     **upkeep.COMMANDS,
+    **doors.COMMANDS,
     "help": help_,
 }
 

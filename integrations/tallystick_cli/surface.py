@@ -307,6 +307,7 @@ CLI = Surface(
         "tape": "writes a tape to a file",
         "keygen": "makes a key, without a tally",
         "rebuild-index": "work on the folder, whose owner needs no permission",
+        "mcp": "a door, whose tools are held against the table themselves",
         "worker": "a process that works, which is no operation",
         "help": "shows the commands",
     },

@@ -22,7 +22,8 @@ from tallystick.operations import (
     memory_fields,
     require_kind_of_models,
 )
-from tallystick.records import AccessKind, Explored, JsonObject, Scope
+from tallystick.records import AccessKind, ContextPack, Explored, JsonObject, Scope
+from tallystick.records.framing import quoted_in
 from tallystick.tally import BoundTally
 from tallystick_mcp.answers import shown
 from tallystick_mcp.arguments import Add, Explore, Manage, Search
@@ -168,6 +169,10 @@ def _explore(caller: Caller, bound: BoundTally, arguments: Explore, values: Json
                 "seen": shown(result),
                 "unseen": shown(unseen),
             }
+        if isinstance(result, ContextPack):
+            # Its texts are escaped already.
+            pack = {**shown(result), "text": quoted_in(result.text)}
+            return f"{len(result.items)} memories", {mode: pack}
         if mode == "get":
             return "One memory", {"memory": memory_fields(result)}
         number = f"{len(result)} found" if isinstance(result, list) else route.operation.title

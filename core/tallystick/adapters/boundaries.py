@@ -6,6 +6,7 @@ absent behind it, with the same error as records that do not exist.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -21,6 +22,9 @@ __all__ = ["BoundedKind", "Boundary", "own_scopes"]
 
 BoundedKind = Literal["memory", "source", "run", "step"]
 """A kind of record that belongs to one scope."""
+
+
+_ID = re.compile(r"[0-9a-f-]{6,36}")
 
 
 def own_scopes(actor: Actor) -> tuple[Scope, ...]:
@@ -63,8 +67,11 @@ class Boundary:
         """
         if scope is None:
             return bound
-        wanted = bound.actor.home(scope)
-        if wanted not in self.scopes:
+        try:
+            wanted = bound.actor.home(scope)
+        except InvalidScope:
+            wanted = None  # the error would repeat what was given
+        if wanted is None or wanted not in self.scopes:
             raise InvalidScope(
                 f"That scope is not served here. Served are: {', '.join(map(str, self.scopes))}."
             )
@@ -82,9 +89,9 @@ class Boundary:
                 for kind in kinds:
                     if _scope_of(connection, kind, identity) in self.scopes:
                         return
-        name = repr(identity) if kinds[0] == "source" else identity
-        name = name if is_storable(name) else ascii(identity)
-        raise NotFound(f"There is no {kinds[0]} {name} that {bound.actor.user} may see.")
+        # What does not look like an id is not repeated: it may be anything.
+        name = f" {identity}" if _ID.fullmatch(identity) else ""
+        raise NotFound(f"There is no {kinds[0]}{name} that {bound.actor.user} may see.")
 
 
 def _scope_of(connection: Connection, kind: BoundedKind, identity: str) -> Scope | None:
