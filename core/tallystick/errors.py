@@ -344,6 +344,8 @@ _REMEDIES: Mapping[str, str] = {
     "missing_project_id": "Name the project of the diary.",
     "scope_disabled": "It stays closed until an operator creates or opens its space.",
     "missing_permission": "Ask a steward for another role, or let an operator do it.",
+    "outside_credential": "The access token is not good for that; use one that is.",
+    "person_required": "A person does it: at a terminal, or with a session token made there.",
     "unverified_membership": "Name the project in the credential, or let a steward add the member.",
     "principal_mismatch": "It belongs to somebody else; sharing is the owner's to do.",
     "agent_identity_required": "Give the actor its agent.",
@@ -392,6 +394,21 @@ class Denied(TallystickError):
     def reason(self) -> str:
         """The stable reason code."""
         return self.decision.reason
+
+
+class Unauthenticated(TallystickError):
+    """The caller over a network sent no access token, or one that is not good.
+
+    A token that never was, that has run out or that was revoked are told apart for nobody.
+    """
+
+    code = "unauthenticated"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Send a good access token, as in `Authorization: Bearer tally_…`. Whoever operates the "
+            "tally makes one with `tally token make`."
+        )
 
 
 class RateLimited(Denied):

@@ -23,6 +23,7 @@ from tallystick_cli import (
     runs,
     setup,
     spaces,
+    tokens,
     upkeep,
 )
 from tallystick_cli.failures import failure_of, print_failure, wants_json
@@ -64,6 +65,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "spaces",
         "space",
         "preview-agent",
+        "token",
         "freeze",
         "thaw",
     ),
@@ -146,6 +148,7 @@ _COMMANDS: Mapping[str, Callable[..., None]] = {
     **receipts.COMMANDS,
     **approvals.COMMANDS,
     **spaces.COMMANDS,
+    **tokens.COMMANDS,
     **checkpoints.COMMANDS,
     **jobs.COMMANDS,
     **upkeep.COMMANDS,

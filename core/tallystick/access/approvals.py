@@ -203,6 +203,8 @@ class Approvals:
             raise InvalidInput(
                 f"`expires_in` is a number of seconds from 1 to {_LONGEST_GRANT_S:,}."
             )
+        if to == "granted":
+            self.gate.require_person(self.actor, "manage", self.scope)
         arguments = [approval_id, reason, expires_in]
 
         def unit(tx: Connection) -> StoredApproval | StateConflict:
@@ -367,8 +369,10 @@ class Approvals:
         """Return True if this actor may decide in a scope: a person whose scope it is, a steward of
         its space, or an operator.
         """
-        actor = self.actor
+        actor, bounds = self.actor, self.actor.credential
         if actor.agent is not None:
+            return False
+        if bounds is not None and not bounds.covers("manage", scope):
             return False
         diary = scope.diary_of
         if diary is not None and (diary.user, scope.organization) == (
