@@ -15,6 +15,8 @@ __all__ = ["Add", "Explore", "ExploreMode", "Manage", "ManageAction", "Search"]
 
 Texts = tuple[str, ...]
 Key = str | None
+Id = Annotated[str, Field(max_length=64)]
+"""An id. What is longer is none, and no error repeats it."""
 Project = str | None
 Time = str | None
 
@@ -22,16 +24,16 @@ Time = str | None
 class Search(Arguments):
     """Arguments of `search`."""
 
-    query: Annotated[str, Field(description="Plain words; empty lists the newest.")] = ""
+    query: str = ""
     kinds: Texts = ()
     tags: Texts = ()
-    source: Annotated[str | None, Field(description="Its id or address.")] = None
+    source: str | None = None
     status: MemoryState = "active"
     project: Project = None
     since: Time = None
     until: Time = None
     limit: Annotated[int, Field(ge=1, le=50)] = 5
-    before: str | None = None
+    before: Id | None = None
     include_content: bool = True
 
 
@@ -62,34 +64,27 @@ class Explore(Arguments):
     """Arguments of `explore`."""
 
     mode: ExploreMode
-    id: Annotated[str | None, Field(description="Memory, source, run or step.")] = None
-    query: Annotated[
-        str | None, Field(description="context: question; trace: sentence; policy: tool.")
-    ] = None
+    id: Id | None = None
+    query: Annotated[str | None, Field(description="Question, sentence or tool.")] = None
     arguments: JsonObject | None = None
     project: Project = None
     depth: Annotated[int, Field(ge=1, le=2)] = 1
     limit: Annotated[int, Field(ge=1, le=100)] = 20
-    before: str | None = None
+    before: Id | None = None
 
 
 class Add(Arguments):
     """Arguments of `add`."""
 
-    content: Annotated[str, Field(description="One statement, word for word.")]
-    kind: Annotated[
-        str, Field(description="note, fact, preference, decision, constraint or task.")
-    ] = "note"
+    content: str
+    kind: str = "note"
     subject: str | None = None
-    speaker: str | None = None
     tags: Texts = ()
     project: Project = None
-    source: Annotated[str | None, Field(description="Its address.")] = None
+    source: str | None = None
     occurred_at: Time = None
-    valid_from: Time = None
     valid_until: Time = None
-    expires_at: Time = None
-    derived_from: Annotated[Texts, Field(description="Memory ids.")] = ()
+    derived_from: tuple[Id, ...] = ()
     importance: Annotated[int, Field(ge=0, le=100)] = 50
     pinned: bool = False
     idempotency_key: Key = None
@@ -115,13 +110,13 @@ class Manage(Arguments):
     """Arguments of `manage`."""
 
     action: ManageAction
-    id: Annotated[str | None, Field(description="Memory; replay: step.")] = None
+    id: Id | None = None
     reason: str | None = None
     mode: Literal["preview", "apply"] = "preview"
     confirm_token: str | None = None
-    changes: Annotated[JsonObject | None, Field(description="Such as content, tags.")] = None
+    changes: JsonObject | None = None
     correction: CorrectionKind | None = None
-    by: Annotated[str | None, Field(description="The replacement or original.")] = None
+    by: Id | None = None
     field: str | None = None
     replacement: str | None = None
     into: Annotated[str | None, Field(description="Such as project:apollo.")] = None

@@ -24,7 +24,7 @@ def add_to(server: TallyServer, callers: Callers) -> None:
     def recall_first(request: str, context: Context[Any, Any]) -> str:
         """Answer a request with what memory knows about it."""
         caller = callers(context)
-        scopes = [str(scope) for scope in caller.boundary.scopes]
+        scopes = [str(scope) for scope in caller.scopes]
         try:
             pack = OPERATIONS["context_pack"].call(
                 caller.bound, {"query": request, "scopes": scopes}

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ResourceNotFoundError
 
-from tallystick.adapters import BoundedKind
 from tallystick.errors import InvalidScope, NotFound, TallystickError
 from tallystick.operations import OPERATIONS, framed_answer, memory_fields
 from tallystick.tally import BoundTally
@@ -27,9 +26,8 @@ _JSON, _TEXT = "application/json", "text/plain"
 def add_to(server: TallyServer, callers: Callers) -> None:
     """Add the templates of resources to a server."""
 
-    def of(kind: BoundedKind, operation: str, argument: str, context: Any, id: str) -> str:
+    def of(kind: str, operation: str, argument: str, context: Any, id: str) -> str:
         def read(caller: Caller) -> dict[str, Any]:
-            caller.boundary.require(caller.bound, (kind,), id)
             result = OPERATIONS[operation].call(caller.bound, {argument: id})
             return {kind: memory_fields(result) if operation == "get" else shown(result)}
 
@@ -55,7 +53,6 @@ def add_to(server: TallyServer, callers: Callers) -> None:
         """What a run left behind: its steps, and what they wrote to memory."""
 
         def read(caller: Caller) -> dict[str, Any]:
-            caller.boundary.require(caller.bound, ("run",), id)
             steps = OPERATIONS["steps"].call(caller.bound, {"run_id": id})
             written = OPERATIONS["written"].call(caller.bound, {"run_id": id})
             return {"steps": shown(steps), "written": shown(written)}
@@ -79,7 +76,7 @@ def add_to(server: TallyServer, callers: Callers) -> None:
 
 def _within(caller: Caller, scope: str) -> BoundTally:
     try:
-        return caller.boundary.within(caller.bound, scope)
+        return caller.within(scope)
     except InvalidScope as error:
         raise NotFound(str(error)) from error
 

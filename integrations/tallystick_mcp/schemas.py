@@ -9,7 +9,7 @@ from tallystick.operations import Arguments
 __all__ = ["slim_schema"]
 
 
-_LEFT_OUT = ("title", "additionalProperties", "default", "minimum", "maximum")
+_LEFT_OUT = ("title", "additionalProperties", "default", "minimum", "maximum", "maxLength")
 """Defaults and bounds too: an error says what is out of bounds, to the one model that needs it."""
 
 
@@ -31,6 +31,8 @@ def _slim(field: dict[str, Any]) -> dict[str, Any]:
         field = {**field, **choices[0]}
         del field["anyOf"]
     slim = {name: value for name, value in field.items() if name not in _LEFT_OUT}
+    if isinstance(slim.get("items"), dict):
+        slim["items"] = _slim(slim["items"])
     if slim.get("enum"):
         slim.pop("type", None)
     return slim

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 from mcp.server.mcpserver import Context, MCPServer
@@ -15,7 +14,6 @@ from pydantic import ValidationError
 
 from tallystick import __version__
 from tallystick.adapters import (
-    Boundary,
     check_actor,
     check_tally,
     check_word,
@@ -28,10 +26,10 @@ from tallystick.operations import NOTICE, Arguments, not_approved
 from tallystick.records import Actor, JsonObject, Scope
 from tallystick.tally import BoundTally, Tally, ToolCheck
 from tallystick_mcp import prompts, resources
-from tallystick_mcp.answers import AnswerForm, Answers, protocol_error
+from tallystick_mcp.answers import AnswerForm, Answers
 from tallystick_mcp.arguments import Add, Explore, Manage, Search
 from tallystick_mcp.asking import Question, Verdict, can_ask, put, verdict
-from tallystick_mcp.callers import Caller, Callers
+from tallystick_mcp.callers import Caller, Callers, caller_of
 from tallystick_mcp.schemas import slim_schema
 from tallystick_mcp.tools import Call, call_of, confirmed_call, preview_of
 
@@ -50,44 +48,48 @@ _INSTRUCTIONS = (
 class _Tool(NamedTuple):
     arguments: type[Arguments]
     description: str
-    annotations: ToolAnnotations
+    annotations: ToolAnnotations | None
 
 
 _READS = ToolAnnotations(read_only_hint=True)
+_CHANGES = None
+"""A tool without annotations may destroy: that is what the protocol assumes."""
 
 TOOLS: Mapping[str, _Tool] = {
     "search": _Tool(
         Search,
-        "Search long-term memory: what did the user say, prefer or decide before, what do we know "
-        "about X, what was agreed in this project, last week or in an earlier session. Use it "
-        "before you ask or assume. Returns the best matches with ids and sources.",
+        "Search, recall or look up what is known, was said, agreed, decided or preferred: what, "
+        "which, who, why, have we seen; find facts, decisions, lessons, constraints. Do it before "
+        "you ask. Newest first without a query. Times: ISO 8601.",
         _READS,
     ),
     "explore": _Tool(
         Explore,
-        "Look around without searching. scopes: what there is. list: newest of a project. related: "
-        "what a memory links to, was concluded from. get, inspect, history: one memory, whole; why "
-        "it is visible; its changes. source: original text. context: text pack for a question. "
-        "wake: what to know at the start of a session. runs, steps, receipt, why, trace, verify, "
-        "uses: what recorded agents did, saw, missed; proof. approvals, access, policy: what "
-        "waits, who may see, what rules allow.",
+        "Look around. scopes: which scopes and projects exist. list: what is stored, by page. "
+        "related: links; concluded from it. get: read whole text. inspect: why and who may see it. "
+        "history: what happened, changes. source: open original text. context: text pack answering "
+        "a question. wake: to know as a session starts. runs: list recorded runs of agents. steps: "
+        "steps a run took. receipt: of a step. why: what the agent saw or missed at a step. trace: "
+        "where a sentence of a step comes from. verify: prove a run's record unaltered. uses: "
+        "steps with a memory. approvals: pending. access: reach of an actor. policy: would a rule "
+        "allow a tool call.",
         _READS,
     ),
     "add": _Tool(
         Add,
-        "Remember something for later sessions: a fact, preference, decision, constraint, task or "
-        "lesson; when the user says remember, note, from now on, always, never. It can be searched "
-        "when this answers.",
+        "Remember, note, save, keep or store for later sessions: a fact, preference, decision, "
+        "constraint, task, lesson, conclusion; from now on, always, never. Searchable at once.",
         ToolAnnotations(destructive_hint=False),
     ),
     "manage": _Tool(
         Manage,
-        "Change existing memory, with a reason. modify: edit text, tags. forget: remove one; "
-        "forget_matching: by query; recover: undo. correct: wrong, stale, outdated, replaced, "
-        "duplicate, sensitive, redact. promote, share: copy into another scope. pin, unpin. "
-        "replay: run a recorded step again. health, stats: problems, size on disk. Preview first, "
-        "then apply with its confirm_token; the user may be asked.",
-        ToolAnnotations(destructive_hint=True),
+        "Change memory, with a reason. modify: edit or fix text, tags. forget: remove one. "
+        "forget_matching: forget everything by query. recover: undo forgetting. correct: mark "
+        "stale, outdated, wrong, replaced, duplicate, sensitive; redact. promote: copy into a "
+        "project for the team. share: same, following the original. pin: always shown. unpin: no "
+        "longer. replay: run a recorded step again. health: check for problems. stats: disk "
+        "space. Preview, then apply with its confirm_token.",
+        _CHANGES,
     ),
 }
 """By name, in the order in which they are listed."""
@@ -146,8 +148,6 @@ class TallyServer(MCPServer[Any]):
             raise InvalidInput(f"There is no such tool. Tools are: {', '.join(TOOLS)}.")
         valid = _validated(name, tool.arguments, arguments)
         call = await in_thread(call_of, caller, name, valid)
-        if caller.operations is not None and call.route.operation.name not in caller.operations:
-            raise protocol_error(await in_thread(_not_granted, call))
         answered = verdict(context)
         confirmed: JsonObject | None = None
         if call.route.asks:
@@ -254,10 +254,6 @@ def _decide(bound: BoundTally, approvals: Sequence[Any], approved: bool) -> None
     decide_as_person(bound, approvals, approved=approved, reason="answered in the MCP client")
 
 
-def _not_granted(call: Call) -> TallystickError:
-    return InvalidInput(f"This credential is not good for {call.route.operation.name}.")
-
-
 def _validated(name: str, kind: type[Arguments], arguments: Mapping[str, Any]) -> Arguments:
     """Validate the arguments of a tool; null is an argument that was left out. Raises InvalidInput,
     which names each field and repeats no value.
@@ -309,8 +305,9 @@ def serve(
     """Return an MCP server for a tally.
 
     `actor` acts in every call, by default the actor of a bound tally, else the owner. `scopes` are
-    what the server leads to, the first one where it writes; by default the actor's own: the scope
-    of a bound tally, or the private one with those of the actor's projects. Roots of a client
+    all that the server leads to, the first one where it writes; by default that of a bound tally,
+    else whatever the actor may reach, and the private scope with those of the actor's projects is
+    searched. Roots of a client
     change nothing. `callers` finds out who calls instead, for servers with credentials. Before a
     change a person is asked through the client, or the token of a preview is wanted from a client
     that cannot ask; with `approval="elsewhere"` the application asks. `answers="text"` sends
@@ -334,11 +331,8 @@ def _fixed(
 ) -> Callers:
     """Return the one caller of a server that serves one actor."""
     if isinstance(tally, BoundTally):
-        bound = tally if actor is None else replace(tally, actor=actor)
-        scopes = scopes if scopes is not None else [bound.scope]
+        scopes = scopes if scopes is not None else [tally.scope]
+        caller = caller_of(tally.tally, actor or tally.actor, scopes)
     else:
-        bound = tally.bind(actor)
-    opened = bound.tally
-    boundary = Boundary.of(bound.actor, scopes)
-    caller = Caller(boundary.bind(opened, bound.actor).on("mcp"), boundary)
+        caller = caller_of(tally, tally.bind(actor).actor, scopes)
     return lambda context: caller

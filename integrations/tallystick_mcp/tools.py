@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tallystick.adapters import (
-    BoundedKind,
     confirm_token,
     confirmed_version,
     judge_tool_call,
@@ -32,16 +31,6 @@ from tallystick_mcp.surface import ADD, EXPLORE, MANAGE, SEARCH, Route
 
 __all__ = ["Call", "Preview", "call_of", "confirmed_call", "preview_of"]
 
-_KINDS: Mapping[str, tuple[BoundedKind, ...]] = {
-    "memory_id": ("memory",),
-    "source_id": ("source",),
-    "run_id": ("run",),
-    "step_id": ("step",),
-    "around": ("memory",),
-    "by": ("memory",),
-    "before": ("memory",),
-}
-"""The records that an argument of an operation names."""
 _ACCESS: Mapping[str, AccessKind] = {"modify": "correct", "forget": "delete", "recover": "correct"}
 
 
@@ -86,8 +75,6 @@ def call_of(caller: Caller, tool: str, arguments: Arguments) -> Call:
         if "source" in values:
             values["source"] = {"source_type": "other", "uri": values["source"]}
         require_kind_of_models(arguments.kind)
-        for memory_id in arguments.derived_from:
-            caller.boundary.require(bound, ("memory",), memory_id)
         return Call(caller, bound, ADD, values, _added)
     assert isinstance(arguments, Manage)
     return _manage(caller, bound, arguments, values)
@@ -110,14 +97,13 @@ def _search(
         wanted["states"] = [arguments.status]
     if is_listing:
         wanted["namespace"] = None
-        _require(caller, bound, wanted)
 
         def listed(memories: Any) -> tuple[str, dict[str, Any]]:
             return _memories([memory_fields(memory) for memory in memories], with_text)
 
         return Call(caller, bound, route, wanted, listed)
     if project is None:
-        wanted["scopes"] = [str(scope) for scope in caller.boundary.scopes]
+        wanted["scopes"] = [str(scope) for scope in caller.scopes]
 
     def found(recalled: Any) -> tuple[str, dict[str, Any]]:
         text, fields = _memories([hit_fields(hit) for hit in recalled], with_text)
@@ -153,16 +139,12 @@ def _explore(caller: Caller, bound: BoundTally, arguments: Explore, values: Json
         wanted["most" if mode == "uses" else "limit"] = arguments.limit
     if mode == "list":
         wanted["around"] = str(bound.scope)
-    kinds: tuple[BoundedKind, ...] | None = ("memory", "source") if mode == "inspect" else None
-    _require(caller, bound, {**wanted, **({"around": None} if mode == "list" else {})}, kinds)
-    if mode in ("context", "wake") and values.get("project") is None and bound is caller.bound:
-        wanted["scopes"] = [str(scope) for scope in caller.boundary.scopes]
-    if mode == "access":
-        wanted["scopes"] = [str(scope) for scope in caller.boundary.scopes]
+    if mode == "access" or (mode in ("context", "wake") and bound is caller.bound):
+        wanted["scopes"] = [str(scope) for scope in caller.scopes]
 
     def looked(result: Any) -> tuple[str, dict[str, Any]]:
         if isinstance(result, Explored):
-            return _explored(caller, result)
+            return f"{len(result.memories)} memories", shown(result)
         if mode == "why":
             unseen = OPERATIONS["unseen"].call(bound, wanted)
             return "What the agent saw, and what it did not.", {
@@ -179,27 +161,6 @@ def _explore(caller: Caller, bound: BoundTally, arguments: Explore, values: Json
         return number, {mode: shown(result)}
 
     return Call(caller, bound, route, wanted, looked)
-
-
-def _explored(caller: Caller, explored: Explored) -> tuple[str, dict[str, Any]]:
-    """Present what was found around something: of other scopes only that there is something."""
-    scopes = caller.boundary.scopes
-    memories = [memory for memory in explored.memories if memory.scope in scopes]
-    ids = {memory.id for memory in memories}
-    links = [
-        link
-        for link in explored.links
-        if explored.around is None or {link.from_id, link.to_id} <= ids
-    ]
-    visible = explored.model_copy(
-        update={
-            "scopes": tuple(each for each in explored.scopes if each.scope in scopes),
-            "memories": tuple(memories),
-            "links": tuple(links),
-            "elsewhere": explored.elsewhere + len(explored.memories) - len(memories),
-        }
-    )
-    return f"{len(memories)} memories", shown(visible)
 
 
 def _policy(caller: Caller, bound: BoundTally, arguments: Explore) -> Call:
@@ -241,13 +202,8 @@ def _manage(caller: Caller, bound: BoundTally, arguments: Manage, values: JsonOb
     wanted = _of_operation(route, "manage", f"by the action {action}", values)
     if action in ("pin", "unpin"):
         wanted["changes"] = {"pinned": action == "pin"}
-    _require(caller, bound, wanted)
-    if "into" in wanted:
-        caller.boundary.within(bound, str(wanted["into"]))
-    if isinstance(wanted.get("changes"), dict):
-        forbidden = {"manual_override", "scope", "id"} & set(wanted["changes"])  # type: ignore[arg-type]
-        if forbidden:
-            raise InvalidInput(f"manage: {', '.join(sorted(forbidden))} cannot be changed here.")
+    if arguments.changes is not None and "manual_override" in arguments.changes:
+        raise InvalidInput("manage: a lock against agents is set by a person, not here.")
 
     def managed(result: Any) -> tuple[str, dict[str, Any]]:
         return f"{action}: done", {action: shown(result)}
@@ -343,15 +299,3 @@ def _of_operation(route: Route, tool: str, where: str, values: JsonObject) -> Js
     return {
         route.renamed.get(name, name): value for name, value in values.items() if value is not None
     }
-
-
-def _require(
-    caller: Caller,
-    bound: BoundTally,
-    wanted: Mapping[str, Any],
-    kinds: tuple[BoundedKind, ...] | None = None,
-) -> None:
-    for argument, of_argument in _KINDS.items():
-        identity = wanted.get(argument)
-        if isinstance(identity, str):
-            caller.boundary.require(bound, kinds or of_argument, identity)

@@ -18,7 +18,6 @@ from tallystick.adapters.arguments import (
 )
 from tallystick.adapters.background import Background, on_close
 from tallystick.adapters.binder import ActorSource, Binder, named_actor
-from tallystick.adapters.boundaries import Boundary, BoundedKind, own_scopes
 from tallystick.adapters.call_tree import OpenCall, RootRun, begin_call
 from tallystick.adapters.capture import Capture, Speakers, checked_speakers, is_nested
 from tallystick.adapters.confirmations import confirm_token, confirmed_version, unconfirmed
@@ -96,8 +95,6 @@ __all__ = [
     "ActorSource",
     "Background",
     "Binder",
-    "BoundedKind",
-    "Boundary",
     "CallKind",
     "Capture",
     "JobRunning",
@@ -139,7 +136,6 @@ __all__ = [
     "message_item",
     "named_actor",
     "on_close",
-    "own_scopes",
     "recall_for_turn",
     "record_approval",
     "record_tool_call",
