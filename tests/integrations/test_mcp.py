@@ -11,7 +11,7 @@ from inline_snapshot import snapshot
 from mcp.shared.exceptions import MCPError
 from tests.integrations.mcp_clients import ERAS, Person, connected, payload
 
-from tallystick import Actor, PolicyRule
+from tallystick import Actor, ContextItem, PolicyRule
 from tallystick.errors import InvalidScope
 from tallystick.operations import OPERATIONS
 from tallystick.records import Credential, PolicyConditions
@@ -130,7 +130,10 @@ def recorded(bound: BoundTally) -> dict[str, str]:
     """A memory that a recorded step recalled, with the ids of all."""
     stored = bound.remember("We indent with tabs.", kind="preference", pinned=True)
     with bound.run("agent") as run, run.step("model_call") as step:
-        bound.recall("tabs")
+        bound.compile(
+            [*bound.recall("tabs"), ContextItem(id="q", kind="user_msg", content="tabs?")],
+            budget=1_000,
+        )
         step.record("response", {"text": "Tabs."})
     return {
         "memory": stored.id,

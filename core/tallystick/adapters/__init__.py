@@ -36,6 +36,7 @@ from tallystick.adapters.enforcement import (
     register_enforcer,
     release_enforcement,
 )
+from tallystick.adapters.frames import framed_hits
 from tallystick.adapters.job_running import JobRunning
 from tallystick.adapters.naming import default_agent_name, goal_of_thread
 from tallystick.adapters.parameters import (
@@ -66,6 +67,7 @@ from tallystick.adapters.rendering import (
     json_value,
     message_item,
 )
+from tallystick.adapters.sessions import OBSERVER, note_seen_again, recorded_elsewhere
 from tallystick.adapters.stream_times import StreamTimes
 from tallystick.adapters.tool_calls import (
     ToolCall,
@@ -98,6 +100,7 @@ __all__ = [
     "CallKind",
     "Capture",
     "JobRunning",
+    "OBSERVER",
     "OpenCall",
     "RootRun",
     "Speakers",
@@ -127,6 +130,7 @@ __all__ = [
     "describe_value",
     "dumped",
     "enforcing",
+    "framed_hits",
     "goal_of_thread",
     "has_rules",
     "is_enforced",
@@ -135,9 +139,11 @@ __all__ = [
     "judge_tool_call",
     "message_item",
     "named_actor",
+    "note_seen_again",
     "on_close",
     "recall_for_turn",
     "record_approval",
+    "recorded_elsewhere",
     "record_tool_call",
     "record_tool_error",
     "record_tool_result",
