@@ -18,6 +18,7 @@ TallystickError
 │   ├── BlockedType           stored state names a class that may not be built
 │   └── InsideTransaction     a model or embedder was about to be called inside a write
 ├── NotFound                  no such record in the scopes of this actor
+├── Unauthenticated           a caller over a network sent no access token that is good
 ├── Denied                    policy refused; carries the decision and its reason code
 │   └── RateLimited           the actor called too often; carries after how long it may call again
 ├── Conflict
@@ -97,6 +98,7 @@ __all__ = [
     "TapeDiverged",
     "TextRefused",
     "TokenRefused",
+    "Unauthenticated",
     "UnusableVectors",
     "VersionConflict",
 ]

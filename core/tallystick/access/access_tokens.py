@@ -22,6 +22,7 @@ from tallystick.records import (
     Duration,
     ReasonCode,
     Scope,
+    Scopes,
     TokenClass,
     checked_arguments,
     require_length,
@@ -76,7 +77,7 @@ class AccessTokens:
         *,
         token_class: TokenClass = "personal",
         actor: Actor | None = None,
-        scopes: Annotated[Sequence[Scope], tuple_of(Scope)] | None = None,
+        scopes: Scopes | None = None,
         operations: Annotated[Sequence[AccessKind], tuple_of(AccessKind)] | None = None,
         expires_in: Duration | None = None,
         idempotency_key: str | None = None,
@@ -92,17 +93,18 @@ class AccessTokens:
         holder = (actor or self._actor).replace(
             surface="token", request_id=None, session_id=None, credential=None
         )
+        within = None if scopes is None else tuple(map(holder.home, scopes))
         with self._gate.journaling(self._actor):
-            self._require_allowed(holder, scopes, operations)
+            self._require_allowed(holder, within, operations)
         life = self._life(token_class, expires_in)
-        _require_bounds(name, token_class, holder, scopes, operations)
+        _require_bounds(name, token_class, holder, within, operations)
         now = self._store.clock.now()
         token = AccessToken(
             id=self._store.ids.new(),
             token_class=token_class,
             name=name,
             actor=holder,
-            scopes=None if scopes is None else tuple(map(holder.home, scopes)),
+            scopes=within,
             operations=None if operations is None else tuple(operations),
             created_at=now,
             created_by=self._actor.identity(),

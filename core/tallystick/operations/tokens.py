@@ -42,7 +42,8 @@ class MakeToken(Arguments):
         tuple[AccessKind, ...] | None, Field(description="What it is good for.")
     ] = None
     expires_in: Annotated[
-        DurationField | None, Field(description="Seconds until it ends; else that of its class.")
+        DurationField | None,
+        Field(description="Seconds, or an ISO 8601 duration, until it ends; else by its class."),
     ] = None
     idempotency_key: IdempotencyKey = None
 
