@@ -81,7 +81,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "import",
         "rebuild-index",
     ),
-    "Doors": ("mcp",),
+    "Doors": ("mcp", "hook"),
     "About": ("help",),
 }
 """The commands by the group in which `tally --help` lists them, those reached for first on top."""

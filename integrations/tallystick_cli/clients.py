@@ -115,7 +115,7 @@ def _is_empty(text: str) -> bool:
         return False
     while isinstance(value, dict) and len(value) == 1:
         [value] = value.values()
-    return value == {}
+    return bool(value == {})
 
 
 def change_server(
@@ -134,9 +134,8 @@ def change_server(
     if known is None:
         raise InvalidInput(f"There is no client {client!r}. Clients are: {', '.join(CLIENTS)}.")
     file = _file(known.project if scope == "project" else known.user, scope, folder, home)
-    entry = {**known.extra, "command": command[0], "args": list(command[1:])}
-    if known.answers == "text":
-        entry["args"] += ["--answers", "text"]
+    options = ["--answers", "text"] if known.answers == "text" else []
+    entry = {**known.extra, "command": command[0], "args": [*command[1:], *options]}
 
     def changed(text: str) -> str:
         if file.suffix == ".toml":
