@@ -18,6 +18,7 @@ TallystickError
 │   ├── BlockedType           stored state names a class that may not be built
 │   └── InsideTransaction     a model or embedder was about to be called inside a write
 ├── NotFound                  no such record in the scopes of this actor
+├── Unreachable               a server of ours did not answer, or what answered is none
 ├── Unauthenticated           a caller over a network sent no access token that is good
 ├── Denied                    policy refused; carries the decision and its reason code
 │   └── RateLimited           the actor called too often; carries after how long it may call again
@@ -99,6 +100,7 @@ __all__ = [
     "TextRefused",
     "TokenRefused",
     "Unauthenticated",
+    "Unreachable",
     "UnusableVectors",
     "VersionConflict",
 ]
@@ -396,6 +398,15 @@ class Denied(TallystickError):
     def reason(self) -> str:
         """The stable reason code."""
         return self.decision.reason
+
+
+class Unreachable(TallystickError):
+    """The server of a tally did not answer, or what answered is none of ours.
+
+    Whether a change was made is not known: send it again with the same idempotency key.
+    """
+
+    code = "unreachable"
 
 
 class Unauthenticated(TallystickError):

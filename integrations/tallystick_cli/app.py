@@ -21,6 +21,7 @@ from tallystick_cli import (
     memory,
     receipts,
     runs,
+    serve,
     setup,
     spaces,
     tokens,
@@ -72,6 +73,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Checkpoints of LangGraph": ("state", "verify-threads", "import-checkpoints"),
     "Upkeep": (
         "doctor",
+        "serve",
         "jobs",
         "worker",
         "purge",
@@ -151,6 +153,7 @@ _COMMANDS: Mapping[str, Callable[..., None]] = {
     **tokens.COMMANDS,
     **checkpoints.COMMANDS,
     **jobs.COMMANDS,
+    **serve.COMMANDS,
     **upkeep.COMMANDS,
     **doors.COMMANDS,
     "help": help_,

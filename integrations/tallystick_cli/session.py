@@ -44,7 +44,7 @@ def open_as_owner(
     """Open the tally as its owner, or as the actor named with `--as`; close it afterwards.
     `background` does follow-up work meanwhile, for commands that go on.
 
-    Where a tally has an owner, the owner alone operates it; without one, whoever may write to its
+    With `background` follow-up work is done meanwhile. Where a tally has an owner, the owner alone operates it; without one, whoever may write to its
     database.
     """
     try:

@@ -332,6 +332,7 @@ CLI = Surface(
         "hook": "a door, which answers events of an agent's session",
         "mcp": "a door, whose tools are held against the table themselves",
         "worker": "a process that works, which is no operation",
+        "serve": "a process that serves, which is no operation",
         "help": "shows the commands",
     },
 )

@@ -14,7 +14,8 @@ from tallystick.records import Actor
 from tallystick.tally import Tally
 from tallystick_server.answers import add_handlers
 from tallystick_server.endpoints import add_operations
-from tallystick_server.recording import OpenRuns, add_recording
+from tallystick_server.open_runs import OpenRuns
+from tallystick_server.recording import add_recording
 from tallystick_server.routes import PREFIX
 from tallystick_server.streams import add_streams
 from tallystick_server.system import add_system
@@ -47,8 +48,9 @@ def create_app(
 
     Serve it, or mount it in an application of your own and enter its `lifespan` in that one's. The
     tally stays yours to close. A caller without a token is refused, or with `local` acts as that
-    actor: give it only where the application listens on a socket of `bind_socket`. `hosts` are names by
-    which it is reached, beside those of the loopback. A request is `body_limit` bytes at most.
+    actor: give it only where the application listens on a socket of `bind_socket`. `hosts` are
+    names by which it is reached, beside those of the loopback. A request is `body_limit` bytes at
+    most.
     """
     return Server(
         _routes(tally), tally, surface="http", local=local, hosts=hosts, body_limit=body_limit

@@ -18,6 +18,7 @@ from tallystick.operations import OPERATIONS, Operation
 from tallystick.operations.operation import Arguments
 from tallystick.tally import BoundTally, Tally
 from tallystick_server.answers import Answer, Problem, answer
+from tallystick_server.open_runs import RunHeader, within
 from tallystick_server.routes import ROUTES, Method, Route
 
 __all__ = ["PROBLEMS", "ScopeHeader", "add_operations", "bound_for", "path_names"]
@@ -120,9 +121,7 @@ def _endpoint(
         if values.get("match") is not None:
             arguments["if_version"] = _version(values["match"])
         _refuse_unheard(request, operation)
-        return await in_thread(
-            partial(_call, request, values["scope_header"], route, operation, arguments)
-        )
+        return await in_thread(partial(_call, request, values, route, operation, arguments))
 
     endpoint.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         _parameters(operation, method, in_path, model)
@@ -137,16 +136,16 @@ def _parameters(
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = [inspect.Parameter("request", keyword, annotation=Request)]
     for name in in_path:
-        annotation = Annotated[str, Path(description=operation.help(name))]
-        parameters.append(inspect.Parameter(name, keyword, annotation=annotation))
+        place = Path(description=operation.help(name))
+        parameters.append(inspect.Parameter(name, keyword, annotation=Annotated[str, place]))
     if model is not None:
-        place = Query() if method in _OF_THE_URL else Body()
+        source = Query() if method in _OF_THE_URL else Body()
         parameters.append(
-            inspect.Parameter("arguments", keyword, annotation=Annotated[model, place])
+            inspect.Parameter("arguments", keyword, annotation=Annotated[model, source])
         )
-    parameters.append(
-        inspect.Parameter("scope_header", keyword, default=None, annotation=ScopeHeader)
-    )
+    headers: list[tuple[str, Any]] = [("scope_header", ScopeHeader), ("run_header", RunHeader)]
+    for name, annotation in headers:
+        parameters.append(inspect.Parameter(name, keyword, default=None, annotation=annotation))
     for argument, (name, annotation) in _IN_HEADERS.items():
         if argument in operation.arguments.model_fields:
             parameters.append(inspect.Parameter(name, keyword, default=None, annotation=annotation))
@@ -174,15 +173,16 @@ def _arguments_model(
 
 def _call(
     request: Request,
-    scope: str | None,
+    values: Mapping[str, Any],
     route: Route,
     operation: Operation,
     arguments: Mapping[str, Any],
 ) -> Response:
     """Call the verb, in a worker thread."""
-    bound = bound_for(request, scope)
+    bound = bound_for(request, values["scope_header"])
     valid = operation.validate(arguments)
-    result = operation.call(bound, valid)
+    with within(request, bound, values["run_header"]):
+        result = operation.call(bound, valid)
     headers = {}
     if operation.name in _VERSIONED:
         headers["etag"] = f'"{result.version}"'

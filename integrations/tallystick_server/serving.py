@@ -19,7 +19,7 @@ from tallystick.records import Actor
 from tallystick.tally import Tally
 from tallystick_server.app import create_app
 
-__all__ = ["serve"]
+__all__ = ["serve", "serve_in_background"]
 
 _GRACE_SECONDS = 5
 
@@ -41,23 +41,64 @@ def serve(
     the tally's owner. On a port every caller has a token. `hosts` are further names of this server.
     `started` is called with the addresses once they are bound. Raises InvalidInput.
     """
+    with _bound(tally, uds, port, host, hosts, local) as (servers, addresses):
+        started(addresses)
+        asyncio.run(_run(servers))
+
+
+@contextmanager
+def serve_in_background(
+    tally: Tally,
+    *,
+    uds: str | os.PathLike[str] | None = None,
+    port: int | None = None,
+    host: str = "127.0.0.1",
+    hosts: Iterable[str] = (),
+    local: Actor | None = None,
+) -> Iterator[list[str]]:
+    """Same as `serve`, on a thread of its own, for as long as the block lasts: with the addresses
+    for clients. Raises InvalidInput.
+    """
+    with _bound(tally, uds, port, host, hosts, local) as (servers, addresses):
+        thread = threading.Thread(
+            target=lambda: asyncio.run(_run(servers)), name="tallystick-server", daemon=True
+        )
+        thread.start()
+        try:
+            yield addresses
+        finally:
+            for server, _ in servers:
+                server.should_exit = True
+            thread.join()
+
+
+@contextmanager
+def _bound(
+    tally: Tally,
+    uds: str | os.PathLike[str] | None,
+    port: int | None,
+    host: str,
+    hosts: Iterable[str],
+    local: Actor | None,
+) -> Iterator[tuple[list[tuple[_Server, socket.socket]], list[str]]]:
+    """Bind what is asked for; give the servers with their sockets, and their addresses."""
     if uds is None and port is None:
         raise InvalidInput("Say where to serve: on a Unix socket, on a port, or on both.")
+    names = set(hosts)
     with ExitStack() as stack:
         servers: list[tuple[_Server, socket.socket]] = []
         addresses: list[str] = []
         if uds is not None:
-            app = create_app(tally, local=local or tally.owner, hosts=hosts)
+            app = create_app(tally, local=local or tally.owner, hosts=names)
             servers.append((_server(app), stack.enter_context(bind_socket(uds))))
             addresses.append(f"unix:{os.path.abspath(uds)}")
         if port is not None:
-            app = create_app(tally, hosts={*hosts, host})
+            app = create_app(tally, hosts={*names, host})
             bound = stack.enter_context(bind_port(port, host=host))
             servers.append((_server(app), bound))
             shown = f"[{host}]" if ":" in host else host
             addresses.append(f"http://{shown}:{bound.getsockname()[1]}")
-        started(addresses)
-        asyncio.run(_run(servers))
+        yield servers, addresses
 
 
 class _Server(uvicorn.Server):

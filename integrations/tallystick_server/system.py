@@ -19,6 +19,7 @@ from tallystick.records import Foil, JsonObject, Receipt
 from tallystick.tally import BoundTally
 from tallystick_server.answers import Answer, answer
 from tallystick_server.endpoints import PROBLEMS, ScopeHeader, bound_for
+from tallystick_server.open_runs import RunHeader, within
 
 __all__ = ["add_system"]
 
@@ -148,7 +149,11 @@ async def bundle(request: Request, run_id: str, scope_header: ScopeHeader = None
 
 
 async def call_tool(
-    request: Request, name: str, body: JsonObject, scope_header: ScopeHeader = None
+    request: Request,
+    name: str,
+    body: JsonObject,
+    scope_header: ScopeHeader = None,
+    run_header: RunHeader = None,
 ) -> Response:
     """Call a memory tool with the arguments that a model gave; the answer is for the model.
 
@@ -165,7 +170,8 @@ async def call_tool(
 
     def call(bound: BoundTally) -> Any:
         try:
-            return tool.function(bound, **body)
+            with within(request, bound, run_header):
+                return tool.function(bound, **body)
         except TypeError as error:
             raise InvalidInput(f"{name} is called with the wrong arguments.") from error
 
