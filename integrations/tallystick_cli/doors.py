@@ -128,7 +128,9 @@ def hook(
     ] = None,
     socket: Annotated[
         str | None,
-        typer.Option("--socket", metavar="PATH", help="Socket of a server that is warm."),
+        typer.Option(
+            "--socket", metavar="PATH", help="Socket of `tally serve`; else that of the tally."
+        ),
     ] = None,
     scope: InScope = "project",
     show: ShowOnly = False,

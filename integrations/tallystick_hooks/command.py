@@ -64,7 +64,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--boundary", help="Scope to work in; by default your private one.")
     parser.add_argument("--agent", help="The agent that acts for you, for the history.")
     parser.add_argument("--rules", metavar="FILE", help="JSON list of the rules over tools.")
-    parser.add_argument("--socket", metavar="PATH", help="Socket of a server that is warm.")
+    parser.add_argument(
+        "--socket", metavar="PATH", help="Socket of `tally serve`; else that of the tally."
+    )
     return parser
 
 
@@ -73,7 +75,8 @@ def _answer(chosen: argparse.Namespace, text: str) -> dict[str, Any]:
         payload = json.loads(text)
     except ValueError:
         raise _Unanswered("Standard input is no JSON.") from None
-    if chosen.socket is not None:
+    # A server has rules of its own: those of a file are checked here.
+    if chosen.rules is None or chosen.event != "before-tool":
         answered = _over_socket(chosen, payload)
         if answered is not None:
             return answered
@@ -95,10 +98,17 @@ class _Connection(http.client.HTTPConnection):
 
 def _over_socket(chosen: argparse.Namespace, payload: Any) -> dict[str, Any] | None:
     """Return the answer of a server, or None where there is none. Raises _Unanswered."""
-    if not Path(chosen.socket).exists():
+    path = chosen.socket or os.path.join(chosen.tally, "serve.sock")
+    if not os.path.exists(path):
         return None
-    connection = _Connection(chosen.socket)
-    body = json.dumps({"payload": payload, "format": chosen.format, "scope": chosen.boundary})
+    connection = _Connection(path)
+    asked = {
+        "payload": payload,
+        "format": chosen.format,
+        "scope": chosen.boundary,
+        "agent": chosen.agent,
+    }
+    body = json.dumps({name: value for name, value in asked.items() if value is not None})
     try:
         headers = {"Content-Type": "application/json"}
         connection.request("POST", f"/v1/hooks/{chosen.event}", body, headers)
@@ -110,6 +120,8 @@ def _over_socket(chosen: argparse.Namespace, payload: Any) -> dict[str, Any] | N
         raise _Unanswered(f"The server did not answer ({type(error).__name__}).") from error
     finally:
         connection.close()
+    if response.status == 404:
+        return None  # it answers no hooks
     if response.status != 200:
         raise _Unanswered(f"The server answered {response.status}.")
     answer: dict[str, Any] = json.loads(text)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from mcp.server.mcpserver import Context
+from mcp.server.mcpserver import Context, MCPServer
 
 from tallystick.errors import TallystickError
 from tallystick.operations import OPERATIONS
 from tallystick_mcp.answers import protocol_error
 from tallystick_mcp.callers import Callers
 
-if TYPE_CHECKING:
-    from tallystick_mcp.server import TallyServer
-
 __all__ = ["add_to"]
 
 
-def add_to(server: TallyServer, callers: Callers) -> None:
+def add_to(server: MCPServer[Any], callers: Callers) -> None:
     """Add the prompts to a server."""
 
     @server.prompt()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from mcp.server.mcpserver import Context
+from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ResourceNotFoundError
 
 from tallystick.errors import InvalidScope, NotFound, TallystickError
@@ -15,15 +15,12 @@ from tallystick.tally import BoundTally
 from tallystick_mcp.answers import protocol_error, shown
 from tallystick_mcp.callers import Caller, Callers
 
-if TYPE_CHECKING:
-    from tallystick_mcp.server import TallyServer
-
 __all__ = ["add_to"]
 
 _JSON, _TEXT = "application/json", "text/plain"
 
 
-def add_to(server: TallyServer, callers: Callers) -> None:
+def add_to(server: MCPServer[Any], callers: Callers) -> None:
     """Add the templates of resources to a server."""
 
     def of(kind: str, operation: str, argument: str, context: Any, id: str) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import Stemmer
+from Stemmer import Stemmer  # type: ignore[import-not-found,unused-ignore]
 
 from tallystick_mcp.server import TOOLS
 from tallystick_mcp.surface import EXPLORE, MANAGE
@@ -97,7 +97,7 @@ class Router:
         return tool, self._modes[tool].best(task) if tool in self._modes else None
 
 
-_STEM = Stemmer.Stemmer("english")
+_STEM = Stemmer("english")
 
 
 def _words(text: str) -> list[str]:

@@ -57,7 +57,7 @@ def parsed(text: str, file: Path) -> Any:
 def test_a_server_is_put_in_and_taken_out_and_the_rest_stays(
     client: str, scope: Any, tmp_path: Path
 ) -> None:
-    places = {"folder": tmp_path / "project", "home": tmp_path / "home"}
+    places: dict[str, Any] = {"folder": tmp_path / "project", "home": tmp_path / "home"}
     fresh = change_server(client, scope, COMMAND, **places)
     fresh.file.parent.mkdir(parents=True)
     fresh.file.write_text(before(client))

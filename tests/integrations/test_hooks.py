@@ -113,7 +113,7 @@ def test_what_a_tool_did_is_recorded_in_its_session(bound: BoundTally) -> None:
 
     runs = bound.runs()
     steps = [bound.recordings.steps(run.run_id)[0] for run in runs]
-    assert {run.metadata["thread_id"] for run in runs} == {"s1"}
+    assert [run.metadata["thread_id"] for run in runs] == ["s1", "s1"]
     assert [(step.step_kind, step.name, step.status) for step in steps] == [
         ("tool_call", "rm", "failed"),
         ("tool_call", "ls", "completed"),

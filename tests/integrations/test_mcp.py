@@ -13,8 +13,8 @@ from tests.integrations.mcp_clients import ERAS, Person, connected, payload
 
 from tallystick import Actor, ContextItem, PolicyRule
 from tallystick.errors import InvalidScope
-from tallystick.operations import OPERATIONS
-from tallystick.records import Credential, PolicyConditions
+from tallystick.operations import OPERATIONS, Arguments
+from tallystick.records import Credential, PolicyConditions, Scope
 from tallystick.tally import BoundTally, Tally
 from tallystick.testing.comparison import effects
 from tallystick_mcp import serve
@@ -407,7 +407,7 @@ async def test_a_server_leads_to_its_scopes_alone(tally: Tally, mode: str) -> No
 
 
 async def test_a_credential_bounds_a_server_too(tally: Tally, mode: str) -> None:
-    bounds = Credential(scopes=("project:apollo",), operations=("read",))
+    bounds = Credential(scopes=(Scope.parse("project:apollo"),), operations=("read",))
     reader = ANN.replace(credential=bounds)
     tally.bind(ANN, "project:apollo").remember("Apollo deploys on Mondays.")
     with pytest.raises(InvalidScope, match="not good for"):
@@ -435,7 +435,12 @@ async def test_actors_do_not_see_one_another(tally: Tally, mode: str) -> None:
 
 
 def _wrong_calls() -> list[tuple[str, dict[str, Any]]]:
-    kinds = {"search": Search, "explore": Explore, "add": Add, "manage": Manage}
+    kinds: dict[str, type[Arguments]] = {
+        "search": Search,
+        "explore": Explore,
+        "add": Add,
+        "manage": Manage,
+    }
     valid = {
         "search": {"query": "x"},
         "explore": {"mode": "wake"},
@@ -540,11 +545,11 @@ async def test_a_call_over_mcp_has_the_effects_of_the_call_in_python(
 
     with Tally.open(tmp_path / "python", background=False) as one:
         refused = direct(one.bind(ANN).on("mcp"))
-        expected = effects(one.bind(ANN))
+        expected = effects(one)
     with Tally.open(tmp_path / "mcp", background=False) as other:
         async with connected(serve(other, actor=ANN, approval="elsewhere"), mode) as client:
             assert await over_mcp(client) == refused
-        assert effects(other.bind(ANN)) == expected
+        assert effects(other) == expected
     assert len(refused) >= 6
 
 
