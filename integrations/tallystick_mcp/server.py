@@ -26,7 +26,7 @@ from tallystick.operations import NOTICE, Arguments, not_approved
 from tallystick.records import Actor, JsonObject, Scope
 from tallystick.tally import BoundTally, Tally, ToolCheck
 from tallystick_mcp import prompts, resources
-from tallystick_mcp.answers import AnswerForm, Answers
+from tallystick_mcp.answers import AnswerForm, Answers, protocol_error
 from tallystick_mcp.arguments import Add, Explore, Manage, Search
 from tallystick_mcp.asking import Question, Verdict, can_ask, put, verdict
 from tallystick_mcp.callers import Caller, Callers, caller_of
@@ -134,7 +134,10 @@ class TallyServer(MCPServer[Any]):
         """
         if context is None:
             context = Context(mcp_server=self)
-        caller = self._callers(context)
+        try:
+            caller = self._callers(context)
+        except TallystickError as error:
+            raise protocol_error(error) from error
         try:
             return await self._called(caller, name, arguments, context)
         except TallystickError as error:
@@ -155,7 +158,7 @@ class TallyServer(MCPServer[Any]):
             if valid.mode == "preview":
                 preview = await in_thread(preview_of, call)
                 return self._answers.result(
-                    caller, call.bound, f"Preview. {preview.text}", preview.fields
+                    caller, call.bound, f"Preview of {valid.action}", preview.fields
                 )
             asked = await self._confirmation(call, valid, context, answered)
             if not isinstance(asked, _Confirmed):
