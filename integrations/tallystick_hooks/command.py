@@ -156,3 +156,7 @@ def _rules(file: str, kind: Any) -> list[Any]:
     if not isinstance(rules, list):
         raise _Unanswered("The file of rules is one JSON list.")
     return [kind.load(rule) for rule in rules]
+
+
+if __name__ == "__main__":
+    main()
