@@ -80,8 +80,8 @@ def _routes(tally: Tally | None) -> FastAPI:
     app.state.tally = tally
     app.state.open_runs = OpenRuns()
     router = APIRouter(prefix=PREFIX)
-    add_system(router)
     add_recording(router)
+    add_system(router)
     add_streams(router)
     add_operations(router)
     app.include_router(router)

@@ -68,7 +68,8 @@ def add_operations(router: APIRouter) -> None:
                 _endpoint(route, operation, method, path),
                 methods=[method],
                 name=route.operation,
-                operation_id=route.operation if number == 0 else f"{route.operation}_{number + 1}",
+                operation_id=route.operation,
+                include_in_schema=number == 0,
                 summary=operation.title,
                 description=_described(route, operation),
                 tags=[route.group],
@@ -100,7 +101,12 @@ def path_names(path: str) -> list[str]:
 def _described(route: Route, operation: Operation) -> str:
     errors = ", ".join(f"`{code}`" for code in operation.errors)
     absent = "".join(f" Without `{name}`: {why}." for name, why in route.absent.items())
-    return f"{operation.description}{absent}" + (f" Errors: {errors}." if errors else "")
+    also = ", ".join(f"`{method} {path}`" for method, path in route.also)
+    return (
+        f"{operation.description}{absent}"
+        + (f" Also as {also}." if also else "")
+        + (f" Errors: {errors}." if errors else "")
+    )
 
 
 def _endpoint(

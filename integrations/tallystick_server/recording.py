@@ -162,7 +162,8 @@ def add_recording(router: APIRouter) -> None:
                 endpoint,
                 methods=["POST"],
                 tags=[group],
-                operation_id=endpoint.__name__ if each == path else f"{endpoint.__name__}_2",
+                operation_id=endpoint.__name__,
+                include_in_schema=each == path,
                 responses={
                     200: {"model": Answer[result], "description": "The result."},
                     **PROBLEMS,

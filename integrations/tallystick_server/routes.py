@@ -237,10 +237,5 @@ OWN: Mapping[str, str] = {
     "GET /runs/{run_id}/events": "a run as it goes on, as server-sent events",
     "GET /jobs/{job_id}/events": "a job as it goes on, as server-sent events",
     "POST /tools/{name}": "the memory tools, with the answers that a model reads",
-    "POST /hooks/{event}": "the hooks of coding agents",
-    "POST /items": "puts items of a runtime's store",
-    "POST /items/find": "finds items of a runtime's store",
-    "POST /items/get": "reads items of a runtime's store",
-    "POST /items/namespaces": "lists namespaces of a runtime's store",
 }
 """Routes that are no operation, each with what it is."""

@@ -255,9 +255,11 @@ class AccessTokens:
         return life
 
     def _may_see(self, token: AccessToken) -> bool:
-        actor = self._actor
+        actor, bounds = self._actor, self._actor.credential
         if actor.agent is not None:
             return False
+        if bounds is not None and not bounds.manages:
+            return token.id == bounds.token_id  # a narrow token sees itself alone
         if actor.is_operator and actor.organization in (None, token.actor.organization):
             return True
         return (token.actor.user, token.actor.organization) == (actor.user, actor.organization)

@@ -203,6 +203,11 @@ class Credential(Record):
     erased otherwise.
     """
 
+    @property
+    def manages(self) -> bool:
+        """True if it is good for what concerns the whole tally, or the actor's own tokens."""
+        return self.scopes is None and (self.operations is None or "manage" in self.operations)
+
     def covers(self, operation: AccessKind, scope: Scope) -> bool:
         """Return True if it is good for an operation in a scope."""
         return (self.operations is None or operation in self.operations) and (
@@ -264,10 +269,7 @@ class Actor(Record):
         """
         if self.role != "operator" or self.agent is not None:
             return False
-        bounds = self.credential
-        return bounds is None or (
-            bounds.scopes is None and (bounds.operations is None or "manage" in bounds.operations)
-        )
+        return self.credential is None or self.credential.manages
 
     @property
     def is_attended(self) -> bool:
