@@ -144,10 +144,9 @@ def _explore(caller: Caller, bound: BoundTally, arguments: Explore, values: Json
 
     def looked(result: Any) -> tuple[str, dict[str, Any]]:
         if isinstance(result, Explored):
-            number, noun = len(result.memories), "memories"
             if mode == "scopes":
-                number, noun = len(result.scopes), "scopes"
-            return f"{number} {noun}", shown(result)
+                return f"{len(result.scopes)} scopes", shown(result)
+            return f"{len(result.memories)} memories", shown(result)
         if mode == "why":
             unseen = OPERATIONS["unseen"].call(bound, wanted)
             return "What the agent saw, and what it did not.", {
