@@ -149,14 +149,14 @@ def change_server(
 
 def change_hooks(
     scope: ClientScope,
-    command: Callable[[str], Sequence[str]],
+    command: Callable[[str], str],
     *,
     remove: bool = False,
     folder: Path | None = None,
     home: Path | None = None,
 ) -> Change:
     """Return the change that puts the hooks into the settings of Claude Code, or out of them.
-    `command` makes the command of an event. Raises SettingsError.
+    `command` writes the line of the shell for an event. Raises SettingsError.
     """
     file = _file(".claude/settings.json", scope, folder, home)
 
@@ -166,7 +166,7 @@ def change_hooks(
             if text.strip():
                 text = list_without(text, path, _HOOK_FORMAT)
             if not remove:
-                text = list_with(text, path, _hook(original, " ".join(command(event))))
+                text = list_with(text, path, _hook(original, command(event)))
         return text
 
     return _change(file, changed, remove)

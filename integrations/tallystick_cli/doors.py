@@ -4,6 +4,7 @@ configuration of clients.
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Mapping
@@ -139,18 +140,24 @@ def hook(
     """Answer an event of an agent's session, as JSON, or put the hooks into Claude Code."""
     from tallystick_hooks.command import run
 
-    options = {"--boundary": boundary, "--agent": agent, "--rules": rules, "--socket": socket}
+    options = {"--boundary": boundary, "--agent": agent}
     given = [part for name, value in options.items() if value for part in (name, value)]
+    files = {"--rules": rules, "--socket": socket}
     if event in ("install", "uninstall"):
         from tallystick_cli.clients import change_hooks
 
-        place = ["--tally", _absolute(where) if scope == "user" else where]
-
-        def command(name: str) -> list[str]:
-            return [_program(), "hook", name, "--format", "claude-code", *place, *given]
+        def command(name: str) -> str:
+            line = shlex.join([_program(), "hook", name, "--format", "claude-code", *given])
+            places = {"--tally": where, **files}
+            return line + "".join(
+                f" {option} {_place_in_shell(place, scope)}"
+                for option, place in places.items()
+                if place
+            )
 
         _make(change_hooks(_checked(scope), command, remove=event == "uninstall"), show, as_json)
         return
+    given += [part for name, value in files.items() if value for part in (name, value)]
     code = run([event, "--format", format, "--tally", where, *given])
     if code:
         raise typer.Exit(code)
@@ -176,6 +183,13 @@ def _program() -> str:
 
 def _absolute(where: str) -> str:
     return where if "://" in where else str(Path(where).absolute())
+
+
+def _place_in_shell(where: str, scope: str) -> str:
+    """Return a place for the line of a hook, whose working folder follows the agent's."""
+    if scope == "project" and "://" not in where and not Path(where).is_absolute():
+        return f'"$CLAUDE_PROJECT_DIR"/{shlex.quote(where)}'
+    return shlex.quote(_absolute(where))
 
 
 def _place(where: str, boundary: list[str] | None, agent: str | None, scope: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.terminals import run_piped
 
 from tallystick.errors import InvalidInput, SettingsError
 from tallystick_cli.client_files import json_with, json_without, list_with, list_without
@@ -97,8 +99,8 @@ def test_hooks_stand_beside_those_of_others(tmp_path: Path) -> None:
     settings.write_text(json.dumps({"hooks": {"PreToolUse": [other]}, "model": "x"}, indent=2))
     original = settings.read_text()
 
-    def command(event: str) -> list[str]:
-        return ["tally", "hook", event, "--format", "claude-code"]
+    def command(event: str) -> str:
+        return f"tally hook {event} --format claude-code"
 
     change_hooks("project", command, folder=tmp_path).write()
     installed = json.loads(settings.read_text())
@@ -161,3 +163,32 @@ def test_any_file_takes_an_entry_and_gives_it_back(value: dict[str, Any], indent
     assert json.loads(list_without(hooked, ("our hooks", "x"), '"b"'))["our hooks"] == {
         "x": [["a"]]
     }
+
+
+def test_the_line_of_a_hook_finds_the_tally_wherever_the_agent_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shell reads it as Claude Code runs it, with spaces in every place."""
+    project = tmp_path / "a project"
+    project.mkdir()
+    monkeypatch.chdir(project)
+    code, output, errors = run_piped(
+        "hook", "install", "--tally", "my tally", "--rules", "our rules.json", "--json"
+    )
+    assert (code, errors) == (0, "")
+    assert json.loads(output)["written"]
+    settings = json.loads((project / ".claude" / "settings.json").read_text())
+    [group] = settings["hooks"]["PreToolUse"]
+    line = group["hooks"][0]["command"]
+    words = subprocess.run(
+        ["sh", "-c", f'printf "%s\\n" {line.partition(" hook ")[2]}'],
+        env={"CLAUDE_PROJECT_DIR": str(project), "PATH": "/usr/bin:/bin"},
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+
+    assert words[0] == "before-tool"
+    assert words[words.index("--tally") + 1] == f"{project}/my tally"
+    assert words[words.index("--rules") + 1] == f"{project}/our rules.json"
