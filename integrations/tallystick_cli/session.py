@@ -43,8 +43,8 @@ def open_as_owner(
 ) -> Iterator[BoundTally]:
     """Open the tally as its owner, or as the actor named with `--as`; close it afterwards.
 
-    With `background` follow-up work is done meanwhile, for commands that go on. Where a tally has
-    an owner, the owner alone operates it; without one, whoever may write to its database.
+    With `background` follow-up work is done meanwhile. Where a tally has an owner, the owner alone
+    operates it; without one, whoever may write to its database.
     """
     try:
         opened = Tally.open(where, create=create, background=background)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Header, Path, Query, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, create_model
+from pydantic import BaseModel, create_model, model_validator
 
 from tallystick.adapters.serving import CALLER, Caller
 from tallystick.aio import in_thread
@@ -56,6 +56,17 @@ _IN_HEADERS: Mapping[str, tuple[str, Any]] = {
 _OF_THE_URL = ("GET", "DELETE")
 """Methods whose arguments stand in the query, because such a request has no body."""
 _VERSIONED = ("get", "modify", "space", "create_space", "update_space", "recover")
+
+
+class _OfTheUrl(Arguments):
+    """Arguments in a URL, where an empty one is None: `?state=` lists approvals in any state."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_is_none(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        return {name: None if value in ("", [""]) else value for name, value in values.items()}
 
 
 def add_operations(router: APIRouter) -> None:
@@ -173,7 +184,8 @@ def _arguments_model(
     suffix = "Query" if method in _OF_THE_URL else "Body"
     words = "".join(word.title() for word in operation.name.split("_"))
     number = "" if path == route.path else str([each[1] for each in route.also].index(path) + 2)
-    model: type[BaseModel] = create_model(f"{words}{suffix}{number}", __base__=Arguments, **fields)
+    base = _OfTheUrl if method in _OF_THE_URL else Arguments
+    model: type[BaseModel] = create_model(f"{words}{suffix}{number}", __base__=base, **fields)
     return model
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import UnixStreamServer
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -29,8 +29,6 @@ class _Server(UnixStreamServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: _Server
-
     def address_string(self) -> str:
         return "socket"
 
@@ -39,9 +37,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.asked.append((self.path, json.loads(body)))
+        warm = cast(_Server, self.server)
+        warm.asked.append((self.path, json.loads(body)))
         answer = json.dumps({"context": "from the server"}).encode()
-        self.send_response(self.server.status)
+        self.send_response(warm.status)
         self.send_header("Content-Length", str(len(answer)))
         self.end_headers()
         self.wfile.write(answer)

@@ -47,8 +47,8 @@ def parameters(place: Path) -> StdioServerParameters:
 
 
 async def test_servers_on_one_folder_lose_nothing(place: Path) -> None:
-    """Eight in `make soak`, three in each commit, in both eras, which write at the same time."""
-    servers = 8 if settings().max_examples > 100 else 3
+    """Eight in `make soak`, one of each era in each commit, which write at the same time."""
+    servers = 8 if settings().max_examples > 100 else 2
 
     async def write(number: int) -> list[str]:
         ids = []
@@ -227,7 +227,7 @@ async def test_without_a_good_token_or_from_another_page_nothing_is_answered(
     assert "wrong" not in wrong.text
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_command_serves_over_a_socket_and_removes_it(place: Path) -> None:
     path = place.parent / "mcp.sock"
     started = subprocess.Popen(

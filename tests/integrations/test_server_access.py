@@ -248,10 +248,12 @@ def test_random_callers_never_see_what_others_keep(there: Served, request: Any) 
         seen += bool(owners)
         if verb in ("get", "change") and other != home and memory_id != "nothing":
             unknown = memory_id[:-4] + "0000"
-            like = http.request(
-                "GET" if verb == "get" else "PATCH",
-                f"/v1/memories/{unknown}",
-                **({} if verb == "get" else {"json": {"reason": "r", "changes": {"tags": []}}}),
+            like = (
+                http.get(f"/v1/memories/{unknown}")
+                if verb == "get"
+                else http.patch(
+                    f"/v1/memories/{unknown}", json={"reason": "r", "changes": {"tags": []}}
+                )
             )
             assert (response.status_code, like.status_code) == (404, 404)
             told = {response.text.replace(memory_id, "ID"), like.text.replace(unknown, "ID")}

@@ -73,7 +73,13 @@ def call_of(
     given = {name: value for name, value in bound.arguments.items() if name != "self"}
     for parameter in signature.parameters.values():
         if parameter.kind is parameter.VAR_KEYWORD:
-            given[operation.spread or parameter.name] = given.pop(parameter.name, {})
+            others = given.pop(parameter.name, {})
+            if operation.spread is not None:
+                given[operation.spread] = others
+            elif others and "recipe" in operation.arguments.model_fields:
+                given["recipe"] = others  # the fields of one, as the verb takes them too
+            else:
+                given |= others
     if unknown := sorted(set(given) - set(operation.arguments.model_fields)):
         raise InvalidInput(f"{verb} over HTTP takes no {', '.join(unknown)}.")
     values = _json_values(operation, {**given, **_plain_items(operation, given)})
@@ -95,7 +101,7 @@ def call_of(
     return Call(
         method=route.method,
         path=f"{PREFIX}{path}",
-        query=_query(values) if in_url else [],
+        query=_query(operation, values) if in_url else [],
         body=None if in_url else json.dumps(values).encode(),
         headers=headers,
         is_repeatable=operation.effect == "read" or "idempotency_key" in fields,
@@ -117,10 +123,13 @@ def _json_values(operation: Operation, given: Mapping[str, Any]) -> dict[str, An
     return values
 
 
-def _query(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _query(operation: Operation, values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return arguments as they stand in a URL, where an empty one is None."""
     pairs: list[tuple[str, str]] = []
     for name, value in values.items():
         if value is None:
+            if operation.arguments.model_fields[name].default is not None:
+                pairs.append((name, ""))
             continue
         for each in value if isinstance(value, list) else [value]:
             pairs.append((name, str(each).lower() if isinstance(each, bool) else str(each)))
@@ -159,6 +168,7 @@ def error_of(status: int, content: bytes) -> TallystickError:
     # The constructors make messages of their own; this one is the server's.
     error = kind.__new__(kind)
     Exception.__init__(error, message)
+    vars(error)["message"] = message  # of which some make their text
     if issubclass(kind, Denied):
         error.decision = AccessDecision.load(  # type: ignore[attr-defined]
             {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 import uuid
@@ -41,6 +42,7 @@ class Server:
         self.address = address
         self._http = http
         self._attempts = attempts
+        self._socket = address.removeprefix("unix:") if address.startswith("unix:") else None
         self._sleep = sleep
 
     @classmethod
@@ -82,6 +84,8 @@ class Server:
         raise AssertionError("the last attempt returns or raises")
 
     def _sent(self, call: Call, scope: str | None) -> bytes:
+        if self._socket is not None and not os.path.exists(self._socket):
+            raise self._unreachable("there is no such socket")
         headers = {**call.headers}
         if call.body is not None:
             headers["content-type"] = "application/json"
@@ -95,13 +99,16 @@ class Server:
                 call.method, call.path, params=tuple(call.query), content=call.body, headers=headers
             )
         except httpx2.HTTPError as error:
-            raise Unreachable(
-                f"No answer came from {self.address} ({type(error).__name__}). Is the server "
-                "running? `tally serve` starts one."
-            ) from error
+            raise self._unreachable(type(error).__name__) from error
         if response.status_code >= 300:
             raise error_of(response.status_code, response.content)
         return response.content
+
+    def _unreachable(self, why: str) -> Unreachable:
+        return Unreachable(
+            f"No answer came from {self.address} ({why}). Is the server running? `tally serve` "
+            "starts one."
+        )
 
     def close(self) -> None:
         """Close the connections. Closing twice is allowed."""
