@@ -34,13 +34,20 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Answer one event; return the exit code."""
     chosen = _parser().parse_args(arguments)
     is_closed = chosen.event == "before-tool" and chosen.rules is not None
+    is_known = False
     try:
         answer = _answer(chosen, sys.stdin.read())
+        is_known = True
     except _Unanswered as error:
+        is_known = True
         print(f"tally hook {chosen.event}: {error}", file=sys.stderr)  # noqa: T201
         if is_closed:
             print("The rules could not be checked, so the tool does not run.", file=sys.stderr)  # noqa: T201
         return 2 if is_closed else 0
+    finally:
+        if is_closed and not is_known:
+            # A client takes every other code for a hook that has nothing to say.
+            raise SystemExit(2)
     if answer:
         json.dump(answer, sys.stdout, ensure_ascii=False)
         sys.stdout.write("\n")
@@ -73,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
 def _answer(chosen: argparse.Namespace, text: str) -> dict[str, Any]:
     try:
         payload = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise _Unanswered("Standard input is no JSON.") from None
     # A server has rules of its own: those of a file are checked here.
     if chosen.rules is None or chosen.event != "before-tool":

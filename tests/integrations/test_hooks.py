@@ -297,6 +297,27 @@ def test_with_rules_a_tool_is_stopped_when_they_cannot_be_checked_and_nothing_el
     assert err
 
 
+def test_a_hook_that_breaks_stops_the_tool_where_there_are_rules(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A client goes on at every exit code but 2: also after a traceback of Python."""
+    rules = place.parent / "rules.json"
+    rules.write_text("[]")
+    by = ("--rules", str(rules), "--tally", str(place))
+    deep = '{"session": "s1", "tool": "ls", "arguments": ' + "[" * 200_000 + "]" * 200_000 + "}"
+    assert hook(monkeypatch, capsys, deep, "before-tool", *by)[0] == 2
+    assert hook(monkeypatch, capsys, deep, "after-tool", *by)[0] == 0
+
+    class _Broken(io.StringIO):
+        def read(self, size: int | None = -1) -> str:
+            raise RuntimeError("unforeseen")
+
+    monkeypatch.setattr(sys, "stdin", _Broken())
+    with pytest.raises(SystemExit) as stopped:
+        run(["before-tool", *by])
+    assert stopped.value.code == 2
+
+
 def test_a_failure_of_a_hook_is_recorded_and_leaves_the_agent_alone(
     open_sqlite: OpenTally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
