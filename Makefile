@@ -145,6 +145,10 @@ bench-memory: $(VENV)/.dev ## measure changing memories at 1,000 to 100,000 besi
 bench-limits: $(VENV)/.dev ## measure how recall, remember, compile and a turn of each runtime grow with 1 kB to 1 MB of text; disk by kind
 	@$(BIN)/python -m tests.benchmarks.limits $(ARGS)
 
+.PHONY: bench-surfaces
+bench-surfaces: $(VENV)/.dev ## measure what MCP and hooks add to a call in Python, and the memory of an idle server
+	@$(BIN)/python -m tests.benchmarks.surfaces $(ARGS)
+
 .PHONY: bench-secrets
 bench-secrets: $(VENV)/.dev ## count the formats of secrets that are caught, and what is taken for one and is none
 	@$(BIN)/python -m tests.benchmarks.redaction $(ARGS)

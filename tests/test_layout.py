@@ -26,6 +26,7 @@ ADAPTERS = {
     "tallystick_pydantic_ai": ("pydantic_ai", "pydantic-ai"),
     "tallystick_llama_index": ("llama_index", "llama-index"),
     "tallystick_cli": ("typer", "cli"),
+    "tallystick_mcp": ("mcp", "mcp"),
 }
 HEAVY = (
     "chromadb",
@@ -41,6 +42,7 @@ HEAVY = (
     "langchain_core",
     "pydantic_ai",
     "llama_index",
+    "mcp",
     "rich",
     "typer",
 )

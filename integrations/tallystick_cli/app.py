@@ -14,6 +14,7 @@ from tallystick.errors import TallystickError
 from tallystick_cli import (
     approvals,
     checkpoints,
+    doors,
     everyday,
     governance,
     jobs,
@@ -82,6 +83,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "import",
         "rebuild-index",
     ),
+    "Doors": ("mcp", "hook"),
     "About": ("help",),
 }
 """The commands by the group in which `tally --help` lists them, those reached for first on top."""
@@ -153,6 +155,7 @@ _COMMANDS: Mapping[str, Callable[..., None]] = {
     **jobs.COMMANDS,
     **serve.COMMANDS,
     **upkeep.COMMANDS,
+    **doors.COMMANDS,
     "help": help_,
 }
 

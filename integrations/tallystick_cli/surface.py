@@ -329,6 +329,8 @@ CLI = Surface(
         "tape": "writes a tape to a file",
         "keygen": "makes a key, without a tally",
         "rebuild-index": "work on the folder, whose owner needs no permission",
+        "hook": "a door, which answers events of an agent's session",
+        "mcp": "a door, whose tools are held against the table themselves",
         "worker": "a process that works, which is no operation",
         "serve": "a process that serves, which is no operation",
         "help": "shows the commands",

@@ -3,6 +3,7 @@ tapes.
 """
 
 from tallystick.adapters.arguments import (
+    check_actor,
     check_config,
     check_count,
     check_embedder,
@@ -11,6 +12,7 @@ from tallystick.adapters.arguments import (
     check_names,
     check_player,
     check_rules,
+    check_tally,
     check_word,
     describe_value,
 )
@@ -18,6 +20,7 @@ from tallystick.adapters.background import Background, on_close
 from tallystick.adapters.binder import ActorSource, Binder, named_actor
 from tallystick.adapters.call_tree import OpenCall, RootRun, begin_call
 from tallystick.adapters.capture import Capture, Speakers, checked_speakers, is_nested
+from tallystick.adapters.confirmations import confirm_token, confirmed_version, unconfirmed
 from tallystick.adapters.conversations import AGENT_CONFIG, conversation_context
 from tallystick.adapters.enforcement import (
     CallKind,
@@ -26,12 +29,14 @@ from tallystick.adapters.enforcement import (
     enforcing,
     has_rules,
     is_enforced,
+    judge_tool_call,
     record_unenforced,
     refuse_unenforced,
     refuse_unenforced_model_call,
     register_enforcer,
     release_enforcement,
 )
+from tallystick.adapters.frames import framed_hits
 from tallystick.adapters.job_running import JobRunning
 from tallystick.adapters.naming import default_agent_name, goal_of_thread
 from tallystick.adapters.parameters import (
@@ -62,6 +67,7 @@ from tallystick.adapters.rendering import (
     json_value,
     message_item,
 )
+from tallystick.adapters.sessions import OBSERVER, note_seen_again, recorded_elsewhere
 from tallystick.adapters.stream_times import StreamTimes
 from tallystick.adapters.tool_calls import (
     ToolCall,
@@ -94,6 +100,7 @@ __all__ = [
     "CallKind",
     "Capture",
     "JobRunning",
+    "OBSERVER",
     "OpenCall",
     "RootRun",
     "Speakers",
@@ -103,6 +110,7 @@ __all__ = [
     "attribute_requests",
     "begin_call",
     "changed_items",
+    "check_actor",
     "check_config",
     "check_count",
     "check_embedder",
@@ -111,24 +119,31 @@ __all__ = [
     "check_names",
     "check_player",
     "check_rules",
+    "check_tally",
     "check_word",
     "checked_speakers",
     "claim_enforcement",
+    "confirm_token",
+    "confirmed_version",
     "decide_as_person",
     "default_agent_name",
     "describe_value",
     "dumped",
     "enforcing",
+    "framed_hits",
     "goal_of_thread",
     "has_rules",
     "is_enforced",
     "is_nested",
     "json_value",
+    "judge_tool_call",
     "message_item",
     "named_actor",
+    "note_seen_again",
     "on_close",
     "recall_for_turn",
     "record_approval",
+    "recorded_elsewhere",
     "record_tool_call",
     "record_tool_error",
     "record_tool_result",
@@ -141,4 +156,5 @@ __all__ = [
     "register_enforcer",
     "release_enforcement",
     "tap",
+    "unconfirmed",
 ]

@@ -28,6 +28,7 @@ __all__ = [
     "enforcing",
     "has_rules",
     "is_enforced",
+    "judge_tool_call",
     "refuse_unenforced",
     "refuse_unenforced_model_call",
     "record_unenforced",
@@ -88,6 +89,12 @@ def is_enforced(
     if call_id is not None and services_of(tally).call_rules.is_claimed(kind, call_id):
         return True
     return is_in_hand(kind, name)
+
+
+def judge_tool_call(bound: BoundTally, name: str, arguments: object = None) -> PolicyRule | None:
+    """Return the rule that would decide a tool call, or None. Nothing is recorded or asked for."""
+    facts = CallFacts("tool_call", name, arguments)
+    return services_of(bound).call_rules.rule_for(facts, bound.actor, bound.scope).rule
 
 
 def refuse_unenforced(bound: BoundTally, call: ToolCall, *, tool_class: str | None = None) -> None:

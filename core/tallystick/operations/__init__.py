@@ -9,7 +9,11 @@ from tallystick.operations.tools import (
     MEMORY_TOOLS,
     NOTICE,
     MemoryTool,
+    framed_answer,
+    hit_fields,
+    memory_fields,
     not_approved,
+    require_kind_of_models,
 )
 
 __all__ = [
@@ -27,6 +31,10 @@ __all__ = [
     "Surface",
     "WireStatus",
     "error_json",
+    "framed_answer",
+    "hit_fields",
+    "memory_fields",
     "not_approved",
+    "require_kind_of_models",
     "wire_status",
 ]

@@ -24,7 +24,17 @@ from tallystick.records.framing import ANSWER_NOTICE, NOTICE, signed_answer
 from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
 
-__all__ = ["MEMORY_INSTRUCTIONS", "MEMORY_TOOLS", "NOTICE", "MemoryTool", "not_approved"]
+__all__ = [
+    "MEMORY_INSTRUCTIONS",
+    "MEMORY_TOOLS",
+    "NOTICE",
+    "MemoryTool",
+    "framed_answer",
+    "hit_fields",
+    "memory_fields",
+    "not_approved",
+    "require_kind_of_models",
+]
 
 P = ParamSpec("P")
 
@@ -49,6 +59,12 @@ class MemoryTool:
     def description(self) -> str:
         """The description that a model reads."""
         return (self.function.__doc__ or "").strip()
+
+
+def require_kind_of_models(kind: str) -> None:
+    """Raise InvalidInput for a kind that no model stores: an item of a runtime's store."""
+    if kind == STORE_ITEM:
+        raise InvalidInput(f"A {STORE_ITEM} is put by the store of a runtime. Choose another kind.")
 
 
 def not_approved(tool: str, message: str) -> Answer:
@@ -83,19 +99,9 @@ def memory_search(bound: BoundTally, query: str, limit: int = 5) -> Answer:
     and sources.
     """
     recalled = bound.recall(query, limit=max(1, min(limit, 50)))
-    hits = [
-        {
-            **_memory_fields(hit.memory),
-            **_shown(hit),
-            "score": round(hit.score, 4),
-            "visible_to": str(hit.visible_to),
-            "access_reason": hit.access_reason,
-            **({"holds_no_longer": True, "replaced_by": hit.replaced_by} if hit.history else {}),
-        }
-        for hit in recalled
-    ]
+    hits = [hit_fields(hit) for hit in recalled]
     warnings = {"warnings": list(recalled.warnings)} if recalled.warnings else {}
-    return _remembered(bound, {"memories": hits, **warnings})
+    return framed_answer(bound, {"memories": hits, **warnings})
 
 
 @_errors_as_answers
@@ -105,8 +111,7 @@ def memory_store(
     """Store one statement in long-term memory, word for word. Kinds: note, fact, preference,
     decision, constraint.
     """
-    if kind == STORE_ITEM:
-        raise InvalidInput(f"A {STORE_ITEM} is put by the store of a runtime. Choose another kind.")
+    require_kind_of_models(kind)
     stored = bound.remember(content, kind=kind, tags=tags or ())
     return {"id": stored.id, "status": stored.status}
 
@@ -114,14 +119,14 @@ def memory_store(
 @_errors_as_answers
 def memory_get(bound: BoundTally, memory_id: str) -> Answer:
     """Read one memory by its id."""
-    return _remembered(bound, {"memory": _memory_fields(_memory(bound, memory_id))})
+    return framed_answer(bound, {"memory": memory_fields(_memory(bound, memory_id))})
 
 
 @_errors_as_answers
 def memory_list(bound: BoundTally, limit: int = 20, before: str | None = None) -> Answer:
     """List memories, newest first. Give the last id of a page as `before` to see older ones."""
     memories = bound.memories(limit=max(1, min(limit, 100)), before=before, namespace=None)
-    return _remembered(bound, {"memories": [_memory_fields(memory) for memory in memories]})
+    return framed_answer(bound, {"memories": [memory_fields(memory) for memory in memories]})
 
 
 @_errors_as_answers
@@ -153,7 +158,7 @@ def _memory(bound: BoundTally, memory_id: str) -> Memory:
     return memory
 
 
-def _remembered(bound: BoundTally, fields: Answer) -> Answer:
+def framed_answer(bound: BoundTally, fields: Answer) -> Answer:
     """Return an answer with memory text: under the notice, and with its code."""
     answer = {"notice": ANSWER_NOTICE, **fields}
     if not fields.get("memories", True):
@@ -161,7 +166,8 @@ def _remembered(bound: BoundTally, fields: Answer) -> Answer:
     return signed_answer(answer, services_of(bound).memory.frame_keys.signing(bound.scope))
 
 
-def _memory_fields(memory: Memory) -> Answer:
+def memory_fields(memory: Memory) -> Answer:
+    """Return a memory as an answer has it; what is empty is left out."""
     fields = {
         "id": memory.id,
         "version": memory.version,
@@ -172,6 +178,18 @@ def _memory_fields(memory: Memory) -> Answer:
         "source_ids": [source.source_id for source in memory.sources],
     }
     return {name: value for name, value in fields.items() if value not in (None, [])}
+
+
+def hit_fields(hit: Hit) -> Answer:
+    """Return a hit as an answer has it: the memory, and the reasons for its place."""
+    return {
+        **memory_fields(hit.memory),
+        **_shown(hit),
+        "score": round(hit.score, 4),
+        "visible_to": str(hit.visible_to),
+        "access_reason": hit.access_reason,
+        **({"holds_no_longer": True, "replaced_by": hit.replaced_by} if hit.history else {}),
+    }
 
 
 def _shown(hit: Hit) -> Answer:

@@ -32,6 +32,7 @@ __all__ = [
     "framed",
     "has_frame",
     "may_be_recalled",
+    "quoted_in",
     "signed_answer",
     "without_codes",
     "without_frames",
@@ -105,6 +106,16 @@ def frame(body: str, code: str | None) -> str:
     if not body:
         return ""
     return f'{OPEN} code="{code}">{body}{CLOSE}' if code else f"{OPEN}>{body}{CLOSE}"
+
+
+def quoted_in(frame_text: str) -> str:
+    """Return what a frame of ours quotes, without its marks and notice: for an answer that has a
+    notice and a code of its own. Other text is returned as it is.
+    """
+    if not (frame_text.startswith(OPEN) and frame_text.endswith(CLOSE)):
+        return frame_text
+    body = frame_text.partition(">")[2].removesuffix(CLOSE)
+    return body.strip().removeprefix(NOTICE).strip()
 
 
 def frame_key(scope_secret: bytes) -> bytes:

@@ -38,6 +38,7 @@ __all__ = [
     "find_run",
     "find_step",
     "list_runs",
+    "runs_of_thread",
     "metadata_of",
     "stored_payloads",
     "run_texts",
@@ -325,6 +326,20 @@ def list_runs(
         query = query.where(_r.c.started_at < before)
     rows = connection.execute(query.order_by(_r.c.started_at.desc(), _r.c.id.desc()).limit(limit))
     return [_run(row) for row in rows]
+
+
+def runs_of_thread(
+    connection: Connection, scope: Scope, thread: str, *, since: int, limit: int
+) -> list[RunRecord]:
+    """Return runs of a scope whose metadata names this thread, started at `since` or later, newest
+    first.
+    """
+    named = f'"thread_id":{json.dumps(thread, ensure_ascii=False)}'
+    query = _RUNS.where(_sc.c.name == str(scope), _r.c.started_at >= since)
+    query = query.where(_r.c.metadata.contains(named, autoescape=True))
+    rows = connection.execute(query.order_by(_r.c.started_at.desc(), _r.c.id.desc()).limit(limit))
+    runs = [_run(row) for row in rows]
+    return [run for run in runs if run.metadata.get("thread_id") == thread]
 
 
 def find_step(connection: Connection, step_id: str) -> StepRecord | None:

@@ -1,0 +1,68 @@
+"""Confirmations for changes that have no preview of their own: a token of what was shown.
+
+A surface that asks before it changes a memory shows the change first, and makes it with the token
+of what it has shown. The token names the version that was shown, so that a memory that changed
+since is left alone.
+"""
+
+from __future__ import annotations
+
+import json
+
+from tallystick.access import Confirmation
+from tallystick.access.confirm import ConfirmToken
+from tallystick.errors import Denied
+from tallystick.records import AccessDecision, AccessKind, Json, JsonObject, Scope
+from tallystick.tally import BoundTally
+from tallystick.tally.services import services_of
+
+__all__ = ["confirm_token", "confirmed_version", "unconfirmed"]
+
+
+def confirm_token(
+    bound: BoundTally, operation: str, arguments: JsonObject, *, scope: Scope, version: int
+) -> ConfirmToken:
+    """Return the token with which this actor may call `operation` with exactly these arguments, on
+    the version of a memory of `scope` that it was shown. It is good for 15 minutes.
+    """
+    token = _confirmation(bound, operation, scope).token(
+        _shown(arguments, version), now=bound.tally.now()
+    )
+    return token._replace(token=f"{version}.{token.token}")
+
+
+def confirmed_version(
+    bound: BoundTally, operation: str, arguments: JsonObject, *, scope: Scope, token: str
+) -> int:
+    """Return the version that a token confirms. Raises StateConflict for a token that has run out,
+    or of another call.
+    """
+    version, _, rest = token.partition(".")
+    number = int(version) if version.isascii() and version.isdigit() and len(version) < 10 else 0
+    _confirmation(bound, operation, scope).require(
+        rest, _shown(arguments, number), now=bound.tally.now(), subject=operation, what="Change"
+    )
+    return number
+
+
+def unconfirmed(bound: BoundTally, operation: AccessKind, scope: Scope) -> Denied:
+    """Journal the refusal of a change that nobody has confirmed; return the error to raise."""
+    decision = AccessDecision(
+        allowed=False,
+        reason="confirm_token_required",
+        operation=operation,
+        scope=scope,
+        surface=bound.actor.surface,
+    )
+    return _confirmation(bound, operation, scope).refusal(decision)
+
+
+def _confirmation(bound: BoundTally, operation: str, scope: Scope) -> Confirmation:
+    services = services_of(bound)
+    key = services.memory.frame_keys.signing(scope)
+    return Confirmation(services.gate, key, f"surface {operation}", bound.actor)
+
+
+def _shown(arguments: JsonObject, version: int) -> Json:
+    # As text: the canonical form of a token has no floats, and arguments may.
+    return {"arguments": json.dumps(arguments, sort_keys=True), "version": version}

@@ -1,0 +1,169 @@
+"""The command of a hook: JSON on standard input, the answer on standard output, an exit code.
+
+Where a server is warm, its socket answers, and the core is not imported. Exit codes: 0, go on; 2,
+the tool does not run. With rules, an event before a tool ends with 2 whenever it cannot be
+answered; every other event ends with 0 then, with a line on standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from tallystick_hooks.events import EVENTS, HookFormat
+from tallystick_hooks.formats import BadPayload, answer_in, event_from
+
+__all__ = ["main", "run"]
+
+_SECONDS = 20.0
+"""Seconds to wait for a server."""
+
+
+class _Unanswered(Exception):
+    """The event could not be answered; the message is for standard error."""
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Answer one event; return the exit code."""
+    chosen = _parser().parse_args(arguments)
+    is_closed = chosen.event == "before-tool" and chosen.rules is not None
+    is_known = False
+    try:
+        answer = _answer(chosen, sys.stdin.read())
+        is_known = True
+    except _Unanswered as error:
+        is_known = True
+        print(f"tally hook {chosen.event}: {error}", file=sys.stderr)  # noqa: T201
+        if is_closed:
+            print("The rules could not be checked, so the tool does not run.", file=sys.stderr)  # noqa: T201
+        return 2 if is_closed else 0
+    finally:
+        if is_closed and not is_known:
+            # A client takes every other code for a hook that has nothing to say.
+            raise SystemExit(2)
+    if answer:
+        json.dump(answer, sys.stdout, ensure_ascii=False)
+        sys.stdout.write("\n")
+    return 2 if chosen.format == "neutral" and answer.get("decision") == "deny" else 0
+
+
+def main() -> NoReturn:
+    """Answer one event and exit."""
+    sys.exit(run())
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tally hook", description="Answer one event of an agent's session."
+    )
+    parser.add_argument("event", choices=EVENTS)
+    parser.add_argument("--format", choices=["neutral", "claude-code"], default="neutral")
+    parser.add_argument(
+        "--tally", "-t", default=os.environ.get("TALLYSTICK_TALLY", ".tally"), metavar="FOLDER"
+    )
+    parser.add_argument("--boundary", help="Scope to work in; by default your private one.")
+    parser.add_argument("--agent", help="The agent that acts for you, for the history.")
+    parser.add_argument("--rules", metavar="FILE", help="JSON list of the rules over tools.")
+    parser.add_argument(
+        "--socket", metavar="PATH", help="Socket of `tally serve`; else that of the tally."
+    )
+    return parser
+
+
+def _answer(chosen: argparse.Namespace, text: str) -> dict[str, Any]:
+    try:
+        payload = json.loads(text)
+    except (ValueError, RecursionError):
+        raise _Unanswered("Standard input is no JSON.") from None
+    # A server has rules of its own: those of a file are checked here.
+    if chosen.rules is None or chosen.event != "before-tool":
+        answered = _over_socket(chosen, payload)
+        if answered is not None:
+            return answered
+    return _direct(chosen, payload)
+
+
+class _Connection(http.client.HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=_SECONDS)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+def _over_socket(chosen: argparse.Namespace, payload: Any) -> dict[str, Any] | None:
+    """Return the answer of a server, or None where there is none. Raises _Unanswered."""
+    path = chosen.socket or os.path.join(chosen.tally, "serve.sock")
+    if not os.path.exists(path):
+        return None
+    connection = _Connection(path)
+    asked = {
+        "payload": payload,
+        "format": chosen.format,
+        "scope": chosen.boundary,
+        "agent": chosen.agent,
+    }
+    body = json.dumps({name: value for name, value in asked.items() if value is not None})
+    try:
+        headers = {"Content-Type": "application/json"}
+        connection.request("POST", f"/v1/hooks/{chosen.event}", body, headers)
+        response = connection.getresponse()
+        text = response.read()
+    except ConnectionRefusedError:
+        return None  # it is gone, and has left its socket behind
+    except OSError as error:
+        raise _Unanswered(f"The server did not answer ({type(error).__name__}).") from error
+    finally:
+        connection.close()
+    if response.status == 404:
+        return None  # it answers no hooks
+    if response.status != 200:
+        raise _Unanswered(f"The server answered {response.status}.")
+    answer: dict[str, Any] = json.loads(text)
+    return answer
+
+
+def _direct(chosen: argparse.Namespace, payload: Any) -> dict[str, Any]:
+    """Return the answer of the tally itself. Raises _Unanswered."""
+    from tallystick.errors import TallystickError
+    from tallystick.records import PolicyRule
+    from tallystick.tally import Tally
+    from tallystick_hooks.handling import react
+
+    format: HookFormat = chosen.format
+    try:
+        event = event_from(payload, chosen.event, format)
+        rules = [] if chosen.rules is None else _rules(chosen.rules, PolicyRule)
+        with Tally.open(chosen.tally, create=False, background=False, rules=rules) as tally:
+            actor = tally.bind().actor
+            if chosen.agent is not None:
+                actor = actor.replace(agent=chosen.agent)
+            answer = react(tally.bind(actor, chosen.boundary), event)
+    except (TallystickError, BadPayload, OSError, ValueError) as error:
+        raise _Unanswered(str(error)) from error
+    if answer.error is not None:
+        print(f"tally hook {chosen.event}: {answer.error}", file=sys.stderr)  # noqa: T201
+    return answer_in(answer, event, format)
+
+
+def _rules(file: str, kind: Any) -> list[Any]:
+    rules = json.loads(Path(file).read_text(encoding="utf-8"))
+    if not isinstance(rules, list):
+        raise _Unanswered("The file of rules is one JSON list.")
+    return [kind.load(rule) for rule in rules]
+
+
+if __name__ == "__main__":
+    main()

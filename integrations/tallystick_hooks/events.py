@@ -1,0 +1,71 @@
+"""Events of a session, as a hook gets them, and its answers: plain values, without the core."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+__all__ = ["EVENTS", "Answer", "Event", "EventName", "HookFormat", "Words"]
+
+EventName = Literal[
+    "session-start",
+    "prompt",
+    "before-tool",
+    "after-tool",
+    "before-compact",
+    "after-compact",
+    "turn-end",
+    "session-end",
+]
+EVENTS: tuple[EventName, ...] = get_args(EventName)
+HookFormat = Literal["neutral", "claude-code"]
+
+
+@dataclass(frozen=True)
+class Words:
+    """What somebody said in a session."""
+
+    key: str
+    """The same words at the same place of a session have the same key."""
+    speaker: Literal["user", "agent"]
+    text: str
+
+
+@dataclass(frozen=True)
+class Event:
+    """One event of a session."""
+
+    name: EventName
+    session: str
+    agent: str = "agent"
+    prompt: str | None = None
+    """What the user asked."""
+    tool: str | None = None
+    arguments: Any = None
+    call_id: str | None = None
+    result: Any = None
+    error: str | None = None
+    """Why the tool failed."""
+    words: tuple[Words, ...] = ()
+    """What was said in the session so far; what was kept before is not kept again."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer of a hook."""
+
+    context: str = ""
+    """Text for the agent's prompt."""
+    decision: Literal["deny", "ask"] | None = None
+    """For a tool: deny it, or let the client ask; None leaves it to the client."""
+    reason: str = ""
+    arguments: Any = None
+    """The arguments that the tool is to have instead, where a rule cleaned them."""
+    actor: str | None = None
+    scope: str | None = None
+    error: str | None = None
+    """What failed in the hook itself."""
+    stored: int = 0
+    """Turns that were kept."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """Approvals and rules that a refusal names."""

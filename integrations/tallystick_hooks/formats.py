@@ -1,0 +1,182 @@
+"""Formats of hooks: a neutral one, and the one of Claude Code.
+
+Claude Code gives a hook JSON on standard input, with `hook_event_name`, `session_id` and what
+belongs to the event, and reads JSON from standard output: `additionalContext` for the prompt,
+`permissionDecision` before a tool. Exit code 2 blocks, with the reason on standard error.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tallystick_hooks.events import EVENTS, Answer, Event, EventName, HookFormat, Words
+
+__all__ = ["CLAUDE_EVENTS", "BadPayload", "answer_in", "event_from"]
+
+CLAUDE_EVENTS: Mapping[str, EventName] = {
+    "SessionStart": "session-start",
+    "UserPromptSubmit": "prompt",
+    "PreToolUse": "before-tool",
+    "PostToolUse": "after-tool",
+    "PostToolUseFailure": "after-tool",
+    "PreCompact": "before-compact",
+    "Stop": "turn-end",
+    "SessionEnd": "session-end",
+}
+"""By the name in Claude Code, which tells of the end of a compaction by a session that starts."""
+
+_LINES = 4_000
+"""Lines of a transcript that are read, the newest."""
+
+
+class BadPayload(ValueError):
+    """The input of a hook is not what its format says."""
+
+
+def event_from(payload: Any, name: str | None = None, format: HookFormat = "neutral") -> Event:
+    """Return the event of a payload. Raises BadPayload, which repeats nothing of it."""
+    if not isinstance(payload, dict):
+        raise BadPayload("The input of a hook is one JSON object.")
+    event = _from_claude_code(payload, name) if format == "claude-code" else _neutral(payload, name)
+    if event.name in ("before-tool", "after-tool") and not event.tool:
+        raise BadPayload(f"{event.name}: the name of the tool is missing.")
+    return event
+
+
+def answer_in(answer: Answer, event: Event, format: HookFormat = "neutral") -> dict[str, Any]:
+    """Return an answer as the format has it; empty where there is nothing to say."""
+    if format == "claude-code":
+        return _to_claude_code(answer, event)
+    said = {
+        "context": answer.context or None,
+        "decision": answer.decision,
+        "reason": answer.reason or None,
+        "arguments": answer.arguments,
+        "actor": answer.actor,
+        "scope": answer.scope,
+        "stored": answer.stored or None,
+        "error": answer.error,
+        "facts": answer.facts or None,
+    }
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _neutral(payload: Mapping[str, Any], name: str | None) -> Event:
+    event = _named(name or payload.get("event"))
+    words = payload.get("turns") or []
+    if not isinstance(words, list) or not all(isinstance(each, dict) for each in words):
+        raise BadPayload("`turns` is a list of objects with `speaker` and `text`.")
+    return Event(
+        name=event,
+        session=_text(payload, "session", required=True) or "",
+        agent=_text(payload, "agent") or "agent",
+        prompt=_text(payload, "prompt"),
+        tool=_text(payload, "tool"),
+        arguments=payload.get("arguments"),
+        call_id=_text(payload, "call_id"),
+        result=payload.get("result"),
+        error=_text(payload, "error"),
+        words=tuple(
+            Words(
+                str(each.get("key", place)),
+                "agent" if each.get("speaker") == "agent" else "user",
+                _text(each, "text") or "",
+            )
+            for place, each in enumerate(words)
+        ),
+    )
+
+
+def _from_claude_code(payload: Mapping[str, Any], name: str | None) -> Event:
+    original = _text(payload, "hook_event_name")
+    known = CLAUDE_EVENTS.get(original or "")
+    event = _named(name or known)
+    if event == "session-start" and payload.get("source") == "compact":
+        event = "after-compact"
+    keeps = event in ("before-compact", "turn-end", "session-end")
+    error = payload.get("error")
+    return Event(
+        name=event,
+        session=_text(payload, "session_id", required=True) or "",
+        agent="claude-code",
+        prompt=_text(payload, "prompt"),
+        tool=_text(payload, "tool_name"),
+        arguments=payload.get("tool_input"),
+        call_id=_text(payload, "tool_use_id"),
+        result=payload.get("tool_response"),
+        error=None if error is None else str(error),
+        words=tuple(_transcript(_text(payload, "transcript_path"))) if keeps else (),
+    )
+
+
+def _transcript(path: str | None) -> Iterator[Words]:
+    """Yield what was said by the user and the agent, from the transcript of Claude Code: JSON lines
+    with a message each. Raises OSError.
+    """
+    if path is None or not Path(path).is_file():
+        return
+    with Path(path).open(encoding="utf-8", errors="replace") as file:
+        lines = file.readlines()[-_LINES:]
+    for line in lines:
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue  # the last line may be half written
+        if not isinstance(entry, dict) or entry.get("isMeta") or entry.get("isSidechain"):
+            continue
+        message, key = entry.get("message"), entry.get("uuid")
+        if entry.get("type") not in ("user", "assistant") or not isinstance(message, dict):
+            continue
+        text = _said(message.get("content"))
+        if text and isinstance(key, str):
+            yield Words(key, "user" if entry["type"] == "user" else "agent", text)
+
+
+def _said(content: Any) -> str:
+    """Return the words of a message, without calls of tools and their results."""
+    if isinstance(content, str):
+        return content.strip()
+    if not isinstance(content, list):
+        return ""
+    parts = [
+        part["text"]
+        for part in content
+        if isinstance(part, dict) and part.get("type") == "text" and isinstance(part["text"], str)
+    ]
+    return "\n".join(parts).strip()
+
+
+def _to_claude_code(answer: Answer, event: Event) -> dict[str, Any]:
+    names = {name: original for original, name in reversed([*CLAUDE_EVENTS.items()])}
+    original = names.get(event.name, "SessionStart")
+    if event.name == "before-tool":
+        decision = answer.decision
+        if decision is None and answer.arguments is None:
+            return {}
+        # Cleaned arguments are taken over with a decision alone: the person sees them.
+        said = {"permissionDecision": decision or "ask", "permissionDecisionReason": answer.reason}
+        if answer.arguments is not None:
+            said["updatedInput"] = answer.arguments
+        return {"hookSpecificOutput": {"hookEventName": original, **said}}
+    if not answer.context:
+        return {}
+    return {"hookSpecificOutput": {"hookEventName": original, "additionalContext": answer.context}}
+
+
+def _named(name: Any) -> EventName:
+    for event in EVENTS:
+        if name == event:
+            return event
+    raise BadPayload(f"There is no such event. Events are: {', '.join(EVENTS)}.")
+
+
+def _text(payload: Mapping[str, Any], name: str, *, required: bool = False) -> str | None:
+    value = payload.get(name)
+    if value is None and not required:
+        return None
+    if not isinstance(value, str) or (required and not value.strip()):
+        raise BadPayload(f"`{name}` has to be a text.")
+    return value

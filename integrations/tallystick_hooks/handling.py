@@ -1,0 +1,186 @@
+"""Answering events on a bound tally: recall and wake for the prompt, rules for tools, the record.
+
+What was recalled and what a rule refused is recorded. A failure leaves the agent alone, and is
+recorded as a gap; before a tool, where rules are installed, it stops the tool instead.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from tallystick.adapters import (
+    OBSERVER,
+    ToolCall,
+    framed_hits,
+    has_rules,
+    note_seen_again,
+    recall_for_turn,
+    record_tool_call,
+    record_tool_error,
+    record_tool_result,
+    recorded_elsewhere,
+)
+from tallystick.errors import ApprovalRequired, Blocked, TallystickError
+from tallystick.operations import error_json
+from tallystick.records import RunRecord
+from tallystick.tally import BoundTally
+from tallystick_hooks.events import Answer, Event, HookFormat
+from tallystick_hooks.formats import answer_in, event_from
+
+__all__ = ["handle", "react"]
+
+SURFACE = "hook"
+_HITS = 6
+_MOST, _MOST_AT_END = {"turn-end": 20}, 400
+"""Turns that are looked at, the newest: after a turn those before are kept already."""
+
+
+def handle(
+    bound: BoundTally, event: str | None, payload: Any, format: HookFormat = "neutral"
+) -> dict[str, Any]:
+    """Return the answer to an event in its format, for a hook that is answered by a server.
+
+    Raises BadPayload for an input that is none; every failure beside it is an answer.
+    """
+    of_session = event_from(payload, event, format)
+    return answer_in(react(bound, of_session), of_session, format)
+
+
+def react(bound: BoundTally, event: Event) -> Answer:
+    """Return the answer to an event. Raises nothing that a tally raises: an error is a part of the
+    answer, and denies a tool where rules are installed.
+    """
+    bound = bound.on(SURFACE).traced(session_id=event.session)
+    try:
+        answer = _REACTIONS[event.name](bound, event)
+    except TallystickError as error:
+        answer = _failure(bound, event, error)
+    return _named(answer, bound)
+
+
+def _named(answer: Answer, bound: BoundTally) -> Answer:
+    fields = {**vars(answer), "actor": str(bound.actor.user), "scope": str(bound.scope)}
+    return Answer(**fields)
+
+
+def _failure(bound: BoundTally, event: Event, error: TallystickError) -> Answer:
+    with suppress(TallystickError):  # what failed may be the tally itself
+        run = bound.run(event.agent, metadata=_metadata(event))
+        run.count_gap(SURFACE, error)
+        run.end("failed")
+    if event.name == "before-tool" and has_rules(bound, "tool_call"):
+        return Answer(decision="deny", reason=_closed(error), error=error.code)
+    return Answer(error=error.code)
+
+
+def _closed(error: Exception) -> str:
+    code = getattr(error, "code", type(error).__name__)
+    return f"The rules could not be checked ({code}), so the tool does not run."
+
+
+def _wake(bound: BoundTally, event: Event) -> Answer:
+    with bound.run(event.agent, metadata=_metadata(event)):
+        return Answer(context=bound.wake().text)
+
+
+def _recall(bound: BoundTally, event: Event) -> Answer:
+    prompt = event.prompt or ""
+    if not prompt.strip():
+        return Answer()
+    # The words of this session are in the prompt already.
+    with bound.run(event.agent, goal=prompt, metadata=_metadata(event)):
+        hits = recall_for_turn(bound, prompt, limit=_HITS, turn=None, outside_of=event.session)
+        return Answer(context=framed_hits(bound, hits))
+
+
+def _check(bound: BoundTally, event: Event) -> Answer:
+    if not has_rules(bound, "tool_call"):
+        return Answer()
+    tool = event.tool or ""
+    with (
+        bound.run(event.agent, metadata=_metadata(event)) as run,
+        run.step("policy_check", name=tool) as step,
+    ):
+        try:
+            check = bound.check_tool_call(
+                tool, event.arguments, tool_call_id=event.call_id, piece="tallystick_hooks"
+            )
+        except Blocked as error:
+            step.end("blocked")
+            run.end("blocked")
+            return Answer(decision="deny", reason=_refusal(error), facts=error_json(error)["facts"])
+    if check.redacts and check.arguments != event.arguments:
+        return Answer(
+            arguments=check.arguments,
+            decision="ask",
+            reason="A rule took secrets out of the arguments.",
+        )
+    return Answer()
+
+
+def _refusal(error: Blocked) -> str:
+    if not isinstance(error, ApprovalRequired):
+        return str(error)
+    ids = " ".join(approval.id for approval in error.approvals)
+    return f"{error} A person allows it with: tally approve {ids} --reason … Then try again."
+
+
+def _record(bound: BoundTally, event: Event) -> Answer:
+    other = recorded_elsewhere(bound, event.session, SURFACE)
+    if other is not None:
+        return _leave_to(other, bound, event)
+    call = ToolCall(event.tool or "", event.arguments, event.call_id)
+    with (
+        bound.run(event.agent, metadata=_metadata(event)) as run,
+        run.step("tool_call", name=call.name) as step,
+    ):
+        record_tool_call(step, call)
+        if event.error is not None:
+            record_tool_error(step, None, event.error)
+            step.end("failed")
+        else:
+            record_tool_result(step, event.result)
+    return Answer()
+
+
+def _keep(bound: BoundTally, event: Event) -> Answer:
+    """Keep what was said, each once however often it is told of."""
+    if not event.words:
+        return Answer()
+    other = recorded_elsewhere(bound, event.session, SURFACE)
+    if other is not None:
+        return _leave_to(other, bound, event)
+    stored = 0
+    with bound.run(event.agent, metadata=_metadata(event)) as run:
+        for words in event.words[-_MOST.get(event.name, _MOST_AT_END) :]:
+            kept = bound.keep_turn(
+                run,
+                user=words.text if words.speaker == "user" else None,
+                assistant=words.text if words.speaker == "agent" else None,
+                observer=SURFACE,
+                idempotency_key=f"{event.session} {words.key}",
+            )
+            stored += sum(turn.status == "created" for turn in kept)
+    return Answer(stored=stored)
+
+
+def _leave_to(other: RunRecord, bound: BoundTally, event: Event) -> Answer:
+    note_seen_again(bound, event.session, observer=SURFACE, what=event.name, run=other)
+    return Answer(facts={"recorded_by": other.run_id})
+
+
+def _metadata(event: Event) -> dict[str, Any]:
+    return {"thread_id": event.session, OBSERVER: SURFACE, "event": event.name}
+
+
+_REACTIONS = {
+    "session-start": _wake,
+    "prompt": _recall,
+    "before-tool": _check,
+    "after-tool": _record,
+    "before-compact": _keep,
+    "after-compact": _wake,
+    "turn-end": _keep,
+    "session-end": _keep,
+}

@@ -1,0 +1,92 @@
+"""Answers of tools: memory text is data under a notice, and every answer names actor and scope.
+
+An answer is sent once. As structured content it has a short text beside it; as text it has no
+structured content.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from mcp.shared.exceptions import MCPError
+from mcp_types import CallToolResult, TextContent
+from pydantic import BaseModel
+
+from tallystick.errors import TallystickError
+from tallystick.operations import error_json, framed_answer, wire_status
+from tallystick.records.escaping import as_field
+from tallystick.tally import BoundTally
+from tallystick_mcp.callers import Caller
+
+__all__ = ["AnswerForm", "Answers", "protocol_error", "shown"]
+
+AnswerForm = Literal["structured", "text"]
+"""How answers are sent: as structured content, or as text for clients that show nothing else."""
+
+
+class Answers:
+    """Makes the results of tool calls."""
+
+    def __init__(self, form: AnswerForm) -> None:
+        self._form = form
+
+    def result(
+        self, caller: Caller, bound: BoundTally, text: str, fields: dict[str, Any]
+    ) -> CallToolResult:
+        """Return an answer under the notice of remembered data."""
+        named = {"actor": caller.name, "scope": str(bound.scope), **fields}
+        return self._sent(
+            f"{text} (as {caller.name}, in {bound.scope})", framed_answer(bound, named)
+        )
+
+    def failure(self, caller: Caller, error: TallystickError) -> CallToolResult:
+        """Return an error on which a model can act. Raises MCPError for every other."""
+        status = wire_status(error)
+        if status.mcp is not None:
+            raise protocol_error(error)
+        described = {
+            "actor": caller.name,
+            "scope": str(caller.bound.scope),
+            "error": error_json(error),
+        }
+        return self._sent(str(error), described, is_error=True)
+
+    def refusal(self, caller: Caller, fields: dict[str, Any]) -> CallToolResult:
+        """Return what a person did not allow."""
+        described = {"actor": caller.name, "scope": str(caller.bound.scope), "error": fields}
+        return self._sent(str(fields["message"]), described, is_error=True)
+
+    def _sent(self, text: str, answer: dict[str, Any], *, is_error: bool = False) -> CallToolResult:
+        if self._form == "structured":
+            return CallToolResult(
+                content=[TextContent(type="text", text=text)],
+                structured_content=answer,
+                is_error=is_error,
+            )
+        text = json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
+        return CallToolResult(content=[TextContent(type="text", text=text)], is_error=is_error)
+
+
+def protocol_error(error: TallystickError) -> MCPError:
+    """Return an error as JSON-RPC has it, with our code and its facts."""
+    described = error_json(error)
+    code = wire_status(error).mcp or -32602
+    data = {"code": described["code"], "facts": described["facts"]}
+    return MCPError(code=code, message=described["message"], data=data)
+
+
+def shown(value: Any) -> Any:
+    """Return a record, or records, as JSON without what is empty, and with every text as data: it
+    can look like nothing but stored text.
+    """
+    if isinstance(value, BaseModel):
+        value = value.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+    if isinstance(value, str):
+        return as_field(value)
+    if isinstance(value, dict):
+        return {name: shown(item) for name, item in value.items()}
+    if isinstance(value, Iterable):
+        return [shown(item) for item in value]
+    return value

@@ -1,0 +1,126 @@
+"""The arguments of the four tools, as a model reads them: few words, because every client pays for
+them in each of its prompts.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from tallystick.operations import Arguments
+from tallystick.records import CorrectionKind, JsonObject, MemoryState
+
+__all__ = ["Add", "Explore", "ExploreMode", "Manage", "ManageAction", "Search"]
+
+Texts = tuple[str, ...]
+Key = str | None
+Id = Annotated[str, Field(max_length=64)]
+"""An id. What is longer is none, and no error repeats it."""
+Project = str | None
+Time = str | None
+
+
+class Search(Arguments):
+    """Arguments of `search`."""
+
+    query: str = ""
+    kinds: Texts = ()
+    tags: Texts = ()
+    source: str | None = None
+    status: MemoryState = "active"
+    project: Project = None
+    since: Time = None
+    until: Time = None
+    limit: Annotated[int, Field(ge=1, le=50)] = 5
+    before: Id | None = None
+    include_content: bool = True
+
+
+ExploreMode = Literal[
+    "scopes",
+    "list",
+    "related",
+    "get",
+    "inspect",
+    "history",
+    "source",
+    "context",
+    "wake",
+    "runs",
+    "steps",
+    "receipt",
+    "why",
+    "trace",
+    "verify",
+    "uses",
+    "approvals",
+    "access",
+    "policy",
+]
+
+
+class Explore(Arguments):
+    """Arguments of `explore`."""
+
+    mode: ExploreMode
+    id: Id | None = None
+    query: Annotated[str | None, Field(description="Question, sentence or tool.")] = None
+    arguments: JsonObject | None = None
+    project: Project = None
+    depth: Annotated[int, Field(ge=1, le=2)] = 1
+    limit: Annotated[int, Field(ge=1, le=100)] = 20
+    before: Id | None = None
+
+
+class Add(Arguments):
+    """Arguments of `add`."""
+
+    content: str
+    kind: str = "note"
+    subject: str | None = None
+    tags: Texts = ()
+    project: Project = None
+    source: str | None = None
+    occurred_at: Time = None
+    valid_until: Time = None
+    derived_from: tuple[Id, ...] = ()
+    importance: Annotated[int, Field(ge=0, le=100)] = 50
+    pinned: bool = False
+    idempotency_key: Key = None
+
+
+ManageAction = Literal[
+    "modify",
+    "forget",
+    "forget_matching",
+    "recover",
+    "correct",
+    "promote",
+    "share",
+    "pin",
+    "unpin",
+    "replay",
+    "health",
+    "stats",
+]
+
+
+class Manage(Arguments):
+    """Arguments of `manage`."""
+
+    action: ManageAction
+    id: Id | None = None
+    reason: str | None = None
+    mode: Literal["preview", "apply"] = "preview"
+    confirm_token: str | None = None
+    changes: JsonObject | None = None
+    correction: CorrectionKind | None = None
+    by: Id | None = None
+    field: str | None = None
+    replacement: str | None = None
+    into: Annotated[str | None, Field(description="Such as project:apollo.")] = None
+    query: str | None = None
+    project: Project = None
+    if_version: int | None = None
+    idempotency_key: Key = None

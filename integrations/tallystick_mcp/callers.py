@@ -1,0 +1,88 @@
+"""Callers: who calls a tool, and the scopes that this server leads to for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mcp.server.mcpserver import Context
+
+from tallystick.errors import InvalidScope
+from tallystick.records import Actor, Credential, Scope
+from tallystick.tally import BoundTally, Tally
+
+__all__ = ["Caller", "Callers", "caller_of", "own_scopes"]
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who calls, and where."""
+
+    bound: BoundTally
+    """The view in the scope where this caller writes. Beyond a configured boundary it reaches
+    nothing: the credential of its actor has the scopes.
+    """
+    scopes: tuple[Scope, ...]
+    """The scopes that are searched where a call names no project."""
+    is_bounded: bool
+    """True if these scopes are all that the caller reaches."""
+
+    @property
+    def name(self) -> str:
+        """The actor, as every answer names them."""
+        actor = self.bound.actor
+        return actor.user if actor.agent is None else f"{actor.agent} for {actor.user}"
+
+    def within(self, project: str | None) -> BoundTally:
+        """Return the view in a project, or in a scope; None is the view where the caller writes.
+        Raises InvalidScope, for a bounded caller alike for scopes that exist and that do not.
+        """
+        if project is None:
+            return self.bound
+        actor = self.bound.actor
+        try:
+            scope = actor.home(project if ":" in project else f"project:{project}")
+        except InvalidScope as error:
+            # Its message repeats what was given.
+            raise InvalidScope("A scope is written like apollo or project:apollo.") from error
+        if self.is_bounded and scope not in self.scopes:
+            served = ", ".join(map(str, self.scopes))
+            raise InvalidScope(f"That scope is not served here. Served are: {served}.")
+        return replace(self.bound, scope=scope)
+
+
+Callers = Callable[[Context[Any, Any]], Caller]
+"""Finds out who makes a call: the actor of the server, or that of the credential of the request."""
+
+
+def caller_of(tally: Tally, actor: Actor, scopes: Sequence[str | Scope] | None = None) -> Caller:
+    """Return the caller who acts as `actor`, bounded by `scopes` and by the actor's credential. The
+    first of the scopes is where they write. Raises InvalidScope.
+    """
+    bounds = actor.credential
+    if scopes is not None:
+        if isinstance(scopes, str) or not scopes:
+            raise InvalidScope("`scopes` has to be a list such as ['project:apollo'].")
+        wanted = tuple(dict.fromkeys(actor.home(scope) for scope in scopes))
+        if bounds is None:
+            bounds = Credential(scopes=wanted, is_attended=True)
+        elif bounds.scopes is None or set(wanted) <= set(bounds.scopes):
+            bounds = bounds.replace(scopes=wanted)
+        else:
+            raise InvalidScope("The credential is not good for all of these `scopes`.")
+        actor = actor.replace(credential=bounds)
+    reached = None if bounds is None else bounds.scopes
+    searched = own_scopes(actor) if reached is None else reached
+    return Caller(tally.bind(actor, searched[0]).on("mcp"), searched, reached is not None)
+
+
+def own_scopes(actor: Actor) -> tuple[Scope, ...]:
+    """Return the scopes that an actor's identity names: the private one, and those of its
+    projects.
+    """
+    projects = (
+        Scope(kind="project", key=key, organization=actor.organization)
+        for key in sorted(actor.projects)
+    )
+    return (actor.private_scope, *projects)

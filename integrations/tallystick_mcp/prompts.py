@@ -1,0 +1,52 @@
+"""Prompts that a person picks in the client: recall first, hand over, review memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mcp.server.mcpserver import Context, MCPServer
+
+from tallystick.errors import TallystickError
+from tallystick.operations import OPERATIONS
+from tallystick_mcp.answers import protocol_error
+from tallystick_mcp.callers import Callers
+
+__all__ = ["add_to"]
+
+
+def add_to(server: MCPServer[Any], callers: Callers) -> None:
+    """Add the prompts to a server."""
+
+    @server.prompt()
+    def recall_first(request: str, context: Context[Any, Any]) -> str:
+        """Answer a request with what memory knows about it."""
+        caller = callers(context)
+        scopes = [str(scope) for scope in caller.scopes]
+        try:
+            pack = OPERATIONS["context_pack"].call(
+                caller.bound, {"query": request, "scopes": scopes}
+            )
+        except TallystickError as error:
+            raise protocol_error(error) from error
+        known = pack.text or "Memory has nothing about it."
+        return f"{known}\n\nWith that in mind, and naming the ids you rely on: {request}"
+
+    @server.prompt()
+    def hand_over() -> str:
+        """Store what the next session needs to go on from here."""
+        return (
+            "Hand this session over. Search memory for what is known already, then add, one "
+            "statement each: decisions with their reasons, constraints and preferences the user "
+            "stated, and open tasks with the next step. Do not add what can be read in the "
+            "repository. At the end list what you added, with the ids."
+        )
+
+    @server.prompt()
+    def review_memory() -> str:
+        """Look through memory for what is wrong, stale or said twice."""
+        return (
+            "Review the memory of this project: explore it with mode list, page by page. Name "
+            "memories that contradict one another, are outdated, repeat another or look "
+            "sensitive, each with its id and what you would do. Change nothing before the user "
+            "agrees; then use manage, and preview each change."
+        )

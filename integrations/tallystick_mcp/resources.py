@@ -1,0 +1,100 @@
+"""Resources: memories, sources, runs and receipts by address, and what to know at the start."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ResourceNotFoundError
+
+from tallystick.errors import InvalidScope, NotFound, TallystickError
+from tallystick.operations import OPERATIONS, framed_answer, memory_fields
+from tallystick.tally import BoundTally
+from tallystick_mcp.answers import protocol_error, shown
+from tallystick_mcp.callers import Caller, Callers
+
+__all__ = ["add_to"]
+
+_JSON, _TEXT = "application/json", "text/plain"
+
+
+def add_to(server: MCPServer[Any], callers: Callers) -> None:
+    """Add the templates of resources to a server."""
+
+    def of(kind: str, operation: str, argument: str, context: Any, id: str) -> str:
+        def read(caller: Caller) -> dict[str, Any]:
+            result = OPERATIONS[operation].call(caller.bound, {argument: id})
+            return {kind: memory_fields(result) if operation == "get" else shown(result)}
+
+        return _read(callers, context, read)
+
+    @server.resource("tally://memory/{id}", name="memory", mime_type=_JSON)
+    def memory(id: str, context: Context[Any, Any]) -> str:
+        """One memory, whole."""
+        return of("memory", "get", "memory_id", context, id)
+
+    @server.resource("tally://source/{id}", name="source", mime_type=_JSON)
+    def source(id: str, context: Context[Any, Any]) -> str:
+        """A source as it arrived, and the memories that were drawn from it."""
+        return of("source", "source", "source_id", context, id)
+
+    @server.resource("tally://run/{id}", name="run", mime_type=_JSON)
+    def run(id: str, context: Context[Any, Any]) -> str:
+        """A recorded run."""
+        return of("run", "run", "run_id", context, id)
+
+    @server.resource("tally://run/{id}/artifacts", name="artifacts", mime_type=_JSON)
+    def artifacts(id: str, context: Context[Any, Any]) -> str:
+        """What a run left behind: its steps, and what they wrote to memory."""
+
+        def read(caller: Caller) -> dict[str, Any]:
+            steps = OPERATIONS["steps"].call(caller.bound, {"run_id": id})
+            written = OPERATIONS["written"].call(caller.bound, {"run_id": id})
+            return {"steps": shown(steps), "written": shown(written)}
+
+        return _read(callers, context, read)
+
+    @server.resource("tally://step/{id}/receipt", name="receipt", mime_type=_JSON)
+    def receipt(id: str, context: Context[Any, Any]) -> str:
+        """The receipt of a step: what the agent saw, why, and what it did."""
+        return of("step", "receipt", "step_id", context, id)
+
+    @server.resource("tally://context/{scope}", name="context", mime_type=_TEXT)
+    def context_of(scope: str, context: Context[Any, Any]) -> str:
+        """What to know at the start: pins, constraints, preferences, decisions, open tasks."""
+        return _answered(
+            lambda caller: OPERATIONS["wake"].call(_within(caller, scope), {}).text,
+            callers,
+            context,
+        )
+
+
+def _within(caller: Caller, scope: str) -> BoundTally:
+    try:
+        return caller.within(scope)
+    except InvalidScope as error:
+        raise NotFound(str(error)) from error
+
+
+def _read(
+    callers: Callers, context: Context[Any, Any], read: Callable[[Caller], dict[str, Any]]
+) -> str:
+    def text(caller: Caller) -> str:
+        named = {"actor": caller.name, "scope": str(caller.bound.scope), **read(caller)}
+        return json.dumps(framed_answer(caller.bound, named), ensure_ascii=False)
+
+    return _answered(text, callers, context)
+
+
+def _answered(read: Callable[[Caller], str], callers: Callers, context: Context[Any, Any]) -> str:
+    """Return the text of a resource. Raises the SDK's own errors: it would log a traceback of any
+    other and answer with an internal error.
+    """
+    try:
+        return read(callers(context))
+    except NotFound as error:
+        raise ResourceNotFoundError(str(error)) from error
+    except TallystickError as error:
+        raise protocol_error(error) from error

@@ -1,0 +1,341 @@
+"""The MCP server of a tally: four tools, resources and prompts, for one actor within a boundary."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, NamedTuple
+
+from mcp.server.mcpserver import Context, MCPServer
+from mcp_types import CallToolResult, InputRequiredResult, ToolAnnotations
+from mcp_types import Tool as ToolOfList
+from pydantic import ValidationError
+
+from tallystick import __version__
+from tallystick.adapters import (
+    check_actor,
+    check_tally,
+    check_word,
+    decide_as_person,
+    has_rules,
+)
+from tallystick.aio import in_thread
+from tallystick.errors import ApprovalRequired, InvalidInput, TallystickError, explain_validation
+from tallystick.operations import NOTICE, Arguments, not_approved
+from tallystick.records import Actor, JsonObject, Scope
+from tallystick.tally import BoundTally, Tally, ToolCheck
+from tallystick_mcp import prompts, resources
+from tallystick_mcp.answers import AnswerForm, Answers, protocol_error
+from tallystick_mcp.arguments import Add, Explore, Manage, Search
+from tallystick_mcp.asking import Question, Verdict, can_ask, put, verdict
+from tallystick_mcp.callers import Caller, Callers, caller_of
+from tallystick_mcp.schemas import slim_schema
+from tallystick_mcp.tools import Call, call_of, confirmed_call, preview_of
+
+__all__ = ["Approval", "TallyServer", "serve"]
+
+Approval = Literal["ask", "elsewhere"]
+"""Who is asked before memory is changed: a person, or nobody, because the application asks."""
+
+_INSTRUCTIONS = (
+    "Long-term memory. Call search before you ask the user or assume; add what should be known "
+    f"next time; explore for more about a hit; manage to change. {NOTICE} Every answer names the "
+    "actor and the scope it is bound to."
+)
+
+
+class _Tool(NamedTuple):
+    arguments: type[Arguments]
+    description: str
+    annotations: ToolAnnotations | None
+
+
+_READS = ToolAnnotations(read_only_hint=True)
+_CHANGES = None
+"""A tool without annotations may destroy: that is what the protocol assumes."""
+
+TOOLS: Mapping[str, _Tool] = {
+    "search": _Tool(
+        Search,
+        "Search, recall or look up what is known, was said, agreed, decided or preferred: what, "
+        "which, who, why, have we seen; find facts, decisions, lessons, constraints. Do it before "
+        "you ask. Newest first without a query. Times: ISO 8601.",
+        _READS,
+    ),
+    "explore": _Tool(
+        Explore,
+        "Look around. scopes: which scopes and projects exist. list: what is stored, by page. "
+        "related: links; concluded from it. get: read whole text. inspect: why and who may see it. "
+        "history: what happened, changes. source: open original text. context: text pack answering "
+        "a question. wake: to know as a session starts. runs: list recorded runs of agents. steps: "
+        "steps a run took. receipt: of a step. why: what the agent saw or missed at a step. trace: "
+        "where a sentence of a step comes from. verify: prove a run's record unaltered. uses: "
+        "steps with a memory. approvals: pending. access: reach of an actor. policy: would a rule "
+        "allow a tool call.",
+        _READS,
+    ),
+    "add": _Tool(
+        Add,
+        "Remember, note, save, keep or store for later sessions: a fact, preference, decision, "
+        "constraint, task, lesson, conclusion; from now on, always, never. Searchable at once.",
+        ToolAnnotations(destructive_hint=False),
+    ),
+    "manage": _Tool(
+        Manage,
+        "Change memory, with a reason. modify: edit or fix text, tags. forget: remove one. "
+        "forget_matching: forget everything by query. recover: undo forgetting. correct: mark "
+        "stale, outdated, wrong, replaced, duplicate, sensitive; redact. promote: copy into a "
+        "project for the team. share: same, following the original. pin: always shown. unpin: no "
+        "longer. replay: run a recorded step again. health: check for problems. stats: disk "
+        "space. Preview, then apply with its confirm_token.",
+        _CHANGES,
+    ),
+}
+"""By name, in the order in which they are listed."""
+
+
+class TallyServer(MCPServer[Any]):
+    """An MCP server whose tools, resources and prompts are those of one tally."""
+
+    def __init__(
+        self,
+        tally: Tally,
+        callers: Callers,
+        *,
+        name: str,
+        approval: Approval,
+        answers: AnswerForm,
+    ) -> None:
+        with _root_logger_as_it_is():
+            super().__init__(
+                name,
+                version=__version__,
+                instructions=_INSTRUCTIONS,
+                log_level="WARNING",
+            )
+        self.tally = tally
+        self._callers, self._approval, self._answers = callers, approval, Answers(answers)
+        resources.add_to(self, callers)
+        prompts.add_to(self, callers)
+
+    async def list_tools(self) -> list[ToolOfList]:
+        """Return the four tools."""
+        return list(_LISTED)
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        context: Context[Any, Any] | None = None,
+    ) -> CallToolResult | InputRequiredResult:
+        """Call a tool. What a model can act on is a result; other errors are those of the
+        protocol. No error repeats a value that was given.
+        """
+        if context is None:
+            context = Context(mcp_server=self)
+        try:
+            caller = self._callers(context)
+        except TallystickError as error:
+            raise protocol_error(error) from error
+        try:
+            return await self._called(caller, name, arguments, context)
+        except TallystickError as error:
+            return self._answers.failure(caller, error)
+
+    async def _called(
+        self, caller: Caller, name: str, arguments: dict[str, Any], context: Context[Any, Any]
+    ) -> CallToolResult | InputRequiredResult:
+        tool = TOOLS.get(name)
+        if tool is None:
+            raise InvalidInput(f"There is no such tool. Tools are: {', '.join(TOOLS)}.")
+        valid = _validated(name, tool.arguments, arguments)
+        call = await in_thread(call_of, caller, name, valid)
+        answered = verdict(context)
+        confirmed: JsonObject | None = None
+        if call.route.asks:
+            assert isinstance(valid, Manage)
+            if valid.mode == "preview":
+                preview = await in_thread(preview_of, call)
+                return self._answers.result(
+                    caller, call.bound, f"Preview of {valid.action}", preview.fields
+                )
+            asked = await self._confirmation(call, valid, context, answered)
+            if not isinstance(asked, _Confirmed):
+                return asked
+            confirmed, answered = asked
+        checked = await self._checked(call, confirmed, context, answered)
+        if not isinstance(checked, ToolCheck):
+            return checked
+        result = await in_thread(call.run, confirmed)
+        text, fields = await in_thread(call.present, result)
+        return self._answers.result(caller, call.bound, text, checked.result(fields))
+
+    async def _confirmation(
+        self,
+        call: Call,
+        valid: Manage,
+        context: Context[Any, Any],
+        answered: tuple[Verdict, str] | None,
+    ) -> _Confirmed | CallToolResult | InputRequiredResult:
+        """Return the arguments of a change that may be made, or what is answered instead."""
+        needs_preview = call.route.operation.needs_preview
+        if self._approval == "elsewhere":
+            if needs_preview:
+                arguments = await in_thread(confirmed_call, call, valid.confirm_token)
+                return _Confirmed(arguments, None)
+            return _Confirmed(call.arguments, None)
+        if not can_ask(context):
+            arguments = await in_thread(confirmed_call, call, valid.confirm_token)
+            return _Confirmed(arguments, None)
+        if answered is None:
+            preview = await in_thread(preview_of, call)
+            asked = await put(context, Question(text=preview.text, state=preview.token))
+            if isinstance(asked, InputRequiredResult):
+                return asked
+            answered = asked
+        said, token = answered
+        if said != "yes":
+            return self._answers.refusal(
+                call.caller, not_approved("manage", "The user was asked and did not allow it.")
+            )
+        arguments = await in_thread(confirmed_call, call, token)
+        return _Confirmed(arguments, answered)
+
+    async def _checked(
+        self,
+        call: Call,
+        confirmed: JsonObject | None,
+        context: Context[Any, Any],
+        answered: tuple[Verdict, str] | None,
+    ) -> ToolCheck | CallToolResult | InputRequiredResult:
+        """Check a call by the rules of the tally, under the name of the memory tool. A person whom
+        a rule asks answers through the client, where it can ask. Raises Blocked.
+        """
+        arguments = {
+            name: value
+            for name, value in (confirmed or call.arguments).items()
+            if name not in _NOT_OF_THE_CHANGE
+        }
+        if not has_rules(call.bound, "tool_call"):
+            return ToolCheck(arguments=arguments)
+
+        def check() -> ToolCheck:
+            return call.bound.check_tool_call(call.route.tool, arguments, piece="tallystick_mcp")
+
+        try:
+            return await in_thread(check)
+        except ApprovalRequired as error:
+            if self._approval == "elsewhere" or not can_ask(context):
+                raise
+            approvals = error.approvals
+            state = " ".join(sorted(approval.id for approval in approvals))
+            if answered is None or (not call.route.asks and answered[1] != state):
+                text = f"A rule asks you before: {call.route.operation.title}\n{error}"
+                asked = await put(context, Question(text=text, state=state))
+                if isinstance(asked, InputRequiredResult):
+                    return asked
+                answered = asked
+            if answered[0] == "unanswered":
+                raise
+            await in_thread(_decide, call.bound, approvals, answered[0] == "yes")
+        return await in_thread(check)
+
+
+_NOT_OF_THE_CHANGE = ("mode", "confirm_token", "idempotency_key", "if_version")
+"""Arguments that an approval is not bound to."""
+
+
+class _Confirmed(NamedTuple):
+    """A change that may be made."""
+
+    arguments: JsonObject
+    answered: tuple[Verdict, str] | None
+
+
+def _decide(bound: BoundTally, approvals: Sequence[Any], approved: bool) -> None:
+    decide_as_person(bound, approvals, approved=approved, reason="answered in the MCP client")
+
+
+def _validated(name: str, kind: type[Arguments], arguments: Mapping[str, Any]) -> Arguments:
+    """Validate the arguments of a tool; null is an argument that was left out. Raises InvalidInput,
+    which names each field and repeats no value.
+    """
+    given = {field: value for field, value in arguments.items() if value is not None}
+    unknown = sorted(set(given) - set(kind.model_fields))
+    if unknown:
+        known = ", ".join(kind.model_fields)
+        raise InvalidInput(f"{name}: {len(unknown)} unknown argument(s). It takes {known}.")
+    try:
+        return kind.model_validate(given)
+    except ValidationError as error:
+        raise InvalidInput(f"{name}: {explain_validation(error)}.") from error
+
+
+@contextmanager
+def _root_logger_as_it_is() -> Iterator[None]:
+    """Leave the root logger to the application: the SDK would give it a handler of its own."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+
+
+_LISTED = tuple(
+    ToolOfList(
+        name=name,
+        description=tool.description,
+        input_schema=slim_schema(tool.arguments),
+        annotations=tool.annotations,
+    )
+    for name, tool in TOOLS.items()
+)
+
+
+def serve(
+    tally: Tally | BoundTally,
+    *,
+    actor: Actor | None = None,
+    scopes: Sequence[str | Scope] | None = None,
+    callers: Callers | None = None,
+    name: str = "tallystick",
+    approval: Approval = "ask",
+    answers: AnswerForm = "structured",
+) -> TallyServer:
+    """Return an MCP server for a tally.
+
+    `actor` acts in every call, by default the actor of a bound tally, else the owner. `scopes` are
+    all that the server leads to, the first one where it writes; by default that of a bound tally,
+    else whatever the actor may reach, and the private scope with those of the actor's projects is
+    searched. Roots of a client
+    change nothing. `callers` finds out who calls instead, for servers with credentials. Before a
+    change a person is asked through the client, or the token of a preview is wanted from a client
+    that cannot ask; with `approval="elsewhere"` the application asks. `answers="text"` sends
+    answers as text, for clients that show their models nothing else. Raises InvalidInput,
+    InvalidScope, Denied where nobody acts.
+    """
+    check_tally(tally, "serve({})")
+    check_actor(actor, "serve")
+    check_word("approval", approval, Approval)
+    check_word("answers", answers, AnswerForm)
+    if callers is None:
+        callers = _fixed(tally, actor, scopes)
+    elif actor is not None or scopes is not None:
+        raise InvalidInput("`callers` says who acts and where: leave `actor` and `scopes` out.")
+    opened = tally.tally if isinstance(tally, BoundTally) else tally
+    return TallyServer(opened, callers, name=name, approval=approval, answers=answers)
+
+
+def _fixed(
+    tally: Tally | BoundTally, actor: Actor | None, scopes: Sequence[str | Scope] | None
+) -> Callers:
+    """Return the one caller of a server that serves one actor."""
+    if isinstance(tally, BoundTally):
+        scopes = scopes if scopes is not None else [tally.scope]
+        caller = caller_of(tally.tally, actor or tally.actor, scopes)
+    else:
+        caller = caller_of(tally, tally.bind(actor).actor, scopes)
+    return lambda context: caller

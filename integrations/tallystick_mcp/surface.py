@@ -1,0 +1,262 @@
+"""The part of the table of operations that MCP offers, and the reasons for the rest.
+
+Four tools have the operations as their modes and actions: the list of tools is in every prompt of
+every client, and a tool for each operation would cost ten times as much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tallystick.operations import OPERATIONS, Offer, Operation, Surface
+
+__all__ = ["ADD", "EXPLORE", "MANAGE", "MCP", "SEARCH", "Route"]
+
+
+@dataclass(frozen=True)
+class Route:
+    """The way from a mode or action of a tool to an operation."""
+
+    operation: Operation
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """The operation's argument by that of the tool."""
+    taken: frozenset[str] = frozenset()
+    """Arguments of the tool that it takes beside the renamed ones, under the same name."""
+    tool: str = ""
+    """The name by which rules know the call: that of the memory tool in every runtime."""
+    asks: bool = False
+    """True if a person is asked before it is done."""
+
+    @property
+    def arguments(self) -> frozenset[str]:
+        """The arguments of the tool that it takes."""
+        return self.taken | frozenset(self.renamed)
+
+
+def _route(
+    name: str, *taken: str, tool: str | None = None, asks: bool = False, **renamed: str
+) -> Route:
+    return Route(OPERATIONS[name], renamed, frozenset(taken), tool or f"memory_{name}", asks)
+
+
+_FILTERS = ("query", "kinds", "tags", "since", "until")
+_CONFIRM = ("mode", "confirm_token", "idempotency_key")
+
+SEARCH: Mapping[str, Route] = {
+    "recall": _route("recall", *_FILTERS, "source", "limit", tool="memory_search", status="states"),
+    "list": _route("memories", "kinds", "limit", "before", tool="memory_list", status="states"),
+}
+"""With words, and without."""
+
+EXPLORE: Mapping[str, Route] = {
+    "scopes": _route("explore"),
+    "list": _route("explore", "limit", "before"),
+    "related": _route("explore", "depth", "limit", id="around"),
+    "get": _route("get", id="memory_id"),
+    "inspect": _route("inspect", id="memory_id"),
+    "history": _route("history", id="memory_id"),
+    "source": _route("source", id="source_id"),
+    "context": _route("context_pack", "query"),
+    "wake": _route("wake"),
+    "runs": _route("runs", "limit"),
+    "steps": _route("steps", id="run_id"),
+    "receipt": _route("receipt", id="step_id"),
+    "why": _route("knew", id="step_id", tool="memory_why"),
+    "trace": _route("trace", id="step_id", query="text"),
+    "verify": _route("verify", id="run_id"),
+    "uses": _route("uses", id="memory_id", limit="most"),
+    "approvals": _route("approvals", "limit"),
+    "access": _route("preview_access"),
+}
+"""By mode. The mode `policy` is none of the table: it tells what the rules say of a call."""
+
+ADD: Route = _route(
+    "remember",
+    "content",
+    "kind",
+    "subject",
+    "tags",
+    "source",
+    "occurred_at",
+    "valid_until",
+    "derived_from",
+    "importance",
+    "pinned",
+    "idempotency_key",
+    tool="memory_store",
+)
+
+_CHANGED = ("reason", "if_version", "idempotency_key")
+
+MANAGE: Mapping[str, Route] = {
+    "modify": _route("modify", *_CHANGED, "changes", asks=True, id="memory_id"),
+    "forget": _route("forget", *_CHANGED, asks=True, id="memory_id"),
+    "forget_matching": _route("forget_matching", *_CONFIRM, "query", "reason", asks=True),
+    "recover": _route("recover", *_CHANGED, asks=True, id="memory_id"),
+    "correct": _route(
+        "correct",
+        *_CONFIRM,
+        "correction",
+        "reason",
+        "by",
+        "field",
+        "replacement",
+        "if_version",
+        asks=True,
+        id="memory_id",
+    ),
+    "promote": _route(
+        "promote", *_CONFIRM, "into", "reason", "if_version", asks=True, id="memory_id"
+    ),
+    "share": _route("share", *_CONFIRM, "into", "reason", "if_version", asks=True, id="memory_id"),
+    "pin": _route("modify", *_CHANGED, asks=True, id="memory_id"),
+    "unpin": _route("modify", *_CHANGED, asks=True, id="memory_id"),
+    "replay": _route("replay_later", tool="memory_replay", id="step_id"),
+    "health": _route("doctor", tool="memory_health"),
+    "stats": _route("sizes", tool="memory_stats"),
+}
+"""By action."""
+
+_PROJECT = "which scope of those that are served the call works in"
+_ROOM = "a prompt has room for fewer"
+_APPLICATION = "an application's argument"
+_PERSON = "needs a person: a terminal, or a session that a person opened"
+_ISO = "text: an ISO date or time"
+
+MCP = Surface(
+    name="mcp",
+    common={"project": _PROJECT},
+    offers={
+        "search": Offer(
+            ("recall", "memories"),
+            renamed={"status": "states"},
+            own={
+                "query": "empty, it lists",
+                "status": "one state; active by default",
+                "limit": _ROOM,
+                "include_content": "without the texts, where ids are enough",
+                **dict.fromkeys(("since", "until"), _ISO),
+            },
+            absent={
+                "scopes": "the boundary of the server, narrowed by `project`",
+                **dict.fromkeys(
+                    (
+                        "asked_at",
+                        "budget_tokens",
+                        "as_of",
+                        "min_score",
+                        "namespace",
+                        "conversation",
+                    ),
+                    _APPLICATION,
+                ),
+            },
+        ),
+        "explore": Offer(
+            (*dict.fromkeys(route.operation.name for route in EXPLORE.values()), "unseen"),
+            own={
+                "mode": "which of its operations",
+                "id": "the id of whatever the mode is about",
+                "query": "a question, a sentence or the name of a tool",
+                "arguments": "of the call that the mode `policy` judges",
+                "limit": _ROOM,
+            },
+            absent={
+                "scopes": "the boundary of the server, narrowed by `project`",
+                **dict.fromkeys(
+                    ("states", "budget_tokens", "model", "after", "state", "actor", "foil"),
+                    _APPLICATION,
+                ),
+            },
+        ),
+        "add": Offer(
+            ("remember",),
+            own={
+                "source": "its address alone",
+                **dict.fromkeys(("occurred_at", "valid_until"), _ISO),
+            },
+            absent=dict.fromkeys(
+                (
+                    "category",
+                    "speaker",
+                    "conversation",
+                    "position",
+                    "attributes",
+                    "confidence",
+                    "valid_from",
+                    "expires_at",
+                ),
+                _APPLICATION,
+            ),
+        ),
+        "manage": Offer(
+            tuple(dict.fromkeys(route.operation.name for route in MANAGE.values())),
+            own={
+                "action": "which of its operations",
+                "id": "the id of whatever the action is about",
+                "reason": "needed by every change",
+                "changes": "of modify",
+                "correction": "of correct",
+                "into": "of promote and share",
+                "field": "of redact",
+                "replacement": "of redact",
+            },
+            absent={
+                **dict.fromkeys(("force", "manual_override"), _PERSON),
+                **dict.fromkeys(
+                    (
+                        "threshold",
+                        "limit",
+                        "kinds",
+                        "tags",
+                        "since",
+                        "until",
+                        "speaker",
+                        "source_type",
+                        "evidence",
+                        "valid_from",
+                        "recipe",
+                        "repair",
+                    ),
+                    _APPLICATION,
+                ),
+            },
+        ),
+    },
+    excluded={
+        **dict.fromkeys(("remember_many", "modify_many"), "an application's call"),
+        **dict.fromkeys(
+            (
+                "approve",
+                "deny",
+                "revoke",
+                "erase",
+                "erase_recorded",
+                "freeze",
+                "thaw",
+                "purge",
+                "choose_windows",
+                "create_space",
+                "update_space",
+                "export",
+                "import_from",
+            ),
+            _PERSON,
+        ),
+        **dict.fromkeys(("make_token", "tokens", "rotate_token", "revoke_token"), _PERSON),
+        "approval": "the mode `approvals` lists them with all they have",
+        "run": "the resource tally://run/{id}",
+        "step": "`steps` lists them with all they have",
+        "entries": "payloads, which a person reads at a terminal",
+        "changed": "figures for a person",
+        "diff": "figures for a person",
+        "written": "figures for a person",
+        "replay": "a call of a model, which `replay` makes as a job",
+        "spaces": "the mode `scopes` lists what may be reached",
+        "space": "the mode `scopes` lists what may be reached",
+        "prove_unreachable": "a proof for a person",
+        "prove_erased": "a proof for a person",
+        **dict.fromkeys(("jobs", "job", "retry_jobs", "cancel_job"), "work of the server's owner"),
+    },
+)

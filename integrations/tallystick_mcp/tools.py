@@ -1,0 +1,303 @@
+"""The four tools over a bound tally: from validated arguments to a call, its preview and answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from tallystick.adapters import (
+    confirm_token,
+    confirmed_version,
+    judge_tool_call,
+    unconfirmed,
+)
+from tallystick.errors import InvalidInput
+from tallystick.operations import (
+    OPERATIONS,
+    Arguments,
+    Operation,
+    hit_fields,
+    memory_fields,
+    require_kind_of_models,
+)
+from tallystick.records import AccessKind, ContextPack, Explored, JsonObject, Scope
+from tallystick.records.framing import quoted_in
+from tallystick.tally import BoundTally
+from tallystick_mcp.answers import shown
+from tallystick_mcp.arguments import Add, Explore, Manage, Search
+from tallystick_mcp.callers import Caller
+from tallystick_mcp.surface import ADD, EXPLORE, MANAGE, SEARCH, Route
+
+__all__ = ["Call", "Preview", "call_of", "confirmed_call", "preview_of"]
+
+_ACCESS: Mapping[str, AccessKind] = {"modify": "correct", "forget": "delete", "recover": "correct"}
+
+
+class Call(NamedTuple):
+    """A call of a tool, ready to be made."""
+
+    caller: Caller
+    bound: BoundTally
+    route: Route
+    arguments: JsonObject
+    """Those of the operation, as JSON."""
+    present: Callable[[Any], tuple[str, dict[str, Any]]]
+    """Makes the text and the fields of the answer from what the operation returned."""
+
+    def run(self, arguments: JsonObject | None = None) -> Any:
+        """Call the operation."""
+        return self.route.operation.call(
+            self.bound, self.arguments if arguments is None else arguments
+        )
+
+
+class Preview(NamedTuple):
+    """What would be done, as it is shown before it is done."""
+
+    text: str
+    fields: dict[str, Any]
+    token: str
+
+
+def call_of(caller: Caller, tool: str, arguments: Arguments) -> Call:
+    """Return the call that validated arguments of a tool mean. Raises InvalidInput for an argument
+    that its mode or action does not have, InvalidScope, NotFound.
+    """
+    values = arguments.model_dump(mode="json", exclude_unset=True)
+    project = values.pop("project", None)
+    bound = caller.within(project)
+    if isinstance(arguments, Search):
+        return _search(caller, bound, arguments, values, project)
+    if isinstance(arguments, Explore):
+        return _explore(caller, bound, arguments, values)
+    if isinstance(arguments, Add):
+        if "source" in values:
+            values["source"] = {"source_type": "other", "uri": values["source"]}
+        require_kind_of_models(arguments.kind)
+        return Call(caller, bound, ADD, values, _added)
+    assert isinstance(arguments, Manage)
+    return _manage(caller, bound, arguments, values)
+
+
+# Search
+
+
+def _search(
+    caller: Caller, bound: BoundTally, arguments: Search, values: JsonObject, project: str | None
+) -> Call:
+    with_text = bool(values.pop("include_content", True))
+    is_listing = not arguments.query.strip()
+    route = SEARCH["list" if is_listing else "recall"]
+    if is_listing:
+        values.pop("query", None)
+    wanted = _of_operation(route, "search", "without a query" if is_listing else "here", values)
+    wanted["limit"] = arguments.limit
+    if arguments.status != "active":
+        wanted["states"] = [arguments.status]
+    if is_listing:
+        wanted["namespace"] = None
+
+        def listed(memories: Any) -> tuple[str, dict[str, Any]]:
+            return _memories([memory_fields(memory) for memory in memories], with_text)
+
+        return Call(caller, bound, route, wanted, listed)
+    if project is None:
+        wanted["scopes"] = [str(scope) for scope in caller.scopes]
+
+    def found(recalled: Any) -> tuple[str, dict[str, Any]]:
+        text, fields = _memories([hit_fields(hit) for hit in recalled], with_text)
+        fields["confident"] = recalled.confident
+        if recalled.warnings:
+            fields["warnings"] = list(recalled.warnings)
+        return text, fields
+
+    return Call(caller, bound, route, wanted, found)
+
+
+def _memories(memories: list[dict[str, Any]], with_text: bool) -> tuple[str, dict[str, Any]]:
+    if not with_text:
+        memories = [
+            {name: value for name, value in memory.items() if name != "text"} for memory in memories
+        ]
+    noun = "memory" if len(memories) == 1 else "memories"
+    return f"{len(memories)} {noun}", {"memories": memories}
+
+
+# Explore
+
+
+def _explore(caller: Caller, bound: BoundTally, arguments: Explore, values: JsonObject) -> Call:
+    mode = str(values.pop("mode"))
+    if mode == "policy":
+        return _policy(caller, bound, arguments)
+    route = EXPLORE[mode]
+    wanted = _of_operation(route, "explore", f"in the mode {mode}", values)
+    if mode == "related" and "around" not in wanted:
+        raise InvalidInput("explore: the mode related takes the `id` of a memory.")
+    if "limit" in route.arguments:
+        wanted["most" if mode == "uses" else "limit"] = arguments.limit
+    if mode == "list":
+        wanted["around"] = str(bound.scope)
+    if mode == "access" or (mode in ("context", "wake") and bound is caller.bound):
+        wanted["scopes"] = [str(scope) for scope in caller.scopes]
+
+    def looked(result: Any) -> tuple[str, dict[str, Any]]:
+        if isinstance(result, Explored):
+            if mode == "scopes":
+                return f"{len(result.scopes)} scopes", shown(result)
+            return f"{len(result.memories)} memories", shown(result)
+        if mode == "why":
+            unseen = OPERATIONS["unseen"].call(bound, wanted)
+            return "What the agent saw, and what it did not.", {
+                "seen": shown(result),
+                "unseen": shown(unseen),
+            }
+        if isinstance(result, ContextPack):
+            # Its texts are escaped already.
+            pack = {**shown(result), "text": quoted_in(result.text)}
+            return f"{len(result.items)} memories", {mode: pack}
+        if mode == "get":
+            return "One memory", {"memory": memory_fields(result)}
+        number = f"{len(result)} found" if isinstance(result, list) else route.operation.title
+        return number, {mode: shown(result)}
+
+    return Call(caller, bound, route, wanted, looked)
+
+
+def _policy(caller: Caller, bound: BoundTally, arguments: Explore) -> Call:
+    if not arguments.query:
+        raise InvalidInput("explore: the mode policy takes the name of a tool as `query`.")
+    rule = judge_tool_call(bound, arguments.query, arguments.arguments)
+    fields = {
+        "policy": {
+            "tool": shown(arguments.query),
+            "effect": "allow" if rule is None else rule.effect,
+            "rule": None if rule is None else rule.id,
+            "why": None if rule is None else shown(rule.description or rule.name),
+        }
+    }
+    route = replace(EXPLORE["access"], tool="memory_policy")
+    return Call(caller, bound, route, {}, lambda _: ("What the rules say of this call", fields))
+
+
+# Add
+
+
+def _added(remembered: Any) -> tuple[str, dict[str, Any]]:
+    return f"{remembered.status}: {remembered.id}", {
+        "id": remembered.id,
+        "status": remembered.status,
+    }
+
+
+# Manage
+
+
+def _manage(caller: Caller, bound: BoundTally, arguments: Manage, values: JsonObject) -> Call:
+    action = str(values.pop("action"))
+    route = MANAGE[action]
+    if route.asks and not route.operation.needs_preview:
+        # The mode and the token are the tool's own: the operation has no preview.
+        values.pop("mode", None)
+        values.pop("confirm_token", None)
+    wanted = _of_operation(route, "manage", f"by the action {action}", values)
+    if action in ("pin", "unpin"):
+        wanted["changes"] = {"pinned": action == "pin"}
+    if arguments.changes is not None and "manual_override" in arguments.changes:
+        raise InvalidInput("manage: a lock against agents is set by a person, not here.")
+
+    def managed(result: Any) -> tuple[str, dict[str, Any]]:
+        return f"{action}: done", {action: shown(result)}
+
+    return Call(caller, bound, route, wanted, managed)
+
+
+def preview_of(call: Call) -> Preview:
+    """Return what a call of `manage` would do, with the token to do it. Raises as its operation."""
+    route, bound = call.route, call.bound
+    operation = route.operation
+    if operation.needs_preview:
+        wanted = {**call.arguments, "mode": "preview"}
+        wanted.pop("confirm_token", None)
+        preview = call.run(wanted)
+        token = preview.confirm_token
+        fields = {"preview": shown(preview)}
+        return Preview(_question(call, operation), fields, token)
+    wanted = _validated(call)
+    memory_id = str(wanted["memory_id"])
+    inspection = OPERATIONS["inspect"].call(bound, {"memory_id": memory_id})
+    expected = wanted.get("if_version")
+    version = inspection.version if expected is None else int(str(expected))
+    arguments = _confirmed_arguments(wanted)
+    token = confirm_token(bound, operation.name, arguments, scope=inspection.scope, version=version)
+    fields = {
+        "preview": {
+            "action": operation.name,
+            "id": memory_id,
+            "version": inspection.version,
+            "state": inspection.state,
+            "text": shown(inspection.preview),
+            "arguments": shown(
+                {name: value for name, value in wanted.items() if value is not None}
+            ),
+            "confirm_token": token.token,
+            "expires_at": token.expires_at,
+        }
+    }
+    return Preview(_question(call, operation, inspection.preview), fields, token.token)
+
+
+def confirmed_call(call: Call, token: str | None) -> JsonObject:
+    """Return the arguments with which a confirmed call of `manage` is made. Raises Denied
+    (`confirm_token_required`) without a token, StateConflict for one that is not good.
+    """
+    operation, bound = call.route.operation, call.bound
+    if operation.needs_preview:
+        return {**call.arguments, "mode": "apply", "confirm_token": token}
+    wanted = _validated(call)
+    inspection = OPERATIONS["inspect"].call(bound, {"memory_id": wanted["memory_id"]})
+    scope: Scope = inspection.scope
+    if token is None:
+        raise unconfirmed(bound, _ACCESS[operation.name], scope)
+    version = confirmed_version(
+        bound, operation.name, _confirmed_arguments(wanted), scope=scope, token=token
+    )
+    return {**call.arguments, "if_version": version}
+
+
+def _validated(call: Call) -> JsonObject:
+    valid = call.route.operation.validate(call.arguments)
+    return valid.model_dump(mode="json")
+
+
+def _confirmed_arguments(wanted: JsonObject) -> JsonObject:
+    """Return what a token is good for: the change, not the version or the key of the request."""
+    left_out = ("if_version", "idempotency_key")
+    return {name: value for name, value in wanted.items() if name not in left_out}
+
+
+def _question(call: Call, operation: Operation, text: str | None = None) -> str:
+    """Return what a person is asked. Equal calls give equal questions."""
+    subject = call.arguments.get("memory_id") or call.arguments.get("query") or "what matches"
+    lines = [f"{operation.title}: {subject}"]
+    if text:
+        lines.append(f"It says: {shown(text)}")
+    for name in ("changes", "correction", "into", "reason"):
+        if call.arguments.get(name):
+            lines.append(f"{name}: {shown(call.arguments[name])}")
+    return "\n".join(lines)
+
+
+# What all have in common
+
+
+def _of_operation(route: Route, tool: str, where: str, values: JsonObject) -> JsonObject:
+    """Return the operation's arguments. Raises InvalidInput for those that it does not take."""
+    stray = sorted(set(values) - route.arguments)
+    if stray:
+        takes = ", ".join(sorted(route.arguments)) or "no arguments"
+        raise InvalidInput(f"{tool}: {', '.join(stray)} is not used {where}, which takes {takes}.")
+    return {
+        route.renamed.get(name, name): value for name, value in values.items() if value is not None
+    }

@@ -1,0 +1,140 @@
+"""Whether a model finds the right tool of the MCP server: 60 tasks with the tool that answers each.
+
+The tasks are in tests/fixtures/discovery_tasks.json and were written before the descriptions. A
+plain BM25 router over names and descriptions runs everywhere. The descriptions were tuned against
+the same tasks, so that its figures are those of a fit, and no forecast for other words.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from Stemmer import Stemmer  # type: ignore[import-not-found,unused-ignore]
+
+from tallystick_mcp.server import TOOLS
+from tallystick_mcp.surface import EXPLORE, MANAGE
+
+__all__ = ["Outcome", "Router", "load_tasks", "route_all"]
+
+TASKS = Path(__file__).parents[1] / "fixtures" / "discovery_tasks.json"
+_MODES = {"explore": (*EXPLORE, "policy"), "manage": tuple(MANAGE)}
+_K, _B = 1.2, 0.75
+_STOP_WORDS = frozenset(
+    """a an the of to in on at for from with by as and or it its this that these those is are was
+    were be been do does did has have had can could may should would i me my we us our you your
+    he she they them their user users s memory memories about if before any all so not no
+    """.split()  # noqa: SIM905
+)
+"""Words that say nothing of a task; those that ask (what, which, who, why) do."""
+
+
+def load_tasks() -> list[dict[str, Any]]:
+    """Return the tasks, as they were frozen."""
+    tasks: list[dict[str, Any]] = json.loads(TASKS.read_text(encoding="utf-8"))
+    return tasks
+
+
+class Outcome(NamedTuple):
+    """How many of the tasks were answered rightly."""
+
+    discovered: int
+    """The right tool."""
+    selected: int
+    """The right tool, and the right mode of it."""
+    total: int
+    misses: tuple[str, ...]
+
+    def __str__(self) -> str:
+        discovery, selection = self.discovered / self.total, self.selected / self.total
+        return f"discovery {discovery:.0%}, selection {selection:.0%} of {self.total} tasks"
+
+
+class Ranking:
+    """BM25 over a few documents."""
+
+    def __init__(self, documents: Sequence[tuple[str | None, str]]) -> None:
+        self.names = [name for name, _ in documents]
+        self._documents = [Counter(_words(text)) for _, text in documents]
+        self._lengths = [sum(document.values()) for document in self._documents]
+        self._mean = sum(self._lengths) / len(self._lengths)
+        self._in = Counter(word for document in self._documents for word in document)
+
+    def best(self, text: str) -> str | None:
+        """Return the name of the best document; of equals the first."""
+        words = _words(text)
+        scores = [self._score(words, place) for place in range(len(self.names))]
+        return self.names[max(range(len(scores)), key=lambda place: (scores[place], -place))]
+
+    def _score(self, words: Sequence[str], place: int) -> float:
+        document, length = self._documents[place], self._lengths[place]
+        score = 0.0
+        for word in words:
+            count, number = document[word], self._in[word]
+            weight = math.log(1 + (len(self.names) - number + 0.5) / (number + 0.5))
+            score += weight * count * (_K + 1) / (count + _K * (1 - _B + _B * length / self._mean))
+        return score
+
+
+class Router:
+    """Chooses a tool by the words of its description, then a mode by its part of it."""
+
+    def __init__(self) -> None:
+        self._tools = Ranking(
+            [(name, f"{name} {tool.description}") for name, tool in TOOLS.items()]
+        )
+        self._modes = {name: Ranking(_parts(name)) for name in _MODES}
+
+    def route(self, task: str) -> tuple[str, str | None]:
+        """Return the tool and the mode for a task."""
+        tool = self._tools.best(task) or ""
+        return tool, self._modes[tool].best(task) if tool in self._modes else None
+
+
+_STEM = Stemmer("english")
+
+
+def _words(text: str) -> list[str]:
+    words = re.findall(r"[a-z]+", text.lower().replace("_", " "))
+    return [_STEM.stemWord(word) for word in words if word not in _STOP_WORDS]
+
+
+def _parts(name: str) -> list[tuple[str | None, str]]:
+    """Return for each mode of a tool the part of the description that is about it."""
+    about: dict[str, str] = dict.fromkeys(_MODES[name], "")
+    for sentence in re.split(r"[.]\s+", TOOLS[name].description):
+        head, _, rest = sentence.partition(":")
+        if head in about:
+            about[head] += rest
+    return [(mode, f"{mode} {text}") for mode, text in about.items()]
+
+
+def route_all(router: Router, tasks: Sequence[dict[str, Any]]) -> Outcome:
+    """Route every task; count those that got the right tool, and the right mode."""
+    discovered = selected = 0
+    misses = []
+    for task in tasks:
+        tool, mode = router.route(task["task"])
+        discovered += tool == task["tool"]
+        selected += (tool, mode) == (task["tool"], task["mode"])
+        if (tool, mode) != (task["tool"], task["mode"]):
+            misses.append(f"{task['task']} → {tool}/{mode}, not {task['tool']}/{task['mode']}")
+    return Outcome(discovered, selected, len(tasks), tuple(misses))
+
+
+def main() -> None:
+    """Print what the router found."""
+    outcome = route_all(Router(), load_tasks())
+    print(f"BM25: {outcome}")
+    if "-v" in sys.argv[1:]:
+        print("\n".join(outcome.misses))
+
+
+if __name__ == "__main__":
+    main()

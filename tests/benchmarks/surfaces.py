@@ -1,0 +1,194 @@
+"""What a call through a surface costs beside the same call in Python: `make bench-surfaces`.
+
+One function for each surface returns its rows. Overheads are differences of medians of calls that
+alternate, so that a busy machine slows both alike; memory is the resident set of an idle server.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mcp import Client, StdioServerParameters
+
+from tallystick.tally import BoundTally, Tally
+from tallystick_hooks.handling import handle
+from tallystick_mcp import serve
+
+__all__ = ["SURFACES", "Row", "hook_rows", "mcp_rows"]
+
+_MEMORIES = 1_000
+_RUN = "from tallystick_cli.app import main; main()"
+
+
+class Row(NamedTuple):
+    """One figure, with its bar where the project has set one."""
+
+    surface: str
+    what: str
+    value: float
+    unit: str
+    bar: float | None = None
+
+
+def main() -> None:
+    """Measure the surfaces that are named, by default all, and print a table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("surfaces", nargs="*", metavar="|".join(SURFACES))
+    parser.add_argument("--calls", type=int, default=200)
+    chosen = parser.parse_args()
+    load = os.getloadavg()[0]
+    print(f"Python {platform.python_version()}, {os.cpu_count()} processors, load {load:.1f}\n")
+    for name in chosen.surfaces or SURFACES:
+        with tempfile.TemporaryDirectory() as folder:
+            place = Path(folder) / "tally"
+            with Tally.open(place, background=False) as tally:
+                tally.bind().remember_many(
+                    [f"Note {n}: the staging server {n % 7} is heron." for n in range(_MEMORIES)]
+                )
+            for row in SURFACES[name](place, chosen.calls):
+                bar = "" if row.bar is None else f" (bar {row.bar:g})"
+                print(f"{row.surface:12} {row.what:44} {row.value:9.2f} {row.unit}{bar}")
+
+
+# MCP
+
+
+def mcp_rows(place: Path, calls: int) -> list[Row]:
+    """Measure MCP: overhead in memory and over standard input, and the memory of an idle server."""
+    return asyncio.run(_mcp_rows(place, calls))
+
+
+async def _mcp_rows(place: Path, calls: int) -> list[Row]:
+    rows: list[Row] = []
+    with Tally.open(place, background=False) as tally:
+        bound = tally.bind().on("mcp")
+        for era, mode in (("modern", "auto"), ("legacy", "legacy")):
+            async with Client(serve(tally), mode=mode) as client:
+                for what, direct, over in _pairs(bound, client):
+                    overhead = await _overhead(direct, over, calls)
+                    rows.append(
+                        Row("mcp", f"{what}, {era}, in memory: overhead", overhead, "ms", 5)
+                    )
+        arguments = ["-c", _RUN, "mcp", "--tally", str(place)]
+        async with Client(StdioServerParameters(command=sys.executable, args=arguments)) as client:
+            for what, direct, over in _pairs(bound, client):
+                overhead = await _overhead(direct, over, calls)
+                rows.append(Row("mcp", f"{what}, over standard input: overhead", overhead, "ms", 5))
+    rows.append(Row("mcp", "idle server, resident", _idle_memory(arguments), "MB", 90))
+    return rows
+
+
+_Direct = Callable[[int], Any]
+_Over = Callable[[int], Awaitable[Any]]
+
+
+def _pairs(bound: BoundTally, client: Client) -> list[tuple[str, _Direct, _Over]]:
+    return [
+        (
+            "search",
+            lambda n: bound.recall(f"staging server {n}", limit=5),
+            lambda n: client.call_tool("search", {"query": f"staging server {n}"}),
+        ),
+        (
+            "add",
+            lambda n: bound.remember(f"A new note in Python, {n} {time.monotonic_ns()}."),
+            lambda n: client.call_tool(
+                "add", {"content": f"A new note {n} {time.monotonic_ns()}."}
+            ),
+        ),
+    ]
+
+
+def _new_text(number: int) -> str:
+    return f"A new note, {number} at {time.monotonic_ns()}."
+
+
+async def _overhead(direct: _Direct, over: _Over, calls: int) -> float:
+    """Return the difference of the medians of alternating calls, milliseconds."""
+    times: tuple[list[float], list[float]] = ([], [])
+    for number in range(calls + 10):
+        started = time.perf_counter()
+        await asyncio.to_thread(direct, number)
+        between = time.perf_counter()
+        result = await over(number)
+        ended = time.perf_counter()
+        assert not result.is_error
+        if number >= 10:  # the first calls read what the later ones have
+            times[0].append(between - started)
+            times[1].append(ended - between)
+    return 1_000 * (statistics.median(times[1]) - statistics.median(times[0]))
+
+
+def _idle_memory(arguments: list[str]) -> float:
+    """Return the memory of a server that has answered nothing but hello, megabytes."""
+    process = subprocess.Popen(
+        [sys.executable, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(
+        b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25",'
+        b'"capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}\n'
+    )
+    process.stdin.flush()
+    process.stdout.readline()
+    time.sleep(1)
+    status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
+    [size] = [line.split()[1] for line in status.splitlines() if line.startswith("VmRSS")]
+    process.stdin.close()
+    process.wait(timeout=60)
+    process.stdout.close()
+    return int(size) / 1_024
+
+
+# Hooks
+
+
+def hook_rows(place: Path, calls: int) -> list[Row]:
+    """Measure hooks: answered in a process that is warm, and as a process of their own."""
+    prompt = {"session": "s1", "prompt": "What is the staging server 3 called?"}
+    tool = {"session": "s1", "tool": "ls", "arguments": {"path": "."}, "result": "a b"}
+    rows = []
+    with Tally.open(place, background=False) as tally:
+        bound = tally.bind()
+        for event, payload in (("prompt", prompt), ("after-tool", tool), ("session-start", prompt)):
+            times = []
+            for _ in range(max(calls // 2, 20)):
+                started = time.perf_counter()
+                handle(bound, event, payload)
+                times.append(1_000 * (time.perf_counter() - started))
+            rows.append(Row("hook", f"{event}, warm: p95", _p95(times), "ms"))
+    times = []
+    command = [sys.executable, "-m", "tallystick_hooks.command", "prompt", "--tally", str(place)]
+    for _ in range(max(calls // 20, 5)):
+        started = time.perf_counter()
+        subprocess.run(
+            command,
+            input=b'{"session": "s1", "prompt": "heron?"}',
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        times.append(1_000 * (time.perf_counter() - started))
+    return [*rows, Row("hook", "prompt, a process of its own: p95", _p95(times), "ms")]
+
+
+def _p95(times: list[float]) -> float:
+    return sorted(times)[int(0.95 * (len(times) - 1))]
+
+
+SURFACES: dict[str, Callable[[Path, int], list[Row]]] = {"mcp": mcp_rows, "hook": hook_rows}
+"""By name."""
+
+if __name__ == "__main__":
+    main()

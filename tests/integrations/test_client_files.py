@@ -1,0 +1,194 @@
+"""The configuration of clients: one entry in, one out, and everything else as it was."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.terminals import run_piped
+
+from tallystick.errors import InvalidInput, SettingsError
+from tallystick_cli.client_files import json_with, json_without, list_with, list_without
+from tallystick_cli.clients import CLIENTS, change_hooks, change_server
+
+COMMAND = ["tally", "mcp", "--stdio", "--tally", ".tally"]
+COMMENTED = """\
+// What we agreed on.
+{
+    "theme": "dark", /* or light */
+    "servers": {
+        // The other one.
+        "other": {"command": "npx", "args": ["-y", "other"]},
+    },
+    "mcpServers": {"other": {"command": "x"}},
+    "context_servers": {},
+}
+"""
+TOML = """\
+# Ours.
+model = "gpt-5"
+
+[mcp_servers.other]
+command = "npx" # the other one
+
+[profiles.x]
+model = "y"
+"""
+
+
+def before(client: str) -> str:
+    return TOML if client == "codex" else COMMENTED
+
+
+def parsed(text: str, file: Path) -> Any:
+    if file.suffix == ".toml":
+        return tomllib.loads(text)
+    lines = [line.split("//")[0] for line in text.splitlines()]
+    plain = "\n".join(lines).replace("/* or light */", "")
+    return json.loads(plain.replace(",\n    }", "\n    }").replace(",\n}", "\n}"))
+
+
+@pytest.mark.parametrize("scope", ["project", "user"])
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_server_is_put_in_and_taken_out_and_the_rest_stays(
+    client: str, scope: Any, tmp_path: Path
+) -> None:
+    places: dict[str, Any] = {"folder": tmp_path / "project", "home": tmp_path / "home"}
+    fresh = change_server(client, scope, COMMAND, **places)
+    fresh.file.parent.mkdir(parents=True)
+    fresh.file.write_text(before(client))
+
+    change = change_server(client, scope, COMMAND, **places)
+    change.write()
+    installed = fresh.file.read_text()
+    again = change_server(client, scope, COMMAND, **places)
+    change_server(client, scope, COMMAND, remove=True, **places).write()
+
+    entry = parsed(installed, fresh.file)[CLIENTS[client].key]["tallystick"]
+    assert entry["command"] == "tally"
+    assert entry["args"][: len(COMMAND) - 1] == COMMAND[1:]
+    assert change.backup.read_text() == before(client)
+    assert again.diff == ""
+    assert [line for line in installed.splitlines() if "tally" not in line] != []
+    assert parsed(fresh.file.read_text(), fresh.file) == parsed(before(client), fresh.file)
+    for comment in ("// The other one.", "// What we agreed on.", "/* or light */"):
+        assert (comment in fresh.file.read_text()) == (client != "codex")
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_file_of_our_own_goes_with_the_entry(client: str, tmp_path: Path) -> None:
+    change = change_server(client, "project", COMMAND, folder=tmp_path)
+    change.write()
+    assert parsed(change.file.read_text(), change.file)
+    change_server(client, "project", COMMAND, remove=True, folder=tmp_path).write()
+
+    assert not change.file.exists()
+    assert change_server(client, "project", COMMAND, remove=True, folder=tmp_path).diff == ""
+
+
+def test_hooks_stand_beside_those_of_others(tmp_path: Path) -> None:
+    settings = tmp_path / ".claude" / "settings.json"
+    settings.parent.mkdir()
+    other = {"matcher": "Bash", "hooks": [{"type": "command", "command": "./check.sh"}]}
+    settings.write_text(json.dumps({"hooks": {"PreToolUse": [other]}, "model": "x"}, indent=2))
+    original = settings.read_text()
+
+    def command(event: str) -> str:
+        return f"tally hook {event} --format claude-code"
+
+    change_hooks("project", command, folder=tmp_path).write()
+    installed = json.loads(settings.read_text())
+    assert change_hooks("project", command, folder=tmp_path).diff == ""
+    change_hooks("project", command, remove=True, folder=tmp_path).write()
+
+    assert installed["model"] == "x"
+    assert installed["hooks"]["PreToolUse"] == [
+        other,
+        {
+            "matcher": "*",
+            "hooks": [
+                {
+                    "type": "command",
+                    "command": "tally hook before-tool --format claude-code",
+                    "timeout": 30,
+                }
+            ],
+        },
+    ]
+    assert {"SessionStart", "UserPromptSubmit", "PreCompact", "SessionEnd"} <= set(
+        installed["hooks"]
+    )
+    assert json.loads(settings.read_text()) == json.loads(original)
+
+
+@pytest.mark.parametrize("text", ["[]", '{"a": }', '{"a": 1} x', '{"mcpServers": 5}', "{"])
+def test_a_file_that_cannot_be_edited_is_left_alone(text: str, tmp_path: Path) -> None:
+    file = tmp_path / ".mcp.json"
+    file.write_text(text)
+
+    with pytest.raises(SettingsError):
+        change_server("claude-code", "project", COMMAND, folder=tmp_path)
+    assert file.read_text() == text
+    with pytest.raises(InvalidInput, match="There is no client"):
+        change_server("emacs", "project", COMMAND, folder=tmp_path)
+
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=8,
+)
+_FILES = st.dictionaries(st.text(max_size=4), _VALUES, max_size=4)
+
+
+@given(_FILES, st.sampled_from([None, 2, "\t"]))
+def test_any_file_takes_an_entry_and_gives_it_back(value: dict[str, Any], indent: Any) -> None:
+    text = json.dumps(value, indent=indent)
+    path = ("our servers", "tallystick")
+    entry = {"command": "tally", "args": ["mcp"]}
+
+    with_entry = json_with(text, path, entry)
+    assert json.loads(with_entry) == {**value, "our servers": {"tallystick": entry}}
+    assert json.loads(json_with(with_entry, path, 5))["our servers"] == {"tallystick": 5}
+    assert json.loads(json_without(with_entry, path)) == {**value, "our servers": {}}
+
+    hooked = list_with(list_with(text, ("our hooks", "x"), ["a"]), ("our hooks", "x"), ["b", "c"])
+    assert json.loads(hooked) == {**value, "our hooks": {"x": [["a"], ["b", "c"]]}}
+    assert json.loads(list_without(hooked, ("our hooks", "x"), '"b"'))["our hooks"] == {
+        "x": [["a"]]
+    }
+
+
+def test_the_line_of_a_hook_finds_the_tally_wherever_the_agent_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shell reads it as Claude Code runs it, with spaces in every place."""
+    project = tmp_path / "a project"
+    project.mkdir()
+    monkeypatch.chdir(project)
+    code, output, errors = run_piped(
+        "hook", "install", "--tally", "my tally", "--rules", "our rules.json", "--json"
+    )
+    assert (code, errors) == (0, "")
+    assert json.loads(output)["written"]
+    settings = json.loads((project / ".claude" / "settings.json").read_text())
+    [group] = settings["hooks"]["PreToolUse"]
+    line = group["hooks"][0]["command"]
+    words = subprocess.run(
+        ["sh", "-c", f'printf "%s\\n" {line.partition(" hook ")[2]}'],
+        env={"CLAUDE_PROJECT_DIR": str(project), "PATH": "/usr/bin:/bin"},
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+
+    assert words[0] == "before-tool"
+    assert words[words.index("--tally") + 1] == f"{project}/my tally"
+    assert words[words.index("--rules") + 1] == f"{project}/our rules.json"

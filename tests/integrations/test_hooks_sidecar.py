@@ -1,0 +1,143 @@
+"""A hook asks a server that is warm, and answers itself where there is none."""
+
+from __future__ import annotations
+
+import io
+import json
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from socketserver import UnixStreamServer
+from typing import Any, cast
+
+import pytest
+
+from tallystick.tally import Tally
+from tallystick_hooks.command import run
+
+
+class _Server(UnixStreamServer):
+    """Answers hooks over a socket, and notes what it was asked."""
+
+    def __init__(self, path: str, status: int) -> None:
+        super().__init__(path, _Handler)
+        self.status = status
+        self.asked: list[tuple[str, Any]] = []
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def address_string(self) -> str:
+        return "socket"
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        warm = cast(_Server, self.server)
+        warm.asked.append((self.path, json.loads(body)))
+        answer = json.dumps({"context": "from the server"}).encode()
+        self.send_response(warm.status)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    with Tally.open(tmp_path / "t", background=False) as tally:
+        tally.bind().remember("We indent with tabs.", pinned=True, kind="constraint")
+    return tmp_path / "t"
+
+
+@pytest.fixture(params=[200])
+def server(place: Path, request: pytest.FixtureRequest) -> Iterator[_Server]:
+    with _Server(str(place / "serve.sock"), request.param) as warm:
+        thread = threading.Thread(target=warm.serve_forever, args=(0.01,))
+        thread.start()
+        yield warm
+        warm.shutdown()
+        thread.join()
+
+
+def start(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *options: str
+) -> tuple[int, str, str]:
+    monkeypatch.setattr(sys, "stdin", io.StringIO('{"session": "s1", "tool": "ls"}'))
+    event, *rest = options
+    code = run([event, "--tally", str(place), *rest])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_a_warm_server_answers_over_the_socket_of_the_tally(
+    place: Path,
+    server: _Server,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    options = ("session-start", "--boundary", "project:apollo", "--agent", "coder")
+    code, out, _ = start(place, monkeypatch, capsys, *options)
+
+    assert (code, json.loads(out)) == (0, {"context": "from the server"})
+    payload = {"session": "s1", "tool": "ls"}
+    body = {"payload": payload, "format": "neutral", "scope": "project:apollo", "agent": "coder"}
+    assert server.asked == [("/v1/hooks/session-start", body)]
+
+
+def test_rules_of_a_file_are_checked_here(
+    place: Path,
+    server: _Server,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rules = place.parent / "rules.json"
+    rules.write_text(
+        '[{"id": "no", "name": "Nothing runs", "effect": "deny", "applies_to": "tool_call"}]'
+    )
+
+    code, out, _ = start(place, monkeypatch, capsys, "before-tool", "--rules", str(rules))
+
+    assert (code, json.loads(out)["decision"]) == (2, "deny")
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("server", [404], indirect=True)
+def test_a_server_without_hooks_leaves_them_to_the_command(
+    place: Path,
+    server: _Server,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, out, _ = start(place, monkeypatch, capsys, "session-start")
+
+    assert len(server.asked) == 1
+    assert "We indent with tabs." in json.loads(out)["context"]
+
+
+@pytest.mark.parametrize("server", [500], indirect=True)
+def test_a_server_that_fails_leaves_the_agent_alone(
+    place: Path,
+    server: _Server,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, out, err = start(place, monkeypatch, capsys, "session-start")
+
+    assert (code, out) == (0, "")
+    assert "The server answered 500." in err
+
+
+def test_a_socket_that_was_left_behind_is_no_server(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(place / "serve.sock"))
+
+    code, out, _ = start(place, monkeypatch, capsys, "session-start")
+
+    assert code == 0
+    assert "We indent with tabs." in json.loads(out)["context"]
