@@ -266,7 +266,7 @@ def _with_queues(state: State, *, ranked: bool) -> State:
     for item_id in state.remaining():
         if state.head(item_id) == item_id:
             name = classes[item_id] = budget_class(state, item_id, ranked=ranked)
-            if item_id not in state.included:
+            if item_id not in state.included and item_id not in state.irrelevant:
                 groups[name].append(item_id)
     queues: dict[str, tuple[str, ...]] = {}
     for name, heads in groups.items():

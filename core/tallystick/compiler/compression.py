@@ -155,7 +155,9 @@ def _close(state: State) -> State:
         if head in state.included or state.head(head) != head:
             continue
         absent = [other for other in state.needs.get(head, ()) if other not in state.included]
-        if ledger.over_ceiling(head):
+        if head in state.irrelevant:
+            outcome = _BELOW_RELEVANCE
+        elif ledger.over_ceiling(head):
             outcome = _CLASS_BUDGET
         elif absent and state.cost(head) <= ledger.free:
             outcome = Exclusion("dependency_excluded", "budgeting", absent[0])
@@ -171,3 +173,4 @@ def _close(state: State) -> State:
 
 _CLASS_BUDGET = Exclusion("class_budget", "budgeting")
 _OVER_BUDGET = Exclusion("over_budget", "budgeting")
+_BELOW_RELEVANCE = Exclusion("below_relevance", "scoring")

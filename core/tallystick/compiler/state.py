@@ -97,6 +97,8 @@ class State:
     """First of a unit to the firsts of the units that it cannot go without."""
     excluded: Mapping[str, Exclusion] = field(default_factory=dict)
     scores: Mapping[str, dict[str, int]] = field(default_factory=dict)
+    irrelevant: frozenset[str] = frozenset()
+    """Found items below the floor of relevance: they go in only where another needs them."""
     classes: Mapping[str, str] = field(default_factory=dict)
     """First of each unit that is not out to its budget class."""
     queues: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
