@@ -22,7 +22,7 @@ SYSTEM = (
     "You are a careful engineer. You work with tools, in small steps, and follow the "
     "project's conventions."
 )
-BUDGET = 2_500
+BUDGET = 2_700
 RESERVE = 200
 
 
