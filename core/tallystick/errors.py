@@ -18,6 +18,8 @@ TallystickError
 │   ├── BlockedType           stored state names a class that may not be built
 │   └── InsideTransaction     a model or embedder was about to be called inside a write
 ├── NotFound                  no such record in the scopes of this actor
+├── Unreachable               a server of ours did not answer, or what answered is none
+├── Unauthenticated           a caller over a network sent no access token that is good
 ├── Denied                    policy refused; carries the decision and its reason code
 │   └── RateLimited           the actor called too often; carries after how long it may call again
 ├── Conflict
@@ -97,6 +99,8 @@ __all__ = [
     "TapeDiverged",
     "TextRefused",
     "TokenRefused",
+    "Unauthenticated",
+    "Unreachable",
     "UnusableVectors",
     "VersionConflict",
 ]
@@ -344,6 +348,8 @@ _REMEDIES: Mapping[str, str] = {
     "missing_project_id": "Name the project of the diary.",
     "scope_disabled": "It stays closed until an operator creates or opens its space.",
     "missing_permission": "Ask a steward for another role, or let an operator do it.",
+    "outside_credential": "The access token is not good for that; use one that is.",
+    "person_required": "A person does it: at a terminal, or with a session token made there.",
     "unverified_membership": "Name the project in the credential, or let a steward add the member.",
     "principal_mismatch": "It belongs to somebody else; sharing is the owner's to do.",
     "agent_identity_required": "Give the actor its agent.",
@@ -392,6 +398,30 @@ class Denied(TallystickError):
     def reason(self) -> str:
         """The stable reason code."""
         return self.decision.reason
+
+
+class Unreachable(TallystickError):
+    """The server of a tally did not answer, or what answered is none of ours.
+
+    Whether a change was made is not known: send it again with the same idempotency key.
+    """
+
+    code = "unreachable"
+
+
+class Unauthenticated(TallystickError):
+    """The caller over a network sent no access token, or one that is not good.
+
+    A token that never was, that has run out or that was revoked are told apart for nobody.
+    """
+
+    code = "unauthenticated"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Send a good access token, as in `Authorization: Bearer tally_…`. Whoever operates the "
+            "tally makes one with `tally token make`."
+        )
 
 
 class RateLimited(Denied):

@@ -20,8 +20,10 @@ from tallystick_cli import (
     memory,
     receipts,
     runs,
+    serve,
     setup,
     spaces,
+    tokens,
     upkeep,
 )
 from tallystick_cli.failures import failure_of, print_failure, wants_json
@@ -63,12 +65,14 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "spaces",
         "space",
         "preview-agent",
+        "token",
         "freeze",
         "thaw",
     ),
     "Checkpoints of LangGraph": ("state", "verify-threads", "import-checkpoints"),
     "Upkeep": (
         "doctor",
+        "serve",
         "jobs",
         "worker",
         "purge",
@@ -144,8 +148,10 @@ _COMMANDS: Mapping[str, Callable[..., None]] = {
     **receipts.COMMANDS,
     **approvals.COMMANDS,
     **spaces.COMMANDS,
+    **tokens.COMMANDS,
     **checkpoints.COMMANDS,
     **jobs.COMMANDS,
+    **serve.COMMANDS,
     **upkeep.COMMANDS,
     "help": help_,
 }

@@ -38,14 +38,16 @@ def set_actor(user: str | None, projects: Iterable[str]) -> None:
 
 
 @contextmanager
-def open_as_owner(where: str, *, create: bool = False) -> Iterator[BoundTally]:
+def open_as_owner(
+    where: str, *, create: bool = False, background: bool = False
+) -> Iterator[BoundTally]:
     """Open the tally as its owner, or as the actor named with `--as`; close it afterwards.
 
-    Where a tally has an owner, the owner alone operates it; without one, whoever may write to its
-    database.
+    With `background` follow-up work is done meanwhile. Where a tally has an owner, the owner alone
+    operates it; without one, whoever may write to its database.
     """
     try:
-        opened = Tally.open(where, create=create, background=False)
+        opened = Tally.open(where, create=create, background=background)
     except TallyNotFound as error:
         raise TallyNotFound(
             f"{error} Make one with `tally init --tally {where}`, or name another with --tally."

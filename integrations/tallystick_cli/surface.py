@@ -149,6 +149,28 @@ CLI = Surface(
                 "scope": "by default all there are",
             },
         ),
+        "token": Offer(
+            ("make_token", "tokens", "rotate_token", "revoke_token"),
+            renamed={
+                "what": "token_id",
+                "user": "actor",
+                "scope": "scopes",
+                "operation": "operations",
+                "session": "token_class",
+                "key": "idempotency_key",
+            },
+            own={
+                "action": "which of these operations",
+                "what": "an id, or the name of a new one",
+                **dict.fromkeys(("user", "agent", "project", "operator"), "a part of the actor"),
+                "scope": "one each time",
+                "operation": "one each time",
+                "session": "else it follows from the bounds",
+                "expires_in": "with a unit",
+                "reason": "only to revoke",
+            },
+            absent={"name": "the argument of make"},
+        ),
         "runs": Offer(("runs",), own={"limit": _LISTS}),
         "show": Offer(
             ("run", "steps", "step", "entries", "receipt"),
@@ -308,6 +330,7 @@ CLI = Surface(
         "keygen": "makes a key, without a tally",
         "rebuild-index": "work on the folder, whose owner needs no permission",
         "worker": "a process that works, which is no operation",
+        "serve": "a process that serves, which is no operation",
         "help": "shows the commands",
     },
 )

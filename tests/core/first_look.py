@@ -16,6 +16,7 @@ FIRST_LOOK = {
     "compiler/test_rules.py": "policy/rules policy/rule_checks",
     "policy/test_arguments.py": "policy/tool_classes",
     "tally/test_arguments.py": "access/short_ids storage/short_ids tally/change_verbs records/html",
+    "access/test_access_tokens.py": "operations/tokens records/access_tokens storage/access_tokens",
     "access/test_approvals.py": "storage/approvals operations/approvals tally/policy_verbs",
     "adapters/test_enforcement.py": "access/enforcers tally/call_rules tally/enforcement",
     "memory/test_packs.py": "memory/passages ranking/passages",

@@ -83,6 +83,8 @@ def test_the_json_of_every_command_keeps_its_names_and_types(tmp_path: Path) -> 
     run("promote", kiln, "project:apollo", *reason)
     run("share", kiln, "project:apollo", *reason)
     run("spaces")
+    run("token", "make", "laptop")
+    run("token", "list")
     run("preview-agent", "bob", "--agent", "coder")
     run("runs")
     run("show", ids["first"])

@@ -2,6 +2,7 @@
 keys.
 """
 
+from tallystick.access.access_tokens import AccessTokens, authenticate
 from tallystick.access.approvals import Answer, Approvals, GuardedCall
 from tallystick.access.audience import readers_of, require_no_widening, widens
 from tallystick.access.confirm import Confirmation, ConfirmToken
@@ -20,6 +21,8 @@ from tallystick.access.visibility import (
 __all__ = [
     "full_id",
     "UNREADABLE",
+    "AccessTokens",
+    "authenticate",
     "Answer",
     "Approvals",
     "ConfirmToken",

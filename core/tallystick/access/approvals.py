@@ -164,11 +164,9 @@ class Approvals:
             stored = rows.of_scope(
                 connection, self.scope, state, limit=limit if decides else 1_000_000
             )
-        return [
-            approval.record
-            for approval in stored
-            if decides or approval.record.asked_by == self.actor.identity()
-        ][:limit]
+        return [approval.record for approval in stored if decides or self._is_own(approval.record)][
+            :limit
+        ]
 
     def get(self, approval_id: str) -> Approval:
         """Return one approval of any scope. Raises NotFound alike where there is none and where
@@ -203,6 +201,8 @@ class Approvals:
             raise InvalidInput(
                 f"`expires_in` is a number of seconds from 1 to {_LONGEST_GRANT_S:,}."
             )
+        if to == "granted":
+            self.gate.require_person(self.actor, "manage", self.scope)
         arguments = [approval_id, reason, expires_in]
 
         def unit(tx: Connection) -> StoredApproval | StateConflict:
@@ -353,7 +353,7 @@ class Approvals:
             scope = stored.record.scope
             if (
                 self._decides(connection, scope)
-                or stored.record.asked_by == self.actor.identity()
+                or self._is_own(stored.record)
                 # An agent that may look into the scope learns why it may not decide there.
                 or (
                     self.actor.agent is not None
@@ -363,12 +363,21 @@ class Approvals:
                 return stored
         raise NotFound(f"There is no approval {approval_id} that {self.actor.user} may see.")
 
+    def _is_own(self, approval: Approval) -> bool:
+        """Return True for an action of this actor's, if its token is good for looking there."""
+        bounds = self.actor.credential
+        return approval.asked_by == self.actor.identity() and (
+            bounds is None or bounds.covers("inspect", approval.scope)
+        )
+
     def _decides(self, connection: Connection, scope: Scope) -> bool:
         """Return True if this actor may decide in a scope: a person whose scope it is, a steward of
         its space, or an operator.
         """
-        actor = self.actor
+        actor, bounds = self.actor, self.actor.credential
         if actor.agent is not None:
+            return False
+        if bounds is not None and not bounds.covers("manage", scope):
             return False
         diary = scope.diary_of
         if diary is not None and (diary.user, scope.organization) == (

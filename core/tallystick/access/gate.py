@@ -144,6 +144,23 @@ class Gate:
             self._limits.note_refusal(actor, limited, decision.audit_id or "")
         raise RateLimited(decision, retry_after_us=wait)
 
+    def require_person(self, actor: Actor, operation: AccessKind, scope: Scope) -> None:
+        """Refuse what needs a person, such as to grant or to erase, where a token came in that no
+        person holds at the moment. The refusal is journaled and raised as Denied.
+        """
+        if actor.is_attended:
+            return
+        raise self.refuse(
+            actor,
+            AccessDecision(
+                allowed=False,
+                reason="person_required",
+                operation=operation,
+                scope=scope,
+                surface=actor.surface,
+            ),
+        )
+
     def require_early(self, actor: Actor, operation: AccessKind, scope: Scope) -> None:
         """Refuse early what `confirm` would refuse in the transaction that follows; only that one
         decides. Raises Denied.

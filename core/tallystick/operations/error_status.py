@@ -43,6 +43,8 @@ STATUS: Mapping[str, WireStatus] = {
     "blocked_type": WireStatus(422, _INVALID_PARAMS),
     "inside_transaction": WireStatus(500, _INTERNAL_ERROR),
     "not_found": WireStatus(404),
+    "unreachable": WireStatus(502),
+    "unauthenticated": WireStatus(401),
     "denied": WireStatus(403),
     "rate_limited": WireStatus(429),
     "conflict": WireStatus(409),

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tallystick.operations import approvals, jobs, memory, operate, runs, spaces
+from tallystick.operations import (
+    approvals,
+    jobs,
+    memory,
+    operate,
+    runs,
+    spaces,
+    tokens,
+)
 from tallystick.operations.operation import Operation
 
 __all__ = ["NOT_OPERATIONS", "OPERATIONS"]
@@ -16,6 +24,7 @@ OPERATIONS: Mapping[str, Operation] = {
         *runs.OPERATIONS,
         *approvals.OPERATIONS,
         *spaces.OPERATIONS,
+        *tokens.OPERATIONS,
         *jobs.OPERATIONS,
         *operate.OPERATIONS,
     )
@@ -39,6 +48,7 @@ NOT_OPERATIONS: Mapping[str, str] = {
     "spaces": "has operations of its own",
     "still_stand": "for adapters, which show recalled memories again",
     "threads": "the checkpoints of a runtime, which its adapter offers",
+    "tokens": "has operations of its own",
     "traced": "another view",
     "working": "has verbs of its own, which a run's agent uses through its adapter",
     "run": "starts a recording, which an adapter or a `with` block ends",

@@ -149,6 +149,8 @@ def rule_on(actor: Actor, operation: AccessKind, scope: Scope, state: PolicyStat
     """Return the ruling of `decide` without its record: for checks that run in every write."""
     if actor.assumed and state.users_named:
         return Ruling(False, "missing_actor")
+    if actor.credential is not None and not actor.credential.covers(operation, scope):
+        return Ruling(False, "outside_credential")
     allowed, reason = _rule_on(actor, operation, scope, state)
     if allowed and state.frozen and operation in MUTATIONS:
         return Ruling(False, "mutations_frozen")

@@ -29,6 +29,7 @@ from tallystick.records._base import (
     require_tags,
     tuple_of,
 )
+from tallystick.records.access_tokens import AccessToken, TokenClass
 from tallystick.records.answers import (
     ContextCandidate,
     MemoryUse,
@@ -73,7 +74,15 @@ from tallystick.records.correction import (
     Link,
     RecallImpact,
 )
-from tallystick.records.identity import Actor, CallContext, Role, Scope, ScopeKind
+from tallystick.records.identity import (
+    AccessKind,
+    Actor,
+    CallContext,
+    Credential,
+    Role,
+    Scope,
+    ScopeKind,
+)
 from tallystick.records.inspection import (
     Action,
     ContextPack,
@@ -117,7 +126,6 @@ from tallystick.records.memory import (
 from tallystick.records.model_calls import ModelAnswer, ModelCost, ModelToolCall, StopReason
 from tallystick.records.policy import (
     AccessDecision,
-    AccessKind,
     Approval,
     ApprovalRequest,
     ApprovalState,
@@ -240,6 +248,9 @@ __all__ = [
     "LAST_MOMENT",
     "AccessDecision",
     "AccessKind",
+    "AccessToken",
+    "Credential",
+    "TokenClass",
     "AccessPreview",
     "Action",
     "Actor",

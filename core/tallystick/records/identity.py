@@ -21,12 +21,34 @@ from pydantic import (
 from tallystick.errors import InvalidScope
 from tallystick.records._base import LONGEST_NAME, Names, Record
 
-__all__ = ["Actor", "CallContext", "Diary", "Role", "Scope", "ScopeKind"]
+__all__ = [
+    "AccessKind",
+    "Actor",
+    "CallContext",
+    "Credential",
+    "Diary",
+    "Role",
+    "Scope",
+    "ScopeKind",
+]
 
 ScopeKind = Literal[
     "private", "project", "delegated", "team", "organization", "shared", "public", "diary"
 ]
 Role = Literal["member", "operator"]
+AccessKind = Literal[
+    "read",
+    "write",
+    "reflect",
+    "share",
+    "promote",
+    "inspect",
+    "correct",
+    "export",
+    "delete",
+    "record",
+    "manage",
+]
 
 
 def _whole(value: str) -> str:
@@ -164,6 +186,35 @@ def _parse_cached(text: str) -> Scope:
     return Scope.model_validate(text)
 
 
+class Credential(Record):
+    """The bounds of an actor that came in over a network: it may do no more than its token says.
+
+    The roles and projects of such an actor come from the token too.
+    """
+
+    token_id: str | None = None
+    """The access token; None for who may open a Unix socket of ours."""
+    scopes: tuple[Scope, ...] | None = None
+    """The scopes that it is good for; None for all of the actor's."""
+    operations: tuple[AccessKind, ...] | None = None
+    """What it is good for; None for all that the actor may do."""
+    is_attended: bool = False
+    """True if a person is there: made at a terminal, for a session. Nothing is granted, forced or
+    erased otherwise.
+    """
+
+    @property
+    def manages(self) -> bool:
+        """True if it is good for what concerns the whole tally, or the actor's own tokens."""
+        return self.scopes is None and (self.operations is None or "manage" in self.operations)
+
+    def covers(self, operation: AccessKind, scope: Scope) -> bool:
+        """Return True if it is good for an operation in a scope."""
+        return (self.operations is None or operation in self.operations) and (
+            self.scopes is None or scope in self.scopes
+        )
+
+
 class Actor(Record):
     """The person or agent who acts. Every operation takes one and nothing infers it.
 
@@ -190,6 +241,8 @@ class Actor(Record):
     """The request that the call serves, for the history."""
     session_id: _ActorName | None = None
     """The session that the call belongs to, for the history."""
+    credential: Credential | None = None
+    """The bounds of the token it came with; None for a caller in this process."""
     assumed: bool = Field(default=False, exclude=True)
     """True if a runtime named nobody and the owner acts for that reason alone: refused once users
     were named. Never stored.
@@ -211,8 +264,17 @@ class Actor(Record):
 
     @property
     def is_operator(self) -> bool:
-        """True if this actor has the rights of an operator."""
-        return self.role == "operator" and self.agent is None
+        """True if this actor has the rights of an operator, which a token for some scopes alone, or
+        one that is not good to manage, does not give.
+        """
+        if self.role != "operator" or self.agent is not None:
+            return False
+        return self.credential is None or self.credential.manages
+
+    @property
+    def is_attended(self) -> bool:
+        """True if a person is there, or it is a caller in this process who answers for that."""
+        return self.credential is None or self.credential.is_attended
 
     def on(self, surface: str) -> Actor:
         """Return the same actor, coming through `surface`."""
@@ -230,7 +292,13 @@ class Actor(Record):
 
     def same_as(self, other: Actor) -> bool:
         """Return True if the other is the same actor, whatever its surface, request and session."""
-        plain = {"surface": "", "request_id": None, "session_id": None, "assumed": False}
+        plain = {
+            "surface": "",
+            "request_id": None,
+            "session_id": None,
+            "assumed": False,
+            "credential": None,
+        }
         return self.model_copy(update=plain) == other.model_copy(update=plain)
 
     @property

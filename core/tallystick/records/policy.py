@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 from pydantic import SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from tallystick.records._base import Json, JsonObject, Persisted, Record
-from tallystick.records.identity import Scope
+from tallystick.records.identity import AccessKind, Scope
 from tallystick.records.times import datetime_of, optional_datetime_of
 
 __all__ = [
@@ -18,27 +18,12 @@ __all__ = [
     "ArgumentCondition",
     "GuardedAction",
     "Limited",
-    "AccessKind",
     "PolicyConditions",
     "PolicyEffect",
     "PolicyRule",
     "ReasonCode",
     "RuledSubject",
     "ToolClass",
-]
-
-AccessKind = Literal[
-    "read",
-    "write",
-    "reflect",
-    "share",
-    "promote",
-    "inspect",
-    "correct",
-    "export",
-    "delete",
-    "record",
-    "manage",
 ]
 
 ReasonCode = Literal[
@@ -54,6 +39,8 @@ ReasonCode = Literal[
     "missing_project_id",
     "scope_disabled",
     "missing_permission",
+    "outside_credential",
+    "person_required",
     "unverified_membership",
     "principal_mismatch",
     "agent_identity_required",

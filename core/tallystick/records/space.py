@@ -8,8 +8,8 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from tallystick.records._base import Persisted, Record
-from tallystick.records.identity import Scope
-from tallystick.records.policy import AccessDecision, AccessKind
+from tallystick.records.identity import AccessKind, Scope
+from tallystick.records.policy import AccessDecision
 from tallystick.records.times import MomentField, datetime_of, microseconds, resolved
 
 __all__ = [

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HEAD", "migrate", "revision_of", "upgrade"]
 
-HEAD = "0012"
+HEAD = "0013"
 """The newest revision in `migrations/versions`."""
 
 

@@ -68,6 +68,19 @@ spaces = Table(
 )
 """Stored scopes with their members, one row per scope; `body` is the MemorySpace as JSON."""
 
+access_tokens = Table(
+    "access_tokens",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("digest", Text, nullable=False, unique=True),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    Column("body", Text, nullable=False),
+)
+"""Tokens of access over a network; `digest` is that of the secret, `body` the AccessToken as
+JSON.
+"""
+
 approvals = Table(
     "approvals",
     metadata,

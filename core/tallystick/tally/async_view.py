@@ -14,7 +14,7 @@ from functools import partial, update_wrapper
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
-from tallystick.access import Spaces
+from tallystick.access import AccessTokens, Spaces
 from tallystick.aio import in_thread
 from tallystick.errors import RecorderError
 from tallystick.memory import WorkingMemory
@@ -151,6 +151,11 @@ class AsyncBoundTally:
     def spaces(self) -> AsyncSpaces:
         """Same as `bound.spaces`, awaited."""
         return AsyncSpaces(self.sync.spaces)
+
+    @property
+    def tokens(self) -> AsyncAccessTokens:
+        """Same as `bound.tokens`, awaited."""
+        return AsyncAccessTokens(self.sync.tokens)
 
     def working(self, run_id: str | None = None) -> AsyncWorkingMemory:
         """Same as `bound.working`, awaited."""
@@ -322,6 +327,18 @@ class AsyncSpaces:
     get = _Awaited(Spaces.get)
     list = _Awaited(Spaces.list)
     update = _Awaited(Spaces.update)
+
+
+class AsyncAccessTokens:
+    """Same as `AccessTokens`, awaited."""
+
+    def __init__(self, sync: AccessTokens) -> None:
+        self.sync = sync
+
+    make = _Awaited(AccessTokens.make)
+    list = _Awaited(AccessTokens.list)
+    rotate = _Awaited(AccessTokens.rotate)
+    revoke = _Awaited(AccessTokens.revoke)
 
 
 class AsyncWorkingMemory:

@@ -272,6 +272,8 @@ class ChangeVerbs(View):
         """
         if mode == "preview":
             self._admit("preview")
+        if force:
+            self._services.gate.require_person(self.actor, "delete", self.scope)
         request = memory.CorrectionRequest(
             correction=correction,
             reason=reason,

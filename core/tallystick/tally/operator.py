@@ -77,6 +77,7 @@ class Operator:
             self._services.gate.admit(self.actor, "preview", self.scope)
         ids = [memory_ids] if isinstance(memory_ids, str) else list(memory_ids)
         if mode == "apply":
+            self._services.gate.require_person(self.actor, "delete", self.scope)
             self._services.gate.admit(self.actor, "erase", self.scope, count=len(ids))
         with self._services.background.paused():
             return erase.erase(
@@ -107,6 +108,7 @@ class Operator:
         Denied, NotFound, InvalidInput, StorageError, IdempotencyMismatch.
         """
         if mode == "apply":
+            self._services.gate.require_person(self.actor, "delete", self.scope)
             self._services.gate.admit(self.actor, "erase", self.scope)
         with self._services.background.paused():
             return erase.erase_recorded(
@@ -146,6 +148,7 @@ class Operator:
         Raises Denied.
         """
         if mode == "apply":
+            self._services.gate.require_person(self.actor, "delete", self.scope)
             self._services.gate.admit(self.actor, "erase", self.scope)
         result = retention.purge(
             self._services.memory,
@@ -174,6 +177,7 @@ class Operator:
         died. The choice is the tally's, for every process. Raises Denied, InvalidInput,
         IdempotencyMismatch.
         """
+        self._services.gate.require_person(self.actor, "manage", self.scope)
         retention.choose_windows(
             self._services.memory,
             self.actor,

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import SkipValidation
 
-from tallystick.access import Spaces
+from tallystick.access import AccessTokens, Spaces
 from tallystick.records import (
     Approval,
     ApprovalId,
@@ -205,6 +205,11 @@ class PolicyVerbs(RunVerbs):
         """The spaces that this actor may see or manage: create, get, list, update."""
         services = self._services
         return Spaces(services.store, services.gate, self.actor, zone=services.zone)
+
+    @property
+    def tokens(self) -> AccessTokens:
+        """The access tokens of this actor: make, list, rotate, revoke."""
+        return AccessTokens(self._services.store, self._services.gate, self.actor)
 
     @property
     def operator(self) -> Operator:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import SkipValidation
 
+from tallystick.access import authenticate
 from tallystick.errors import Denied, ReadOnlyTally
 from tallystick.pipeline import Drained, Reconciled, Worker
 from tallystick.policy.redaction import Finder
@@ -19,6 +20,7 @@ from tallystick.ranking import RecallWeights
 from tallystick.recorder import Recordings
 from tallystick.records import (
     AccessDecision,
+    AccessToken,
     Actor,
     CallContext,
     PolicyRule,
@@ -185,6 +187,14 @@ class Tally:
             acting.home(scope),
             self,
         )
+
+    def authenticate(self, secret: str) -> AccessToken:
+        """Return the access token of a secret that a caller sent over a network.
+
+        Bind `token.actor` with `token.credential`, as a server of ours does. Raises Unauthenticated
+        for one that never was, has run out or was revoked.
+        """
+        return authenticate(self._services.store, secret)
 
     def scopes(self) -> list[Scope]:
         """Return every scope that was written to, by name.

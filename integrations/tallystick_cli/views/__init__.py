@@ -27,6 +27,7 @@ from tallystick_cli.views.memories import (
 )
 from tallystick_cli.views.runs import run_table, state_table, step_table, step_view
 from tallystick_cli.views.spaces import preview_table, space_table
+from tallystick_cli.views.tokens import token_line, token_table
 from tallystick_cli.views.upkeep import (
     doctor_table,
     erasure_view,
@@ -40,6 +41,8 @@ from tallystick_cli.views.upkeep import (
 from tallystick_cli.views.verification import verification_view
 
 __all__ = [
+    "token_line",
+    "token_table",
     "approval_line",
     "approval_table",
     "approval_view",

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import pytest
 
 from tallystick import errors
-from tallystick.access import Spaces
+from tallystick.access import AccessTokens, Spaces
 from tallystick.errors import InvalidInput, TallystickError
 from tallystick.operations import (
     MEMORY_TOOLS,
@@ -34,6 +34,7 @@ PARTS: Mapping[str, type] = {
     "": BoundTally,
     "operator.": Operator,
     "spaces.": Spaces,
+    "tokens.": AccessTokens,
     "recordings.": Recordings,
 }
 OF_A_PROGRAM = {
@@ -191,6 +192,9 @@ OPERATE: Mapping[str, Mapping[str, Any]] = {
     "revoke": {"approval_id": "APPROVAL", "reason": "r"},
     "create_space": {"scope": "team:support", "name": "Support", "reason": "r"},
     "update_space": {"scope": "team:support", "reason": "r", "changes": {"name": "Sales"}},
+    "make_token": {"name": "laptop", "actor": {"user": "ada"}},
+    "rotate_token": {"token_id": "TOKEN"},
+    "revoke_token": {"token_id": "TOKEN", "reason": "r"},
     "erase": {"memory_ids": ["ID"], "reason": "r"},
     "erase_recorded": {"run_id": "RUN", "reason": "r", "mode": "apply"},
     "prove_erased": {"memory_id": "ID"},
@@ -223,6 +227,7 @@ def test_an_operation_of_somebody_in_charge_is_refused_to_everybody_else(
         if name != "create_space":
             root.spaces.create("team:support", name="Support", reason="r")
         given = {"ID": stored.id, "RUN": run.id, "APPROVAL": blocked.value.approvals[0].id}
+        given["TOKEN"] = ada.tokens.make("laptop").id
         arguments = {
             key: [given[value[0]]] if value == ["ID"] else given.get(str(value), value)
             for key, value in OPERATE[name].items()

@@ -61,5 +61,5 @@ def test_only_an_operator_is_told(open_sqlite: OpenTally) -> None:
 
 
 def test_every_table_has_a_kind() -> None:
-    own = {"settings", "scopes", "spaces", "approvals"}
+    own = {"settings", "scopes", "spaces", "approvals", "access_tokens"}
     assert set(sizes.KINDS) == set(tables.metadata.tables) - own

@@ -1,0 +1,82 @@
+"""The command of the server: a tally over HTTP, on a socket of this user, on a port, or on both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from tallystick.errors import InvalidInput
+from tallystick.tally import Tally
+from tallystick_cli.options import AsJson, Where
+from tallystick_cli.output import print_json, print_view
+from tallystick_cli.session import open_as_owner
+
+__all__ = ["COMMANDS", "socket_of"]
+
+_SOCKET = "serve.sock"
+
+
+def serve(
+    port: Annotated[
+        int | None,
+        typer.Option("--port", help="On this port, where every caller needs a token; 0 is any."),
+    ] = None,
+    uds: Annotated[
+        str | None,
+        typer.Option("--uds", metavar="PATH", help="On this Unix socket, which only you may open."),
+    ] = None,
+    host: Annotated[
+        str, typer.Option("--host", help="The address of the port, such as 0.0.0.0.")
+    ] = "127.0.0.1",
+    name: Annotated[
+        list[str] | None,
+        typer.Option("--name", help="A name by which this server is reached; repeatable."),
+    ] = None,
+    where: Where = ".tally",
+    as_json: AsJson = False,
+) -> None:
+    """Serve the tally over HTTP until it is stopped (Ctrl-C, SIGTERM).
+
+    Without --port and --uds it listens on a Unix socket in the tally's folder. There a caller
+    without a token is the owner; on a port every caller has one, which `tally token make` makes.
+    """
+    from tallystick_server import serve as serve_tally
+
+    with open_as_owner(where, background=True) as owner:
+        tally = owner.tally
+        socket = uds if uds is not None or port is not None else str(socket_of(tally))
+
+        def started(addresses: list[str]) -> None:
+            if as_json:
+                print_json({"state": "serving", "tally": tally.location, "addresses": addresses})
+                return
+            for address in addresses:
+                print_view(Text.assemble("Serving at ", (address, "cyan")))
+            print_view(Text("Ctrl-C ends it.", style="dim"))
+
+        serve_tally(
+            tally,
+            uds=socket,
+            port=port,
+            host=host,
+            hosts=name or (),
+            local=owner.actor,
+            started=started,
+        )
+
+
+def socket_of(tally: Tally) -> Path:
+    """Return the Unix socket at which a tally in a folder is served by default. Raises
+    InvalidInput for one on PostgreSQL, which has no folder.
+    """
+    folder = Path(tally.location)
+    if not folder.is_dir():
+        raise InvalidInput("This tally has no folder for a socket. Give --uds PATH or --port.")
+    return folder / _SOCKET
+
+
+COMMANDS: Mapping[str, Callable[..., None]] = {"serve": serve}

@@ -1,0 +1,145 @@
+"""Answers: one shape for every result, problem+json for every error."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+
+from tallystick.adapters.serving import problem_of
+from tallystick.errors import InvalidInput, TallystickError, explain_validation
+from tallystick.logs import get_logger
+from tallystick.records import JsonObject, Record
+from tallystick.tally import BoundTally, Recalled
+
+__all__ = ["Answer", "Problem", "add_handlers", "answer", "plain"]
+
+T = TypeVar("T")
+_logger = get_logger("server")
+_CODES = {404: "not_found", 405: "method_not_allowed", 408: "too_slow", 413: "too_large"}
+
+
+class Answer(BaseModel, Generic[T]):
+    """What every call answers: the result, and as whom and where it was done."""
+
+    schema_version: int = 1
+    """Raised when this shape changes."""
+    actor: JsonObject
+    """The identity that the token gave the caller."""
+    scope: str
+    """The scope in which the call worked."""
+    result: T
+    next: str | None = Field(default=None, description="The cursor of the next page of a list.")
+
+
+class Problem(BaseModel):
+    """An error, as RFC 9457 has it, with the code and the facts of ours."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    facts: JsonObject
+
+
+def answer(
+    bound: BoundTally,
+    result: Any,
+    *,
+    status: int = 200,
+    next_page: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """Return a result as an answer."""
+    body = {
+        "schema_version": 1,
+        "actor": bound.actor.identity(),
+        "scope": str(bound.scope),
+        "result": plain(result),
+        "next": next_page,
+    }
+    # ASCII: a text may have half a character, which has no UTF-8 form.
+    content = json.dumps(body, separators=(",", ":")).encode()
+    return Response(content, status, dict(headers or {}), "application/json")
+
+
+def plain(value: Any) -> Any:
+    """Return a result as JSON values, from which the client makes the same result."""
+    if isinstance(value, Recalled):
+        return {
+            "hits": [hit.dump() for hit in value.hits],
+            "path": value.path,
+            "candidates": value.candidates,
+            "warnings": list(value.warnings),
+            "confidence": value.confidence,
+            "confident": value.confident,
+        }
+    if isinstance(value, Record):
+        return value.dump()
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return value
+
+
+def add_handlers(app: FastAPI) -> None:
+    """Let every error of an application be answered as a problem, and none with a traceback."""
+
+    @app.exception_handler(TallystickError)
+    async def _ours(request: Request, error: TallystickError) -> Response:
+        status, headers, body = problem_of(error)
+        return Response(body, status, headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def _malformed(request: Request, error: RequestValidationError) -> Response:
+        return await _ours(request, InvalidInput(f"{_explained(error)}."))
+
+    @app.exception_handler(HTTPException)
+    async def _of_http(request: Request, error: HTTPException) -> Response:
+        return _problem(error.status_code, str(error.detail), dict(error.headers or {}))
+
+    @app.exception_handler(TimeoutError)
+    async def _slow(request: Request, error: TimeoutError) -> Response:
+        return _problem(408, "The request took too long to arrive.")
+
+    @app.exception_handler(Exception)
+    async def _unknown(request: Request, error: Exception) -> Response:
+        _logger.error("server.failed", error=type(error).__name__, path=request.url.path)
+        return _problem(500, "The server failed. Its log says more.")
+
+
+def _problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
+    code = _CODES.get(status, "http_error" if status < 500 else "internal_error")
+    problem = Problem(
+        type="about:blank",
+        title=code.replace("_", " "),
+        status=status,
+        detail=detail,
+        code=code,
+        facts={},
+    )
+    return JSONResponse(
+        problem.model_dump(), status, dict(headers or {}), "application/problem+json"
+    )
+
+
+class _Explained:
+    """The errors of a request in the shape that `explain_validation` reads, without their place in
+    the request, which says body or query.
+    """
+
+    def __init__(self, error: RequestValidationError) -> None:
+        self._error = error
+
+    def errors(self, **_: bool) -> list[dict[str, Any]]:
+        return [{**each, "loc": tuple(each["loc"])[1:]} for each in self._error.errors()]
+
+
+def _explained(error: RequestValidationError) -> str:
+    return explain_validation(_Explained(error))

@@ -1,0 +1,201 @@
+"""Calls: a verb with its arguments as a request, and the answer as the verb's result or error."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+from urllib.parse import quote
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from tallystick import errors
+from tallystick.errors import Denied, InvalidInput, TallystickError, Unreachable, explain_validation
+from tallystick.operations import OPERATIONS, Operation
+from tallystick.records import AccessDecision
+from tallystick_server.endpoints import path_names
+from tallystick_server.routes import PREFIX, ROUTES, Route
+
+__all__ = ["Call", "call_of", "error_of", "result_of", "body_of", "route_of", "safe"]
+
+_OF_THE_URL = ("GET", "DELETE")
+_CODES: Mapping[str, type[TallystickError]] = {
+    value.code: value
+    for value in vars(errors).values()
+    if inspect.isclass(value) and issubclass(value, TallystickError)
+}
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request to the server."""
+
+    method: str
+    path: str
+    """Behind the address of the server."""
+    query: list[tuple[str, str]] = field(default_factory=list)
+    body: bytes | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    is_repeatable: bool = False
+    """True if it may be sent again: it reads, or has a key by which it is done once."""
+    result: Any = None
+    """The annotation of what it answers; None for bytes."""
+
+
+@cache
+def route_of(verb: str) -> tuple[Operation, Route]:
+    """Return the operation and the route of a verb, such as `recall` or `spaces.get`."""
+    for route in ROUTES:
+        operation = OPERATIONS[route.operation]
+        if operation.verb == verb:
+            return operation, route
+    raise AssertionError(f"{verb} has no route")
+
+
+def call_of(
+    verb: str,
+    signature: inspect.Signature,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    *,
+    new_key: Callable[[], str],
+) -> Call:
+    """Return the request for a call of a verb with Python's arguments.
+
+    A change gets a key of its own if the caller gives none, so that it may be sent again. Raises
+    InvalidInput, as the verb would.
+    """
+    operation, route = route_of(verb)
+    bound = signature.bind(None, *args, **kwargs)
+    given = {name: value for name, value in bound.arguments.items() if name != "self"}
+    for parameter in signature.parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            others = given.pop(parameter.name, {})
+            if operation.spread is not None:
+                given[operation.spread] = others
+            elif others and "recipe" in operation.arguments.model_fields:
+                given["recipe"] = others  # the fields of one, as the verb takes them too
+            else:
+                given |= others
+    if unknown := sorted(set(given) - set(operation.arguments.model_fields)):
+        raise InvalidInput(f"{verb} over HTTP takes no {', '.join(unknown)}.")
+    values = _json_values(operation, {**given, **_plain_items(operation, given)})
+    headers = {}
+    fields = operation.arguments.model_fields
+    if "idempotency_key" in fields:
+        headers["Idempotency-Key"] = str(values.pop("idempotency_key", None) or new_key())
+    if values.get("if_version") is not None:
+        headers["If-Match"] = f'"{values["if_version"]}"'
+    values.pop("if_version", None)
+    path = route.path
+    for name in path_names(route.path):
+        text = safe(str(values.pop(name)))
+        path = path.replace(f"{{{name}:path}}", text).replace(f"{{{name}}}", text)
+    if absent := sorted(name for name in values if name in route.absent and name not in ("mode",)):
+        raise InvalidInput(f"{verb} over HTTP takes no {absent[0]}: {route.absent[absent[0]]}.")
+    values = {name: value for name, value in values.items() if name not in route.fixed}
+    in_url = route.method in _OF_THE_URL
+    return Call(
+        method=route.method,
+        path=f"{PREFIX}{path}",
+        query=_query(operation, values) if in_url else [],
+        body=None if in_url else json.dumps(values).encode(),
+        headers=headers,
+        is_repeatable=operation.effect == "read" or "idempotency_key" in fields,
+        result=operation.result,
+    )
+
+
+def _plain_items(operation: Operation, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments that a verb takes in a short form as the operation takes them."""
+    items = given.get("items")
+    if operation.name == "remember_many" and isinstance(items, list | tuple):
+        return {"items": [{"content": each} if isinstance(each, str) else each for each in items]}
+    return {}
+
+
+def _json_values(operation: Operation, given: Mapping[str, Any]) -> dict[str, Any]:
+    valid = operation.validate(given)
+    values: dict[str, Any] = valid.model_dump(mode="json", exclude_unset=True)
+    return values
+
+
+def _query(operation: Operation, values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return arguments as they stand in a URL, where an empty one is None."""
+    pairs: list[tuple[str, str]] = []
+    for name, value in values.items():
+        if value is None:
+            if operation.arguments.model_fields[name].default is not None:
+                pairs.append((name, ""))
+            continue
+        for each in value if isinstance(value, list) else [value]:
+            pairs.append((name, str(each).lower() if isinstance(each, bool) else str(each)))
+    return pairs
+
+
+def result_of(call: Call, content: bytes) -> Any:
+    """Return the result in an answer, as the verb would return it. Raises Unreachable for what no
+    server of ours answers.
+    """
+    try:
+        value = json.loads(content)["result"]
+        return None if call.result is None else _adapter(call.result).validate_python(value)
+    except (ValueError, KeyError, TypeError) as error:
+        problem = explain_validation(error) if isinstance(error, ValidationError) else "no answer"
+        raise Unreachable(
+            f"What answered is no Tallystick server of this release: {problem}."
+        ) from (error)
+
+
+@cache
+def _adapter(annotation: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(annotation)
+
+
+def error_of(status: int, content: bytes) -> TallystickError:
+    """Return the error in an answer: of the class that the verb would raise, with its facts."""
+    try:
+        problem = json.loads(content)
+        code, message, facts = problem["code"], str(problem["detail"]), dict(problem["facts"])
+    except (ValueError, KeyError, TypeError):
+        return Unreachable(f"The server answered with status {status} and no reason of ours.")
+    kind = _CODES.get(code)
+    if kind is None:
+        return Unreachable(f"The server answered {code}: {message}")
+    # The constructors make messages of their own; this one is the server's.
+    error = kind.__new__(kind)
+    Exception.__init__(error, message)
+    vars(error)["message"] = message  # of which some make their text
+    if issubclass(kind, Denied):
+        error.decision = AccessDecision.load(  # type: ignore[attr-defined]
+            {
+                "allowed": False,
+                **{name: facts.pop(name) for name in AccessDecision.model_fields if name in facts},
+            }
+        )
+    for name, value in facts.items():
+        if not isinstance(getattr(kind, name, None), property):
+            setattr(error, name, _as_record(value))
+    return error
+
+
+def _as_record(value: Any) -> Any:
+    """Return lists of a problem as tuples, as the errors have them."""
+    return tuple(map(_as_record, value)) if isinstance(value, list) else value
+
+
+def safe(part: str) -> str:
+    """Return a text as one part of a path."""
+    return quote(part, safe="")
+
+
+def body_of(model: type[BaseModel], values: Mapping[str, Any]) -> bytes:
+    """Return the body of a route of its own. Raises InvalidInput."""
+    try:
+        valid = model.model_validate(values)
+    except ValidationError as error:
+        raise InvalidInput(f"{explain_validation(error)}.") from error
+    return json.dumps(valid.model_dump(mode="json", exclude_unset=True)).encode()

@@ -1,0 +1,235 @@
+"""Endpoints of operations: arguments from path, query, headers and body, the verb, the answer."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Header, Path, Query, Request
+from fastapi.responses import Response
+from pydantic import BaseModel, create_model, model_validator
+
+from tallystick.adapters.serving import CALLER, Caller
+from tallystick.aio import in_thread
+from tallystick.errors import InvalidInput
+from tallystick.operations import OPERATIONS, Operation
+from tallystick.operations.operation import Arguments
+from tallystick.tally import BoundTally, Tally
+from tallystick_server.answers import Answer, Problem, answer
+from tallystick_server.open_runs import RunHeader, within
+from tallystick_server.routes import ROUTES, Method, Route
+
+__all__ = ["PROBLEMS", "ScopeHeader", "add_operations", "bound_for", "path_names"]
+
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    "default": {
+        "model": Problem,
+        "description": "An error, with its code.",
+        "content": {"application/problem+json": {}},
+    }
+}
+ScopeHeader = Annotated[
+    str | None,
+    Header(
+        alias="Tallystick-Scope",
+        description="The scope to work in, such as project:apollo; by default the private one.",
+    ),
+]
+_KeyHeader = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        description="Sent again with the same key, a request gets the first answer.",
+    ),
+]
+_MatchHeader = Annotated[
+    str | None,
+    Header(alias="If-Match", description='Only if it is at this version, such as "3".'),
+]
+_IN_HEADERS: Mapping[str, tuple[str, Any]] = {
+    "idempotency_key": ("key", _KeyHeader),
+    "if_version": ("match", _MatchHeader),
+}
+"""Arguments that come as headers: the name of the parameter, and what it is."""
+_OF_THE_URL = ("GET", "DELETE")
+"""Methods whose arguments stand in the query, because such a request has no body."""
+_VERSIONED = ("get", "modify", "space", "create_space", "update_space", "recover")
+
+
+class _OfTheUrl(Arguments):
+    """Arguments in a URL, where an empty one is None: `?state=` lists approvals in any state."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_is_none(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        return {name: None if value in ("", [""]) else value for name, value in values.items()}
+
+
+def add_operations(router: APIRouter) -> None:
+    """Add every operation that has a route."""
+    for route in ROUTES:
+        operation = OPERATIONS[route.operation]
+        for number, (method, path) in enumerate(((route.method, route.path), *route.also)):
+            router.add_api_route(
+                path,
+                _endpoint(route, operation, method, path),
+                methods=[method],
+                name=route.operation,
+                operation_id=route.operation,
+                include_in_schema=number == 0,
+                summary=operation.title,
+                description=_described(route, operation),
+                tags=[route.group],
+                status_code=route.status,
+                responses={
+                    route.status: {
+                        "model": Answer[operation.result],  # type: ignore[name-defined]
+                        "description": "The result.",
+                    },
+                    **PROBLEMS,
+                },
+                response_class=Response,
+            )
+
+
+def bound_for(request: Request, scope: str | None) -> BoundTally:
+    """Return the tally as the caller of a request sees it, in the scope that it names."""
+    caller: Caller = request.scope[CALLER]
+    tally: Tally = request.app.state.tally
+    session = None if caller.token is None else caller.token.id
+    return tally.bind(caller.actor, scope or caller.home, session_id=session)
+
+
+def path_names(path: str) -> list[str]:
+    """Return the arguments that stand in a path."""
+    return [part.strip("{}").removesuffix(":path") for part in path.split("/") if "{" in part]
+
+
+def _described(route: Route, operation: Operation) -> str:
+    errors = ", ".join(f"`{code}`" for code in operation.errors)
+    absent = "".join(f" Without `{name}`: {why}." for name, why in route.absent.items())
+    also = ", ".join(f"`{method} {path}`" for method, path in route.also)
+    return (
+        f"{operation.description}{absent}"
+        + (f" Also as {also}." if also else "")
+        + (f" Errors: {errors}." if errors else "")
+    )
+
+
+def _endpoint(
+    route: Route, operation: Operation, method: Method, path: str
+) -> Callable[..., Awaitable[Response]]:
+    """Return the function that FastAPI calls, with the signature that its reference shows."""
+    in_path = [name for name in path_names(path) if name in operation.arguments.model_fields]
+    model = _arguments_model(route, operation, method, in_path, path)
+
+    async def endpoint(request: Request, **values: Any) -> Response:
+        arguments: dict[str, Any] = dict(route.fixed)
+        arguments |= {name: values[name] for name in in_path}
+        given = values.get("arguments")
+        if isinstance(given, BaseModel):
+            arguments |= {name: getattr(given, name) for name in given.model_fields_set}
+        if values.get("key") is not None:
+            arguments["idempotency_key"] = values["key"]
+        if values.get("match") is not None:
+            arguments["if_version"] = _version(values["match"])
+        _refuse_unheard(request, operation)
+        return await in_thread(partial(_call, request, values, route, operation, arguments))
+
+    endpoint.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        _parameters(operation, method, in_path, model)
+    )
+    endpoint.__doc__ = None
+    return endpoint
+
+
+def _parameters(
+    operation: Operation, method: Method, in_path: list[str], model: type[BaseModel] | None
+) -> list[inspect.Parameter]:
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = [inspect.Parameter("request", keyword, annotation=Request)]
+    for name in in_path:
+        place = Path(description=operation.help(name))
+        parameters.append(inspect.Parameter(name, keyword, annotation=Annotated[str, place]))
+    if model is not None:
+        source = Query() if method in _OF_THE_URL else Body()
+        parameters.append(
+            inspect.Parameter("arguments", keyword, annotation=Annotated[model, source])
+        )
+    headers: list[tuple[str, Any]] = [("scope_header", ScopeHeader), ("run_header", RunHeader)]
+    for name, annotation in headers:
+        parameters.append(inspect.Parameter(name, keyword, default=None, annotation=annotation))
+    for argument, (name, annotation) in _IN_HEADERS.items():
+        if argument in operation.arguments.model_fields:
+            parameters.append(inspect.Parameter(name, keyword, default=None, annotation=annotation))
+    return parameters
+
+
+def _arguments_model(
+    route: Route, operation: Operation, method: Method, in_path: list[str], path: str
+) -> type[BaseModel] | None:
+    """Return the arguments that neither path nor headers nor the route itself give."""
+    taken = {*in_path, *_IN_HEADERS, *route.fixed}
+    fields: dict[str, Any] = {
+        name: (field.annotation, field)
+        for name, field in operation.arguments.model_fields.items()
+        if name not in taken
+    }
+    if not fields:
+        return None
+    suffix = "Query" if method in _OF_THE_URL else "Body"
+    words = "".join(word.title() for word in operation.name.split("_"))
+    number = "" if path == route.path else str([each[1] for each in route.also].index(path) + 2)
+    base = _OfTheUrl if method in _OF_THE_URL else Arguments
+    model: type[BaseModel] = create_model(f"{words}{suffix}{number}", __base__=base, **fields)
+    return model
+
+
+def _call(
+    request: Request,
+    values: Mapping[str, Any],
+    route: Route,
+    operation: Operation,
+    arguments: Mapping[str, Any],
+) -> Response:
+    """Call the verb, in a worker thread."""
+    bound = bound_for(request, values["scope_header"])
+    valid = operation.validate(arguments)
+    with within(request, bound, values["run_header"]):
+        result = operation.call(bound, valid)
+    headers = {}
+    if operation.name in _VERSIONED:
+        headers["etag"] = f'"{result.version}"'
+    return answer(
+        bound,
+        result,
+        status=route.status,
+        next_page=_next(route, valid, result),
+        headers=headers,
+    )
+
+
+def _next(route: Route, arguments: Arguments, result: Any) -> str | None:
+    """Return the cursor of the next page, where this one is full."""
+    if route.cursor is None or not result or len(result) < getattr(arguments, "limit", 0):
+        return None
+    return str(getattr(result[-1], route.cursor[1]))
+
+
+def _refuse_unheard(request: Request, operation: Operation) -> None:
+    """Raise InvalidInput for a header that would change nothing here."""
+    for argument, header in (("idempotency_key", "Idempotency-Key"), ("if_version", "If-Match")):
+        if header in request.headers and argument not in operation.arguments.model_fields:
+            raise InvalidInput(f"{operation.name} takes no {header}. Leave the header out.")
+
+
+def _version(match: str) -> int:
+    """Return the version that If-Match names. Raises InvalidInput."""
+    text = match.strip().removeprefix("W/").strip('"')
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise InvalidInput('If-Match takes one version, such as "3", as ETag gives it.')
+    return int(text)

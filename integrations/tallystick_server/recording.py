@@ -1,0 +1,306 @@
+"""Routes that record: runs and their steps, compiles, and checks of calls."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from tallystick.adapters.tool_calls import (
+    ToolCall,
+    record_tool_call,
+    record_tool_error,
+    record_tool_result,
+)
+from tallystick.aio import in_thread
+from tallystick.errors import InvalidInput
+from tallystick.recorder import Run, Step
+from tallystick.records import (
+    CompileConfig,
+    CompiledContext,
+    ContextItem,
+    EntryKind,
+    Foil,
+    Json,
+    JsonObject,
+    Memory,
+    MomentField,
+    PolicyRule,
+    Receipt,
+    Retention,
+    RunRecord,
+    StepKind,
+    StepStatus,
+    TargetProfile,
+    ToolSpec,
+)
+from tallystick.tally import ModelCheck, ToolCheck
+from tallystick_server.answers import Answer, answer
+from tallystick_server.endpoints import PROBLEMS, ScopeHeader, bound_for
+from tallystick_server.open_runs import RunHeader, within
+
+__all__ = [
+    "CheckedCall",
+    "CheckedCallBody",
+    "Compile",
+    "EndRun",
+    "Entry",
+    "NewStep",
+    "StartRun",
+    "add_recording",
+]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class StartRun(_Body):
+    """A run that begins."""
+
+    agent_name: str
+    domain: str | None = None
+    goal: str | None = None
+    metadata: JsonObject | None = None
+    run_id: str | None = None
+    retention: Retention | None = None
+
+
+class Entry(_Body):
+    """An input or output of a step."""
+
+    kind: EntryKind
+    payload: Json = None
+    summary: JsonObject | None = None
+
+
+class NewStep(_Body):
+    """A step, as it was."""
+
+    kind: StepKind
+    name: str | None = None
+    parent: str | None = None
+    metadata: JsonObject | None = None
+    entries: tuple[Entry, ...] = ()
+    status: StepStatus = "completed"
+
+
+class EndRun(_Body):
+    """The end of a run."""
+
+    status: StepStatus = "completed"
+
+
+class ToolResult(_Body):
+    """A tool call with its result or its error."""
+
+    run_id: str
+    name: str
+    arguments: Json = None
+    tool_call_id: str | None = None
+    result: Json = None
+    error: str | None = None
+
+
+class Compile(_Body):
+    """Candidates, and the budget for which the best of them are chosen."""
+
+    items: tuple[ContextItem | Memory, ...] = Field(max_length=10_000)
+    budget: int
+    model: str | None = None
+    provider: str | None = None
+    query: str | None = None
+    tools: tuple[ToolSpec, ...] = ()
+    reserve: int = 0
+    task: str | None = None
+    task_type: str | None = None
+    environment: str | None = None
+    rules: tuple[PolicyRule, ...] = ()
+    summaries: dict[str, str] | None = None
+    config: CompileConfig | None = None
+    target: TargetProfile | None = None
+    as_of: MomentField | None = None
+
+
+class CheckedCallBody(_Body):
+    """A call that is about to happen with the caller."""
+
+    kind: Annotated[
+        str, Field(pattern="^(tool_call|model_call)$", description="tool_call or model_call.")
+    ]
+    name: str | None = Field(default=None, description="The tool.")
+    arguments: Json = Field(default=None, description="Of the tool, or the request to the model.")
+    tool_class: str | None = None
+    call_id: str | None = None
+    provider: str | None = None
+    model: str | None = None
+    task_type: str | None = None
+    environment: str | None = None
+    sensitivity: str | None = None
+    approval_token: str | None = None
+
+
+class CheckedCall(BaseModel):
+    """A call that may happen."""
+
+    rule_id: str | None
+    effect: str | None
+    arguments: Json
+    """The arguments to make it with: cleaned where a rule redacts."""
+
+
+def add_recording(router: APIRouter) -> None:
+    """Add the routes of runs, compiles and checks."""
+
+    def add(path: str, endpoint: Any, result: Any, group: str, *also: str) -> None:
+        for each in (path, *also):
+            router.add_api_route(
+                each,
+                endpoint,
+                methods=["POST"],
+                tags=[group],
+                operation_id=endpoint.__name__,
+                include_in_schema=each == path,
+                responses={
+                    200: {"model": Answer[result], "description": "The result."},
+                    **PROBLEMS,
+                },
+                response_class=Response,
+            )
+
+    add("/runs", start_run, RunRecord, "Runs", "/runs/start")
+    add("/runs/{run_id}/steps", add_step, Receipt, "Runs")
+    add("/runs/{run_id}/end", end_run, Foil, "Runs")
+    add("/tools/result", add_tool_result, Receipt, "Runs")
+    add("/context/compile", compile_context, CompiledContext, "Context", "/compile")
+    add("/policy/check", check_policy, CheckedCall, "Approvals")
+
+
+async def start_run(request: Request, body: StartRun, scope_header: ScopeHeader = None) -> Response:
+    """Start a run, and record it step by step. It is interrupted when the server ends."""
+
+    def start() -> Response:
+        bound = bound_for(request, scope_header)
+        run = bound.run(**body.model_dump())
+        request.app.state.open_runs.add(run)
+        return answer(bound, run.record)
+
+    return await in_thread(start)
+
+
+async def add_step(
+    request: Request, run_id: str, body: NewStep, scope_header: ScopeHeader = None
+) -> Response:
+    """Record a step of a run, whole, and return its receipt after the commit."""
+
+    def record(run: Run) -> Receipt:
+        step = run.step(body.kind, name=body.name, parent=body.parent, metadata=body.metadata)
+        return _recorded(step, body)
+
+    return await in_thread(partial(_in_run, request, scope_header, run_id, record))
+
+
+def _recorded(step: Step, body: NewStep) -> Receipt:
+    try:
+        for entry in body.entries:
+            step.record(entry.kind, entry.payload, summary=entry.summary)
+    except BaseException as error:
+        step.fail(error)
+        raise
+    return step.end(body.status)
+
+
+async def end_run(
+    request: Request, run_id: str, body: EndRun, scope_header: ScopeHeader = None
+) -> Response:
+    """End a run; return its foil, which proves later that nothing was cut off."""
+
+    def end() -> Response:
+        bound = bound_for(request, scope_header)
+        run: Run = request.app.state.open_runs.take(run_id, bound)
+        return answer(bound, run.end(body.status))
+
+    return await in_thread(end)
+
+
+async def add_tool_result(
+    request: Request, body: ToolResult, scope_header: ScopeHeader = None
+) -> Response:
+    """Record a tool call with its result as a step of a run, and return the receipt."""
+
+    def record(run: Run) -> Receipt:
+        step = run.step("tool_call", name=body.name)
+        record_tool_call(step, ToolCall(body.name, body.arguments, body.tool_call_id))
+        if body.error is None:
+            record_tool_result(step, body.result)
+        else:
+            record_tool_error(step, None, body.error)
+        return step.end("completed" if body.error is None else "failed")
+
+    return await in_thread(partial(_in_run, request, scope_header, body.run_id, record))
+
+
+def _in_run(request: Request, scope: str | None, run_id: str, record: Any) -> Response:
+    bound = bound_for(request, scope)
+    return answer(bound, record(request.app.state.open_runs.of(run_id, bound)))
+
+
+async def compile_context(
+    request: Request,
+    body: Compile,
+    scope_header: ScopeHeader = None,
+    run_header: RunHeader = None,
+) -> Response:
+    """Choose the best context that fits a budget, with a decision for every candidate."""
+
+    def compiled() -> Response:
+        bound = bound_for(request, scope_header)
+        options = {name: getattr(body, name) for name in Compile.model_fields if name != "items"}
+        with within(request, bound, run_header):
+            return answer(bound, bound.compile(body.items, **options))
+
+    return await in_thread(compiled)
+
+
+async def check_policy(
+    request: Request,
+    body: CheckedCallBody,
+    scope_header: ScopeHeader = None,
+    run_header: RunHeader = None,
+) -> Response:
+    """Check a call against the rules before it happens: refused, waiting for a person, or allowed
+    with the arguments that it may have.
+    """
+
+    def checked() -> Response:
+        bound = bound_for(request, scope_header)
+        facts: dict[str, Any] = {
+            name: getattr(body, name)
+            for name in ("provider", "model", "task_type", "environment", "sensitivity")
+        }
+        facts |= {"approval_token": body.approval_token, "piece": "HTTP"}
+        with within(request, bound, run_header):
+            check: ModelCheck | ToolCheck
+            if body.kind == "model_call":
+                check = sent = bound.check_model_call(
+                    request=body.arguments, call_id=body.call_id, **facts
+                )
+                arguments = sent.clean(body.arguments)
+            elif body.name is None:
+                raise InvalidInput("name: a tool call has the name of its tool.")
+            else:
+                check = allowed = bound.check_tool_call(
+                    body.name,
+                    body.arguments,
+                    tool_class=body.tool_class,
+                    tool_call_id=body.call_id,
+                    **facts,
+                )
+                arguments = allowed.arguments
+        result = {"rule_id": check.rule_id, "effect": check.effect, "arguments": arguments}
+        return answer(bound, result)
+
+    return await in_thread(checked)

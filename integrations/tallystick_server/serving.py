@@ -1,0 +1,142 @@
+"""Serving: the application on a Unix socket, on a port, or on both."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import uvicorn
+
+from tallystick.adapters.serving import bind_port, bind_socket
+from tallystick.errors import InvalidInput
+from tallystick.records import Actor
+from tallystick.tally import Tally
+from tallystick_server.app import create_app
+
+__all__ = ["serve", "serve_in_background"]
+
+_GRACE_SECONDS = 5
+
+
+def serve(
+    tally: Tally,
+    *,
+    uds: str | os.PathLike[str] | None = None,
+    port: int | None = None,
+    host: str = "127.0.0.1",
+    hosts: Iterable[str] = (),
+    local: Actor | None = None,
+    started: Callable[[list[str]], None] = lambda addresses: None,
+) -> None:
+    """Serve a tally until it is stopped (Ctrl-C, SIGTERM): on a Unix socket at `uds` (`local`), on
+    `port` of `host` (`team`), or on both (`hybrid`).
+
+    On the socket, which nobody else may open, a caller without a token acts as `local`, by default
+    the tally's owner. On a port every caller has a token. `hosts` are further names of this server.
+    `started` is called with the addresses once they are bound. Raises InvalidInput.
+    """
+    with _bound(tally, uds, port, host, hosts, local) as (servers, addresses):
+        started(addresses)
+        asyncio.run(_run(servers))
+
+
+@contextmanager
+def serve_in_background(
+    tally: Tally,
+    *,
+    uds: str | os.PathLike[str] | None = None,
+    port: int | None = None,
+    host: str = "127.0.0.1",
+    hosts: Iterable[str] = (),
+    local: Actor | None = None,
+) -> Iterator[list[str]]:
+    """Same as `serve`, on a thread of its own, for as long as the block lasts: with the addresses
+    for clients. Raises InvalidInput.
+    """
+    with _bound(tally, uds, port, host, hosts, local) as (servers, addresses):
+        thread = threading.Thread(
+            target=lambda: asyncio.run(_run(servers)), name="tallystick-server", daemon=True
+        )
+        thread.start()
+        try:
+            yield addresses
+        finally:
+            for server, _ in servers:
+                server.should_exit = True
+            thread.join()
+
+
+@contextmanager
+def _bound(
+    tally: Tally,
+    uds: str | os.PathLike[str] | None,
+    port: int | None,
+    host: str,
+    hosts: Iterable[str],
+    local: Actor | None,
+) -> Iterator[tuple[list[tuple[_Server, socket.socket]], list[str]]]:
+    """Bind what is asked for; give the servers with their sockets, and their addresses."""
+    if uds is None and port is None:
+        raise InvalidInput("Say where to serve: on a Unix socket, on a port, or on both.")
+    names = set(hosts)
+    with ExitStack() as stack:
+        servers: list[tuple[_Server, socket.socket]] = []
+        addresses: list[str] = []
+        if uds is not None:
+            app = create_app(tally, local=local or tally.owner, hosts=names)
+            servers.append((_server(app), stack.enter_context(bind_socket(uds))))
+            addresses.append(f"unix:{os.path.abspath(uds)}")
+        if port is not None:
+            app = create_app(tally, hosts={*names, host})
+            bound = stack.enter_context(bind_port(port, host=host))
+            servers.append((_server(app), bound))
+            shown = f"[{host}]" if ":" in host else host
+            addresses.append(f"http://{shown}:{bound.getsockname()[1]}")
+        yield servers, addresses
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to whoever runs it: uvicorn's own would raise them anew, and end
+    the process before its socket is removed.
+    """
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+
+def _server(app: Any) -> _Server:
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="on",
+        server_header=False,
+        date_header=False,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+    )
+    return _Server(config)
+
+
+async def _run(servers: Sequence[tuple[_Server, socket.socket]]) -> None:
+    """Run the servers until a signal, or until one of them ends, and end the others with it."""
+
+    def stop() -> None:
+        for server, _ in servers:
+            server.should_exit = True
+
+    if threading.current_thread() is threading.main_thread():
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop)
+    running = [asyncio.ensure_future(server.serve(sockets=[bound])) for server, bound in servers]
+    await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+    stop()
+    await asyncio.gather(*running)

@@ -1,0 +1,169 @@
+"""Server-sent events: a run or a job as it goes on, from wherever the reader stopped.
+
+A reader costs no thread: it looks every so often, and between two looks nothing waits. It sees what
+any process records.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Annotated, Any
+
+from anyio import sleep
+from fastapi import APIRouter, Header, Request
+from fastapi.responses import Response, StreamingResponse
+
+from tallystick.adapters.serving import CALLER, Caller
+from tallystick.aio import in_thread
+from tallystick.errors import InvalidInput, TallystickError
+from tallystick.operations import error_json
+from tallystick_server.answers import plain
+from tallystick_server.endpoints import PROBLEMS, ScopeHeader, bound_for
+
+__all__ = ["add_streams"]
+
+_LOOK_SECONDS = 0.25
+_KEEP_ALIVE_SECONDS = 15
+_PAGE = 200
+
+LastId = Annotated[
+    str | None,
+    Header(alias="Last-Event-ID", description="The last event that the reader has."),
+]
+
+
+def add_streams(router: APIRouter) -> None:
+    """Add the routes of events."""
+    events = {
+        200: {"content": {"text/event-stream": {}}, "description": "Events, as they happen."},
+        **PROBLEMS,
+    }
+    for path, endpoint in (
+        ("/runs/{run_id}/events", run_events),
+        ("/jobs/{job_id}/events", job_events),
+    ):
+        group = "Runs" if endpoint is run_events else "Jobs"
+        router.add_api_route(
+            path,
+            endpoint,
+            methods=["GET"],
+            tags=[group],
+            operation_id=endpoint.__name__,
+            responses=events,
+            response_class=Response,
+        )
+
+
+async def run_events(
+    request: Request,
+    run_id: str,
+    scope_header: ScopeHeader = None,
+    last_id: LastId = None,
+) -> Response:
+    """Send each step of a run when it starts and when it has ended, and then the end of the run.
+
+    The id of an event is the step up to which the reader has all steps to their end.
+    """
+    whole = _number(last_id)
+    bound = await in_thread(bound_for, request, scope_header)
+    await in_thread(bound.recordings.run, run_id)  # whether there is one that the caller may see
+    caller: Caller = request.scope[CALLER]
+    sent: dict[int, bool] = {}
+
+    def look() -> tuple[list[tuple[str | None, Any]], bool]:
+        nonlocal whole
+        caller.require_good()
+        run = bound.recordings.run(run_id)
+        steps = bound.recordings.steps(run_id, after=whole, limit=_PAGE)
+        ready: list[tuple[str | None, Any]] = []
+        for step in steps:
+            index, has_ended = step.step_index, step.ended_at is not None
+            if has_ended and index == (-1 if whole is None else whole) + 1:
+                whole = index
+            if sent.get(index) != has_ended:
+                sent[index] = has_ended
+                ready.append((_text(whole), {"type": "step", "step": plain(step)}))
+        is_over = run.ended_at is not None and len(steps) < _PAGE
+        if is_over:
+            ready.append((_text(whole), {"type": "run", "run": plain(run)}))
+        return ready, is_over
+
+    return _stream(request, look)
+
+
+async def job_events(
+    request: Request,
+    job_id: str,
+    scope_header: ScopeHeader = None,
+    last_id: LastId = None,
+) -> Response:
+    """Send a job whenever it has changed, until it has ended."""
+    bound = await in_thread(bound_for, request, scope_header)
+    await in_thread(bound.operator.job, job_id)
+    caller: Caller = request.scope[CALLER]
+    latest = last_id
+
+    def look() -> tuple[list[tuple[str | None, Any]], bool]:
+        nonlocal latest
+        caller.require_good()
+        job = bound.operator.job(job_id)
+        mark = f"{job.updated_at}-{job.state}-{job.progress}"
+        is_new, latest = mark != latest, mark
+        ready: list[tuple[str | None, Any]] = []
+        if is_new or job.is_over:
+            ready.append((mark, {"type": "job", "job": plain(job)}))
+        return ready, job.is_over
+
+    return _stream(request, look)
+
+
+Look = Callable[[], tuple[list[tuple[str | None, Any]], bool]]
+
+
+def _stream(request: Request, look: Look) -> Response:
+    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+    return StreamingResponse(_events(request, look), 200, headers, "text/event-stream")
+
+
+async def _events(request: Request, look: Look) -> AsyncIterator[str]:
+    """Yield events until there are no more, or the reader has gone. Messages have no `event:`, so
+    that a page can put them into itself.
+    """
+    spoken = time.monotonic()
+    while not await request.is_disconnected():
+        try:
+            ready, is_over = await in_thread(look)
+        except TallystickError as error:
+            yield _event(None, {"type": "error", "error": error_json(error)})
+            return
+        for identity, data in ready:
+            yield _event(identity, data)
+        if is_over:
+            return
+        now = time.monotonic()
+        if ready:
+            spoken = now
+        elif now - spoken > _KEEP_ALIVE_SECONDS:
+            spoken = now
+            yield ": still here\n\n"
+        await sleep(_LOOK_SECONDS)
+
+
+def _event(identity: str | None, data: Any) -> str:
+    first = "" if identity is None else f"id: {identity}\n"
+    return f"{first}data: {json.dumps(data, separators=(',', ':'))}\n\n"
+
+
+def _text(index: int | None) -> str | None:
+    return None if index is None else str(index)
+
+
+def _number(last_id: str | None) -> int | None:
+    """Return the index of the step that the reader has. Raises InvalidInput."""
+    if last_id is None or last_id == "":
+        return None
+    if not (last_id.isascii() and last_id.isdigit() and len(last_id) < 10):
+        raise InvalidInput("Last-Event-ID is the id of an event of this stream.")
+    return int(last_id)

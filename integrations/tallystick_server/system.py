@@ -1,0 +1,186 @@
+"""Routes of the server itself: whether it is well, who calls, files, and the memory tools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from pydantic import BaseModel
+
+from tallystick import __version__
+from tallystick.adapters.serving import CALLER, Caller
+from tallystick.aio import in_thread
+from tallystick.errors import InvalidInput, NotFound
+from tallystick.operations import MEMORY_TOOLS, OPERATIONS
+from tallystick.records import Foil, JsonObject, Receipt
+from tallystick.tally import BoundTally
+from tallystick_server.answers import Answer, answer
+from tallystick_server.endpoints import PROBLEMS, ScopeHeader, bound_for
+from tallystick_server.open_runs import RunHeader, within
+
+__all__ = ["add_system"]
+
+
+class Health(BaseModel):
+    """The state of the server."""
+
+    status: str
+    version: str
+
+
+class Readiness(BaseModel):
+    """The state of the tally."""
+
+    status: str
+    read_only: str | None
+    """Why the tally cannot be written, where it cannot."""
+
+
+class WhoAmI(BaseModel):
+    """The caller, as the token says."""
+
+    user: str
+    agent: str | None
+    organization: str | None
+    projects: list[str]
+    role: str
+    token_class: str | None
+    """None for a caller through a Unix socket."""
+    scopes: list[str] | None
+    """The scopes that the token is good for; None for all that the caller may reach."""
+    operations: list[str] | None
+    """What the token is good for; None for all that the caller may do."""
+    expires_at: int | None
+    """Microseconds UTC."""
+
+
+def add_system(router: APIRouter) -> None:
+    """Add the routes of the server itself."""
+
+    def add(path: str, endpoint: Any, result: Any, group: str, method: str = "GET") -> None:
+        router.add_api_route(
+            path,
+            endpoint,
+            methods=[method],
+            tags=[group],
+            operation_id=endpoint.__name__,
+            responses={200: {"model": Answer[result], "description": "The result."}, **PROBLEMS},
+            response_class=Response,
+        )
+
+    add("/health", health, Health, "Server")
+    add("/ready", ready, Readiness, "Server")
+    add("/whoami", whoami, WhoAmI, "Server")
+    add("/runs/{run_id}/receipts", receipts, list[Receipt], "Runs")
+    add("/runs/{run_id}/foil", foil, Foil, "Runs")
+    add("/tools/{name}", call_tool, JsonObject, "Memory", "POST")
+    router.add_api_route(
+        "/runs/{run_id}/bundle",
+        bundle,
+        methods=["GET"],
+        tags=["Runs"],
+        operation_id="bundle",
+        responses={
+            200: {"content": {"application/zip": {}}, "description": "The bundle."},
+            **PROBLEMS,
+        },
+        response_class=Response,
+    )
+
+
+async def health(request: Request) -> Response:
+    """Say that the server runs."""
+    bound = await in_thread(bound_for, request, None)
+    return answer(bound, {"status": "ok", "version": __version__})
+
+
+async def ready(request: Request) -> Response:
+    """Say that the tally answers; an error says why it does not."""
+
+    def look() -> Response:
+        bound = bound_for(request, None)
+        bound.tally.scopes()  # reads the database
+        return answer(bound, {"status": "ready", "read_only": bound.tally.read_only})
+
+    return await in_thread(look)
+
+
+async def whoami(request: Request, scope_header: ScopeHeader = None) -> Response:
+    """Say who the caller is, and what the token is good for."""
+    caller: Caller = request.scope[CALLER]
+    actor, token = caller.actor, caller.token
+    bounds = actor.credential
+    result = {
+        "user": actor.user,
+        "agent": actor.agent,
+        "organization": actor.organization,
+        "projects": sorted(actor.projects),
+        "role": actor.role,
+        "token_class": None if token is None else token.token_class,
+        "scopes": None if bounds is None or bounds.scopes is None else [*map(str, bounds.scopes)],
+        "operations": None if bounds is None or bounds.operations is None else [*bounds.operations],
+        "expires_at": None if token is None else token.expires_at,
+    }
+    return answer(await in_thread(bound_for, request, scope_header), result)
+
+
+async def receipts(request: Request, run_id: str, scope_header: ScopeHeader = None) -> Response:
+    """Return the receipts of a run, in the order of its chain."""
+    return await _read(request, scope_header, lambda bound: bound.recordings.receipts(run_id))
+
+
+async def foil(request: Request, run_id: str, scope_header: ScopeHeader = None) -> Response:
+    """Return the end of a run's chain: keep it, and `verify` finds what is cut off later."""
+    return await _read(request, scope_header, lambda bound: bound.recordings.foil(run_id))
+
+
+async def bundle(request: Request, run_id: str, scope_header: ScopeHeader = None) -> Response:
+    """Return a run as a file that anybody can verify without the tally."""
+
+    def export() -> Response:
+        content = bound_for(request, scope_header).recordings.export_receipt(run_id)
+        name = f'attachment; filename="run-{run_id[-8:]}.tally"'
+        return Response(content, 200, {"content-disposition": name}, "application/zip")
+
+    return await in_thread(export)
+
+
+async def call_tool(
+    request: Request,
+    name: str,
+    body: JsonObject,
+    scope_header: ScopeHeader = None,
+    run_header: RunHeader = None,
+) -> Response:
+    """Call a memory tool with the arguments that a model gave; the answer is for the model.
+
+    A tool that changes memory needs the approval of whoever runs the agent, which the caller has
+    asked for.
+    """
+    tool = MEMORY_TOOLS.get(name)
+    if tool is None:
+        raise NotFound(f"There is no tool of that name: {', '.join(MEMORY_TOOLS)}.")
+    operation = OPERATIONS[tool.operation.name]
+    known = {*operation.arguments.model_fields, *tool.own_arguments, "content"}
+    if unknown := sorted(set(body) - known):
+        raise InvalidInput(f"{name} takes no {', '.join(unknown)}.")
+
+    def call(bound: BoundTally) -> Any:
+        try:
+            with within(request, bound, run_header):
+                return tool.function(bound, **body)
+        except TypeError as error:
+            raise InvalidInput(f"{name} is called with the wrong arguments.") from error
+
+    return await _read(request, scope_header, call)
+
+
+async def _read(request: Request, scope: str | None, call: Callable[[BoundTally], Any]) -> Response:
+    def answered() -> Response:
+        bound = bound_for(request, scope)
+        return answer(bound, call(bound))
+
+    return await in_thread(partial(answered))

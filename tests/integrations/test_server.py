@@ -1,0 +1,554 @@
+"""The HTTP sidecar: every operation under its path, one shape of answers and errors, and a guard
+that lets in nobody whom the tally does not know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import stat
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from fastapi import FastAPI
+
+from tallystick import Actor, Tally
+from tallystick.adapters.serving import BODY_LIMIT, COOKIE, bind_socket
+from tallystick.errors import InvalidInput
+from tallystick.operations import OPERATIONS
+from tallystick.recorder import verify_bundle
+from tallystick.testing import HashEmbedder
+from tallystick_server import create_app, openapi, serve, serve_in_background
+from tallystick_server.routes import EXCLUDED, OWN, PREFIX, ROUTES
+
+from .served import ADA, ASKING, BOB, ROOT, Served, problem, served
+
+PAGE = Path(__file__).parents[2] / "docs" / "openapi.json"
+
+
+@pytest.fixture(scope="module")
+def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(tmp_path_factory.mktemp("served"), rules=[ASKING]) as there:
+        yield there
+
+
+def test_every_operation_has_a_route_or_a_reason() -> None:
+    offered = [route.operation for route in ROUTES]
+
+    assert len(set(offered)) == len(offered)
+    assert {*offered, *EXCLUDED} == set(OPERATIONS)
+    assert not set(offered) & set(EXCLUDED)
+    for route in ROUTES:
+        arguments = OPERATIONS[route.operation].arguments.model_fields
+        assert {*route.fixed, *route.absent} <= set(arguments)
+        assert all([*route.absent.values(), *EXCLUDED.values(), *OWN.values()])
+
+
+def test_the_reference_in_the_docs_is_that_of_the_routes() -> None:
+    """`python -m docs.site.tables` writes it."""
+    described = openapi()
+    paths = {
+        f"{method.upper()} {path.removeprefix(PREFIX)}"
+        for path, methods in described["paths"].items()
+        for method in methods
+    }
+    of_operations = {
+        f"{method} {path.replace(':path', '')}"
+        for route in ROUTES
+        for method, path in [(route.method, route.path)]
+    }
+
+    assert json.loads(PAGE.read_text(encoding="utf-8")) == described
+    assert paths == of_operations | set(OWN)
+
+
+def test_an_answer_says_as_whom_and_where_it_was_done(there: Served) -> None:
+    http = there.http(there.token())
+    stored = http.post("/v1/memories", json={"content": "Ada keeps bees."}).json()
+    apollo = http.get("/v1/memories", headers={"tallystick-scope": "project:apollo"}).json()
+
+    assert stored["actor"] == {"user": "ada", "role": "member"}
+    assert (stored["schema_version"], stored["scope"]) == (1, "private:ada")
+    assert apollo["scope"] == "project:apollo"
+    found = there.tally.bind(ADA).get(stored["result"]["id"])
+    assert (found.content, found.created_by) == ("Ada keeps bees.", "ada")
+
+
+def test_history_names_the_token_that_a_change_came_with(there: Served) -> None:
+    secret = there.token()
+    stored = there.http(secret).post("/v1/memories", json={"content": "Once."}).json()["result"]
+    [entry] = there.tally.bind(ADA).history(stored["id"])
+
+    assert (entry.surface, entry.session_id) == ("http", there.tally.authenticate(secret).id)
+
+
+def test_a_list_is_read_page_by_page(there: Served) -> None:
+    carol = Actor(user="carol")
+    for number in range(5):
+        there.tally.bind(carol).remember(f"Note {number}.")
+    http = there.http(there.token(carol))
+    ids: list[str] = []
+    before: str | None = None
+    while True:
+        query = {"limit": "2", **({} if before is None else {"before": before})}
+        page = http.get("/v1/memories", params=query).json()
+        ids += [memory["id"] for memory in page["result"]]
+        before = page["next"]
+        if before is None:
+            break
+
+    assert len(ids) == len(set(ids)) == 5
+
+
+def test_a_change_holds_only_for_the_version_that_was_read(there: Served) -> None:
+    http = there.http(there.token())
+    memory_id = http.post("/v1/memories", json={"content": "Tea."}).json()["result"]["id"]
+    path = f"/v1/memories/{memory_id}"
+    etag = http.get(path).headers["etag"]
+    body = {"reason": "asked", "changes": {"content": "Coffee."}}
+
+    first = http.patch(path, json=body, headers={"if-match": etag})
+    second = http.patch(path, json=body, headers={"if-match": etag})
+
+    assert (first.status_code, first.headers["etag"]) == (200, '"2"')
+    assert (second.status_code, problem(second)["code"]) == (409, "version_conflict")
+    assert problem(second)["facts"]["actual"] == 2
+    refused = http.patch(path, json=body, headers={"if-match": "*"})
+    assert (refused.status_code, problem(refused)["code"]) == (422, "invalid_input")
+
+
+def test_a_request_with_the_same_key_is_done_once(there: Served) -> None:
+    http = there.http(there.token())
+    headers = {"idempotency-key": "request-1"}
+    first = http.post("/v1/memories", json={"content": "Keyed."}, headers=headers)
+    again = http.post("/v1/memories", json={"content": "Keyed."}, headers=headers)
+    other = http.post("/v1/memories", json={"content": "Other."}, headers=headers)
+
+    assert first.json() == again.json()
+    assert (other.status_code, problem(other)["code"]) == (422, "idempotency_mismatch")
+
+
+def test_a_header_that_would_change_nothing_is_refused(there: Served) -> None:
+    http = there.http(there.token())
+    for headers in ({"if-match": '"1"'}, {"idempotency-key": "k"}):
+        refused = http.post("/v1/recall", json={"query": "x"}, headers=headers)
+        assert (refused.status_code, problem(refused)["code"]) == (422, "invalid_input")
+
+
+def test_a_malformed_request_names_its_fields_and_echoes_no_value(there: Served) -> None:
+    http = there.http(there.token())
+    secret = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCD"
+    for response in (
+        http.post("/v1/memories", json={"content": {"key": secret}}),
+        http.post("/v1/memories", json={"content": "x", secret: 1}),
+        http.post("/v1/recall", json={"query": "x", "limit": secret}),
+        http.get("/v1/memories", params={"limit": secret}),
+        http.post("/v1/memories", content=f'{{"content": "{secret}'.encode()),
+        http.post("/v1/memories", content=secret.encode(), headers={"content-type": "text/plain"}),
+    ):
+        assert problem(response)["code"] in ("invalid_input", "invalid_record"), response.text
+        if secret in response.text:
+            assert "Extra inputs" in response.text  # the name of a field, which is no value
+
+
+ROUTED = [
+    (route, method, path)
+    for route in ROUTES
+    for method, path in ((route.method, route.path), *route.also)
+]
+
+
+def test_no_route_lets_anybody_in_without_a_token(there: Served) -> None:
+    paths = [f"{method} {path}" for _, method, path in ROUTED]
+    for headers in (
+        {},
+        {"authorization": "Bearer tally_" + "x" * 43},
+        {"authorization": "Basic dXNlcjpwYXNz"},
+        {"authorization": there.token()},
+        {"cookie": f"{COOKIE}={there.token()}"},
+    ):
+        http = there.http(None, **headers)
+        for each in [*paths, *OWN, "GET /openapi.json", "GET /nothing"]:
+            method, _, path = each.partition(" ")
+            response = http.request(method, PREFIX + path)
+            assert (response.status_code, problem(response)["code"]) == (401, "unauthenticated")
+            assert response.headers["www-authenticate"] == "Bearer"
+
+
+HOSTILE: list[bytes] = [
+    b"",
+    b"null",
+    b"[]",
+    b"{",
+    b"\xff\xfe",
+    b'{"a": NaN}',
+    b"[" * 5_000,
+    b'{"reason": "\\ud800", "content": "\\ud800", "query": "\\ud800", "text": "\\u0000"}',
+]
+
+
+def test_no_route_fails_on_a_hostile_body_or_path(there: Served) -> None:
+    http = there.http(there.token(), **{"content-type": "application/json"})
+    for number, route in enumerate(ROUTES):
+        url = PREFIX + route.path.replace(":path", "").replace("{", "").replace("}", "")
+        names = OPERATIONS[route.operation].arguments.model_fields
+        bodies = [HOSTILE[(number + step) % len(HOSTILE)] for step in (0, 3)]
+        wrong = json.dumps({name: {"x": [1]} for name in names}).encode()
+        has_body = route.method not in ("GET", "DELETE")
+        requests = [(url, body) for body in ([*bodies, wrong] if has_body else [b""])]
+        strange = ("%00", "..%2f..%2fetc%2fpasswd", "%F0%9F%90%9D", "a" * 3_000, "%ud800")
+        odd = strange[number % 3 : number % 3 + 2]
+        requests += [(url.replace("_id", "_id" + each), b"{}") for each in odd if "_id" in url]
+        for target, body in requests:
+            response = http.request(route.method, target, content=body)
+            assert response.status_code < 500, (target, body[:40], response.text)
+            if response.status_code >= 300:
+                problem(response)
+
+
+def test_pages_of_other_sites_get_nothing(there: Served) -> None:
+    token = there.token(ROOT, token_class="session")
+    http = there.http(token)
+    for headers, status in (
+        ({"host": "evil.example"}, 421),
+        ({"host": "127.0.0.1.evil.example"}, 421),
+        ({"host": ""}, 421),
+        ({"origin": "https://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+    ):
+        refused = http.get("/v1/whoami", headers=headers)
+        assert (refused.status_code, problem(refused)["status"]) == (status, status)
+        assert not [name for name in refused.headers if name.startswith("access-control")]
+    own = http.get("/v1/whoami", headers={"origin": there.tcp})
+    preflight = http.options("/v1/whoami", headers={"access-control-request-method": "GET"})
+
+    assert own.status_code == 200
+    assert preflight.status_code == 405
+    assert not [name for name in preflight.headers if name.startswith("access-control")]
+
+
+def test_a_cookie_counts_for_pages_of_this_origin_alone(there: Served) -> None:
+    cookie = f"{COOKIE}={there.token(ROOT, token_class='session')}"
+    allowed = {("GET", "same-origin"), ("POST", "same-origin"), ("GET", "none")}
+    for method in ("GET", "POST"):
+        for site in ("same-origin", "same-site", "cross-site", "none", None):
+            headers = {"cookie": cookie} | ({} if site is None else {"sec-fetch-site": site})
+            path = "/v1/whoami" if method == "GET" else "/v1/context/wake"
+            response = there.http(None, **headers).request(
+                method, path, json=None if method == "GET" else {}
+            )
+            wanted = 200 if (method, site) in allowed else 401
+            assert response.status_code == wanted, (method, site)
+
+
+def test_a_request_that_is_too_large_is_cut_off(there: Served) -> None:
+    http = there.http(there.token())
+    host, _, port = there.tcp.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port))) as raw:
+        head = f"POST /v1/memories HTTP/1.1\r\nHost: {host}\r\nContent-Length: {BODY_LIMIT + 1}"
+        raw.sendall(f"{head}\r\nAuthorization: Bearer {there.token()}\r\n\r\n".encode())
+        told = raw.makefile("rb").read()
+
+    def endless() -> Iterator[bytes]:
+        for _ in range(BODY_LIMIT // 65_536 + 2):
+            yield b"x" * 65_536
+
+    streamed = http.post("/v1/memories", content=endless())
+
+    assert told.startswith(b"HTTP/1.1 413")
+    assert b'"code":"too_large"' in told
+    assert streamed.status_code in (400, 413, 422)
+    assert problem(streamed)
+
+
+def test_who_opens_the_socket_is_the_owner_and_no_person(there: Served) -> None:
+    http = there.socket()
+    who = http.get("/v1/whoami").json()["result"]
+    granted = http.post("/v1/approvals/x/approve", json={"reason": "r"})
+    made = http.post("/v1/tokens", json={"name": "more"})
+
+    assert (who["user"], who["role"], who["token_class"]) == ("root", "operator", None)
+    assert (granted.status_code, problem(granted)["facts"]["reason"]) == (403, "person_required")
+    assert (made.status_code, problem(made)["facts"]["reason"]) == (403, "person_required")
+
+
+def test_a_session_of_a_person_grants_and_a_token_of_the_same_person_does_not(
+    there: Served,
+) -> None:
+    ada = there.http(there.token())
+    blocked = ada.post("/v1/policy/check", json={"kind": "tool_call", "name": "deploy"})
+    assert (blocked.status_code, problem(blocked)["code"]) == (403, "approval_required")
+    [asked] = problem(blocked)["facts"]["approvals"]
+    path = f"/v1/approvals/{asked['id']}/approve"
+
+    refused = ada.post(path, json={"reason": "mine"})
+    session = there.http(there.token(ADA, token_class="session"))
+    granted = session.post(path, json={"reason": "Looked at it."})
+    passed = ada.post("/v1/policy/check", json={"kind": "tool_call", "name": "deploy"})
+
+    assert problem(refused)["facts"]["reason"] == "person_required"
+    assert granted.json()["result"]["state"] == "granted"
+    assert passed.json()["result"]["rule_id"] == "ask"
+
+
+def test_a_token_for_one_scope_works_there_without_naming_it(there: Served) -> None:
+    scoped = there.http(there.token(token_class="scoped", scopes=["project:apollo"]))
+    stored = scoped.post("/v1/memories", json={"content": "For the project."}).json()
+    elsewhere = scoped.get("/v1/memories", headers={"tallystick-scope": "private:ada"})
+
+    assert stored["scope"] == "project:apollo"
+    assert problem(elsewhere)["facts"]["reason"] == "outside_credential"
+
+
+def test_a_run_is_recorded_step_by_step_and_its_bundle_verifies(there: Served) -> None:
+    http = there.http(there.token())
+    run_id = http.post("/v1/runs/start", json={"agent_name": "coder", "goal": "Mend it."}).json()[
+        "result"
+    ]["run_id"]
+    in_run = {"tallystick-run": run_id}
+    http.post("/v1/recall", json={"query": "bees"}, headers=in_run)
+    step = {
+        "kind": "model_call",
+        "entries": [
+            {"kind": "request", "payload": {"prompt": "Mend it."}},
+            {"kind": "response", "payload": {"text": "Done."}},
+        ],
+    }
+    receipt = http.post(f"/v1/runs/{run_id}/steps", json=step).json()["result"]
+    call = {"run_id": run_id, "name": "ls", "arguments": {}, "result": "a b"}
+    http.post("/v1/tools/result", json=call)
+    stranger = there.http(there.token(BOB)).post(f"/v1/runs/{run_id}/steps", json=step)
+    foil = http.post(f"/v1/runs/{run_id}/end", json={}).json()["result"]
+    late = http.post(f"/v1/runs/{run_id}/steps", json=step)
+
+    kinds = [each["step_kind"] for each in http.get(f"/v1/runs/{run_id}/steps").json()["result"]]
+    assert kinds == ["other", "model_call", "tool_call"]
+    assert receipt["run_id"] == run_id
+    assert (stranger.status_code, problem(stranger)["code"]) == (404, "not_found")
+    assert (late.status_code, problem(late)["code"]) == (409, "run_closed")
+    assert http.post(f"/v1/runs/{run_id}/verify", json={"foil": foil}).json()["result"]["ok"]
+    bundle = http.get(f"/v1/runs/{run_id}/bundle")
+    assert verify_bundle(bundle.content).ok
+    unknown = http.post("/v1/recall", json={"query": "x"}, headers={"tallystick-run": "nope"})
+    assert problem(unknown)["code"] == "not_found"
+
+
+def test_a_compile_decides_over_what_the_caller_sends(there: Served) -> None:
+    http = there.http(there.token())
+    items = [
+        {"id": "1", "kind": "user_msg", "content": "Where do herons nest?", "tags": ["hard"]},
+        {"id": "2", "kind": "file", "content": "Herons nest in tall trees near water."},
+    ]
+    answered = http.post("/v1/context/compile", json={"items": items, "budget": 500}).json()
+    direct = there.tally.bind(ADA).compile([], budget=500)
+
+    assert {each["item_id"] for each in answered["result"]["decisions"]} == {"1", "2"}
+    assert set(direct.dump()) == set(answered["result"])
+
+
+def _events(response: httpx2.Response, most: int) -> list[tuple[str | None, Any]]:
+    events: list[tuple[str | None, Any]] = []
+    identity: str | None = None
+    for line in response.iter_lines():
+        if line.startswith("id: "):
+            identity = line[4:]
+        elif line.startswith("data: "):
+            events.append((identity, json.loads(line[6:])))
+            if len(events) == most:
+                break
+    return events
+
+
+def test_a_reader_follows_a_run_to_its_end_and_goes_on_where_it_stopped(there: Served) -> None:
+    ada = there.tally.bind(ADA)
+    http = there.http(there.token())
+    run = ada.run("coder")
+    with run.step("tool_call", name="first"):
+        pass
+    path = f"/v1/runs/{run.id}/events"
+    with http.stream("GET", path) as response:
+        first = _events(response, 1)
+
+    def rest() -> None:
+        with run.step("tool_call", name="second"):
+            pass
+        run.end()
+
+    thread = threading.Thread(target=rest)
+    thread.start()
+    with http.stream("GET", path, headers={"last-event-id": str(first[0][0])}) as response:
+        events = [event for _, event in _events(response, 99)]
+    thread.join()
+
+    assert [event["step"]["name"] for _, event in first] == ["first"]
+    ended = [event for event in events if event["type"] == "step" and event["step"]["ended_at"]]
+    assert [event["step"]["name"] for event in ended] == ["second"]
+    assert events[-1]["type"] == "run"
+    hidden = there.http(there.token(BOB)).get(path)
+    assert (hidden.status_code, problem(hidden)["code"]) == (404, "not_found")
+
+
+def test_a_reader_whose_token_is_revoked_is_sent_away(there: Served) -> None:
+    made = there.tally.bind(ROOT).tokens.make("reader", actor=ADA)
+    run = there.tally.bind(ADA).run("coder")
+    with there.http(made.secret).stream("GET", f"/v1/runs/{run.id}/events") as response:
+        there.tally.bind(ROOT).tokens.revoke(made.id, reason="lost")
+        events = [event for _, event in _events(response, 99)]
+    run.end()
+
+    assert events[-1]["type"] == "error"
+    assert events[-1]["error"]["code"] == "unauthenticated"
+
+
+def test_a_hundred_readers_cost_no_thread_each(there: Served) -> None:
+    run = there.tally.bind(ADA).run("coder")
+    url, headers = (
+        f"{there.tcp}/v1/runs/{run.id}/events",
+        {"authorization": f"Bearer {there.token()}"},
+    )
+
+    async def read(client: httpx2.AsyncClient, opened: list[int]) -> str:
+        async with client.stream("GET", url, headers=headers) as response:
+            opened.append(1)
+            return (await response.aread()).decode()
+
+    async def all_of_them() -> tuple[list[str], int]:
+        limits = httpx2.Limits(max_connections=None)
+        async with httpx2.AsyncClient(trust_env=False, timeout=120, limits=limits) as client:
+            opened: list[int] = []
+            tasks = [asyncio.create_task(read(client, opened)) for _ in range(100)]
+            while len(opened) < 100:
+                await asyncio.sleep(0.05)
+            most = threading.active_count()
+            await asyncio.to_thread(run.end)
+            return await asyncio.gather(*tasks), most
+
+    before = threading.active_count()
+    texts, most = asyncio.run(all_of_them())
+
+    assert most - before <= 40
+    assert all('"type":"run"' in text for text in texts)
+
+
+def test_a_job_is_followed_to_its_end(there: Served) -> None:
+    ada = there.tally.bind(ADA)
+    with ada.run("coder") as run, run.step("model_call") as step:
+        ada.compile([*ada.recall("bees")], budget=300)
+        step.record("request", {"prompt": "x"})
+    http = there.http(there.token())
+    later = http.post(f"/v1/steps/{step.id}/replay", json={})
+    job_id = later.json()["result"]["id"]
+    with http.stream("GET", f"/v1/jobs/{job_id}/events") as response:
+        there.tally.drain()
+        events = [event for _, event in _events(response, 99)]
+
+    assert later.status_code == 202
+    assert events[-1]["job"]["state"] in ("done", "failed", "empty")
+
+
+def test_the_socket_is_the_owners_alone_and_is_gone_afterwards(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with Tally.open(":memory:", embedder=HashEmbedder()) as tally:
+        with serve_in_background(tally, uds=path):
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+            with pytest.raises(InvalidInput, match="answers at"):
+                serve(tally, uds=path)
+        assert not path.exists()
+
+
+def test_a_socket_that_was_left_behind_is_replaced_and_nothing_else_is(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+    with bind_socket(path) as bound:
+        assert bound.getsockname() == str(path)
+    path.write_text("a file")
+    with pytest.raises(InvalidInput, match="no socket"), bind_socket(path):
+        pass
+    assert path.read_text() == "a file"
+    with pytest.raises(InvalidInput, match="bytes at most"), bind_socket(tmp_path / ("x" * 120)):
+        pass
+    with pytest.raises(InvalidInput, match="no folder"), bind_socket(tmp_path / "no" / "s"):
+        pass
+
+
+def test_another_who_took_the_path_keeps_it(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with bind_socket(path):
+        os.replace(path, tmp_path / "moved")
+        path.write_text("of another")
+    assert path.read_text() == "of another"
+
+
+async def test_the_application_is_mounted_in_another_which_enters_its_lifespan(
+    tmp_path: Path,
+) -> None:
+    with Tally.open(tmp_path / "t", owner=ROOT, embedder=HashEmbedder()) as tally:
+        secret = tally.bind(ROOT).tokens.make("host").secret
+        inner = create_app(tally, hosts=["app.example"])
+
+        @asynccontextmanager
+        async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+            async with inner.lifespan():
+                yield
+
+        host = FastAPI(lifespan=lifespan)
+        host.mount("/memory", inner)
+        headers = {"authorization": f"Bearer {secret}"}
+        transport = httpx2.ASGITransport(app=host)
+        async with (
+            host.router.lifespan_context(host),
+            httpx2.AsyncClient(transport=transport, base_url="http://app.example") as client,
+        ):
+            who = await client.get("/memory/v1/whoami", headers=headers)
+            started = await client.post(
+                "/memory/v1/runs", json={"agent_name": "a"}, headers=headers
+            )
+            refused = await client.get("/memory/v1/whoami")
+        run = tally.bind(ROOT).recordings.run(started.json()["result"]["run_id"])
+
+    assert who.json()["result"]["user"] == "root"
+    assert refused.status_code == 401
+    assert run.status == "interrupted"
+
+
+def test_a_read_leaves_the_journal_as_it_was(there: Served) -> None:
+    from tallystick.storage import journal
+    from tallystick.tally.services import services_of
+
+    ada = there.tally.bind(ADA)
+    memory_id = ada.remember("Read me.").id
+    with ada.run("coder") as run, run.step("model_call") as step:
+        step.record("request", {"prompt": "x"})
+
+    def entries() -> int:
+        with services_of(there.tally).store.database.read() as connection:
+            return len(list(journal.all_entries(connection)))
+
+    http = there.http(there.token())
+    given = {
+        "memory_id": memory_id,
+        "run_id": run.id,
+        "step_id": step.id,
+        "before": step.id,
+        "after": step.id,
+        "scope:path": "project:apollo",
+    }
+    before = entries()
+    for route in ROUTES:
+        if route.method == "GET":
+            path = route.path
+            for name, value in given.items():
+                path = path.replace(f"{{{name}}}", value)
+            if "{" not in path and route.operation != "sizes":
+                response = http.get(PREFIX + path, params={"text": "x"} if "trace" in path else {})
+                assert response.status_code in (200, 404, 409), (path, response.text)
+
+    assert entries() == before
