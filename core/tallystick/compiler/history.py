@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from tallystick.compiler.measure import shown_tokens
 from tallystick.compiler.shorten import cut
@@ -164,7 +165,7 @@ def with_short_turns(state: State) -> State:
             item.content,
             target=cap - state.overhead(head),
             query=() if head in window else query or (),
-            count=lambda text, item=item: shown_tokens(state, item, text),
+            count=partial(shown_tokens, state, item),
         )
         tokens = shown_tokens(state, item, form.content)
         shortened[head] = Shortened(form.reason, form.content, tokens)
