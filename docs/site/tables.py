@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
@@ -20,6 +21,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from tallystick import Memory, SourceRef
+from tallystick.operations import OPERATIONS
 from tallystick.records import (
     KINDS,
     EdgeKind,
@@ -30,6 +32,8 @@ from tallystick.records import (
 )
 from tallystick.settings import Settings
 from tallystick_cli.app import app
+from tallystick_server import openapi
+from tallystick_server.routes import EXCLUDED, OWN, PREFIX, ROUTES
 
 __all__ = ["main", "written_anew"]
 
@@ -168,9 +172,12 @@ def written_anew() -> dict[Path, str]:
 
 
 def main() -> None:
-    """Write the pages whose tables are not those of the code any more."""
-    for page, text in written_anew().items():
-        if page.read_text(encoding="utf-8") != text:
+    """Write the pages whose tables are not those of the code any more, and the description of the
+    routes.
+    """
+    described = json.dumps(openapi(), indent=1, sort_keys=True) + "\n"
+    for page, text in {**written_anew(), DOCS / "openapi.json": described}.items():
+        if not page.exists() or page.read_text(encoding="utf-8") != text:
             page.write_text(text, encoding="utf-8")
 
 
@@ -263,6 +270,26 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+def _routes() -> str:
+    """Return every route under its group, and the operations that have none."""
+    rows = [
+        (
+            f"`{route.method} {PREFIX}{route.path.replace(':path', '')}`",
+            f"`{route.operation}`",
+            OPERATIONS[route.operation].description,
+            ", ".join(f"`{method} {path.replace(':path', '')}`" for method, path in route.also),
+        )
+        for route in ROUTES
+    ]
+    own = [
+        (f"`{route.replace(' ', f' {PREFIX}')}`", "", f"{why[0].upper()}{why[1:]}.", "")
+        for route, why in OWN.items()
+    ]
+    left = "".join(f"\n- `{name}`: {why}." for name, why in EXCLUDED.items())
+    made = _table(("route", "operation", "what it does", "also as"), [*rows, *own])
+    return f"{made}\n\nWithout a route:\n{left}"
+
+
 def _commands() -> str:
     group: Any = typer.main.get_command(app)
     shared = _options(group)
@@ -330,6 +357,7 @@ _TABLES: dict[str, Callable[[], str]] = {
     "statuses": lambda: _meanings(get_args(StepStatus), STATUS_MEANINGS, "status"),
     "settings": _settings,
     "commands": _commands,
+    "routes": _routes,
 }
 
 if __name__ == "__main__":
