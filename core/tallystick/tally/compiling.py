@@ -16,6 +16,7 @@ from tallystick.compiler.outline import frame_bodies
 from tallystick.errors import ActionDenied, RequestDenied
 from tallystick.memory import WorkingMemory
 from tallystick.memory.fields import text_for_model
+from tallystick.memory.passages import shown_text
 from tallystick.ranking import CONFIDENT
 from tallystick.recorder import Step
 from tallystick.records import (
@@ -251,7 +252,7 @@ def _detached(record: _Record) -> _Record:
 
 
 def _for_model(memory: Memory) -> Memory:
-    text = text_for_model(memory.kind, memory.content)
+    text = text_for_model(memory.kind, shown_text(memory))
     return memory if text == memory.content else memory.model_copy(update={"content": text})
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tallystick import Actor, CompileConfig, ContextItem, NewMemory, SourceRef, Tally
+from tallystick.compiler.outline import outline
 from tallystick.records import CompiledContext, ItemKind
 from tallystick.tally import BoundTally
 
@@ -186,3 +187,14 @@ def test_an_answer_that_recall_found_is_in_although_it_has_no_word_of_the_reques
     compiled = me.compile([*files(), answer], budget=20_000, query=query)
 
     assert answer.memory.id in chosen(compiled)
+
+
+def test_the_caption_of_an_image_is_in_a_compiled_block(me: BoundTally) -> None:
+    me.remember(
+        "Look at this!", kind="turn", speaker="Leo", attributes={"caption": "a cello on a chair"}
+    )
+    [turn] = me.memories(kinds=("turn",))
+
+    compiled = me.compile([turn], budget=1_000, query="Which instrument stands on the chair?")
+
+    assert "Look at this! [image: a cello on a chair]" in outline(compiled).context
