@@ -51,6 +51,8 @@ BODY_LIMIT = 8 * 1024 * 1024
 """The bytes that a request may send."""
 _BODY_SECONDS = 30
 """The time in which the body of a request must arrive."""
+_WAITING = 1_024
+"""The connections that wait until the server takes them, from the moment at which it is bound."""
 _LONGEST_PATH = 100
 """Bytes of the path of a Unix socket; Linux takes 107 and macOS 103."""
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
@@ -289,6 +291,7 @@ def bind_socket(path: str | os.PathLike[str]) -> Iterator[socket.socket]:
         mask = os.umask(0o177)
         try:
             bound.bind(str(where))
+            bound.listen(_WAITING)
         except OSError as error:
             raise InvalidInput(f"No socket can be made at {where}: {error.strerror}.") from error
         finally:
@@ -313,6 +316,7 @@ def bind_port(port: int, *, host: str = "127.0.0.1") -> Iterator[socket.socket]:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             bound.bind((host, port))
+            bound.listen(_WAITING)
         except OSError as error:
             raise InvalidInput(f"Port {port} of {host} cannot be had: {error.strerror}.") from error
         yield bound
