@@ -70,6 +70,15 @@ def test_the_demo_mends_plays_verifies_and_defends_what_it_recorded(
         coding = [run for run in bound.runs() if run.agent_name.startswith("coder")]
         taped, recorded = coding[0], coding[1]
         assert (taped.agent_name, recorded.agent_name) == ("coder, on tape", "coder")
+        thinking = [
+            step for step in bound.recordings.steps(recorded.run_id) if step.name == "think"
+        ]
+        _, compiled = bound.recordings.compiled(thinking[2].step_id)
+        # The society's history is out because it has nothing to do with the failure, not for room.
+        assert compiled.decision("file:docs/history.md").reason_code == "below_relevance"
+        # The function that fails is in one file, and what it calls in another.
+        for path in ("ledger/statement.py", "ledger/money.py"):
+            assert compiled.decision(f"file:{path}").decision == "include"
         receipt, foil = (
             bound.recordings.export_receipt(recorded.run_id),
             bound.recordings.foil(recorded.run_id),

@@ -22,7 +22,7 @@ SYSTEM = (
     "You are a careful engineer. You work with tools, in small steps, and follow the "
     "project's conventions."
 )
-BUDGET = 2_400
+BUDGET = 2_700
 RESERVE = 200
 
 
@@ -216,5 +216,6 @@ def _calls(state: MessagesState) -> list[Any]:
 
 
 def _question(messages: Sequence[BaseMessage]) -> str:
-    """Return the query of relevance: the request and the last message."""
-    return f"{REQUEST} {messages[-1].text}"[:2_000]
+    """Return the query of relevance: the request and what the tools have answered so far."""
+    answers = [message.text for message in messages if isinstance(message, ToolMessage)]
+    return "\n".join([REQUEST, *answers])[:4_000]

@@ -4,7 +4,9 @@ cache can reuse.
 Run it with `make eval-context DATA=path.json`. All arms are held to one counter, a token for each
 four characters, and see the same turns, each a line `[when] speaker: text`.
 
-evidence   share of the turns that answer a question which are in the prompt, mean over questions
+evidence   share of the turns that answer a question which are in the prompt, mean over questions; a
+           turn that is shortened counts where the words of the answer that it has are in it, or
+           else 400 characters
 prefix     the conversation is played two turns at a time, each prompt asked with the last turn:
 share of a prompt
            that is the literal beginning of the next one
@@ -27,7 +29,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.eval_recall import ADVERSARIAL, Conversation, load
+from tests.benchmarks.eval_recall import ADVERSARIAL, Conversation, is_carried, load
 
 from tallystick import compiler
 from tallystick.embedding import GuardedEmbedder, StaticEmbedder
@@ -120,8 +122,8 @@ class Line:
         return -(-len(self.text) // 4)
 
 
-Arm = Callable[[Sequence[Line], str], list[str]]
-"""Turns and a query to the ids that are kept, in the order of the prompt."""
+Arm = Callable[[Sequence[Line], str], list[Line]]
+"""Turns and a query to those that are kept, as they are shown, in the order of the prompt."""
 
 
 def lines(conversation: Conversation) -> list[Line]:
@@ -160,12 +162,13 @@ def ours(budget: int, *, share: int | None = None, vectors: bool = True) -> Arm:
     kinds: dict[str, ItemKind] = {"user": "user_msg", "assistant": "assistant_msg"}
     known: dict[Line, ContextItem] = {}
 
-    def arm(said: Sequence[Line], query: str) -> list[str]:
+    def arm(said: Sequence[Line], query: str) -> list[Line]:
         for line in said:
             if line not in known:
                 known[line] = ContextItem(id=line.id, kind=kinds[line.role], content=line.text)
         request = CompilationRequest(
             request_id="eval",
+            query=query,
             context_items=tuple(known[line] for line in said),
             token_budget=budget,
             as_of=_NOW,
@@ -177,7 +180,8 @@ def ours(budget: int, *, share: int | None = None, vectors: bool = True) -> Arm:
         compiled = compiler.compile_context(
             request.model_copy(update={"relevance": relevance}), counter=_Quarter()
         )
-        return [item.id for item in compiled.selected_items]
+        roles = {line.id: line.role for line in said}
+        return [Line(item.id, roles[item.id], item.content) for item in compiled.selected_items]
 
     return arm
 
@@ -186,13 +190,13 @@ _EMBEDDER = GuardedEmbedder(StaticEmbedder())
 _NOW = int(datetime(2024, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
 
 
-def _packed(order: Sequence[Line], said: Sequence[Line], budget: int) -> list[str]:
+def _packed(order: Sequence[Line], said: Sequence[Line], budget: int) -> list[Line]:
     kept, left = set(), budget
     for line in order:
         if line.tokens <= left:
             kept.add(line.id)
             left -= line.tokens
-    return [line.id for line in said if line.id in kept]
+    return [line for line in said if line.id in kept]
 
 
 def _by_bm25(said: Sequence[Line], query: str) -> list[Line]:
@@ -241,7 +245,7 @@ def split(budget: int) -> Arm:
     """
     half = budget // 2
 
-    def arm(said: Sequence[Line], query: str) -> list[str]:
+    def arm(said: Sequence[Line], query: str) -> list[Line]:
         start = used = 0
         for place, line in enumerate(said):
             used += line.tokens
@@ -251,9 +255,7 @@ def split(budget: int) -> Arm:
                     start += 1
         head = list(said[start:])
         rest = [line for line in _by_bm25(said, query) if line not in set(head)]
-        return [line.id for line in head] + _packed(
-            rest, said, budget - sum(line.tokens for line in head)
-        )
+        return head + _packed(rest, said, budget - sum(line.tokens for line in head))
 
     return arm
 
@@ -265,11 +267,12 @@ def trim(budget: int) -> Arm:
     def counter(messages: list[BaseMessage]) -> int:
         return sum(-(-len(str(message.content)) // 4) for message in messages)
 
-    def arm(said: Sequence[Line], _: str) -> list[str]:
+    def arm(said: Sequence[Line], _: str) -> list[Line]:
         kinds = {"user": HumanMessage, "assistant": AIMessage}
         messages = [kinds[line.role](line.text, id=line.id) for line in said]
         kept = trim_messages(messages, max_tokens=budget, strategy="last", token_counter=counter)
-        return [str(message.id) for message in kept]
+        ids = {str(message.id) for message in kept}
+        return [line for line in said if line.id in ids]
 
     return arm
 
@@ -283,7 +286,7 @@ def llama_memory(budget: int, **options: Any) -> Arm:
     fed: list[str] = []
     memory: list[Any] = []
 
-    async def feed(said: Sequence[Line]) -> list[str]:
+    async def feed(said: Sequence[Line]) -> list[Line]:
         ids = [line.id for line in said]
         if not fed or ids[: len(fed)] != fed:
             memory[:] = [
@@ -301,7 +304,8 @@ def llama_memory(budget: int, **options: Any) -> Arm:
             )
             await memory[0].aput(message)
             fed.append(line.id)
-        return [message.additional_kwargs["id"] for message in await memory[0].aget()]
+        by_id = {line.id: line for line in said}
+        return [by_id[message.additional_kwargs["id"]] for message in await memory[0].aget()]
 
     return lambda said, _: loop.run_until_complete(feed(said))
 
@@ -330,13 +334,19 @@ def survival(
     kept_shares, fills, over = [], [], 0
     for conversation in conversations:
         arm, said = make(budget), lines(conversation)
-        sizes = {line.id: line.tokens for line in said}
+        whole = {line.id: line.text for line in said}
         for query in conversation.queries:
             if query.kind == ADVERSARIAL:
                 continue
             kept = arm(said, query.text)
-            used = sum(sizes[name] for name in kept)
-            kept_shares.append(len(query.gold & set(kept)) / len(query.gold))
+            used = sum(line.tokens for line in kept)
+            shown = {line.id: line.text for line in kept}
+            carried = sum(
+                shown.get(name) == whole[name]
+                or is_carried(query, whole[name], shown.get(name, ""))
+                for name in query.gold
+            )
+            kept_shares.append(carried / len(query.gold))
             fills.append(used / budget)
             over += used > budget
     return statistics.mean(kept_shares), statistics.mean(fills), over
@@ -349,18 +359,17 @@ def reuse(
     same = total = billed = prompts = 0.0
     for conversation in conversations:
         arm, said = make(budget), lines(conversation)
-        sizes = {line.id: line.tokens for line in said}
-        before: list[str] = []
+        before: list[Line] = []
         for end in range(_STEP, len(said) + 1, _STEP):
             kept = arm(said[:end], said[end - 1].text)
             common = 0
             while common < min(len(before), len(kept)) and before[common] == kept[common]:
                 common += 1
-            read = sum(sizes[name] for name in before[:common])
-            size = sum(sizes[name] for name in kept)
+            read = sum(line.tokens for line in before[:common])
+            size = sum(line.tokens for line in kept)
             if before:
                 same += read
-                total += sum(sizes[name] for name in before)
+                total += sum(line.tokens for line in before)
             billed += _READ * read + _WRITE * (size - read)
             prompts += 1
             before = kept

@@ -488,9 +488,7 @@ def measure(
         row = _measures(query, search(query.text), session)
         if pack is not None:
             shown = pack(query.text)
-            carried = sum(
-                _is_carried(query, text[name], shown.get(name, "")) for name in query.gold
-            )
+            carried = sum(is_carried(query, text[name], shown.get(name, "")) for name in query.gold)
             row["pack"] = 100 * carried / len(query.gold)
         rows.append(row)
     return rows
@@ -510,7 +508,7 @@ def _measures(query: Query, ranking: Sequence[str], session: Mapping[str, str]) 
     }
 
 
-def _is_carried(query: Query, text: str, shown: str) -> bool:
+def is_carried(query: Query, text: str, shown: str) -> bool:
     """Return True if what is shown of a turn has the words of the answer that the turn has, or
     else 400 characters of it.
     """

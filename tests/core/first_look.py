@@ -78,10 +78,12 @@ FIRST_LOOK = {
     "storage/chroma_layout storage/integrity storage/journal storage/outbox "
     "storage/parts storage/rows storage/scopes storage/settings_rows storage/spaces storage/store",
     "../integrations/test_event_loop.py": "adapters/background",
+    "../integrations/test_server.py": "adapters/serving",
     "storage/test_read_only.py": "storage/losses",
     "storage/test_processes.py": "storage/liveness storage/location",
     "storage/test_one_writer.py": "storage/group_commit",
     "storage/test_database.py": "storage/database_errors storage/dialects",
+    "compiler/test_relevance_floor.py": "ranking/evidence",
     "ranking/test_ranking.py": "ranking/bm25 ranking/dates ranking/fusion ranking/headers "
     "ranking/languages ranking/relevance ranking/vectors ranking/weights ranking/words",
     "recorder/test_payloads.py": "recorder/chain recorder/context recorder/pending recorder/run "

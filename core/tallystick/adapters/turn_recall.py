@@ -56,9 +56,7 @@ def _recall(
     namespace: tuple[str, ...] | None,
 ) -> list[Hit]:
     if outside_of is None:
-        recalled = bound.recall(text, limit=limit, namespace=namespace)
-        return list(recalled) if recalled.confident else []
+        return list(bound.recall(text, limit=limit, namespace=namespace, only_confident=True))
     # Twice as many are asked for, because some may be left out.
-    recalled = bound.recall(text, limit=2 * limit, namespace=namespace)
-    hits = recalled if recalled.confident else ()
+    hits = bound.recall(text, limit=2 * limit, namespace=namespace, only_confident=True)
     return [hit for hit in hits if hit.memory.conversation != outside_of][:limit]

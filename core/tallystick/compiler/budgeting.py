@@ -12,7 +12,15 @@ from dataclasses import replace
 
 from tallystick.compiler.classes import CLASSES, FIRST_SHARES, budget_class
 from tallystick.compiler.dependencies import closure, needed_units
-from tallystick.compiler.history import earlier_talk, history_window, turn_reserve_of, turn_start
+from tallystick.compiler.history import (
+    caps_of_long_turns,
+    earlier_talk,
+    history_window,
+    turn_reserve_of,
+    turn_start,
+    with_short_turns,
+    without_newest,
+)
 from tallystick.compiler.measure import escaping_tokens
 from tallystick.compiler.required import may_shorten
 from tallystick.compiler.state import Inclusion, State
@@ -45,10 +53,11 @@ def budget(state: State) -> State:
     state = replace(state, turn=turn_start(state))
     state = replace(state, turn_reserve=turn_reserve_of(state))
     talk = earlier_talk(state)
+    state = replace(state, caps=caps_of_long_turns(state, talk))
     ranked = _is_ranked(state, talk)
-    state = _with_queues(
-        replace(state, window=tuple(history_window(state, talk, ranked=ranked))), ranked=ranked
-    )
+    state = replace(state, window=tuple(history_window(state, talk, ranked=ranked)))
+    state = replace(state, caps=without_newest(state, talk))
+    state = _with_queues(state, ranked=ranked)
     state = _with_quoted_turns(state, talk)
     ledger = Ledger(state)
     for head in reversed(state.window):
@@ -61,7 +70,8 @@ def budget(state: State) -> State:
         ledger.release(head)
         if ledger.take(head) is None:
             ledger.reserve(head, tokens)
-    return fill(replace(state, included=dict(ledger.included), reserved=dict(ledger.reserved)))
+    state = fill(replace(state, included=dict(ledger.included), reserved=dict(ledger.reserved)))
+    return with_short_turns(state)
 
 
 def _with_quoted_turns(state: State, talk: Sequence[str]) -> State:
@@ -266,7 +276,7 @@ def _with_queues(state: State, *, ranked: bool) -> State:
     for item_id in state.remaining():
         if state.head(item_id) == item_id:
             name = classes[item_id] = budget_class(state, item_id, ranked=ranked)
-            if item_id not in state.included:
+            if item_id not in state.included and item_id not in state.irrelevant:
                 groups[name].append(item_id)
     queues: dict[str, tuple[str, ...]] = {}
     for name, heads in groups.items():

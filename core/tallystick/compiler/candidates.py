@@ -65,8 +65,9 @@ def searchable_texts(items: tuple[ContextItem, ...], request: CompilationRequest
         if memory is not None:
             at = memory.occurred_at
         kind = item.kind if memory is None else memory.kind
+        author, source = item.source_ref.author, item.source_ref.uri
         searchable.append(
-            Text(item.id, item.content, kind, item.source_ref.author, conversation, position, at)
+            Text(item.id, item.content, kind, author, conversation, position, at, source)
         )
     return searchable
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tallystick.compiler.budgeting import Ledger, by_worth, fill
+from tallystick.compiler.history import query_of, with_short_turns
 from tallystick.compiler.measure import shown_tokens
 from tallystick.compiler.required import may_shorten
 from tallystick.compiler.shorten import shorten
 from tallystick.compiler.state import Exclusion, Inclusion, Shortened, State
-from tallystick.ranking import query_terms
 from tallystick.records import SummaryWish, text_digest
 
 __all__ = ["compress", "summary_digest", "wishes"]
@@ -32,7 +32,9 @@ def compress(state: State) -> State:
     """
     if state.request.compile_config.compression:
         state = _take_shortened(state)
-        state = fill(replace(state, reserved={}))
+        state = with_short_turns(fill(replace(state, reserved={})))
+        # Forms are seldom as long as they may be.
+        state = with_short_turns(fill(state))
     return _close(replace(state, reserved={}))
 
 
@@ -85,7 +87,7 @@ def _take_shortened(state: State) -> State:
     failures = 0
     ledger = Ledger(state)
     included = dict(state.included)
-    shortened: dict[str, Shortened] = {}
+    shortened = dict(state.shortened)
     for head in (*state.reserved, *by_worth(state, waiting)):
         ledger.release(head)
         overhead = state.overhead(head)
@@ -94,7 +96,7 @@ def _take_shortened(state: State) -> State:
             continue
         short = _summary(state, head, available)
         if short is None and available >= least:
-            query = _query(state) if query is None else query
+            query = query_of(state) if query is None else query
             short = _shorten_item(state, head, available, query)
         if short is None:
             failures += 1
@@ -105,13 +107,6 @@ def _take_shortened(state: State) -> State:
         included[head] = Inclusion(short.reason, "compression")
         shortened[head] = short
     return replace(state, included=included, shortened=shortened)
-
-
-def _query(state: State) -> list[str]:
-    request_text = state.request.query
-    if request_text is None and state.latest is not None and state.latest not in state.excluded:
-        request_text = state.items[state.latest].content
-    return query_terms(f"{request_text or ''}\n{state.request.task_summary or ''}")
 
 
 def _summary(state: State, head: str, available: int) -> Shortened | None:
@@ -155,7 +150,9 @@ def _close(state: State) -> State:
         if head in state.included or state.head(head) != head:
             continue
         absent = [other for other in state.needs.get(head, ()) if other not in state.included]
-        if ledger.over_ceiling(head):
+        if head in state.irrelevant:
+            outcome = _BELOW_RELEVANCE
+        elif ledger.over_ceiling(head):
             outcome = _CLASS_BUDGET
         elif absent and state.cost(head) <= ledger.free:
             outcome = Exclusion("dependency_excluded", "budgeting", absent[0])
@@ -171,3 +168,4 @@ def _close(state: State) -> State:
 
 _CLASS_BUDGET = Exclusion("class_budget", "budgeting")
 _OVER_BUDGET = Exclusion("over_budget", "budgeting")
+_BELOW_RELEVANCE = Exclusion("below_relevance", "scoring")

@@ -11,11 +11,32 @@ disturbs nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
-from tallystick.compiler.state import State
+from tallystick.compiler.measure import shown_tokens
+from tallystick.compiler.shorten import cut
+from tallystick.compiler.state import Inclusion, Shortened, State
+from tallystick.ranking import query_terms
 
-__all__ = ["earlier_talk", "turn_reserve_of", "turn_start", "history_window"]
+__all__ = [
+    "caps_of_long_turns",
+    "earlier_talk",
+    "history_window",
+    "query_of",
+    "turn_reserve_of",
+    "turn_start",
+    "with_short_turns",
+]
 
+_OF_MESSAGE, _OF_ANSWER, _LEAST = 16, 32, 128
+"""The part of a budget, and the fewest tokens, to which a long message of the user and a long
+answer are shortened: what a user said is said nowhere else, what a model answered came of it.
+"""
+_EXCHANGE, _OF_NEWEST = 2, 8
+"""Turns of the newest exchange, and the part of a budget up to which they are whole."""
+_WHOLE = frozenset({"approval", "evidence", "constraint", "decision", "open_question"})
+"""Tags of turns that are shown whole or not at all."""
 _PIECES, _KEPT = 5, 1
 """Pieces of the window, and those that stay when it is compacted: each compaction is paid for with
 a prefix that is written anew, so it gives up much at once, and what left competes for the room that
@@ -69,10 +90,11 @@ def history_window(state: State, talk: Sequence[str], *, ranked: bool) -> list[s
 
     The window takes at most `history_share` of the budget, or all of it when there is nothing else
     to choose from and nothing says which of the older turns matter (`ranked` is False), and never
-    the tokens of required items. A unit too large for it is passed over.
+    the tokens of required items. It begins after the last unit that is too large for it, so that it
+    has no gaps.
     """
     remaining = [head for head in state.remaining() if state.head(head) == head]
-    if sum(state.cost(head) for head in remaining) <= state.limit - state.turn_reserve:
+    if _everything_fits(state):
         return list(talk)
     inside = set(talk)
     required = {state.head(item_id) for item_id in state.required}
@@ -84,7 +106,9 @@ def history_window(state: State, talk: Sequence[str], *, ranked: bool) -> list[s
     most = state.limit * share // 100
     piece = max(1, most // _PIECES)
     window = most if available >= most else available // piece * piece
-    sizes = [(head, cost) for head in talk if (cost := state.cost(head)) <= most]
+    sizes = [(head, state.cost(head)) for head in talk]
+    too_large = [place for place, (_, cost) in enumerate(sizes) if cost > most]
+    sizes = sizes[too_large[-1] + 1 :] if too_large else sizes
     given_up = max(1, window * (_PIECES - _KEPT) // _PIECES)
     start = -(-(sum(cost for _, cost in sizes) - window) // given_up) * given_up
     before, window_heads = 0, []
@@ -93,3 +117,85 @@ def history_window(state: State, talk: Sequence[str], *, ranked: bool) -> list[s
             window_heads.append(head)
         before += cost
     return window_heads
+
+
+def caps_of_long_turns(state: State, talk: Sequence[str]) -> dict[str, int]:
+    """Return the tokens to which long turns of earlier talk are shortened; none where everything
+    fits whole.
+
+    A turn is long by the budget alone, so that it has one form from compile to compile.
+    """
+    if not state.request.compile_config.compression or _everything_fits(state):
+        return {}
+    caps = {}
+    for head in talk:
+        part = _OF_ANSWER if state.items[head].kind == "assistant_msg" else _OF_MESSAGE
+        cap = max(state.limit // part, _LEAST) + state.overhead(head)
+        if state.costs[head] > cap and _may_be_cut(state, head):
+            caps[head] = cap
+    return caps
+
+
+def without_newest(state: State, talk: Sequence[str]) -> dict[str, int]:
+    """Return the caps of long turns without those of the newest exchange in the window that take
+    little of the budget whole: the next request is often about them.
+    """
+    newest = {
+        head
+        for head in talk[-_EXCHANGE:]
+        if head in state.window and state.costs[head] <= state.limit // _OF_NEWEST
+    }
+    return {head: cap for head, cap in state.caps.items() if head not in newest}
+
+
+def with_short_turns(state: State) -> State:
+    """Return the state with a shorter form for each long turn that is in: in the window by its
+    text alone, so that it stays as it is, elsewhere by the request.
+    """
+    window = set(state.window)
+    shortened, included = dict(state.shortened), dict(state.included)
+    query: list[str] | None = None
+    for head, cap in state.caps.items():
+        if head not in included or head in shortened:
+            continue
+        if head not in window and query is None:
+            query = query_of(state)
+        item = state.items[head]
+        form = cut(
+            item.content,
+            target=cap - state.overhead(head),
+            query=() if head in window else query or (),
+            count=partial(shown_tokens, state, item),
+        )
+        tokens = shown_tokens(state, item, form.content)
+        shortened[head] = Shortened(form.reason, form.content, tokens)
+        included[head] = Inclusion(form.reason, "compression")
+    return replace(state, shortened=shortened, included=included)
+
+
+def _may_be_cut(state: State, head: str) -> bool:
+    """Return True for a message of text alone that nothing protects."""
+    item = state.items[head]
+    return (
+        item.kind in ("user_msg", "assistant_msg")
+        and head not in state.groups
+        and head not in state.required
+        and head not in state.verdicts
+        and _WHOLE.isdisjoint(item.tags)
+        and not item.metadata.get("images")
+        # An estimate above what the text counts is of something else, such as an image.
+        and state.tokens[head] == state.count(item.content)
+    )
+
+
+def _everything_fits(state: State) -> bool:
+    costs = (state.costs[item_id] for item_id in state.remaining())
+    return sum(costs) <= state.limit - state.turn_reserve
+
+
+def query_of(state: State) -> list[str]:
+    """Return the words of the request by which texts are shortened."""
+    request_text = state.request.query
+    if request_text is None and state.latest is not None and state.latest not in state.excluded:
+        request_text = state.items[state.latest].content
+    return query_terms(f"{request_text or ''}\n{state.request.task_summary or ''}")

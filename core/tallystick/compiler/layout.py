@@ -15,8 +15,10 @@ from tallystick.compiler.measure import content_digest
 from tallystick.compiler.state import State
 from tallystick.records import (
     CompilationDecision,
+    CompileConfig,
     CompiledContext,
     ContextItem,
+    JsonObject,
     Section,
     SectionName,
     SourceRef,
@@ -228,7 +230,7 @@ def _request_row(state: State) -> list[object]:
     """
     request = state.request
     return [
-        request.compile_config.dump(),
+        _config_row(request.compile_config),
         request.target.dump(),
         [
             request.token_budget,
@@ -249,6 +251,15 @@ def _request_row(state: State) -> list[object]:
         # Only where there are any: digests of earlier releases were taken without them.
         *([sorted(request.approved.items())] if request.approved else []),
     ]
+
+
+def _config_row(config: CompileConfig) -> JsonObject:
+    """Return a configuration; one without a floor of relevance as it was before there were any."""
+    row = config.dump()
+    if config.relevance_floor == 0:
+        del row["relevance_floor"]
+        row["schema_version"] = 1
+    return row
 
 
 def _item_row(state: State, item_id: str) -> tuple[object, ...]:

@@ -18,6 +18,11 @@ _TURN_HALF_LIFE = 16
 """Messages after which a turn counts half: there, recency is by order and not by clock."""
 _RISK = {"public": 0, "internal": 0, "restricted": 500_000, "secret": _ONE}
 _DEPENDENTS_THAT_COUNT = 4
+_FOUND = frozenset({"memory", "retrieval_doc", "artifact", "file", "other"})
+_HOLDS = frozenset(
+    {"constraint", "rule", "preference", "decision", "open_question", "profile", "changed"}
+)
+"""Kinds of memories, and tags, of what matters although no word of the request is in it."""
 
 
 def score(state: State) -> State:
@@ -52,7 +57,7 @@ def score(state: State) -> State:
         }
         terms["total"] = sum(terms.values())
         scores[item_id] = terms
-    return replace(state, scores=scores)
+    return replace(state, scores=scores, irrelevant=_irrelevant(state, relevance))
 
 
 def half_life_decay(age: int, half_life: int) -> int:
@@ -84,6 +89,22 @@ def _relevance(state: State) -> dict[str, int]:
         if outcome.reason == "duplicate" and outcome.related is not None and item_id in best:
             best[outcome.related] = max(best.get(outcome.related, 0), best[item_id])
     return best
+
+
+def _irrelevant(state: State, relevance: dict[str, int]) -> frozenset[str]:
+    """Return the items that were scored below the floor, of those that are candidates because they
+    were found: neither required, nor messages, nor what holds whatever is asked.
+    """
+    floor = state.request.compile_config.relevance_floor
+    return frozenset(
+        item_id
+        for item_id in state.remaining()
+        if relevance.get(item_id, floor) < floor
+        and item_id not in state.required
+        and (item := state.items[item_id]).kind in _FOUND
+        and item.metadata.get("memory_kind") not in _HOLDS
+        and _HOLDS.isdisjoint(item.tags)
+    )
 
 
 def _freshness(state: State, item: ContextItem, ages: dict[str, int]) -> int:

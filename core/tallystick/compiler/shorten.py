@@ -17,11 +17,13 @@ from typing import Any, Literal, NamedTuple
 from tallystick.compiler.code import diff_forms, is_code, is_diff, outlines
 from tallystick.ranking import analyze
 
-__all__ = ["GAP", "ShortForm", "largest_that_fits", "shorten"]
+__all__ = ["GAP", "ShortForm", "cut", "largest_that_fits", "shorten"]
 
 GAP = " […] "
 """The mark of an omission."""
 
+_STEP = 32
+"""Characters by which a text is cut that has no sentences."""
 _JSON_STEPS = ((40, 800), (12, 300), (4, 120), (1, 60))
 """Longest list and longest string, from gentle to harsh."""
 _JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|\s+')
@@ -55,6 +57,23 @@ def shorten(
         return ShortForm("compressed_structural", structural)
     extract = _by_sentences(content, target, frozenset(query), count)
     return None if extract is None else ShortForm("compressed_extractive", extract)
+
+
+def cut(
+    content: str, *, target: int, query: Sequence[str], count: Callable[[str], int]
+) -> ShortForm:
+    """Return `content` in at most `target` tokens: as `shorten` does, else its beginning."""
+    form = shorten(content, target=target, query=query, count=count)
+    if form is not None:
+        return form
+
+    def head(steps: int) -> str:
+        return f"{content[: steps * _STEP].rstrip()}{GAP.rstrip()}"
+
+    steps = (len(content) - 1) // _STEP
+    return ShortForm(
+        "compressed_extractive", largest_that_fits(head, steps, 0, target, count) or ""
+    )
 
 
 def _by_structure(

@@ -97,6 +97,8 @@ class State:
     """First of a unit to the firsts of the units that it cannot go without."""
     excluded: Mapping[str, Exclusion] = field(default_factory=dict)
     scores: Mapping[str, dict[str, int]] = field(default_factory=dict)
+    irrelevant: frozenset[str] = frozenset()
+    """Found items below the floor of relevance: they go in only where another needs them."""
     classes: Mapping[str, str] = field(default_factory=dict)
     """First of each unit that is not out to its budget class."""
     queues: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -109,6 +111,8 @@ class State:
     """Place in the conversation at which the current turn begins."""
     turn_reserve: int = 0
     """Tokens kept free for the rest of the current turn."""
+    caps: Mapping[str, int] = field(default_factory=dict)
+    """Id of each long earlier turn to the tokens, overhead included, to which it is shortened."""
     window: tuple[str, ...] = ()
     """Firsts of the units of conversation in the history window, oldest first."""
     included: Mapping[str, Inclusion] = field(default_factory=dict)
@@ -145,6 +149,9 @@ class State:
 
     def cost(self, head: str) -> int:
         """Return the tokens that a unit takes of the budget, overhead included."""
+        cap = self.caps.get(head)
+        if cap is not None:
+            return cap
         group = self.groups.get(head)
         return self.costs[head] if group is None else sum(self.costs[member] for member in group)
 

@@ -81,6 +81,8 @@ class Recalled(Sequence[Hit]):
     warnings: tuple[str, ...] = ()
     confidence: float = 0.0
     """How likely it is that they answer the query, between 0 and 1; the score of the best."""
+    withheld: int = 0
+    """The hits that were found and not given, because `only_confident` asked for likely ones."""
 
     @property
     def confident(self) -> bool:
@@ -149,6 +151,8 @@ class RecallRequest:
     sources: bool = True
     """True if hits name their sources."""
     min_score: float = 0.0
+    only_confident: bool = False
+    """All hits where the best is likely to answer, else none."""
     """The least score of a hit."""
     budget: Callable[[Sequence[Hit]], list[Hit]] | None = None
     """Returns the hits that fit a budget of tokens."""
@@ -213,6 +217,8 @@ def recall(
     ]
     if request.min_score > 0:
         hits = [hit for hit in hits if hit.score >= request.min_score]
+    withheld = len(hits) if request.only_confident and ranking.confidence < CONFIDENT else 0
+    hits = [] if withheld else hits
     warnings = list(ranking.warnings)
     if (unwritable := context.store.database.unwritable) is not None:
         warnings.append(
@@ -246,6 +252,7 @@ def recall(
         ranking.candidates,
         tuple(warnings),
         ranking.confidence if candidates else 0.0,
+        withheld,
     )
 
 

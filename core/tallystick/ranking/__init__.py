@@ -8,6 +8,7 @@ from tallystick.ranking.confidence import CONFIDENT, confidence
 from tallystick.ranking.corpus import Corpus, Entry
 from tallystick.ranking.dates import Span, date_fit, event_named, spans
 from tallystick.ranking.days import of_these_days
+from tallystick.ranking.evidence import UNRELATED
 from tallystick.ranking.excerpt import excerpt
 from tallystick.ranking.fusion import Weights, fuse, quantise
 from tallystick.ranking.languages import text_flags
@@ -29,6 +30,7 @@ from tallystick.ranking.words import analyze, indexed_words, query_terms
 __all__ = [
     "CONFIDENT",
     "QUERY_READ",
+    "UNRELATED",
     "BestSlice",
     "Corpus",
     "Entry",

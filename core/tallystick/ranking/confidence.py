@@ -16,7 +16,7 @@ from tallystick.ranking.corpus import Corpus
 from tallystick.ranking.order import Question, Ranked
 from tallystick.ranking.words import analyze
 
-__all__ = ["CONFIDENT", "confidence"]
+__all__ = ["CONFIDENT", "VECTOR_OF_WORDS", "confidence"]
 
 CONFIDENT = 0.25
 """The confidence below which a recall is taken to have found nothing; docs/recall.md says
@@ -27,7 +27,7 @@ _BEST = 5
 """Hits that are looked at: a turn beside the answer may be the first."""
 _FEW = 50
 """Slices below which rarity says nothing: of one memory, each word that it has is common."""
-_VECTOR_OF_WORDS = 0.6
+VECTOR_OF_WORDS = 0.6
 """The cosine to expect for a share of words, where there is no vector."""
 _OURS = re.compile(
     r"\b(?:i|i['\u2019](?:m|ve|d|ll)|my|mine|myself|we|our|ours|us"
@@ -56,7 +56,7 @@ def confidence(
     words = max(signals["words"] for signals in best)
     if sum(corpus.size.slices for corpus in corpora) < _FEW:
         words = max(words, _share_of_words(question, corpora))
-    vector = max(signals["vector"] for signals in best) if vectors else _VECTOR_OF_WORDS * words
+    vector = max(signals["vector"] for signals in best) if vectors else VECTOR_OF_WORDS * words
     about = _OURS.search(question.text) is not None or _names_somebody(question, corpora)
     if not about and not _CASED.search(question.text):
         # Names do not show in a script without capitals: a word that was said stands for one.

@@ -16,6 +16,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tallystick.errors import EmbeddingError
 from tallystick.ranking.corpus import Corpus, Entry
+from tallystick.ranking.evidence import (
+    UNRELATED,
+    has_evidence,
+    is_of_their_language,
+    names_file,
+    says_enough,
+)
 from tallystick.ranking.fusion import quantise
 from tallystick.ranking.headers import read_header, speakers_of
 from tallystick.ranking.languages import text_flags
@@ -35,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Text", "WorkingSets"]
 
+_BEST = 1_000_000
 _LEAST = 200
 """The least number of candidates that words, and vectors, propose."""
 _ANALYSED = 20_000
@@ -54,6 +62,8 @@ class Text(NamedTuple):
     """Its place there; None where turns are given in their order."""
     at: int | None = None
     """The time at which it was said or valid, microseconds UTC."""
+    source: str | None = None
+    """The address or path of the file that it was drawn from."""
 
     @property
     def in_order(self) -> bool:
@@ -94,12 +104,14 @@ class WorkingSets:
     def relevance(
         self, query: str, texts: Sequence[Text], *, now: int, most: int = 0
     ) -> dict[str, int]:
-        """Return candidate id to relevance in 0..1,000,000: 1,000,000 for the best, 0 for those
-        that match nothing.
+        """Return candidate id to relevance in 0..1,000,000: 1,000,000 for the best, 0 for notes
+        that have too little of the query, however they compare.
 
-        At least `most` candidates are scored, the likeliest; the others have no relevance. An
-        embedder that fails or runs elsewhere costs its signal, nothing else: a compile sends
-        nothing anywhere.
+        At least `most` candidates are scored, the likeliest. A note below the default floor has no
+        relevance, rather than little, where the query says too little to call it unrelated: one or
+        two words, or nothing that any note has while it may lean on the talk before it, or be of
+        another language than the notes. An embedder that fails or runs elsewhere costs its signal,
+        nothing else: a compile sends nothing anywhere.
         """
         if not texts or not query.strip():
             return {}
@@ -111,9 +123,26 @@ class WorkingSets:
         words = None if vector is None else self._word_vectors
         ranked = rank(question, [pool], self._weights, words)
         best = max((hit.score for hit in ranked[:1]), default=0.0)
-        if best <= 0:
-            return {}
-        return {ids[hit.doc]: quantise(hit.score / best) for hit in ranked if hit.score > 0}
+        relevance = {ids[hit.doc]: quantise(hit.score / best) for hit in ranked if hit.score > 0}
+        notes = {text.id: text for text in texts if text.conversation is None}
+        named = {name for name, text in notes.items() if names_file(query, text.source)}
+        # The order knows no files: what the query names by its file is half way to the best.
+        relevance |= {name: (_BEST + relevance.get(name, 0)) // 2 for name in sorted(named)}
+        related = named | {
+            name
+            for hit in ranked
+            if (name := ids[hit.doc]) in notes
+            and has_evidence(hit, question, notes[name].content, vectors=vector is not None)
+        }
+        stands_alone = not any(text.in_order for text in texts)
+        if says_enough(question) and (
+            related or (stands_alone and is_of_their_language(question, [corpus]))
+        ):
+            return relevance | dict.fromkeys(sorted(notes.keys() - (related & relevance.keys())), 0)
+        least = quantise(UNRELATED)
+        return {
+            name: value for name, value in relevance.items() if name not in notes or value >= least
+        }
 
     def _follow(self, texts: Sequence[Text]) -> tuple[Corpus, dict[int, str]]:
         speakers = speakers_of([text.content for text in texts if text.in_order])

@@ -4,10 +4,11 @@ CompiledContext.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import tzinfo
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tallystick.records._base import JsonObject, Names, Persisted, Record
 from tallystick.records.html import html_table
@@ -96,6 +97,7 @@ CompileReason = Literal[
     "expired",
     "stale",
     "empty",
+    "below_relevance",
     "over_budget",
     "compacted",
     "class_budget",
@@ -231,6 +233,18 @@ class CompileConfig(Persisted):
     """
     max_sensitivity: Sensitivity = "secret"
     """Items above this never enter, whatever the rules say."""
+    relevance_floor: int = Field(default=250_000, ge=0, le=1_000_000)
+    """Relevance below which a memory, document, file or artifact stays out, however much room there
+    is; 0 for no floor. What nothing scored is never below it.
+    """
+    schema_version: int = 2
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_floor_before_there_was_one(cls, fields: Any) -> Any:
+        if isinstance(fields, Mapping) and fields.get("schema_version") == 1:
+            return {"relevance_floor": 0, **fields, "schema_version": 2}
+        return fields
 
 
 class SummaryWish(Record):
@@ -265,7 +279,9 @@ class CompilationRequest(Persisted):
     compile_config: CompileConfig = CompileConfig()
     target: TargetProfile = TargetProfile()
     relevance: dict[str, int] = {}
-    """Item id to relevance in 0..1,000,000: quantised, because floating-point libraries differ."""
+    """Item id to relevance in 0..1,000,000: quantised, because floating-point libraries differ. An
+    item that is not in it was scored by nothing.
+    """
     summaries: dict[str, str] = {}
     """Digest of an item's content to its summary, made and recorded outside."""
     agent: str | None = None

@@ -16,6 +16,8 @@ from tallystick.compiler.outline import frame_bodies
 from tallystick.errors import ActionDenied, RequestDenied
 from tallystick.memory import WorkingMemory
 from tallystick.memory.fields import text_for_model
+from tallystick.memory.passages import shown_text
+from tallystick.ranking import CONFIDENT
 from tallystick.recorder import Step
 from tallystick.records import (
     Actor,
@@ -70,6 +72,8 @@ class Candidates(NamedTuple):
 
     items: tuple[ContextItem, ...]
     memories: tuple[Memory, ...]
+    found: frozenset[str] = frozenset()
+    """Ids of the memories that a recall found with confidence."""
 
 
 def candidates_of(candidates: Iterable[Candidate], zone: tzinfo) -> Candidates:
@@ -79,8 +83,11 @@ def candidates_of(candidates: Iterable[Candidate], zone: tzinfo) -> Candidates:
     """
     items: list[ContextItem] = []
     memories: list[Memory] = []
+    found: set[str] = set()
     for candidate in candidates:
         if isinstance(candidate, Hit):
+            if candidate.score >= CONFIDENT:
+                found.add(candidate.memory.id)
             memories.append(_for_model(_detached(candidate.memory)))
         elif isinstance(candidate, Memory):
             memories.append(_for_model(_detached(candidate)))
@@ -88,7 +95,7 @@ def candidates_of(candidates: Iterable[Candidate], zone: tzinfo) -> Candidates:
             items.extend(candidate.items())
         else:
             items.append(_detached(ContextItem.load(candidate).at(zone)))
-    return Candidates(tuple(items), tuple(memories))
+    return Candidates(tuple(items), tuple(memories), frozenset(found))
 
 
 def require_fitting_scopes(
@@ -245,19 +252,23 @@ def _detached(record: _Record) -> _Record:
 
 
 def _for_model(memory: Memory) -> Memory:
-    text = text_for_model(memory.kind, memory.content)
+    text = text_for_model(memory.kind, shown_text(memory))
     return memory if text == memory.content else memory.model_copy(update={"content": text})
 
 
 def _relevance(services: Services, request: CompilationRequest) -> dict[str, int]:
-    """Score by id how well each visible candidate answers the query, or the latest user message."""
+    """Score by id how well each visible candidate answers the query, or the latest user message;
+    never below what the request says already.
+    """
     items = compiler.visible_items(request)
     query = request.query if request.query is not None else compiler.latest_request(items, request)
     if query is None:
-        return {}
+        return request.relevance
     texts = compiler.searchable_texts(items, request)
     most = request.token_budget // _SHORT_TEXT
-    return services.working_sets.relevance(query, texts, now=request.as_of, most=most)
+    measured = services.working_sets.relevance(query, texts, now=request.as_of, most=most)
+    least = {name: value for name, value in request.relevance.items() if name in measured}
+    return measured | {name: max(value, measured[name]) for name, value in least.items()}
 
 
 def _record(

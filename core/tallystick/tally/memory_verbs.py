@@ -173,6 +173,7 @@ class MemoryVerbs(ChangeVerbs):
         as_of: Moment | None = None,
         namespace: Texts | None = None,
         min_score: float = 0.0,
+        only_confident: bool = False,
     ) -> Recalled:
         """Return the memories that answer `query`, best first, each with the reasons for its place.
 
@@ -185,7 +186,8 @@ class MemoryVerbs(ChangeVerbs):
         `asked_at` is the moment from which the query's "last week" is counted.
         At most `limit` hits (10), or with `budget_tokens` (up to 200 of) the best that fit
         together. `min_score` keeps those that answer with that likelihood, between 0 and 1;
-        `found.confident` says whether the best is likely to. Raises Denied and InvalidInput.
+        `found.confident` says whether the best is likely to, and `only_confident` gives nothing
+        where it is not: `found.withheld` counts what was found. Raises Denied and InvalidInput.
         """
         self._admit("read")
         readable = self._scopes(scopes)
@@ -215,6 +217,7 @@ class MemoryVerbs(ChangeVerbs):
                     project=self.scope.key if self.scope.kind == "project" else None,
                     weights=weights,
                     min_score=min_score,
+                    only_confident=only_confident,
                     budget=None
                     if budget_tokens is None
                     else lambda hits: self._fitting(hits, budget_tokens),
@@ -230,11 +233,14 @@ class MemoryVerbs(ChangeVerbs):
                     }
                     for hit in recalled
                 ]
-                summary = {
+                summary: dict[str, Any] = {
                     "path": recalled.path,
                     "candidates": recalled.candidates,
                     "memories": [[hit.memory.id, hit.memory.version] for hit in recalled],
                 }
+                if recalled.withheld:
+                    # Found, and shown to nobody: a receipt does not say that the model saw it.
+                    summary["withheld"] = recalled.withheld
                 call.record("memory_read", {"query": query, "hits": hits}, summary=summary)
         return recalled
 

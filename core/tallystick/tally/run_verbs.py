@@ -14,6 +14,7 @@ from tallystick.checkpoints import Threads
 from tallystick.errors import Denied, InvalidInput, NotFound
 from tallystick.memory import WorkingMemory
 from tallystick.policy.rule_checks import CALLS, check_rules
+from tallystick.ranking import UNRELATED, quantise
 from tallystick.recorder import (
     Call,
     Recordings,
@@ -137,6 +138,9 @@ class RunVerbs(MemoryVerbs):
                     "context_items": candidates.items,
                     "tool_specs": tuple(tools),
                     "memory_records": candidates.memories,
+                    # Recall has found them; words and vectors alone would miss an answer to a
+                    # question.
+                    "relevance": dict.fromkeys(sorted(candidates.found), quantise(UNRELATED)),
                     "policy_rules": (*self._services.rules, *own),
                     "token_budget": budget,
                     "response_reserve": reserve,

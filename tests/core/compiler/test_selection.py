@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tallystick.compiler import prefix_reuse
 from tallystick.compiler.dependencies import items_on_cycles
 from tallystick.compiler.scoring import half_life_decay
 from tallystick.errors import BudgetInfeasible, InvalidContext, SettingsError
@@ -528,3 +530,82 @@ def test_nothing_at_all_compiles_to_nothing(compile_items: Compile) -> None:
     compiled = compile_items(target=TargetProfile())
     assert compiled.selected_items == ()
     assert compiled.token_allocation["used"] == 3
+
+
+def test_long_turns_of_a_long_conversation_are_shortened_alike_from_step_to_step(
+    compile_items: Compile,
+) -> None:
+    page = "It depends on the glaze. " * 200
+    talk = [
+        item(
+            f"t{n:02}",
+            f"Question {n} about kilns?" if n % 2 == 0 else f"Answer {n}. {page}",
+            kind="user_msg" if n % 2 == 0 else "assistant_msg",
+        )
+        for n in range(41)
+    ]
+
+    before = compile_items(talk[:39], token_budget=4_000, relevance={"t02": 1_000_000})
+    after = compile_items(talk, token_budget=4_000, relevance={"t04": 1_000_000})
+
+    history = {section.name: section.item_ids for section in after.sections}["history"]
+    answers = [name for name in history if int(name[1:]) % 2]
+    assert len(answers) >= 8
+    for name in answers:
+        decision = after.decision(name)
+        assert (decision.decision, decision.reason_code) == ("compress", "compressed_extractive")
+        assert decision.original_tokens > 1_000
+        assert decision.final_tokens <= 128
+    assert after.token_allocation["used"] <= 4_000
+    reuse = prefix_reuse(before, after)
+    assert reuse.reused >= reuse.zone * 0.9
+
+
+def test_the_window_begins_after_a_unit_that_is_larger_than_all_of_it(
+    compile_items: Compile,
+) -> None:
+    talk = [item(f"t{n}", f"turn {n} " * 5, kind="user_msg") for n in range(9)]
+    talk[4] = item("t4", "word " * 500, kind="user_msg", metadata={"images": [{"url": "x"}]})
+
+    compiled = compile_items(talk, token_budget=100)
+
+    sections = {section.name: section.item_ids for section in compiled.sections}
+    assert sections["history"] == ("t5", "t6", "t7")
+    assert "t4" not in chosen(compiled)
+
+
+@pytest.mark.parametrize(
+    "protected",
+    [
+        {"tags": ["decision"]},
+        {"tags": ["evidence"]},
+        {"tags": ["pinned"]},
+        {"metadata": {"images": [{"url": "https://example.org/a.png"}]}},
+        {"token_estimate": 2_000},
+    ],
+)
+def test_a_turn_that_is_more_than_its_text_is_never_cut(
+    compile_items: Compile, protected: dict[str, Any]
+) -> None:
+    page = "It depends on the glaze. " * 100
+    talk = [item(f"t{n:02}", f"Answer {n}. {page}", kind="assistant_msg") for n in range(20)]
+    talk[17] = item("t17", page, kind="assistant_msg", **protected)
+    talk.append(item("now", "And the kiln?", kind="user_msg"))
+
+    compiled = compile_items(talk, token_budget=4_000, relevance={"t17": 1_000_000})
+
+    assert compiled.decision("t16").decision != "include"
+    assert compiled.decision("t17").decision in ("include", "exclude")
+
+
+def test_the_newest_answer_is_whole_where_it_takes_little_of_the_budget(
+    compile_items: Compile,
+) -> None:
+    page = "It depends on the glaze. " * 60
+    talk = [item(f"t{n:02}", f"Answer {n}. {page}", kind="assistant_msg") for n in range(20)]
+    talk.append(item("now", "And shorter, please?", kind="user_msg"))
+
+    compiled = compile_items(talk, token_budget=4_000)
+
+    assert compiled.decision("t19").decision == "include"
+    assert compiled.decision("t16").decision == "compress"

@@ -91,3 +91,38 @@ def test_an_empty_tally_is_confident_of_nothing(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         found = tally.bind(ANNA).recall("What am I allergic to?")
         assert (len(found), found.confident, found.confidence) == (0, False, 0.0)
+
+
+def test_what_was_withheld_is_recorded_as_withheld_and_not_as_read(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        anna = tally.bind(ANNA)
+        anna.remember_many(["I am allergic to nuts.", "My sister keeps bees."])
+        with anna.run("cook") as run, run.step("model_call") as step:
+            for text in ("What am I allergic to?", "Write a haiku about compilers."):
+                recall_for_turn(anna, text, limit=5, turn=None)
+
+        known, unknown = [
+            entry for entry in anna.recordings.entries(step.id) if entry.kind == "memory_read"
+        ]
+        found = len(anna.recall("Write a haiku about compilers."))
+        assert known.summary["memories"] != []
+        assert "withheld" not in known.summary
+        assert (unknown.summary["memories"], unknown.summary["withheld"]) == ([], found)
+        assert found > 0
+        assert unknown.payload == {"query": "Write a haiku about compilers.", "hits": []}
+
+
+def test_only_confident_gives_all_or_nothing(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        anna = tally.bind(ANNA)
+        anna.remember_many(["I am allergic to nuts.", "My sister keeps bees.", "Rent is due."])
+        every = anna.recall("What am I allergic to?")
+        known = anna.recall("What am I allergic to?", only_confident=True)
+        found = len(anna.recall("Write a haiku about compilers."))
+        unknown = anna.recall("Write a haiku about compilers.", only_confident=True)
+        assert ([hit.memory.id for hit in known], known.withheld) == (
+            [hit.memory.id for hit in every],
+            0,
+        )
+        assert (len(unknown), unknown.withheld, unknown.confident) == (0, found, False)
+        assert found > 0

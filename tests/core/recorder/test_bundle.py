@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tallystick import Actor, ContextItem, Tally
+from tallystick import Actor, CompileConfig, ContextItem, Tally
 from tallystick.errors import Denied, InvalidInput, TallystickError
 from tallystick.recorder import verify_bundle
 from tallystick.recorder.signing import new_key
@@ -242,6 +242,7 @@ def test_the_questions_that_a_recording_answers(open_tally: OpenTally) -> None:
                     bound.compile(
                         [ContextItem(id="ask", kind="user_msg", content=ask), *items.values()],
                         budget=budget,
+                        config=CompileConfig(relevance_floor=0),
                     )
                     step.record("request", {"prompt": ask})
                     step.record("response", {"answer": "1,240"})
