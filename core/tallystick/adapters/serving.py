@@ -130,7 +130,10 @@ class Guard:
         headers = _headers(scope)
         try:
             self._require_same_site(scope, headers)
-            scope[CALLER] = await in_thread(self._caller, scope["method"], headers)
+            secret = self._secret(scope["method"], headers)
+            scope[CALLER] = (
+                self._on_socket() if secret is None else await in_thread(self._let_in, secret)
+            )
             self._require_length(headers)
         except TallystickError as error:
             await _answer(send, problem_of(error))
@@ -151,21 +154,27 @@ class Guard:
         if origin is not None and origin.lower() != f"{scope.get('scheme', 'http')}://{host}":
             raise _Refused(403, "wrong_origin", "Pages of other origins get no answer here.")
 
-    def _caller(self, method: str, headers: Mapping[str, str]) -> Caller:
-        """Return who calls. Raises Unauthenticated."""
+    def _secret(self, method: str, headers: Mapping[str, str]) -> str | None:
+        """Return the secret that the caller sent, or None where none is needed. Raises
+        Unauthenticated.
+        """
         scheme, _, secret = headers.get("authorization", "").partition(" ")
         if scheme:
             if scheme.lower() != "bearer":
                 raise Unauthenticated
-            return self._let_in(secret.strip())
+            return secret.strip()
         cookie = _cookie(headers)
         if cookie is not None and _is_own_page(method, headers):
-            return self._let_in(cookie)
+            return cookie
         if self._local is None or cookie is not None:
             raise Unauthenticated
-        return Caller(
-            self._local.replace(surface=self._surface, credential=Credential()), token=None
-        )
+        return None
+
+    def _on_socket(self) -> Caller:
+        """Return the caller who could open a socket of ours."""
+        assert self._local is not None
+        actor = self._local.replace(surface=self._surface, credential=Credential())
+        return Caller(actor, token=None)
 
     def _let_in(self, secret: str) -> Caller:
         token = self._tally.authenticate(secret)
