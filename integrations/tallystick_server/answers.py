@@ -58,34 +58,39 @@ def answer(
     headers: Mapping[str, str] | None = None,
 ) -> Response:
     """Return a result as an answer."""
-    body = {
-        "schema_version": 1,
-        "actor": bound.actor.identity(),
-        "scope": str(bound.scope),
-        "result": plain(result),
-        "next": next_page,
+    head = {"schema_version": 1, "actor": bound.actor.identity(), "scope": str(bound.scope)}
+    last = json.dumps(next_page)
+    text = f'{json.dumps(head)[:-1]}, "result": {_json(result)}, "next": {last}}}'
+    return Response(text.encode(), status, dict(headers or {}), "application/json")
+
+
+def _json(value: Any) -> str:
+    """Return a result as JSON text. A record writes its own, which is faster than by way of plain
+    values.
+    """
+    if isinstance(value, Record):
+        return value.dumps()
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(_json, value))}]"
+    if isinstance(value, Recalled):
+        others = json.dumps({**_facts_of(value), "warnings": list(value.warnings)})
+        return f'{{"hits": {_json(value.hits)}, {others[1:]}'
+    return json.dumps(value)
+
+
+def _facts_of(found: Recalled) -> dict[str, Any]:
+    return {
+        "path": found.path,
+        "candidates": found.candidates,
+        "withheld": found.withheld,
+        "confidence": found.confidence,
+        "confident": found.confident,
     }
-    # ASCII: a text may have half a character, which has no UTF-8 form.
-    content = json.dumps(body, separators=(",", ":")).encode()
-    return Response(content, status, dict(headers or {}), "application/json")
 
 
 def plain(value: Any) -> Any:
     """Return a result as JSON values, from which the client makes the same result."""
-    if isinstance(value, Recalled):
-        return {
-            "hits": [hit.dump() for hit in value.hits],
-            "path": value.path,
-            "candidates": value.candidates,
-            "warnings": list(value.warnings),
-            "confidence": value.confidence,
-            "confident": value.confident,
-        }
-    if isinstance(value, Record):
-        return value.dump()
-    if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
-    return value
+    return json.loads(_json(value))
 
 
 def add_handlers(app: FastAPI) -> None:

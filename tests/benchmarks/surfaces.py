@@ -24,7 +24,7 @@ from mcp import Client, StdioServerParameters
 from tallystick.tally import BoundTally, Tally
 from tallystick_hooks.handling import handle
 from tallystick_mcp import serve
-from tallystick_server import RemoteTally, serve_in_background
+from tallystick_server import RemoteTally
 
 __all__ = ["SURFACES", "Row", "hook_rows", "http_rows", "mcp_rows"]
 
@@ -57,6 +57,7 @@ def main() -> None:
                 tally.bind().remember_many(
                     [f"Note {n}: the staging server {n % 7} is heron." for n in range(_MEMORIES)]
                 )
+                tally.drain()  # so that an idle server has nothing to do
             for row in SURFACES[name](place, chosen.calls):
                 bar = "" if row.bar is None else f" (bar {row.bar:g})"
                 print(f"{row.surface:12} {row.what:44} {row.value:9.2f} {row.unit}{bar}")
@@ -156,42 +157,35 @@ def _idle_memory(arguments: list[str]) -> float:
 
 
 def http_rows(place: Path, calls: int) -> list[Row]:
-    """Measure HTTP on a Unix socket: overhead over the same call in Python, and idle memory."""
-    rows: list[Row] = []
-    socket = place / "serve.sock"
-    with Tally.open(place, background=False) as tally:
-        bound = tally.bind()
-        with (
-            serve_in_background(tally, uds=socket) as (address,),
-            RemoteTally.connect(address) as remote,
-        ):
-            for what, direct, over in (
-                (
-                    "recall",
-                    lambda n: bound.recall(f"staging server {n}", limit=5),
-                    lambda n: remote.recall(f"staging server {n}", limit=5),
-                ),
-                (
-                    "remember",
-                    lambda n: bound.remember(_new_text(n)),
-                    lambda n: remote.remember(_new_text(n), idempotency_key=_new_text(n)),
-                ),
-            ):
-                rows.append(
-                    Row(
-                        "http",
-                        f"{what}, on the socket: overhead",
-                        _difference(direct, over, calls),
-                        "ms",
-                        3,
-                    )
-                )
+    """Measure HTTP on a Unix socket: the memory of an idle server, and the overhead over the same
+    call in Python.
+    """
     command = [sys.executable, "-c", _RUN, "serve", "--tally", str(place), "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
-    while not socket.exists():
+    while not (place / "serve.sock").exists():
         time.sleep(0.05)
     time.sleep(1)
-    rows.append(Row("http", "idle server, resident", _resident(process.pid), "MB", 90))
+    rows = [Row("http", "idle server, resident", _resident(process.pid), "MB", 90)]
+    with (
+        Tally.open(place, background=False) as tally,
+        RemoteTally.connect(f"unix:{place / 'serve.sock'}") as remote,
+    ):
+        bound = tally.bind()
+        pairs: list[tuple[str, _Direct, _Direct]] = [
+            (
+                "recall",
+                lambda n: bound.recall(f"staging server {n}", limit=5),
+                lambda n: remote.recall(f"staging server {n}", limit=5),
+            ),
+            (
+                "remember, with a key",
+                lambda n: bound.remember(_new_text(n), idempotency_key=_new_text(n)),
+                lambda n: remote.remember(_new_text(n)),
+            ),
+        ]
+        for what, direct, over in pairs:
+            difference = _difference(direct, over, calls)
+            rows.append(Row("http", f"{what}, on the socket: overhead", difference, "ms", 3))
     process.terminate()
     process.communicate(timeout=60)
     return rows

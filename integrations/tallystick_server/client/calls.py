@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 from urllib.parse import quote
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError, create_model
 
 from tallystick import errors
 from tallystick.errors import Denied, InvalidInput, TallystickError, Unreachable, explain_validation
@@ -140,19 +140,29 @@ def result_of(call: Call, content: bytes) -> Any:
     """Return the result in an answer, as the verb would return it. Raises Unreachable for what no
     server of ours answers.
     """
+    if call.result is None:
+        return None
     try:
-        value = json.loads(content)["result"]
-        return None if call.result is None else _adapter(call.result).validate_python(value)
+        return _envelope(call.result).model_validate_json(content).result
+    except ValidationError as error:
+        if error.errors(include_input=False)[0]["type"] != "json_invalid":
+            raise _no_server(explain_validation(error)) from error
+    # The fast parser refuses halves of characters, which a text may have.
+    try:
+        return _envelope(call.result).model_validate(json.loads(content)).result
     except (ValueError, KeyError, TypeError) as error:
         problem = explain_validation(error) if isinstance(error, ValidationError) else "no answer"
-        raise Unreachable(
-            f"What answered is no Tallystick server of this release: {problem}."
-        ) from (error)
+        raise _no_server(problem) from error
+
+
+def _no_server(problem: str) -> Unreachable:
+    return Unreachable(f"What answered is no Tallystick server of this release: {problem}.")
 
 
 @cache
-def _adapter(annotation: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(annotation)
+def _envelope(annotation: Any) -> Any:
+    """Return the model of an answer with a result of this kind."""
+    return create_model("Answer", result=(annotation, ...))
 
 
 def error_of(status: int, content: bytes) -> TallystickError:
