@@ -11,12 +11,13 @@ from fastapi.responses import Response
 from pydantic import BaseModel
 
 from tallystick import __version__
+from tallystick.adapters import has_rules, tool_arguments
 from tallystick.adapters.serving import CALLER, Caller
 from tallystick.aio import in_thread
-from tallystick.errors import InvalidInput, NotFound
-from tallystick.operations import MEMORY_TOOLS, OPERATIONS
+from tallystick.errors import NotFound
+from tallystick.operations import MEMORY_TOOLS
 from tallystick.records import Foil, JsonObject, Receipt
-from tallystick.tally import BoundTally
+from tallystick.tally import BoundTally, ToolCheck
 from tallystick_server.answers import Answer, answer
 from tallystick_server.endpoints import PROBLEMS, ScopeHeader, bound_for
 from tallystick_server.open_runs import RunHeader, within
@@ -157,23 +158,20 @@ async def call_tool(
 ) -> Response:
     """Call a memory tool with the arguments that a model gave; the answer is for the model.
 
-    A tool that changes memory needs the approval of whoever runs the agent, which the caller has
-    asked for.
+    The rules of the tally over tool calls hold. A tool that changes memory needs the approval of
+    whoever runs the agent too, which the caller has asked for.
     """
     tool = MEMORY_TOOLS.get(name)
     if tool is None:
         raise NotFound(f"There is no tool of that name: {', '.join(MEMORY_TOOLS)}.")
-    operation = OPERATIONS[tool.operation.name]
-    known = {*operation.arguments.model_fields, *tool.own_arguments, "content"}
-    if unknown := sorted(set(body) - known):
-        raise InvalidInput(f"{name} takes no {', '.join(unknown)}.")
+    arguments = tool_arguments(name, body)
 
     def call(bound: BoundTally) -> Any:
-        try:
-            with within(request, bound, run_header):
-                return tool.function(bound, **body)
-        except TypeError as error:
-            raise InvalidInput(f"{name} is called with the wrong arguments.") from error
+        with within(request, bound, run_header):
+            check = ToolCheck(arguments=arguments)
+            if has_rules(bound, "tool_call"):
+                check = bound.check_tool_call(name, arguments, piece="HTTP")
+            return check.result(tool.function(bound, **check.arguments))
 
     return await _read(request, scope_header, call)
 

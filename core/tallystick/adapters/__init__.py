@@ -50,6 +50,7 @@ from tallystick.adapters.plain_tools import (
     ToolQuestion,
     memory_tool_specs,
     text_of,
+    tool_arguments,
 )
 from tallystick.adapters.providers import (
     TapedProvider,
@@ -82,6 +83,7 @@ from tallystick.adapters.wire_tap import attribute_requests, tap
 __all__ = [
     "AGENT_CONFIG",
     "text_of",
+    "tool_arguments",
     "memory_tool_specs",
     "conversation_context",
     "ToolQuestion",

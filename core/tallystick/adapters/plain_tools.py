@@ -25,7 +25,14 @@ from tallystick.recorder import Step, current_run
 from tallystick.records import ContextItem, JsonObject, ModelToolCall, Scope, ToolSpec
 from tallystick.tally import BoundTally, Tally, ToolCheck
 
-__all__ = ["PlainApproval", "PlainMemoryTools", "ToolQuestion", "memory_tool_specs", "text_of"]
+__all__ = [
+    "PlainApproval",
+    "PlainMemoryTools",
+    "ToolQuestion",
+    "memory_tool_specs",
+    "text_of",
+    "tool_arguments",
+]
 
 PlainApproval = Literal["ask", "elsewhere"]
 
@@ -115,9 +122,10 @@ class PlainMemoryTools:
 
     def _answer(self, bound: BoundTally, call: ModelToolCall) -> JsonObject:
         tool = MEMORY_TOOLS[call.name]
-        problem = _misfit(call)
-        if problem is not None:
-            return {"error": "InvalidInput", "message": problem}
+        try:
+            call = call.model_copy(update={"arguments": tool_arguments(call.name, call.arguments)})
+        except InvalidInput as error:
+            return {"error": "InvalidInput", "message": str(error)}
         check = ToolCheck(arguments=call.arguments)
         if has_rules(bound, "tool_call") and not is_enforced(
             bound, "tool_call", call.name, call.id
@@ -173,17 +181,22 @@ def _record_answer(step: Step, answer: JsonObject) -> None:
         record_tool_result(step, answer)
 
 
-def _misfit(call: ModelToolCall) -> str | None:
-    """Return what is wrong with the arguments of a call, or None."""
+def tool_arguments(name: str, arguments: JsonObject) -> JsonObject:
+    """Return the arguments that a model gave to a memory tool, in the types that it takes.
+
+    Raises InvalidInput, which names each that does not fit.
+    """
     try:
-        _arguments(call.name, MEMORY_TOOLS[call.name].function).model_validate(call.arguments)
+        valid = _arguments(name, MEMORY_TOOLS[name].function).model_validate(arguments)
     except ValidationError as error:
         problems = error.errors(include_url=False, include_input=False, include_context=False)
-        return "; ".join(
-            f"{'.'.join(map(str, problem['loc'])) or call.name}: {problem['msg']}"
-            for problem in problems
-        )
-    return None
+        raise InvalidInput(
+            "; ".join(
+                f"{'.'.join(map(str, problem['loc'])) or name}: {problem['msg']}"
+                for problem in problems
+            )
+        ) from error
+    return cast(JsonObject, valid.model_dump(exclude_unset=True))
 
 
 @lru_cache(maxsize=16)

@@ -263,7 +263,10 @@ class RemoteTally(_Face):
         return checked
 
     def call_tool(self, name: str, arguments: JsonObject) -> JsonObject:
-        """Call a memory tool with the arguments that a model gave; return the answer for it."""
+        """Call a memory tool with the arguments that a model gave; return the answer for it.
+
+        Raises ActionDenied and ApprovalRequired where a rule of the server's tally says so.
+        """
         call = Call(
             "POST",
             f"{PREFIX}/tools/{safe(name)}",
