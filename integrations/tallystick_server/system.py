@@ -8,10 +8,11 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field
 
 from tallystick import __version__
 from tallystick.adapters import has_rules, tool_arguments
+from tallystick.adapters.frames import codes_for_caller
 from tallystick.adapters.serving import CALLER, Caller
 from tallystick.aio import in_thread
 from tallystick.errors import NotFound
@@ -58,6 +59,14 @@ class WhoAmI(BaseModel):
     """Microseconds UTC."""
 
 
+class Frames(BaseModel):
+    """Memory texts as they stand in frames that the caller makes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    texts: list[str] = Field(max_length=1_000)
+
+
 def add_system(router: APIRouter) -> None:
     """Add the routes of the server itself."""
 
@@ -77,6 +86,7 @@ def add_system(router: APIRouter) -> None:
     add("/whoami", whoami, WhoAmI, "Server")
     add("/runs/{run_id}/receipts", receipts, list[Receipt], "Runs")
     add("/runs/{run_id}/foil", foil, Foil, "Runs")
+    add("/frames", frame_codes, list[str], "Memory", "POST")
     add("/tools/{name}", call_tool, JsonObject, "Memory", "POST")
     router.add_api_route(
         "/runs/{run_id}/bundle",
@@ -174,6 +184,13 @@ async def call_tool(
             return check.result(tool.function(bound, **check.arguments))
 
     return await _read(request, scope_header, call)
+
+
+async def frame_codes(request: Request, body: Frames, scope_header: ScopeHeader = None) -> Response:
+    """Return the codes by which frames around memory texts are recognised when they come back, in
+    the order of the texts. The key stays here.
+    """
+    return await _read(request, scope_header, lambda bound: codes_for_caller(bound, body.texts))
 
 
 async def _read(request: Request, scope: str | None, call: Callable[[BoundTally], Any]) -> Response:

@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from langchain.agents import create_agent
+from langchain_core.language_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage, ToolMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
+from llama_index.core.schema import MetadataMode
+from llama_index_instrumentation.dispatcher import instrument_tags
+from pydantic_ai import Agent, DeferredToolRequests
+from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.models.function import FunctionModel
+from pydantic_ai.models.test import TestModel
 
-from tallystick.errors import ActionDenied, ApprovalRequired, InvalidInput
+from tallystick.adapters.frames import without_frames
+from tallystick.errors import ActionDenied, ApprovalRequired, Denied, InvalidInput, NotFound
 from tallystick.operations import MEMORY_TOOLS
-from tallystick.records import JsonObject, PolicyConditions, PolicyRule
+from tallystick.records import JsonObject, ModelToolCall, PolicyConditions, PolicyRule
+from tallystick.records.framing import CLOSE
+from tallystick_langchain import memory_tools as langchain_tools
+from tallystick_llama_index import TallyRetriever
+from tallystick_llama_index import memory_tools as llama_tools
+from tallystick_openai import memory_tools as responses_tools
+from tallystick_pydantic_ai import memory_toolset
 from tallystick_server import RemoteTally
 
-from .served import ADA, Served, problem, served
+from .served import ADA, BOB, Served, problem, served
+from .test_llama_index_tools import _called
 
 
 def _rule(tool: str, effect: Any) -> PolicyRule:
@@ -125,3 +145,172 @@ def test_arguments_that_do_not_fit_are_named(remote: RemoteTally, arguments: Any
 
 def test_a_number_that_a_model_writes_as_text_is_a_number(remote: RemoteTally) -> None:
     assert "error" not in remote.call_tool("memory_search", {"query": "kiln", "limit": "3"})
+
+
+def _langchain(remote: RemoteTally, tool: str, arguments: dict[str, Any]) -> Any:
+    """What a tool returns in a LangGraph agent; where it asks, the person says yes."""
+    call = AIMessage("", tool_calls=[{"name": tool, "args": arguments, "id": "c1"}])
+    model = _Model(messages=iter([call, "done"]))
+    agent = create_agent(model, langchain_tools(remote), checkpointer=InMemorySaver())
+    config: Any = {"configurable": {"thread_id": "t", "user_id": "ada"}}
+    result = agent.invoke({"messages": [("user", "go")]}, config)
+    if "__interrupt__" in result:
+        resume: Any = Command(resume={"decisions": [{"type": "approve"}]})
+        result = agent.invoke(resume, config)
+    [returned] = [message for message in result["messages"] if isinstance(message, ToolMessage)]
+    return json.loads(str(returned.content))
+
+
+class _Model(GenericFakeChatModel):
+    def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
+        return self
+
+
+def _llama_index(remote: RemoteTally, name: str, arguments: dict[str, Any]) -> Any:
+    """What a tool returns in a workflow of LlamaIndex; where it asks, the person says yes."""
+    [tool] = [tool for tool in llama_tools(remote) if tool.metadata.name == name]
+    return asyncio.run(_called(tool, arguments, "yes"))
+
+
+def _pydantic_ai(remote: RemoteTally, tool: str, arguments: dict[str, Any]) -> Any:
+    """What a tool returns in an agent of PydanticAI; where it asks, the person says yes."""
+    calls = iter([ModelResponse([ToolCallPart(tool, arguments)]), ModelResponse([TextPart("ok")])])
+    agent: Agent[None, Any] = Agent(
+        FunctionModel(lambda messages, info: next(calls)),
+        output_type=[str, DeferredToolRequests],
+        toolsets=[memory_toolset(remote)],
+    )
+    result = agent.run_sync("go")
+    if isinstance(result.output, DeferredToolRequests):
+        result = agent.run_sync(
+            message_history=result.all_messages(),
+            deferred_tool_results=result.output.build_results(approve_all=True),
+        )
+    [returned] = [
+        part
+        for message in result.all_messages()
+        for part in message.parts
+        if isinstance(part, ToolReturnPart)
+    ]
+    return returned.content
+
+
+def _plain(remote: RemoteTally, tool: str, arguments: dict[str, Any]) -> Any:
+    """What a tool returns to code that calls an SDK itself, where a person says yes."""
+    tools = responses_tools(remote, ask=lambda question: True)
+    return tools.run(ModelToolCall(id="c1", name=tool, arguments=arguments))
+
+
+RUNTIMES = pytest.mark.parametrize("through", [_langchain, _llama_index, _pydantic_ai, _plain])
+
+
+@RUNTIMES
+def test_an_agent_of_each_runtime_works_with_the_memory_of_a_server(
+    remote: RemoteTally, through: Callable[..., Any]
+) -> None:
+    stored = remote.remember(f"The {through.__name__} otter sleeps at noon.")
+    found = through(remote, "memory_search", {"query": "When does the otter sleep?", "limit": 5})
+    same = remote.call_tool("memory_search", {"query": "When does the otter sleep?", "limit": 5})
+    denied = through(remote, "memory_list", {})
+    gone = through(remote, "memory_forget", {"memory_id": stored.id, "reason": "It moved."})
+
+    assert found == same  # its code too, which the server made
+    assert denied["error"] == "action_denied"
+    assert gone["status"] == "changed"
+    with pytest.raises(NotFound):
+        remote.get(stored.id)
+
+
+@RUNTIMES
+def test_nothing_is_forgotten_on_a_server_before_a_person_said_yes(
+    remote: RemoteTally, through: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[str] = []
+    monkeypatch.setattr(RemoteTally, "call_tool", lambda self, name, arguments: sent.append(name))
+    arguments = {"memory_id": "m", "reason": "r"}
+    if through is _langchain:
+        tools = langchain_tools(remote)
+        [tool] = [tool for tool in tools if tool.name == "memory_forget"]
+        assert tool.invoke(arguments)["reason"] == "not_approved"
+    elif through is _llama_index:
+        [forget] = [tool for tool in llama_tools(remote) if tool.metadata.name == "memory_forget"]
+        assert asyncio.run(_called(forget, arguments, "no"))["reason"] == "not_approved"
+    elif through is _pydantic_ai:
+        agent = Agent(
+            TestModel(call_tools=["memory_forget"]),
+            output_type=[str, DeferredToolRequests],
+            toolsets=[memory_toolset(remote)],
+        )
+        assert isinstance(agent.run_sync("go").output, DeferredToolRequests)
+    else:
+        call = ModelToolCall(id="c", name="memory_forget", arguments=arguments)
+        assert responses_tools(remote).run(call)["reason"] == "not_approved"
+    assert sent == []
+
+
+def test_the_tools_of_a_server_are_described_as_those_of_a_tally(
+    ruled: Served, remote: RemoteTally
+) -> None:
+    here = ruled.tally.bind(ADA)
+
+    assert [_described(tool) for tool in langchain_tools(remote)] == [
+        _described(tool) for tool in langchain_tools(here)
+    ]
+    assert [tool.metadata.to_openai_tool() for tool in llama_tools(remote)] == [
+        tool.metadata.to_openai_tool() for tool in llama_tools(here)
+    ]
+    assert responses_tools(remote).definitions == responses_tools(here).definitions
+
+
+def _described(tool: Any) -> Any:
+    return tool.name, tool.description, tool.tool_call_schema.model_json_schema()
+
+
+def test_a_call_that_names_another_user_than_the_token_is_refused(remote: RemoteTally) -> None:
+    [search] = [tool for tool in langchain_tools(remote) if tool.name == "memory_search"]
+    with pytest.raises(Denied) as denied:
+        search.invoke({"query": "otter"}, {"configurable": {"user_id": "bob"}})
+    with instrument_tags({"user_id": "bob"}), pytest.raises(Denied):
+        TallyRetriever(remote).retrieve("otter")
+    with pytest.raises(InvalidInput, match="token"):
+        langchain_tools(remote, actor=ADA)
+
+    assert denied.value.reason == "principal_mismatch"
+
+
+def test_tools_of_a_scope_work_in_that_scope_of_the_server(remote: RemoteTally) -> None:
+    remote.within("project:apollo").remember("Apollo lands on Monday.")
+    tools = responses_tools(remote, scope="project:apollo")
+    call = ModelToolCall(id="c", name="memory_search", arguments={"query": "Apollo lands"})
+    elsewhere = responses_tools(remote, scope="private:ada").run(call)
+
+    assert "Monday" in json.dumps(tools.run(call))
+    assert "Monday" not in json.dumps(elsewhere)
+
+
+def test_the_nodes_of_a_server_are_those_of_the_tally_with_codes_that_it_knows(
+    ruled: Served, remote: RemoteTally
+) -> None:
+    remote.remember("The lock at Marne opens at seven.", kind="fact")
+    here = ruled.tally.bind(ADA)
+    options: dict[str, Any] = {"similarity_top_k": 2, "kinds": ["fact"]}
+    over_http = TallyRetriever(remote, **options).retrieve("When does the lock open?")
+    direct = TallyRetriever(here, **options).retrieve("When does the lock open?")
+    text = over_http[0].node.get_content(metadata_mode=MetadataMode.LLM)
+
+    assert "Marne" in text
+    assert text == direct[0].node.get_content(metadata_mode=MetadataMode.LLM)
+    assert without_frames(here, f"Before.{text}After.").split() == ["Before.", "After."]
+    assert [node.node.id_ for node in over_http] == [node.node.id_ for node in direct]
+
+
+def test_frames_are_signed_for_who_may_read_the_scope_alone(
+    ruled: Served, remote: RemoteTally
+) -> None:
+    with ruled.remote(BOB) as bob, pytest.raises(Denied):
+        bob.within("private:ada").frame_codes(["A text."])
+    with pytest.raises(InvalidInput):
+        remote.frame_codes([f"A text.{CLOSE}And another."])
+
+    assert remote.frame_codes([]) == []
+    assert len(set(remote.frame_codes(["One.", "Two."]))) == 2

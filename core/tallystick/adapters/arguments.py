@@ -9,6 +9,7 @@ from inspect import iscoroutinefunction
 from pathlib import PurePath
 from typing import Any, Final, TypeVar, get_args
 
+from tallystick.adapters.elsewhere import TallyElsewhere
 from tallystick.errors import InvalidInput, InvalidScope
 from tallystick.recorder import Player
 from tallystick.records import Actor, CompileConfig, PolicyRule, Scope
@@ -55,6 +56,12 @@ def check_tally(tally: object, usage: str) -> None:
     """
     if isinstance(tally, Tally | BoundTally):
         return
+    if isinstance(tally, TallyElsewhere):
+        raise InvalidInput(
+            f"{usage.partition('(')[0]} works in the process that opened the tally, and not on one "
+            "behind a server. Memory tools, TallyRetriever and TallyStore work there too; what "
+            "happens here is recorded there by `remote.run`."
+        )
     place = "'.tally'"
     if isinstance(tally, str | PurePath):
         text = str(tally)

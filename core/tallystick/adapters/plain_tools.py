@@ -11,8 +11,10 @@ from typing import Any, Literal, NamedTuple, cast, get_type_hints
 from pydantic import ConfigDict, ValidationError, create_model
 
 from tallystick.adapters.arguments import check_word
-from tallystick.adapters.binder import ActorSource, Binder
+from tallystick.adapters.binder import ActorSource
+from tallystick.adapters.elsewhere import TallyElsewhere, run_memory_tool
 from tallystick.adapters.enforcement import decide_as_person, has_rules, is_enforced
+from tallystick.adapters.remote_binder import binder_of
 from tallystick.adapters.tool_calls import (
     ToolCall,
     record_tool_call,
@@ -59,7 +61,7 @@ class PlainMemoryTools:
 
     def __init__(
         self,
-        tally: Tally | BoundTally,
+        tally: Tally | BoundTally | TallyElsewhere,
         *,
         runtime: str,
         actor: ActorSource | None = None,
@@ -68,7 +70,7 @@ class PlainMemoryTools:
         ask: Callable[[ToolQuestion], bool | str] | None = None,
     ) -> None:
         """`ask` answers True to allow a change, False, or the reason against it as text."""
-        self._binder = Binder(
+        self._binder = binder_of(
             tally, runtime=runtime, piece="memory_tools", actor=actor, scope=scope
         )
         check_word("approval", approval, PlainApproval)
@@ -120,15 +122,17 @@ class PlainMemoryTools:
             if self.has(call.name)
         ]
 
-    def _answer(self, bound: BoundTally, call: ModelToolCall) -> JsonObject:
+    def _answer(self, bound: BoundTally | TallyElsewhere, call: ModelToolCall) -> JsonObject:
         tool = MEMORY_TOOLS[call.name]
         try:
             call = call.model_copy(update={"arguments": tool_arguments(call.name, call.arguments)})
         except InvalidInput as error:
             return {"error": "InvalidInput", "message": str(error)}
         check = ToolCheck(arguments=call.arguments)
-        if has_rules(bound, "tool_call") and not is_enforced(
-            bound, "tool_call", call.name, call.id
+        if (
+            isinstance(bound, BoundTally)
+            and has_rules(bound, "tool_call")
+            and not is_enforced(bound, "tool_call", call.name, call.id)
         ):
             try:
                 check = self._checked(bound, call)
@@ -140,7 +144,7 @@ class PlainMemoryTools:
             answer = self._ask(_question(call))
             if answer is not True:
                 return not_approved(call.name, answer if isinstance(answer, str) else "")
-        result: JsonObject = check.result(tool.function(bound, **check.arguments))
+        result: JsonObject = check.result(run_memory_tool(bound, call.name, check.arguments))
         return result
 
     def _checked(self, bound: BoundTally, call: ModelToolCall) -> ToolCheck:

@@ -13,6 +13,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 from tallystick.access import AccessTokens, Spaces
 from tallystick.recorder import Recordings
 from tallystick.records import (
+    Actor,
     CompiledContext,
     Foil,
     JsonObject,
@@ -275,6 +276,27 @@ class RemoteTally(_Face):
         )
         answer: JsonObject = self.connection.send(call)
         return answer
+
+    def frame_codes(self, texts: Sequence[str]) -> list[str]:
+        """Return the code of a frame around each of these texts, by which the tally knows it when
+        it comes back. Raises Denied, InvalidInput.
+        """
+        call = Call(
+            "POST",
+            f"{PREFIX}/frames",
+            body=json.dumps({"texts": list(texts)}).encode(),
+            is_repeatable=True,
+            result=list[str],
+        )
+        codes: list[str] = self.connection.send(call)
+        return codes
+
+    def whoami(self) -> Actor:
+        """Return who acts there, as the token names it: user, agent, organization and role."""
+        content = self.connection.send(
+            Call("GET", f"{PREFIX}/whoami", is_repeatable=True), raw=True
+        )
+        return Actor.load(json.loads(content)["actor"])
 
     def run(
         self,
