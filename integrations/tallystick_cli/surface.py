@@ -58,7 +58,8 @@ CLI = Surface(
                 "until": _ISO,
             },
             absent=dict.fromkeys(
-                ("asked_at", "budget_tokens", "states", "as_of", "namespace"), _ELSEWHERE
+                ("asked_at", "budget_tokens", "states", "as_of", "namespace", "only_confident"),
+                _ELSEWHERE,
             ),
         ),
         "memories": Offer(

@@ -70,7 +70,8 @@ class TallyMemory(BaseMemory):
     token_limit: int = Field(default=8_000, ge=1)
     memories: int = Field(default=8, ge=0)
     """Number of memories from outside of the session that are recalled for the user's request."""
-    compile_config: CompileConfig = Field(default_factory=CompileConfig)
+    compile_config: CompileConfig = Field(default_factory=lambda: CompileConfig(relevance_floor=0))
+    """By default without a floor of relevance: a retriever has chosen the nodes."""
     _binder: Binder = PrivateAttr()
 
     def __init__(
@@ -298,7 +299,8 @@ class TallyNodePostprocessor(BaseNodePostprocessor):
     """
 
     token_budget: int = Field(ge=1)
-    compile_config: CompileConfig = Field(default_factory=CompileConfig)
+    compile_config: CompileConfig = Field(default_factory=lambda: CompileConfig(relevance_floor=0))
+    """By default without a floor of relevance: a retriever has chosen the nodes."""
     _binder: Binder = PrivateAttr()
 
     def __init__(

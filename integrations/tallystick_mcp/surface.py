@@ -147,6 +147,7 @@ MCP = Surface(
                         "as_of",
                         "min_score",
                         "namespace",
+                        "only_confident",
                         "conversation",
                     ),
                     _APPLICATION,

@@ -237,6 +237,7 @@ OWN: Mapping[str, str] = {
     "GET /runs/{run_id}/events": "a run as it goes on, as server-sent events",
     "GET /jobs/{job_id}/events": "a job as it goes on, as server-sent events",
     "POST /frames": "codes of frames around memory texts, which the server signs",
+    "POST /hooks/{event}": "the hooks of coding agents",
     "POST /tools/{name}": "the memory tools, with the answers that a model reads",
 }
 """Routes that are no operation, each with what it is."""

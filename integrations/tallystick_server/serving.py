@@ -118,6 +118,7 @@ def _server(app: Any) -> _Server:
         log_config=None,
         access_log=False,
         lifespan="on",
+        ws="none",
         server_header=False,
         date_header=False,
         timeout_graceful_shutdown=_GRACE_SECONDS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -15,15 +16,21 @@ from tallystick.adapters import has_rules, tool_arguments
 from tallystick.adapters.frames import codes_for_caller
 from tallystick.adapters.serving import CALLER, Caller
 from tallystick.aio import in_thread
-from tallystick.errors import NotFound
+from tallystick.errors import InvalidInput, NotFound
 from tallystick.operations import MEMORY_TOOLS
 from tallystick.records import Foil, JsonObject, Receipt
 from tallystick.tally import BoundTally, ToolCheck
+from tallystick_hooks import BadPayload, HookFormat
+from tallystick_hooks.handling import handle
 from tallystick_server.answers import Answer, answer
 from tallystick_server.endpoints import PROBLEMS, ScopeHeader, bound_for
 from tallystick_server.open_runs import RunHeader, within
 
 __all__ = ["add_system"]
+
+_TRANSCRIPT = "transcript_path"
+_OF_TRANSCRIPTS = ("Stop", "SessionEnd", "PreCompact")
+"""Events whose words are read from a file."""
 
 
 class Health(BaseModel):
@@ -88,6 +95,15 @@ def add_system(router: APIRouter) -> None:
     add("/runs/{run_id}/foil", foil, Foil, "Runs")
     add("/frames", frame_codes, list[str], "Memory", "POST")
     add("/tools/{name}", call_tool, JsonObject, "Memory", "POST")
+    router.add_api_route(
+        "/hooks/{event}",
+        answer_hook,
+        methods=["POST"],
+        tags=["Hooks"],
+        operation_id="answer_hook",
+        responses={200: {"description": "The answer, in the format of the hook."}, **PROBLEMS},
+        response_class=Response,
+    )
     router.add_api_route(
         "/runs/{run_id}/bundle",
         bundle,
@@ -157,6 +173,57 @@ async def bundle(request: Request, run_id: str, scope_header: ScopeHeader = None
         return Response(content, 200, {"content-disposition": name}, "application/zip")
 
     return await in_thread(export)
+
+
+class HookCall(BaseModel):
+    """An event of an agent's session."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    payload: Any = None
+    """The input of the hook, as the agent's program gives it."""
+    format: HookFormat = "neutral"
+    scope: str | None = None
+    agent: str | None = None
+    """The agent whose session it is, where the token names none."""
+
+
+async def answer_hook(request: Request, event: str, body: HookCall) -> Response:
+    """Answer an event of an agent's session, as `tally hook` does, from a tally that is warm.
+
+    The answer is the hook's own, without what other answers say beside the result.
+    """
+
+    def answered() -> Response:
+        bound = bound_for(request, body.scope)
+        actor = bound.actor
+        if body.agent is not None and actor.agent not in (None, body.agent):
+            raise InvalidInput("agent: the token names another one.")
+        if body.agent is not None:
+            bound = bound.tally.bind(actor.replace(agent=body.agent), bound.scope)
+        try:
+            answered = handle(bound, event, _own_payload(request, body.payload), body.format)
+        except BadPayload as error:
+            raise InvalidInput(str(error)) from error
+        return Response(json.dumps(answered).encode(), 200, {}, "application/json")
+
+    return await in_thread(answered)
+
+
+def _own_payload(request: Request, payload: Any) -> Any:
+    """Return a payload that leads to no file of the server's machine, unless its user sent it.
+
+    Raises InvalidInput for a session whose words are in such a file.
+    """
+    caller: Caller = request.scope[CALLER]
+    if caller.token is None or not isinstance(payload, dict) or _TRANSCRIPT not in payload:
+        return payload
+    if payload.get("hook_event_name") in _OF_TRANSCRIPTS:
+        raise InvalidInput(
+            f"{_TRANSCRIPT} is a file of the server's machine. Send the hook to its socket, or the "
+            "words in the neutral format."
+        )
+    return {name: value for name, value in payload.items() if name != _TRANSCRIPT}
 
 
 async def call_tool(

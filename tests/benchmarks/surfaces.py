@@ -24,8 +24,9 @@ from mcp import Client, StdioServerParameters
 from tallystick.tally import BoundTally, Tally
 from tallystick_hooks.handling import handle
 from tallystick_mcp import serve
+from tallystick_server import RemoteTally, serve_in_background
 
-__all__ = ["SURFACES", "Row", "hook_rows", "mcp_rows"]
+__all__ = ["SURFACES", "Row", "hook_rows", "http_rows", "mcp_rows"]
 
 _MEMORIES = 1_000
 _RUN = "from tallystick_cli.app import main; main()"
@@ -144,11 +145,77 @@ def _idle_memory(arguments: list[str]) -> float:
     process.stdin.flush()
     process.stdout.readline()
     time.sleep(1)
-    status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
-    [size] = [line.split()[1] for line in status.splitlines() if line.startswith("VmRSS")]
+    size = _resident(process.pid)
     process.stdin.close()
     process.wait(timeout=60)
     process.stdout.close()
+    return size
+
+
+# HTTP
+
+
+def http_rows(place: Path, calls: int) -> list[Row]:
+    """Measure HTTP on a Unix socket: overhead over the same call in Python, and idle memory."""
+    rows: list[Row] = []
+    socket = place / "serve.sock"
+    with Tally.open(place, background=False) as tally:
+        bound = tally.bind()
+        with (
+            serve_in_background(tally, uds=socket) as (address,),
+            RemoteTally.connect(address) as remote,
+        ):
+            for what, direct, over in (
+                (
+                    "recall",
+                    lambda n: bound.recall(f"staging server {n}", limit=5),
+                    lambda n: remote.recall(f"staging server {n}", limit=5),
+                ),
+                (
+                    "remember",
+                    lambda n: bound.remember(_new_text(n)),
+                    lambda n: remote.remember(_new_text(n), idempotency_key=_new_text(n)),
+                ),
+            ):
+                rows.append(
+                    Row(
+                        "http",
+                        f"{what}, on the socket: overhead",
+                        _difference(direct, over, calls),
+                        "ms",
+                        3,
+                    )
+                )
+    command = [sys.executable, "-c", _RUN, "serve", "--tally", str(place), "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    while not socket.exists():
+        time.sleep(0.05)
+    time.sleep(1)
+    rows.append(Row("http", "idle server, resident", _resident(process.pid), "MB", 90))
+    process.terminate()
+    process.communicate(timeout=60)
+    return rows
+
+
+def _difference(direct: _Direct, over: _Direct, calls: int) -> float:
+    """Return the difference of the medians of alternating calls, milliseconds."""
+    times: tuple[list[float], list[float]] = ([], [])
+    for number in range(calls + 10):
+        started = time.perf_counter()
+        direct(number)
+        between = time.perf_counter()
+        over(number)
+        ended = time.perf_counter()
+        if number >= 10:  # the first calls read what the later ones have
+            times[0].append(between - started)
+            times[1].append(ended - between)
+    return 1_000 * (statistics.median(times[1]) - statistics.median(times[0]))
+
+
+def _resident(process: int) -> float:
+    """Return the resident set of a process, megabytes."""
+    status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
+    [size] = [line.split()[1] for line in status.splitlines() if line.startswith("VmRSS")]
     return int(size) / 1_024
 
 
@@ -187,7 +254,11 @@ def _p95(times: list[float]) -> float:
     return sorted(times)[int(0.95 * (len(times) - 1))]
 
 
-SURFACES: dict[str, Callable[[Path, int], list[Row]]] = {"mcp": mcp_rows, "hook": hook_rows}
+SURFACES: dict[str, Callable[[Path, int], list[Row]]] = {
+    "http": http_rows,
+    "mcp": mcp_rows,
+    "hook": hook_rows,
+}
 """By name."""
 
 if __name__ == "__main__":

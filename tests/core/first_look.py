@@ -30,7 +30,6 @@ FIRST_LOOK = {
     "../integrations/test_remote_tools.py": "adapters/elsewhere adapters/remote_binder",
     "../integrations/test_dbos.py": "adapters/job_running",
     "../integrations/test_mcp.py": "adapters/confirmations",
-    "../integrations/test_server_access.py": "adapters/serving",
     "../integrations/test_hooks.py": "adapters/sessions",
     "../integrations/test_providers.py": "adapters/conversations adapters/plain_tools "
     "adapters/providers records/model_calls tally/compile_requests tally/model_calls "

@@ -151,7 +151,7 @@ def _langchain(remote: RemoteTally, tool: str, arguments: dict[str, Any]) -> Any
     """What a tool returns in a LangGraph agent; where it asks, the person says yes."""
     call = AIMessage("", tool_calls=[{"name": tool, "args": arguments, "id": "c1"}])
     model = _Model(messages=iter([call, "done"]))
-    agent = create_agent(model, langchain_tools(remote), checkpointer=InMemorySaver())
+    agent: Any = create_agent(model, langchain_tools(remote), checkpointer=InMemorySaver())
     config: Any = {"configurable": {"thread_id": "t", "user_id": "ada"}}
     result = agent.invoke({"messages": [("user", "go")]}, config)
     if "__interrupt__" in result:
@@ -227,7 +227,7 @@ def test_nothing_is_forgotten_on_a_server_before_a_person_said_yes(
 ) -> None:
     sent: list[str] = []
     monkeypatch.setattr(RemoteTally, "call_tool", lambda self, name, arguments: sent.append(name))
-    arguments = {"memory_id": "m", "reason": "r"}
+    arguments: JsonObject = {"memory_id": "m", "reason": "r"}
     if through is _langchain:
         tools = langchain_tools(remote)
         [tool] = [tool for tool in tools if tool.name == "memory_forget"]

@@ -5,10 +5,12 @@ that lets in nobody whom the tally does not know.
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import socket
 import stat
+import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -25,6 +27,7 @@ from tallystick.errors import InvalidInput
 from tallystick.operations import OPERATIONS
 from tallystick.recorder import verify_bundle
 from tallystick.testing import HashEmbedder
+from tallystick_hooks.command import run as run_hook
 from tallystick_server import create_app, openapi, serve, serve_in_background
 from tallystick_server.routes import EXCLUDED, OWN, PREFIX, ROUTES
 
@@ -552,3 +555,46 @@ def test_a_read_leaves_the_journal_as_it_was(there: Served) -> None:
                 assert response.status_code in (200, 404, 409), (path, response.text)
 
     assert entries() == before
+
+
+def test_a_hook_is_answered_by_the_server_of_its_tally(
+    there: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    there.tally.bind(ROOT).remember("The staging server is called heron.")
+    monkeypatch.setattr(
+        sys,
+        "stdin",
+        io.StringIO('{"session": "s1", "prompt": "What is the staging server called?"}'),
+    )
+    path = there.unix.removeprefix("unix:")
+    code = run_hook(["prompt", "--tally", str(tmp_path / "nowhere"), "--socket", path])
+    answer = json.loads(capsys.readouterr().out)
+
+    assert code == 0
+    assert "heron" in answer["context"]
+    assert (answer["actor"], answer["scope"]) == ("root", "private:root")
+
+
+def test_a_hook_over_a_port_reads_no_file_of_the_server(there: Served, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.jsonl"
+    secret.write_text(
+        json.dumps({"type": "user", "message": {"role": "user", "content": "canary-file"}})
+    )
+    http = there.http(there.token())
+    for name in ("Stop", "SessionEnd", "PreCompact", "UserPromptSubmit", "PostToolUse"):
+        payload = {
+            "hook_event_name": name,
+            "session_id": "s9",
+            "transcript_path": str(secret),
+            "prompt": "Hello?",
+            "tool_name": "ls",
+        }
+        event = {"Stop": "turn-end", "SessionEnd": "session-end", "PreCompact": "before-compact"}
+        path = f"/v1/hooks/{event.get(name, 'prompt' if 'Prompt' in name else 'after-tool')}"
+        response = http.post(path, json={"payload": payload, "format": "claude-code"})
+        assert response.status_code == (422 if name in event else 200), response.text
+        assert "canary-file" not in response.text
+    kept = [memory.content for memory in there.tally.bind(ADA).memories(limit=1_000)]
+    assert not [text for text in kept if "canary-file" in text]
+    odd = http.post("/v1/hooks/no-such-event", json={"payload": {"session": "s"}})
+    assert (odd.status_code, problem(odd)["code"]) == (422, "invalid_input")

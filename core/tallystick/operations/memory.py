@@ -149,6 +149,9 @@ class Recall(Arguments):
     min_score: Annotated[
         float, Field(description="The least likelihood that a hit answers, 0 to 1.", ge=0, le=1)
     ] = 0.0
+    only_confident: Annotated[
+        bool, Field(description="Nothing at all, unless the best hit is likely to answer.")
+    ] = False
 
 
 class Memories(Arguments):

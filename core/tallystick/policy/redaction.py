@@ -44,6 +44,8 @@ __all__ = [
 _SHORTEST_NUMBER = 4
 """Digits below which a whole number is no secret."""
 _MOST_PASSES = 8
+_UNSETTLED = "unsettled"
+"""The kind of what is taken out where a text gives new secrets after all passes."""
 _REACH = 2_048
 """Characters on both sides of a new placeholder in which a later pass looks for secrets that have
 come into view.
@@ -320,7 +322,27 @@ class Redactor:
                 written.append((start, length))
             text = "".join([*pieces, text[end:]])
             windows = _around(written, len(text))
+        else:
+            text = self._closed(text, pen, rules, windows or [])
         return text
+
+    def _closed(
+        self, text: str, pen: _Pen, rules: Sequence[Rule], windows: Iterable[tuple[int, int]]
+    ) -> str:
+        """Return a text that gives ever new secrets with what surrounds these taken out; all of it,
+        if that is not enough. Only a text that was made for it gets here.
+        """
+        pieces, end, length, written = [], 0, 0, []
+        for start, last in windows:
+            placeholder = pen.placeholder(_UNSETTLED, text[start:last])
+            pieces += [text[end:start], placeholder]
+            length += start - end + len(placeholder)
+            written.append((length - len(placeholder), length))
+            end = last
+        rest = "".join([*pieces, text[end:]])
+        if self._found_once(rest, rules, _around(written, len(rest))):
+            return pen.placeholder(_UNSETTLED, text)
+        return rest
 
 
 class _Pen:
@@ -357,7 +379,7 @@ def restored(text: str, originals: Mapping[str, str]) -> str:
     """A text with what its placeholders stand for, as far as `originals` knows; the inverse of
     `redact_text`.
     """
-    for _ in range(_MOST_PASSES):
+    for _ in range(_MOST_PASSES + 2):  # and what was taken out after them
         back = PLACEHOLDER.sub(lambda match: originals.get(match[0], match[0]), text)
         if back == text:
             break

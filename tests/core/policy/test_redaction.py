@@ -382,6 +382,19 @@ def test_a_later_pass_beside_new_placeholders_finds_what_one_over_all_finds(
     assert near == whole
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["PASS=PASS=" * 1_000, "PASS=PASS=\u200b" * 500, "PASS=PASS=" * 40 + "x" * 9_000],
+)
+def test_a_text_that_gives_ever_new_secrets_is_closed(text: str) -> None:
+    """Whatever is redacted once has nothing left to redact."""
+    originals: dict[str, str] = {}
+    once = Redactor().redact_text(text, originals=originals).text
+
+    assert Redactor().redact_text(once).text == once
+    assert restored(once, originals) == text
+
+
 @pytest.mark.parametrize("text", ["PASS=", "PASS=PASS=\u200b", "secret=PASS=\n", "PASS=a1\u0130"])
 def test_text_that_calls_for_many_passes_is_looked_at_once(text: str) -> None:
     """Each confirmation of a match is work: passes after the first confirm a few."""

@@ -60,6 +60,7 @@ CLASSES = [
     and value not in (Record, Persisted)
 ]
 PERSISTED = {
+    "AccessToken",
     "Approval",
     "CompilationRequest",
     "CompileConfig",
