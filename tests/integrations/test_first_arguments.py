@@ -117,6 +117,7 @@ PIECES: dict[str, tuple[Make, str]] = {
 """Every public piece that takes a tally, and the line that makes it."""
 
 WORK_BEHIND_A_SERVER = {
+    "tallystick_langgraph.TallyStore",
     "tallystick_langchain.memory_tools",
     "tallystick_pydantic_ai.memory_toolset",
     "tallystick_llama_index.TallyRetriever",

@@ -124,8 +124,17 @@ def check_flag(name: str, value: object) -> None:
         raise InvalidInput(f"`{name}` has to be True or False, not {describe_value(value)}.")
 
 
-def check_embedder(tally: Tally, *, embed: object = None, dims: object = None) -> None:
+def check_embedder(
+    tally: Tally | TallyElsewhere, *, embed: object = None, dims: object = None
+) -> None:
     """Raise InvalidInput unless an embedder and a number of dimensions are those of a tally."""
+    if isinstance(tally, TallyElsewhere):
+        if embed is not None or dims is not None:
+            raise InvalidInput(
+                "The embedder is that of the server's tally. Leave out index['embed'] and "
+                "index['dims']."
+            )
+        return
     embedder = services_of(tally).embedder
     if embed is not None and not embedder.is_made_of(embed):
         raise InvalidInput(

@@ -10,11 +10,34 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from tallystick.errors import Blocked
+from tallystick.memory import Item, Put
 from tallystick.operations import MEMORY_TOOLS
 from tallystick.records import Actor, JsonObject, Scope
 from tallystick.tally import BoundTally, Recalled
 
-__all__ = ["TallyElsewhere", "run_memory_tool"]
+__all__ = ["ItemsElsewhere", "TallyElsewhere", "run_memory_tool"]
+
+
+class ItemsElsewhere(Protocol):
+    """The items of one scope of a tally behind a server."""
+
+    def put(self, puts: Sequence[Put], *, idempotency_key: str | None = None) -> None:
+        """Put and delete in one transaction, all or none."""
+
+    def get(
+        self, addresses: Sequence[tuple[tuple[str, ...], str]], *, refresh: Sequence[bool] = ()
+    ) -> list[Item | None]:
+        """Return the item under each address, or None."""
+
+    @property
+    def find(self) -> Callable[..., list[Item]]:
+        """Return the items beneath a namespace; `filter` takes the place of `keep`."""
+
+    def namespaces(self) -> list[tuple[str, ...]]:
+        """Return every namespace with an item, in order."""
+
+    def sweep(self, *, idempotency_key: str | None = None) -> int:
+        """Forget the items whose time to live is over; return their number."""
 
 
 @runtime_checkable
@@ -24,6 +47,10 @@ class TallyElsewhere(Protocol):
     @property
     def recall(self) -> Callable[..., Recalled]:
         """Find the memories that answer a question, as `BoundTally.recall`."""
+
+    @property
+    def items(self) -> ItemsElsewhere:
+        """The items of the scope."""
 
     def whoami(self) -> Actor:
         """Return who acts there."""

@@ -26,6 +26,7 @@ from tallystick.tally import BoundTally, Candidate, Operator
 from tallystick_server.client.aio import AsyncRemoteTally
 from tallystick_server.client.calls import Call, body_of, call_of, safe
 from tallystick_server.client.connections import Connection, Server
+from tallystick_server.client.items import RemoteItems
 from tallystick_server.client.runs import RemoteRun
 from tallystick_server.recording import CheckedCall, CheckedCallBody, Compile, StartRun
 from tallystick_server.routes import PREFIX
@@ -225,6 +226,11 @@ class RemoteTally(_Face):
     def recordings(self) -> RemoteRecordings:
         """What was recorded."""
         return RemoteRecordings(self.connection)
+
+    @property
+    def items(self) -> RemoteItems:
+        """The items of the scope, for the stores of runtimes."""
+        return RemoteItems(self.connection)
 
     def compile(
         self, items: Sequence[Candidate], *, budget: int, **options: Any
