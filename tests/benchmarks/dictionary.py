@@ -48,8 +48,8 @@ def _fill(tally: Tally) -> None:
         content = text[begin : begin + length]
         if number % 2:
             bound.remember(content, kind="turn", conversation="c", position=number, speaker="Anna")
-        else:
-            remembered = bound.remember(content, tags=["notes"], kind="fact")
+            continue
+        remembered = bound.remember(content, tags=["notes"], kind="fact")
         if number % 30 == 0:
             bound.forget(remembered.id, reason="It is no longer so.")
         if number % 20 == 0:
