@@ -11,10 +11,12 @@ from langchain_core.tools import BaseTool, StructuredTool
 
 from tallystick.adapters import (
     ActorSource,
-    Binder,
+    TallyElsewhere,
+    binder_of,
     check_word,
     has_rules,
     is_enforced,
+    run_memory_tool,
 )
 from tallystick.adapters.configurable import call_of_config
 from tallystick.errors import Blocked
@@ -30,7 +32,7 @@ Approval = Literal["interrupt", "elsewhere"]
 
 
 def memory_tools(
-    tally: Tally | BoundTally,
+    tally: Tally | BoundTally | TallyElsewhere,
     *,
     actor: ActorSource | None = None,
     scope: str | Scope | None = None,
@@ -41,20 +43,24 @@ def memory_tools(
     `memory_modify` and `memory_forget` stop the graph with an interrupt of the form that
     LangChain's own `HumanInTheLoopMiddleware` makes, until `Command(resume={"decisions": [{"type":
     "approve"}]})`: the graph needs a checkpointer. With `approval="elsewhere"` they act at
-    once, for agents whose middleware asks.
+    once, for agents whose middleware asks. The tally may be one behind a server, whose rules hold
+    there.
     """
-    binder = Binder(tally, runtime="langchain", piece="memory_tools", actor=actor, scope=scope)
+    binder = binder_of(tally, runtime="langchain", piece="memory_tools", actor=actor, scope=scope)
     check_word("approval", approval, Approval)
+
+    def checked(bound: BoundTally, tool: str, arguments: dict[str, Any]) -> ToolCheck:
+        if not has_rules(bound, "tool_call") or is_enforced(bound, "tool_call", tool):
+            return ToolCheck(arguments=arguments)
+        return approved(bound, lambda: bound.check_tool_call(tool, arguments, piece="memory_tools"))
 
     def answer(tool: str, config: RunnableConfig, arguments: dict[str, Any]) -> dict[str, Any]:
         memory_tool = MEMORY_TOOLS[tool]
         bound = binder.bound(call_of_config(binder, config))
         check = ToolCheck(arguments=arguments)
-        if has_rules(bound, "tool_call") and not is_enforced(bound, "tool_call", tool):
+        if isinstance(bound, BoundTally):
             try:
-                check = approved(
-                    bound, lambda: bound.check_tool_call(tool, arguments, piece="memory_tools")
-                )
+                check = checked(bound, tool, arguments)
             except Blocked as error:
                 return {"error": error.code, "message": str(error)}
         if memory_tool.needs_approval and approval == "interrupt" and check.approval is None:
@@ -65,7 +71,7 @@ def memory_tools(
                 )
             if not decision.is_approved:
                 return not_approved(tool, decision.message)
-        result: dict[str, Any] = check.result(memory_tool.function(bound, **check.arguments))
+        result: dict[str, Any] = check.result(run_memory_tool(bound, tool, check.arguments))
         return result
 
     # LangChain reads the schema of a tool off its signature, so each is written out; it hands in
@@ -107,7 +113,7 @@ def memory_tools(
             function,
             name=function.__name__,
             description=MEMORY_TOOLS[function.__name__].description,
-            metadata={ENFORCED: True},
+            metadata={ENFORCED: not isinstance(tally, TallyElsewhere)},
         )
         for function in functions
     ]

@@ -7,7 +7,7 @@ first and then written in one transaction, as LangGraph's own stores do it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from functools import partial
@@ -30,10 +30,11 @@ from langgraph.store.base import (
 )
 from langgraph.store.base import Item as StoreItem
 
-from tallystick.adapters import ActorSource, Binder, check_names
+from tallystick.adapters import ActorSource, TallyElsewhere, binder_of, check_names
 from tallystick.adapters.configurable import call_of_config
+from tallystick.adapters.elsewhere import ItemsElsewhere
+from tallystick.adapters.item_filters import check_filter, passes
 from tallystick.aio import in_thread
-from tallystick.checkpoints import value_at
 from tallystick.errors import InvalidInput
 from tallystick.memory import Item, Items, Put
 from tallystick.records import Scope
@@ -58,7 +59,7 @@ class TallyStore(BaseStore):
 
     def __init__(
         self,
-        tally: Tally | BoundTally,
+        tally: Tally | BoundTally | TallyElsewhere,
         *,
         actor: ActorSource | None = None,
         scope: str | Scope | None = None,
@@ -68,11 +69,11 @@ class TallyStore(BaseStore):
         """`actor` says who acts, by default what the call names (docs/policy.md, "Who acts");
         `scope` is the scope of items, by default the actor's private one. `index` names the fields
         that a query searches; the embedder is the tally's, so that `dims` and `embed` have to be
-        its own. `ttl` is LangGraph's: `default_ttl` in minutes, `refresh_on_read` and
-        `sweep_interval_minutes`. Expired items are never read, and `sweep_ttl` forgets them. What
-        cannot be honoured raises InvalidInput.
+        its own; with a tally behind a server they are left out. `ttl` is LangGraph's: `default_ttl`
+        in minutes, `refresh_on_read` and `sweep_interval_minutes`. Expired items are never read,
+        and `sweep_ttl` forgets them. What cannot be honoured raises InvalidInput.
         """
-        self._binder = Binder(
+        self._binder = binder_of(
             tally, runtime="langgraph", piece="TallyStore", actor=actor, scope=scope
         )
         self._fields = checked_fields(index, self._binder.tally)
@@ -170,7 +171,7 @@ class TallyStore(BaseStore):
         """Same as `batch`."""
         return await in_thread(self.batch, list(ops))
 
-    def _items(self) -> Items:
+    def _items(self) -> Items | ItemsElsewhere:
         return self._binder.bound(call_of_config(self._binder, ensure_config())).items
 
     def _put(self, op: PutOp) -> Put:
@@ -189,12 +190,18 @@ class TallyStore(BaseStore):
         ttl = None if op.ttl is None else round(op.ttl * _MINUTE)
         return Put(tuple(op.namespace), str(op.key), op.value, fields, ttl)
 
-    def _search(self, items: Items, op: SearchOp) -> list[SearchItem]:
-        _check_filter(op.filter)
+    def _search(self, items: Items | ItemsElsewhere, op: SearchOp) -> list[SearchItem]:
+        check_filter(op.filter)
+        # A function cannot go to a server, and the filter can.
+        chosen: dict[str, Any] = (
+            {"keep": lambda value: passes(value, op.filter)}
+            if isinstance(items, Items)
+            else {"filter": op.filter}
+        )
         hits = items.find(
             op.namespace_prefix,
             query=op.query,
-            keep=lambda value: _passes(value, op.filter),
+            **chosen,
             limit=op.limit,
             offset=op.offset,
             refresh=op.refresh_ttl,
@@ -234,75 +241,7 @@ def _check_labels(op: Op) -> None:
                 )
 
 
-_OPERATORS = ("$eq", "$ne", "$gt", "$gte", "$lt", "$lte")
-
-
-def _check_filter(filter: Mapping[str, Any] | None) -> None:
-    for field, value in (filter or {}).items():
-        unknown = (
-            [name for name in value if name.startswith("$") and name not in _OPERATORS]
-            if _has_operators(value)
-            else []
-        )
-        if unknown:
-            raise InvalidInput(
-                f"filter[{field!r}]: unknown operator {unknown[0]}. Use one of "
-                f"{', '.join(_OPERATORS)}."
-            )
-
-
-def _has_operators(value: Any) -> bool:
-    return isinstance(value, Mapping) and any(
-        isinstance(name, str) and name.startswith("$") for name in value
-    )
-
-
-def _passes(value: Mapping[str, Any], filter: Mapping[str, Any] | None) -> bool:
-    return all(
-        _fits(value_at(value, field), expected) for field, expected in (filter or {}).items()
-    )
-
-
-def _fits(value: Any, expected: Any) -> bool:
-    """Return True if a value fits a filter: equal, field by field for a dict, or by its
-    operators.
-    """
-    if _has_operators(expected):
-        return all(_compares(value, operator, operand) for operator, operand in expected.items())
-    if isinstance(expected, Mapping):
-        return isinstance(value, Mapping) and all(
-            _fits(value.get(name), inner) for name, inner in expected.items()
-        )
-    if isinstance(expected, list | tuple):
-        same_length = isinstance(value, list | tuple) and len(value) == len(expected)
-        return same_length and all(map(_fits, value, expected))
-    return bool(value == expected)
-
-
-def _compares(value: Any, operator: str, operand: Any) -> bool:
-    if operator == "$eq":
-        return bool(value == operand)
-    if operator == "$ne":
-        return bool(value != operand)
-    if isinstance(value, str) and isinstance(operand, str):
-        number: Any = value
-        limit: Any = operand
-    else:
-        try:
-            number, limit = float(value), float(operand)
-        except (TypeError, ValueError):
-            return False
-    return bool(
-        {
-            "$gt": number > limit,
-            "$gte": number >= limit,
-            "$lt": number < limit,
-            "$lte": number <= limit,
-        }[operator]
-    )
-
-
-def _namespaces(items: Items, op: ListNamespacesOp) -> list[tuple[str, ...]]:
+def _namespaces(items: Items | ItemsElsewhere, op: ListNamespacesOp) -> list[tuple[str, ...]]:
     namespaces = [
         namespace
         for namespace in items.namespaces()

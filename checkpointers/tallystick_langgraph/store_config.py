@@ -8,7 +8,7 @@ from typing import Any
 
 from langgraph.store.base import IndexConfig, TTLConfig
 
-from tallystick.adapters import check_embedder, check_names, describe_value
+from tallystick.adapters import TallyElsewhere, check_embedder, check_names, describe_value
 from tallystick.errors import InvalidInput
 from tallystick.tally import Tally
 
@@ -22,7 +22,7 @@ _INDEX_KEYS = ("dims", "embed", "fields")
 _TTL_KEYS = ("default_ttl", "omit_expired", "refresh_on_read", "sweep_interval_minutes")
 
 
-def checked_fields(index: IndexConfig | None, tally: Tally) -> tuple[str, ...]:
+def checked_fields(index: IndexConfig | None, tally: Tally | TallyElsewhere) -> tuple[str, ...]:
     """Return the paths that a query searches, such as `text` or `parts[*].text`.
 
     Raises InvalidInput for an embedder that is not that of the tally, and for unknown keys.

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextvars import copy_context
 
-from tallystick.adapters import on_close
+from tallystick.adapters import TallyElsewhere, on_close
 from tallystick.errors import TallystickError
 from tallystick.logs import get_logger
 from tallystick.tally import Tally
@@ -18,7 +18,7 @@ __all__ = ["Sweeper"]
 class Sweeper:
     """Calls `sweep` at intervals, until it is stopped or the tally is closed. Thread-safe."""
 
-    def __init__(self, tally: Tally, sweep: Callable[[], int]) -> None:
+    def __init__(self, tally: Tally | TallyElsewhere, sweep: Callable[[], int]) -> None:
         self._tally = tally
         self._sweep = sweep
         self._guard = threading.Lock()
@@ -31,7 +31,7 @@ class Sweeper:
         """
         future: Future[None] = Future()
         with self._guard:
-            if self._thread is None:
+            if self._thread is None and isinstance(self._tally, Tally):
                 # Not before: an application may make a store for each of its requests.
                 on_close(self._tally, self.stop)
             if self._thread is None or not self._thread.is_alive():

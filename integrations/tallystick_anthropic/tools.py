@@ -9,6 +9,7 @@ from tallystick.adapters import (
     ActorSource,
     PlainApproval,
     PlainMemoryTools,
+    TallyElsewhere,
     ToolQuestion,
     memory_tool_specs,
     text_of,
@@ -21,7 +22,7 @@ __all__ = ["MessagesMemoryTools", "memory_tools"]
 
 
 def memory_tools(
-    tally: Tally | BoundTally,
+    tally: Tally | BoundTally | TallyElsewhere,
     *,
     actor: ActorSource | None = None,
     scope: str | Scope | None = None,

@@ -10,7 +10,7 @@ from typing import Any
 from llama_index.core.workflow import Context
 from llama_index_instrumentation.dispatcher import active_instrument_tags
 
-from tallystick.adapters import Binder
+from tallystick.adapters import Binder, RemoteBinder
 from tallystick.adapters.binder import IDENTITY_KEYS
 from tallystick.records import CallContext
 
@@ -18,14 +18,17 @@ __all__ = ["call_of_tags", "call_of_workflow"]
 
 
 def call_of_tags(
-    binder: Binder, *, tags: Mapping[str, Any] | None = None, session: str | None = None
+    binder: Binder | RemoteBinder,
+    *,
+    tags: Mapping[str, Any] | None = None,
+    session: str | None = None,
 ) -> CallContext:
     """Return the call that this code is in, by its tags: `with instrument_tags({"user_id": …})`."""
     own_tags: Mapping[str, Any] = active_instrument_tags.get() if tags is None else tags
     return binder.call(metadata=own_tags, session=session)
 
 
-async def call_of_workflow(binder: Binder, ctx: Context | None) -> CallContext:
+async def call_of_workflow(binder: Binder | RemoteBinder, ctx: Context | None) -> CallContext:
     """Same as `call_of_tags`, for a tool, which also gets the workflow's context."""
     # Early workflows have no store of that name: what is in them cannot be seen.
     store = getattr(ctx, "store", None)

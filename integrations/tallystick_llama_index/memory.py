@@ -47,7 +47,7 @@ from tallystick.records import (
 from tallystick.tally import BoundTally, Tally
 from tallystick_llama_index.actors import call_of_tags
 from tallystick_llama_index.render import items_of, render
-from tallystick_llama_index.retriever import with_code
+from tallystick_llama_index.retriever import with_codes
 
 __all__ = ["TallyMemory", "TallyMemoryBlock", "TallyNodePostprocessor"]
 
@@ -373,7 +373,8 @@ def _with_text(bound: BoundTally, node: NodeWithScore, texts: dict[str, str]) ->
         text_template=getattr(original, "text_template", DEFAULT_TEXT_NODE_TMPL),
     )
     # The frame of a recalled memory has a code over its text, and the text is another one now.
-    return NodeWithScore(node=with_code(bound, text), score=node.score)
+    with_codes(bound, [text])
+    return NodeWithScore(node=text, score=node.score)
 
 
 @contextmanager

@@ -11,8 +11,8 @@ from typing import Any
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle, TextNode
 
-from tallystick.adapters import ActorSource, Binder, check_count, check_names
-from tallystick.adapters.frames import code_of
+from tallystick.adapters import ActorSource, TallyElsewhere, binder_of, check_count, check_names
+from tallystick.adapters.frames import codes_of
 from tallystick.aio import in_thread
 from tallystick.records import Hit, Scope
 from tallystick.records.escaping import as_item, as_name
@@ -20,7 +20,7 @@ from tallystick.records.framing import CLOSE, NOTICE, OPEN
 from tallystick.tally import BoundTally, Tally
 from tallystick_llama_index.actors import call_of_tags
 
-__all__ = ["TallyRetriever", "with_code"]
+__all__ = ["TallyRetriever", "with_codes"]
 
 _FOR_MODELS = ("notice", "kind", "speaker", "occurred_at")
 """Metadata of a node that a model reads; the rest is for the application."""
@@ -35,7 +35,7 @@ class TallyRetriever(BaseRetriever):
 
     def __init__(
         self,
-        tally: Tally | BoundTally,
+        tally: Tally | BoundTally | TallyElsewhere,
         *,
         similarity_top_k: int = 8,
         actor: ActorSource | None = None,
@@ -47,7 +47,7 @@ class TallyRetriever(BaseRetriever):
         (docs/policy.md, "Who acts"); `kinds` are the kinds of memories
         that are recalled, by default all.
         """
-        self._binder = Binder(
+        self._binder = binder_of(
             tally, runtime="llama_index", piece="TallyRetriever", actor=actor, scope=scope
         )
         check_count("similarity_top_k", similarity_top_k, least=1)
@@ -63,25 +63,31 @@ class TallyRetriever(BaseRetriever):
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         bound = self._binder.bound(call_of_tags(self._binder))
+        hits = bound.recall(query_bundle.query_str, limit=self._limit, kinds=self._kinds)
+        nodes = [_node(hit) for hit in hits]
+        with_codes(bound, nodes)
         return [
-            _node(bound, hit)
-            for hit in bound.recall(query_bundle.query_str, limit=self._limit, kinds=self._kinds)
+            NodeWithScore(node=node, score=hit.score) for node, hit in zip(nodes, hits, strict=True)
         ]
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         return await in_thread(self._retrieve, query_bundle)
 
 
-def with_code(bound: BoundTally, node: TextNode) -> TextNode:
-    """Give a node whose template is a frame the code of its text and metadata; return it."""
-    if node.text_template.startswith(OPEN):
-        labels = node.get_metadata_str(mode=MetadataMode.LLM).strip()
-        body = _BODY.format(metadata_str=labels, content=node.text)
-        node.text_template = f'{OPEN} code="{code_of(bound, body)}">{_BODY}{CLOSE}'
-    return node
+def with_codes(bound: BoundTally | TallyElsewhere, nodes: Sequence[TextNode]) -> None:
+    """Give nodes whose template is a frame the code of their text and metadata."""
+    framed = [node for node in nodes if node.text_template.startswith(OPEN)]
+    bodies = [
+        _BODY.format(
+            metadata_str=node.get_metadata_str(mode=MetadataMode.LLM).strip(), content=node.text
+        )
+        for node in framed
+    ]
+    for node, code in zip(framed, codes_of(bound, bodies), strict=True):
+        node.text_template = f'{OPEN} code="{code}">{_BODY}{CLOSE}'
 
 
-def _node(bound: BoundTally, hit: Hit) -> NodeWithScore:
+def _node(hit: Hit) -> TextNode:
     memory = hit.memory
     metadata: dict[str, Any] = {
         "notice": NOTICE,
@@ -98,7 +104,7 @@ def _node(bound: BoundTally, hit: Hit) -> NodeWithScore:
     }
     fields = {name: value for name, value in metadata.items() if value is not None}
     hidden = [name for name in fields if name not in _FOR_MODELS]
-    node = TextNode(
+    return TextNode(
         id_=memory.id,
         text=as_item(memory.content),
         text_template=f"{OPEN}>{_BODY}{CLOSE}",
@@ -106,7 +112,6 @@ def _node(bound: BoundTally, hit: Hit) -> NodeWithScore:
         excluded_llm_metadata_keys=hidden,
         excluded_embed_metadata_keys=list(fields),
     )
-    return NodeWithScore(node=with_code(bound, node), score=hit.score)
 
 
 def _iso(micros: int) -> str:

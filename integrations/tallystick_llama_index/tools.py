@@ -7,7 +7,15 @@ from typing import Any
 from llama_index.core.tools import FunctionTool, ToolOutput
 from llama_index.core.workflow import Context, HumanResponseEvent, InputRequiredEvent
 
-from tallystick.adapters import ActorSource, Binder, ToolCall, check_word
+from tallystick.adapters import (
+    ActorSource,
+    Binder,
+    TallyElsewhere,
+    ToolCall,
+    binder_of,
+    check_word,
+    run_memory_tool,
+)
 from tallystick.aio import in_thread
 from tallystick.errors import ActionDenied
 from tallystick.operations import MEMORY_TOOLS, not_approved
@@ -26,7 +34,7 @@ __all__ = ["memory_tools"]
 
 
 def memory_tools(
-    tally: Tally | BoundTally,
+    tally: Tally | BoundTally | TallyElsewhere,
     *,
     actor: ActorSource | None = None,
     scope: str | Scope | None = None,
@@ -37,14 +45,15 @@ def memory_tools(
     `memory_modify` and `memory_forget` put an `InputRequiredEvent` into the agent's stream and wait
     for the `HumanResponseEvent` of the same `waiter_id`, whose `response` is `yes` or a reason
     against it. With `approval="elsewhere"` they act at once. All go by the rules of the tally, as
-    `ruled_tools` do; a person whom a rule has asked is not asked again.
+    `ruled_tools` do; a person whom a rule has asked is not asked again. The
+    tally may be one behind a server, whose rules hold there.
     """
-    binder = Binder(tally, runtime="llama_index", piece="memory_tools", actor=actor, scope=scope)
+    binder = binder_of(tally, runtime="llama_index", piece="memory_tools", actor=actor, scope=scope)
     check_word("approval", approval, ApprovalRoute)
-    rules = ToolRules(binder, "memory_tools", approval)
+    rules = ToolRules(binder, "memory_tools", approval) if isinstance(binder, Binder) else None
 
     async def checked(ctx: Context | None, tool: str, arguments: dict[str, Any]) -> ToolCheck:
-        if rules.is_empty:
+        if rules is None or rules.is_empty:
             return ToolCheck(arguments=arguments)
         return await rules.check(ctx, ToolCall(tool, arguments))
 
@@ -55,7 +64,7 @@ def memory_tools(
     async def act(ctx: Context | None, tool: str, check: ToolCheck) -> dict[str, Any]:
         call = await call_of_workflow(binder, ctx)
         result: dict[str, Any] = await in_thread(
-            lambda: check.result(MEMORY_TOOLS[tool].function(binder.bound(call), **check.arguments))
+            lambda: check.result(run_memory_tool(binder.bound(call), tool, check.arguments))
         )
         return result
 
@@ -129,7 +138,8 @@ def memory_tools(
         for function in functions
     ]
     for tool in tools:
-        setattr(tool, RULED, binder.tally)
+        if isinstance(binder, Binder):
+            setattr(tool, RULED, binder.tally)
     return tools
 
 

@@ -7,14 +7,14 @@ from typing import Any
 
 from pydantic_ai import RunContext
 
-from tallystick.adapters import Binder
+from tallystick.adapters import Binder, RemoteBinder
 from tallystick.adapters.binder import id_text
 from tallystick.records import CallContext
 
 __all__ = ["call_of_run"]
 
 
-def call_of_run(binder: Binder, ctx: RunContext[Any]) -> CallContext:
+def call_of_run(binder: Binder | RemoteBinder, ctx: RunContext[Any]) -> CallContext:
     """Return the call that a run belongs to: its dependencies, its metadata and its conversation,
     which is the session in the history of the memories that it changes.
     """

@@ -9,7 +9,16 @@ from typing import Any
 from pydantic_ai import RunContext
 from pydantic_ai.toolsets import FunctionToolset, ToolsetTool
 
-from tallystick.adapters import ActorSource, Binder, check_word, is_enforced
+from tallystick.adapters import (
+    ActorSource,
+    Binder,
+    RemoteBinder,
+    TallyElsewhere,
+    binder_of,
+    check_word,
+    is_enforced,
+    run_memory_tool,
+)
 from tallystick.operations import MEMORY_TOOLS
 from tallystick.records import Scope
 from tallystick.tally import BoundTally, Tally
@@ -23,7 +32,7 @@ _log = logging.getLogger("tallystick.pydantic_ai")
 
 
 def memory_toolset(
-    tally: Tally | BoundTally,
+    tally: Tally | BoundTally | TallyElsewhere,
     *,
     actor: ActorSource | None = None,
     scope: str | Scope | None = None,
@@ -37,82 +46,88 @@ def memory_toolset(
     capability such as `HandleDeferredToolCalls` answers in place; others do not get them, which the
     log says once. `approval="deferred"` offers them always, for an `output_type` that is given to
     `run`, or hooks that answer. The tools go by the rules of the tally, with `TallyPolicy` or
-    without.
+    without. The tally may be one behind a server, whose rules hold there.
     """
-    binder = Binder(tally, runtime="pydantic_ai", piece="memory_toolset", actor=actor, scope=scope)
+    binder = binder_of(
+        tally, runtime="pydantic_ai", piece="memory_toolset", actor=actor, scope=scope
+    )
     check_word("approval", approval, Approval)
 
-    def bound(ctx: RunContext[Any]) -> BoundTally:
-        return binder.bound(call_of_run(binder, ctx))
+    def run(ctx: RunContext[Any], name: str, **arguments: Any) -> dict[str, Any]:
+        return run_memory_tool(binder.bound(call_of_run(binder, ctx)), name, arguments)
 
-    tools = _RuledMemory(
-        ToolRules(binder, "memory_toolset"), id=id, always_offered=approval == "deferred"
-    )
+    always_offered = approval == "deferred"
+    tools: _OfferedMemory
+    if isinstance(binder, Binder):
+        rules = ToolRules(binder, "memory_toolset")
+        tools = _RuledMemory(rules, id=id, always_offered=always_offered)
+    else:
+        tools = _OfferedMemory(binder, id=id, always_offered=always_offered)
 
     # PydanticAI reads the schema of a tool off its signature, so each is written out; it runs them
     # in threads.
 
     @tools.tool(description=MEMORY_TOOLS["memory_search"].description)
     def memory_search(ctx: RunContext[Any], query: str, limit: int = 5) -> dict[str, Any]:
-        return MEMORY_TOOLS["memory_search"].function(bound(ctx), query, limit)
+        return run(ctx, "memory_search", query=query, limit=limit)
 
     @tools.tool(description=MEMORY_TOOLS["memory_store"].description)
     def memory_store(
         ctx: RunContext[Any], content: str, kind: str = "note", tags: list[str] | None = None
     ) -> dict[str, Any]:
-        return MEMORY_TOOLS["memory_store"].function(bound(ctx), content, kind, tags)
+        return run(ctx, "memory_store", content=content, kind=kind, tags=tags)
 
     @tools.tool(description=MEMORY_TOOLS["memory_get"].description)
     def memory_get(ctx: RunContext[Any], memory_id: str) -> dict[str, Any]:
-        return MEMORY_TOOLS["memory_get"].function(bound(ctx), memory_id)
+        return run(ctx, "memory_get", memory_id=memory_id)
 
     @tools.tool(description=MEMORY_TOOLS["memory_list"].description)
     def memory_list(
         ctx: RunContext[Any], limit: int = 20, before: str | None = None
     ) -> dict[str, Any]:
-        return MEMORY_TOOLS["memory_list"].function(bound(ctx), limit, before)
+        return run(ctx, "memory_list", limit=limit, before=before)
 
     @tools.tool(description=MEMORY_TOOLS["memory_modify"].description, requires_approval=True)
     def memory_modify(
         ctx: RunContext[Any], memory_id: str, content: str, reason: str, if_version: int
     ) -> dict[str, Any]:
-        return MEMORY_TOOLS["memory_modify"].function(
-            bound(ctx), memory_id, content, reason, if_version
+        return run(
+            ctx,
+            "memory_modify",
+            memory_id=memory_id,
+            content=content,
+            reason=reason,
+            if_version=if_version,
         )
 
     @tools.tool(description=MEMORY_TOOLS["memory_forget"].description, requires_approval=True)
     def memory_forget(ctx: RunContext[Any], memory_id: str, reason: str) -> dict[str, Any]:
-        return MEMORY_TOOLS["memory_forget"].function(bound(ctx), memory_id, reason)
+        return run(ctx, "memory_forget", memory_id=memory_id, reason=reason)
 
     return tools
 
 
-class _RuledMemory(FunctionToolset[Any]):
-    """Tools that check the rules before they run, unless a policy of the run has done so."""
+class _OfferedMemory(FunctionToolset[Any]):
+    """Tools of which those that ask a person are offered where a call can be deferred."""
 
-    def __init__(self, rules: ToolRules, *, id: str, always_offered: bool) -> None:
+    def __init__(self, binder: Binder | RemoteBinder, *, id: str, always_offered: bool) -> None:
         super().__init__(id=id)
-        self._rules = rules
+        self._binder = binder
         self._always_offered = always_offered
         """True to offer the tools that ask a person to every run."""
         self._is_announced = False
 
     def __repr__(self) -> str:
-        return self._rules.binder.describe()
+        return self._binder.describe()
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        """Return the tools, marked for an observer as checked; those that ask a person only where
-        a call can be deferred.
-        """
+        """Return the tools; those that ask a person only where a call can be deferred."""
         tools = await super().get_tools(ctx)
-        if not self._always_offered and not can_defer(ctx):
-            asking = [name for name, tool in tools.items() if tool.tool_def.kind == "unapproved"]
-            self._announce(ctx, asking)
-            tools = {name: tool for name, tool in tools.items() if name not in asking}
-        return {
-            name: replace(tool, tool_def=CheckedToolDefinition.of(tool.tool_def))
-            for name, tool in tools.items()
-        }
+        if self._always_offered or can_defer(ctx):
+            return tools
+        asking = [name for name, tool in tools.items() if tool.tool_def.kind == "unapproved"]
+        self._announce(ctx, asking)
+        return {name: tool for name, tool in tools.items() if name not in asking}
 
     def _announce(self, ctx: RunContext[Any], names: list[str]) -> None:
         """Say once that tools are not offered, and what to do about it."""
@@ -124,6 +139,21 @@ class _RuledMemory(FunctionToolset[Any]):
                 getattr(ctx.agent, "name", None) or "agent",
                 " and ".join(names),
             )
+
+
+class _RuledMemory(_OfferedMemory):
+    """Tools that check the rules before they run, unless a policy of the run has done so."""
+
+    def __init__(self, rules: ToolRules, *, id: str, always_offered: bool) -> None:
+        super().__init__(rules.binder, id=id, always_offered=always_offered)
+        self._rules = rules
+
+    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        """Return the tools, marked for an observer as checked."""
+        return {
+            name: replace(tool, tool_def=CheckedToolDefinition.of(tool.tool_def))
+            for name, tool in (await super().get_tools(ctx)).items()
+        }
 
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]

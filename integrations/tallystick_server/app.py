@@ -14,6 +14,7 @@ from tallystick.records import Actor
 from tallystick.tally import Tally
 from tallystick_server.answers import add_handlers
 from tallystick_server.endpoints import add_operations
+from tallystick_server.items import add_items
 from tallystick_server.open_runs import OpenRuns
 from tallystick_server.recording import add_recording
 from tallystick_server.routes import PREFIX
@@ -82,6 +83,7 @@ def _routes(tally: Tally | None) -> FastAPI:
     router = APIRouter(prefix=PREFIX)
     add_recording(router)
     add_system(router)
+    add_items(router)
     add_streams(router)
     add_operations(router)
     app.include_router(router)

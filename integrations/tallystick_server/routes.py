@@ -236,6 +236,12 @@ OWN: Mapping[str, str] = {
     "GET /runs/{run_id}/bundle": "a bundle, which is a file",
     "GET /runs/{run_id}/events": "a run as it goes on, as server-sent events",
     "GET /jobs/{job_id}/events": "a job as it goes on, as server-sent events",
+    "POST /items": "puts and deletes items of a store, all or none",
+    "POST /items/get": "the items under addresses",
+    "POST /items/find": "the items beneath a namespace",
+    "POST /items/namespaces": "the namespaces that have items",
+    "POST /items/sweep": "forgets items whose time to live is over",
+    "POST /frames": "codes of frames around memory texts, which the server signs",
     "POST /hooks/{event}": "the hooks of coding agents",
     "POST /tools/{name}": "the memory tools, with the answers that a model reads",
 }

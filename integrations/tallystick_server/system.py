@@ -9,15 +9,17 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from tallystick import __version__
+from tallystick.adapters import has_rules, tool_arguments
+from tallystick.adapters.frames import codes_for_caller
 from tallystick.adapters.serving import CALLER, Caller
 from tallystick.aio import in_thread
 from tallystick.errors import InvalidInput, NotFound
-from tallystick.operations import MEMORY_TOOLS, OPERATIONS
+from tallystick.operations import MEMORY_TOOLS
 from tallystick.records import Foil, JsonObject, Receipt
-from tallystick.tally import BoundTally
+from tallystick.tally import BoundTally, ToolCheck
 from tallystick_hooks import BadPayload, HookFormat
 from tallystick_hooks.handling import handle
 from tallystick_server.answers import Answer, answer
@@ -64,6 +66,14 @@ class WhoAmI(BaseModel):
     """Microseconds UTC."""
 
 
+class Frames(BaseModel):
+    """Memory texts as they stand in frames that the caller makes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    texts: list[str] = Field(max_length=1_000)
+
+
 def add_system(router: APIRouter) -> None:
     """Add the routes of the server itself."""
 
@@ -83,6 +93,7 @@ def add_system(router: APIRouter) -> None:
     add("/whoami", whoami, WhoAmI, "Server")
     add("/runs/{run_id}/receipts", receipts, list[Receipt], "Runs")
     add("/runs/{run_id}/foil", foil, Foil, "Runs")
+    add("/frames", frame_codes, list[str], "Memory", "POST")
     add("/tools/{name}", call_tool, JsonObject, "Memory", "POST")
     router.add_api_route(
         "/hooks/{event}",
@@ -224,25 +235,29 @@ async def call_tool(
 ) -> Response:
     """Call a memory tool with the arguments that a model gave; the answer is for the model.
 
-    A tool that changes memory needs the approval of whoever runs the agent, which the caller has
-    asked for.
+    The rules of the tally over tool calls hold. A tool that changes memory needs the approval of
+    whoever runs the agent too, which the caller has asked for.
     """
     tool = MEMORY_TOOLS.get(name)
     if tool is None:
         raise NotFound(f"There is no tool of that name: {', '.join(MEMORY_TOOLS)}.")
-    operation = OPERATIONS[tool.operation.name]
-    known = {*operation.arguments.model_fields, *tool.own_arguments, "content"}
-    if unknown := sorted(set(body) - known):
-        raise InvalidInput(f"{name} takes no {', '.join(unknown)}.")
+    arguments = tool_arguments(name, body)
 
     def call(bound: BoundTally) -> Any:
-        try:
-            with within(request, bound, run_header):
-                return tool.function(bound, **body)
-        except TypeError as error:
-            raise InvalidInput(f"{name} is called with the wrong arguments.") from error
+        with within(request, bound, run_header):
+            check = ToolCheck(arguments=arguments)
+            if has_rules(bound, "tool_call"):
+                check = bound.check_tool_call(name, arguments, piece="HTTP")
+            return check.result(tool.function(bound, **check.arguments))
 
     return await _read(request, scope_header, call)
+
+
+async def frame_codes(request: Request, body: Frames, scope_header: ScopeHeader = None) -> Response:
+    """Return the codes by which frames around memory texts are recognised when they come back, in
+    the order of the texts. The key stays here.
+    """
+    return await _read(request, scope_header, lambda bound: codes_for_caller(bound, body.texts))
 
 
 async def _read(request: Request, scope: str | None, call: Callable[[BoundTally], Any]) -> Response:

@@ -27,6 +27,8 @@ FIRST_LOOK = {
     "testing/capture testing/comparison",
     "../callbacks/test_langchain_middleware.py": "adapters/rendering testing/adapter_contract",
     "../integrations/test_first_arguments.py": "adapters/arguments",
+    "../integrations/test_remote_tools.py": "adapters/elsewhere adapters/item_filters "
+    "adapters/remote_binder",
     "../integrations/test_dbos.py": "adapters/job_running",
     "../integrations/test_mcp.py": "adapters/confirmations",
     "../integrations/test_hooks.py": "adapters/sessions",

@@ -56,6 +56,7 @@ from tallystick_pydantic_ai import (
     model_call,
 )
 from tallystick_pydantic_ai import TallyMemory as MemoryCapability
+from tallystick_server import RemoteTally
 
 OpenTally = Callable[..., Tally]
 Make = Callable[..., Any]
@@ -114,6 +115,17 @@ PIECES: dict[str, tuple[Make, str]] = {
     ),
 }
 """Every public piece that takes a tally, and the line that makes it."""
+
+WORK_BEHIND_A_SERVER = {
+    "tallystick_langgraph.TallyStore",
+    "tallystick_langchain.memory_tools",
+    "tallystick_pydantic_ai.memory_toolset",
+    "tallystick_llama_index.TallyRetriever",
+    "tallystick_llama_index.memory_tools",
+    "tallystick_openai.memory_tools",
+    "tallystick_anthropic.memory_tools",
+}
+"""The pieces that record nothing, and so take a tally behind a server too."""
 
 PLAYERS: dict[str, Make] = {
     "tallystick_langchain.TapeChatModel": TapeChatModel,
@@ -189,6 +201,17 @@ def test_what_is_no_tally_is_refused_with_the_line_to_write(name: str) -> None:
             make(wrong)
         assert line.format(f"Tally.open({place})") in str(error.value)
         assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", PIECES)
+def test_a_tally_behind_a_server_is_taken_or_refused_with_what_works_there(name: str) -> None:
+    make, _ = PIECES[name]
+    with RemoteTally.connect("unix:/nowhere") as remote:
+        if name in WORK_BEHIND_A_SERVER:
+            assert make(remote)
+        else:
+            with pytest.raises(InvalidInput, match=r"behind a server.*Memory tools"):
+                make(remote)
 
 
 @pytest.mark.parametrize("name", PIECES)

@@ -238,20 +238,6 @@ def test_a_step_that_fails_is_recorded_as_failed(there: Served, ada: RemoteTally
     assert there.tally.bind(ADA).recordings.run(run.id).status == "failed"
 
 
-def test_a_memory_tool_answers_over_http_as_it_does_here(there: Served, ada: RemoteTally) -> None:
-    from tallystick.operations import MEMORY_TOOLS
-
-    ada.remember("The kiln is hot.")
-    over_http = ada.call_tool("memory_search", {"query": "kiln", "limit": 2})
-    direct = MEMORY_TOOLS["memory_search"].function(there.tally.bind(ADA), "kiln", 2)
-
-    assert over_http == direct
-    refused = ada.call_tool("memory_get", {"memory_id": "nope"})
-    assert refused["error"] == "NotFound"
-    with pytest.raises(InvalidInput):
-        ada.call_tool("memory_get", {"memory": "nope"})
-
-
 async def test_the_verbs_are_awaited_without_holding_the_loop(
     there: Served, ada: RemoteTally
 ) -> None:

@@ -22,6 +22,7 @@ from tallystick.adapters.call_tree import OpenCall, RootRun, begin_call
 from tallystick.adapters.capture import Capture, Speakers, checked_speakers, is_nested
 from tallystick.adapters.confirmations import confirm_token, confirmed_version, unconfirmed
 from tallystick.adapters.conversations import AGENT_CONFIG, conversation_context
+from tallystick.adapters.elsewhere import TallyElsewhere, run_memory_tool
 from tallystick.adapters.enforcement import (
     CallKind,
     claim_enforcement,
@@ -50,6 +51,7 @@ from tallystick.adapters.plain_tools import (
     ToolQuestion,
     memory_tool_specs,
     text_of,
+    tool_arguments,
 )
 from tallystick.adapters.providers import (
     TapedProvider,
@@ -60,6 +62,7 @@ from tallystick.adapters.providers import (
     response_facts,
     with_builtin_tools,
 )
+from tallystick.adapters.remote_binder import RemoteBinder, binder_of
 from tallystick.adapters.rendering import (
     arguments_of,
     changed_items,
@@ -82,6 +85,7 @@ from tallystick.adapters.wire_tap import attribute_requests, tap
 __all__ = [
     "AGENT_CONFIG",
     "text_of",
+    "tool_arguments",
     "memory_tool_specs",
     "conversation_context",
     "ToolQuestion",
@@ -102,7 +106,11 @@ __all__ = [
     "JobRunning",
     "OBSERVER",
     "OpenCall",
+    "RemoteBinder",
     "RootRun",
+    "TallyElsewhere",
+    "binder_of",
+    "run_memory_tool",
     "Speakers",
     "StreamTimes",
     "ToolCall",

@@ -9,6 +9,7 @@ from inspect import iscoroutinefunction
 from pathlib import PurePath
 from typing import Any, Final, TypeVar, get_args
 
+from tallystick.adapters.elsewhere import TallyElsewhere
 from tallystick.errors import InvalidInput, InvalidScope
 from tallystick.recorder import Player
 from tallystick.records import Actor, CompileConfig, PolicyRule, Scope
@@ -55,6 +56,12 @@ def check_tally(tally: object, usage: str) -> None:
     """
     if isinstance(tally, Tally | BoundTally):
         return
+    if isinstance(tally, TallyElsewhere):
+        raise InvalidInput(
+            f"{usage.partition('(')[0]} works in the process that opened the tally, and not on one "
+            "behind a server. Memory tools, TallyRetriever and TallyStore work there too; what "
+            "happens here is recorded there by `remote.run`."
+        )
     place = "'.tally'"
     if isinstance(tally, str | PurePath):
         text = str(tally)
@@ -117,8 +124,17 @@ def check_flag(name: str, value: object) -> None:
         raise InvalidInput(f"`{name}` has to be True or False, not {describe_value(value)}.")
 
 
-def check_embedder(tally: Tally, *, embed: object = None, dims: object = None) -> None:
+def check_embedder(
+    tally: Tally | TallyElsewhere, *, embed: object = None, dims: object = None
+) -> None:
     """Raise InvalidInput unless an embedder and a number of dimensions are those of a tally."""
+    if isinstance(tally, TallyElsewhere):
+        if embed is not None or dims is not None:
+            raise InvalidInput(
+                "The embedder is that of the server's tally. Leave out index['embed'] and "
+                "index['dims']."
+            )
+        return
     embedder = services_of(tally).embedder
     if embed is not None and not embedder.is_made_of(embed):
         raise InvalidInput(

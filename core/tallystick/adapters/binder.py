@@ -30,7 +30,15 @@ from tallystick.records import AccessDecision, Actor, CallContext, Scope
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 
-__all__ = ["IDENTITY_KEYS", "PREGEL_RUNTIME", "ActorSource", "Binder", "id_text", "named_actor"]
+__all__ = [
+    "IDENTITY_KEYS",
+    "PREGEL_RUNTIME",
+    "ActorSource",
+    "Binder",
+    "id_text",
+    "named_actor",
+    "refuse_other",
+]
 
 ActorSource: TypeAlias = Actor | Callable[[CallContext], Actor | None]
 """The Actor of every call, or a function from a call to its Actor."""
@@ -133,6 +141,19 @@ def _disagreement(call: CallContext, first: _NamedActor, other: _NamedActor) -> 
         f"names another actor ({other.actor.user}). Name one, or give `actor_from` a function "
         f"that decides.",
     )
+
+
+def refuse_other(call: CallContext, fixed: Actor, named: Actor) -> None:
+    """Raise Denied with `principal_mismatch` unless the actor that a call names is the one that its
+    piece has, or whom that one acts for.
+    """
+    if not (
+        named.user in (fixed.user, fixed.acting_for)
+        and named.organization in (None, fixed.organization)
+    ):
+        raise _disagreement(
+            call, _NamedActor(call.piece, fixed, True), _NamedActor("the call", named, True)
+        )
 
 
 class _LastView(NamedTuple):
@@ -243,13 +264,8 @@ class Binder:
         named = named_actor(call)
         if fixed is None:
             return self._note_user(named)
-        if named is not None and not (
-            named.user in (fixed.user, fixed.acting_for)
-            and named.organization in (None, fixed.organization)
-        ):
-            raise _disagreement(
-                call, _NamedActor(self._piece, fixed, True), _NamedActor("the call", named, True)
-            )
+        if named is not None:
+            refuse_other(call, fixed, named)
         return fixed
 
     def _actor_in(self, call: CallContext | None) -> Actor | None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tallystick.adapters.binder import PREGEL_RUNTIME, Binder
+from tallystick.adapters.remote_binder import RemoteBinder
 from tallystick.errors import InvalidInput
 from tallystick.records import Actor, CallContext
 
@@ -17,7 +18,7 @@ _SESSION = ("thread_id", "session_id", "conversation_id")
 
 
 def call_of_config(
-    binder: Binder, config: Mapping[str, Any], *, context: Any = None
+    binder: Binder | RemoteBinder, config: Mapping[str, Any], *, context: Any = None
 ) -> CallContext:
     """Return the call that a config belongs to; `context` is LangGraph's runtime context, where
     the piece is given it apart from the config.

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from tallystick.adapters.elsewhere import TallyElsewhere
 from tallystick.adapters.tool_calls import ToolCall
 from tallystick.errors import StateConflict, StoredApproval
 from tallystick.recorder import Step
@@ -38,9 +39,13 @@ __all__ = [
 
 
 def has_rules(
-    tally: Tally | BoundTally, kind: CallKind, effect: PolicyEffect | None = None
+    tally: Tally | BoundTally | TallyElsewhere, kind: CallKind, effect: PolicyEffect | None = None
 ) -> bool:
-    """Return True if the tally has rules over this kind of call, or any with this effect."""
+    """Return True if the tally has rules over this kind of call, or any with this effect. Those of
+    a tally that is elsewhere are checked there.
+    """
+    if isinstance(tally, TallyElsewhere):
+        return False
     rules = services_of(tally).call_rules.of(kind)
     return bool(rules) if effect is None else any(rule.effect == effect for rule in rules)
 

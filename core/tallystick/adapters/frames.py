@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from tallystick.adapters.elsewhere import TallyElsewhere
+from tallystick.errors import InvalidInput
 from tallystick.memory.passages import Content, content_of, passage_text, says_the_same
 from tallystick.records import Hit
-from tallystick.records.framing import Quote, frame_code, framed, may_be_recalled
+from tallystick.records.framing import CLOSE, OPEN, Quote, frame_code, framed, may_be_recalled
 from tallystick.records.framing import without_frames as _without_frames
 from tallystick.records.framing import without_recalls as _without_recalls
 from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
 
-__all__ = ["code_of", "framed_hits", "without_frames", "without_recalls"]
+__all__ = ["codes_for_caller", "codes_of", "framed_hits", "without_frames", "without_recalls"]
 
 
 def framed_hits(bound: BoundTally, hits: Iterable[Hit]) -> str:
@@ -34,9 +36,26 @@ def framed_hits(bound: BoundTally, hits: Iterable[Hit]) -> str:
     return framed(quotes, services_of(bound).memory.frame_keys.signing(bound.scope))
 
 
-def code_of(bound: BoundTally, body: str) -> str:
-    """Return the code of a frame with this text between its marks."""
-    return frame_code(services_of(bound).memory.frame_keys.signing(bound.scope), body)
+def codes_of(bound: BoundTally | TallyElsewhere, bodies: Sequence[str]) -> list[str]:
+    """Return the code of a frame with each of these texts between its marks, made where the tally
+    is.
+    """
+    if not isinstance(bound, BoundTally):
+        return bound.frame_codes(bodies) if bodies else []
+    key = services_of(bound).memory.frame_keys.signing(bound.scope)
+    return [frame_code(key, body) for body in bodies]
+
+
+def codes_for_caller(bound: BoundTally, bodies: Sequence[str]) -> list[str]:
+    """Same as `codes_of`, for a caller behind a server: only for who may read the scope, whose
+    frames these are. Raises Denied, and InvalidInput for a text that ends its frame itself.
+    """
+    gate = services_of(bound).gate
+    gate.admit(bound.actor, "read", bound.scope)
+    gate.require(bound.actor, "read", bound.scope)
+    if any(OPEN in body or CLOSE in body for body in bodies):
+        raise InvalidInput("A text in a frame has no mark of a frame. Escape it first.")
+    return codes_of(bound, bodies)
 
 
 def without_frames(bound: BoundTally, text: str) -> str:

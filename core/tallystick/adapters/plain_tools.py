@@ -11,8 +11,10 @@ from typing import Any, Literal, NamedTuple, cast, get_type_hints
 from pydantic import ConfigDict, ValidationError, create_model
 
 from tallystick.adapters.arguments import check_word
-from tallystick.adapters.binder import ActorSource, Binder
+from tallystick.adapters.binder import ActorSource
+from tallystick.adapters.elsewhere import TallyElsewhere, run_memory_tool
 from tallystick.adapters.enforcement import decide_as_person, has_rules, is_enforced
+from tallystick.adapters.remote_binder import binder_of
 from tallystick.adapters.tool_calls import (
     ToolCall,
     record_tool_call,
@@ -25,7 +27,14 @@ from tallystick.recorder import Step, current_run
 from tallystick.records import ContextItem, JsonObject, ModelToolCall, Scope, ToolSpec
 from tallystick.tally import BoundTally, Tally, ToolCheck
 
-__all__ = ["PlainApproval", "PlainMemoryTools", "ToolQuestion", "memory_tool_specs", "text_of"]
+__all__ = [
+    "PlainApproval",
+    "PlainMemoryTools",
+    "ToolQuestion",
+    "memory_tool_specs",
+    "text_of",
+    "tool_arguments",
+]
 
 PlainApproval = Literal["ask", "elsewhere"]
 
@@ -52,7 +61,7 @@ class PlainMemoryTools:
 
     def __init__(
         self,
-        tally: Tally | BoundTally,
+        tally: Tally | BoundTally | TallyElsewhere,
         *,
         runtime: str,
         actor: ActorSource | None = None,
@@ -61,7 +70,7 @@ class PlainMemoryTools:
         ask: Callable[[ToolQuestion], bool | str] | None = None,
     ) -> None:
         """`ask` answers True to allow a change, False, or the reason against it as text."""
-        self._binder = Binder(
+        self._binder = binder_of(
             tally, runtime=runtime, piece="memory_tools", actor=actor, scope=scope
         )
         check_word("approval", approval, PlainApproval)
@@ -113,14 +122,17 @@ class PlainMemoryTools:
             if self.has(call.name)
         ]
 
-    def _answer(self, bound: BoundTally, call: ModelToolCall) -> JsonObject:
+    def _answer(self, bound: BoundTally | TallyElsewhere, call: ModelToolCall) -> JsonObject:
         tool = MEMORY_TOOLS[call.name]
-        problem = _misfit(call)
-        if problem is not None:
-            return {"error": "InvalidInput", "message": problem}
+        try:
+            call = call.model_copy(update={"arguments": tool_arguments(call.name, call.arguments)})
+        except InvalidInput as error:
+            return {"error": "InvalidInput", "message": str(error)}
         check = ToolCheck(arguments=call.arguments)
-        if has_rules(bound, "tool_call") and not is_enforced(
-            bound, "tool_call", call.name, call.id
+        if (
+            isinstance(bound, BoundTally)
+            and has_rules(bound, "tool_call")
+            and not is_enforced(bound, "tool_call", call.name, call.id)
         ):
             try:
                 check = self._checked(bound, call)
@@ -132,7 +144,7 @@ class PlainMemoryTools:
             answer = self._ask(_question(call))
             if answer is not True:
                 return not_approved(call.name, answer if isinstance(answer, str) else "")
-        result: JsonObject = check.result(tool.function(bound, **check.arguments))
+        result: JsonObject = check.result(run_memory_tool(bound, call.name, check.arguments))
         return result
 
     def _checked(self, bound: BoundTally, call: ModelToolCall) -> ToolCheck:
@@ -173,17 +185,22 @@ def _record_answer(step: Step, answer: JsonObject) -> None:
         record_tool_result(step, answer)
 
 
-def _misfit(call: ModelToolCall) -> str | None:
-    """Return what is wrong with the arguments of a call, or None."""
+def tool_arguments(name: str, arguments: JsonObject) -> JsonObject:
+    """Return the arguments that a model gave to a memory tool, in the types that it takes.
+
+    Raises InvalidInput, which names each that does not fit.
+    """
     try:
-        _arguments(call.name, MEMORY_TOOLS[call.name].function).model_validate(call.arguments)
+        valid = _arguments(name, MEMORY_TOOLS[name].function).model_validate(arguments)
     except ValidationError as error:
         problems = error.errors(include_url=False, include_input=False, include_context=False)
-        return "; ".join(
-            f"{'.'.join(map(str, problem['loc'])) or call.name}: {problem['msg']}"
-            for problem in problems
-        )
-    return None
+        raise InvalidInput(
+            "; ".join(
+                f"{'.'.join(map(str, problem['loc'])) or name}: {problem['msg']}"
+                for problem in problems
+            )
+        ) from error
+    return cast(JsonObject, valid.model_dump(exclude_unset=True))
 
 
 @lru_cache(maxsize=16)

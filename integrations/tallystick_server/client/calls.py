@@ -13,7 +13,14 @@ from urllib.parse import quote
 from pydantic import BaseModel, ValidationError, create_model
 
 from tallystick import errors
-from tallystick.errors import Denied, InvalidInput, TallystickError, Unreachable, explain_validation
+from tallystick.errors import (
+    ApprovalRequired,
+    Denied,
+    InvalidInput,
+    TallystickError,
+    Unreachable,
+    explain_validation,
+)
 from tallystick.operations import OPERATIONS, Operation
 from tallystick.records import AccessDecision
 from tallystick_server.endpoints import path_names
@@ -43,6 +50,23 @@ class Call:
     """True if it may be sent again: it reads, or has a key by which it is done once."""
     result: Any = None
     """The annotation of what it answers; None for bytes."""
+
+
+@dataclass(frozen=True)
+class WaitingApproval:
+    """An approval that a call waits for, as the error of the server names it: the rest, which
+    `remote.approval` returns, is left out.
+    """
+
+    id: str
+    action: str
+    subject: str
+    rule_id: str
+    state: str = "pending"
+    reason: str = ""
+    arguments: Any = None
+    run_id: str | None = None
+    step_id: str | None = None
 
 
 @cache
@@ -189,6 +213,9 @@ def error_of(status: int, content: bytes) -> TallystickError:
     for name, value in facts.items():
         if not isinstance(getattr(kind, name, None), property):
             setattr(error, name, _as_record(value))
+    if isinstance(error, ApprovalRequired):
+        error.approvals = tuple(WaitingApproval(**each) for each in facts.get("approvals", ()))
+        error.new = frozenset(each.id for each in error.approvals)
     return error
 
 

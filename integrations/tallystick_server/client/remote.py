@@ -13,6 +13,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 from tallystick.access import AccessTokens, Spaces
 from tallystick.recorder import Recordings
 from tallystick.records import (
+    Actor,
     CompiledContext,
     Foil,
     JsonObject,
@@ -25,6 +26,7 @@ from tallystick.tally import BoundTally, Candidate, Operator
 from tallystick_server.client.aio import AsyncRemoteTally
 from tallystick_server.client.calls import Call, body_of, call_of, safe
 from tallystick_server.client.connections import Connection, Server
+from tallystick_server.client.items import RemoteItems
 from tallystick_server.client.runs import RemoteRun
 from tallystick_server.recording import CheckedCall, CheckedCallBody, Compile, StartRun
 from tallystick_server.routes import PREFIX
@@ -225,6 +227,11 @@ class RemoteTally(_Face):
         """What was recorded."""
         return RemoteRecordings(self.connection)
 
+    @property
+    def items(self) -> RemoteItems:
+        """The items of the scope, for the stores of runtimes."""
+        return RemoteItems(self.connection)
+
     def compile(
         self, items: Sequence[Candidate], *, budget: int, **options: Any
     ) -> CompiledContext:
@@ -263,7 +270,10 @@ class RemoteTally(_Face):
         return checked
 
     def call_tool(self, name: str, arguments: JsonObject) -> JsonObject:
-        """Call a memory tool with the arguments that a model gave; return the answer for it."""
+        """Call a memory tool with the arguments that a model gave; return the answer for it.
+
+        Raises ActionDenied and ApprovalRequired where a rule of the server's tally says so.
+        """
         call = Call(
             "POST",
             f"{PREFIX}/tools/{safe(name)}",
@@ -272,6 +282,27 @@ class RemoteTally(_Face):
         )
         answer: JsonObject = self.connection.send(call)
         return answer
+
+    def frame_codes(self, texts: Sequence[str]) -> list[str]:
+        """Return the code of a frame around each of these texts, by which the tally knows it when
+        it comes back. Raises Denied, InvalidInput.
+        """
+        call = Call(
+            "POST",
+            f"{PREFIX}/frames",
+            body=json.dumps({"texts": list(texts)}).encode(),
+            is_repeatable=True,
+            result=list[str],
+        )
+        codes: list[str] = self.connection.send(call)
+        return codes
+
+    def whoami(self) -> Actor:
+        """Return who acts there, as the token names it: user, agent, organization and role."""
+        content = self.connection.send(
+            Call("GET", f"{PREFIX}/whoami", is_repeatable=True), raw=True
+        )
+        return Actor.load(json.loads(content)["actor"])
 
     def run(
         self,

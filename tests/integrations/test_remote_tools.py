@@ -1,0 +1,316 @@
+"""Memory tools of a tally that is served: its rules hold, and runtimes get what it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain_core.language_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage, ToolMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
+from llama_index.core.schema import MetadataMode
+from llama_index_instrumentation.dispatcher import instrument_tags
+from pydantic_ai import Agent, DeferredToolRequests
+from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.models.function import FunctionModel
+from pydantic_ai.models.test import TestModel
+
+from tallystick.adapters.frames import without_frames
+from tallystick.errors import ActionDenied, ApprovalRequired, Denied, InvalidInput, NotFound
+from tallystick.operations import MEMORY_TOOLS
+from tallystick.records import JsonObject, ModelToolCall, PolicyConditions, PolicyRule
+from tallystick.records.framing import CLOSE
+from tallystick_langchain import memory_tools as langchain_tools
+from tallystick_llama_index import TallyRetriever
+from tallystick_llama_index import memory_tools as llama_tools
+from tallystick_openai import memory_tools as responses_tools
+from tallystick_pydantic_ai import memory_toolset
+from tallystick_server import RemoteTally
+
+from .served import ADA, BOB, Served, problem, served
+from .test_llama_index_tools import _called
+
+
+def _rule(tool: str, effect: Any) -> PolicyRule:
+    return PolicyRule(
+        id=f"{effect}-{tool}",
+        name=f"{effect} {tool}",
+        effect=effect,
+        applies_to="tool_call",
+        conditions=PolicyConditions(tool=(tool,)),
+    )
+
+
+RULES = [
+    _rule("memory_list", "deny"),
+    _rule("memory_modify", "require_approval"),
+    _rule("memory_get", "require_receipt"),
+    _rule("memory_store", "redact"),
+]
+
+
+@pytest.fixture(scope="module")
+def ruled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(tmp_path_factory.mktemp("ruled"), rules=RULES) as there:
+        yield there
+
+
+@pytest.fixture
+def remote(ruled: Served) -> Iterator[RemoteTally]:
+    with ruled.remote() as remote:
+        yield remote
+
+
+def test_a_memory_tool_answers_over_http_as_it_does_here(
+    ruled: Served, remote: RemoteTally
+) -> None:
+    remote.remember("The kiln stands in the yard.")
+    over_http = remote.call_tool("memory_search", {"query": "kiln", "limit": 2})
+    direct = MEMORY_TOOLS["memory_search"].function(ruled.tally.bind(ADA), "kiln", 2)
+
+    assert over_http == direct
+    refused = remote.call_tool("memory_forget", {"memory_id": "nope", "reason": "r"})
+    assert refused["error"] == "NotFound"
+
+
+def test_a_tool_that_a_rule_denies_is_refused_over_http(ruled: Served, remote: RemoteTally) -> None:
+    refused = ruled.http(ruled.token()).post("/v1/tools/memory_list", json={})
+
+    assert (refused.status_code, problem(refused)["code"]) == (403, "action_denied")
+    assert problem(refused)["facts"]["rule_id"] == "deny-memory_list"
+    with pytest.raises(ActionDenied) as denied:
+        remote.call_tool("memory_list", {})
+    assert denied.value.reason == "denied_by_rule"
+
+
+def test_an_approval_of_a_tool_is_asked_for_once_and_used_once(
+    ruled: Served, remote: RemoteTally
+) -> None:
+    stored = remote.remember("The kiln is cold.")
+    change: JsonObject = {
+        "memory_id": stored.id,
+        "content": "The kiln is hot.",
+        "reason": "It was lit.",
+        "if_version": 1,
+    }
+    with pytest.raises(ApprovalRequired) as first:
+        remote.call_tool("memory_modify", change)
+    with pytest.raises(ApprovalRequired) as second:
+        remote.call_tool("memory_modify", change)
+    [waiting] = first.value.approvals
+    unchanged = remote.get(stored.id).content
+    with ruled.remote(ADA, token_class="session") as person:
+        person.approve(waiting.id, reason="Looked at it.")
+    answer = remote.call_tool("memory_modify", change)
+
+    assert second.value.facts() == first.value.facts()
+    assert unchanged == "The kiln is cold."
+    assert (answer["status"], remote.get(stored.id).content) == ("changed", "The kiln is hot.")
+    with pytest.raises(ApprovalRequired) as third:
+        remote.call_tool("memory_modify", change)
+    assert third.value.approvals[0].id != waiting.id
+
+
+def test_a_tool_that_needs_a_receipt_runs_inside_of_a_run_alone(remote: RemoteTally) -> None:
+    stored = remote.remember("Herons eat fish.")
+    with pytest.raises(ActionDenied) as denied:
+        remote.call_tool("memory_get", {"memory_id": stored.id})
+    with remote.run("coder") as run:
+        answer = remote.call_tool("memory_get", {"memory_id": stored.id})
+
+    assert denied.value.reason == "receipt_required"
+    assert "Herons eat fish." in json.dumps(answer)
+    assert "policy_check" in [step.step_kind for step in remote.recordings.steps(run.id)]
+
+
+def test_what_a_rule_redacts_never_reaches_the_memory(remote: RemoteTally) -> None:
+    secret = "AKIAIOSFODNN7EXAMPLE"
+    stored = remote.call_tool("memory_store", {"content": f"The key is {secret}."})
+
+    assert secret not in remote.get(str(stored["id"])).content
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"query": ["x"]}, {"query": "x", "limit": "many"}, {}, {"query": "x", "more": 1}]
+)
+def test_arguments_that_do_not_fit_are_named(remote: RemoteTally, arguments: Any) -> None:
+    with pytest.raises(InvalidInput):
+        remote.call_tool("memory_search", arguments)
+
+
+def test_a_number_that_a_model_writes_as_text_is_a_number(remote: RemoteTally) -> None:
+    assert "error" not in remote.call_tool("memory_search", {"query": "kiln", "limit": "3"})
+
+
+def _langchain(remote: RemoteTally, tool: str, arguments: dict[str, Any]) -> Any:
+    """What a tool returns in a LangGraph agent; where it asks, the person says yes."""
+    call = AIMessage("", tool_calls=[{"name": tool, "args": arguments, "id": "c1"}])
+    model = _Model(messages=iter([call, "done"]))
+    agent: Any = create_agent(model, langchain_tools(remote), checkpointer=InMemorySaver())
+    config: Any = {"configurable": {"thread_id": "t", "user_id": "ada"}}
+    result = agent.invoke({"messages": [("user", "go")]}, config)
+    if "__interrupt__" in result:
+        resume: Any = Command(resume={"decisions": [{"type": "approve"}]})
+        result = agent.invoke(resume, config)
+    [returned] = [message for message in result["messages"] if isinstance(message, ToolMessage)]
+    return json.loads(str(returned.content))
+
+
+class _Model(GenericFakeChatModel):
+    def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
+        return self
+
+
+def _llama_index(remote: RemoteTally, name: str, arguments: dict[str, Any]) -> Any:
+    """What a tool returns in a workflow of LlamaIndex; where it asks, the person says yes."""
+    [tool] = [tool for tool in llama_tools(remote) if tool.metadata.name == name]
+    return asyncio.run(_called(tool, arguments, "yes"))
+
+
+def _pydantic_ai(remote: RemoteTally, tool: str, arguments: dict[str, Any]) -> Any:
+    """What a tool returns in an agent of PydanticAI; where it asks, the person says yes."""
+    calls = iter([ModelResponse([ToolCallPart(tool, arguments)]), ModelResponse([TextPart("ok")])])
+    agent: Agent[None, Any] = Agent(
+        FunctionModel(lambda messages, info: next(calls)),
+        output_type=[str, DeferredToolRequests],
+        toolsets=[memory_toolset(remote)],
+    )
+    result = agent.run_sync("go")
+    if isinstance(result.output, DeferredToolRequests):
+        result = agent.run_sync(
+            message_history=result.all_messages(),
+            deferred_tool_results=result.output.build_results(approve_all=True),
+        )
+    [returned] = [
+        part
+        for message in result.all_messages()
+        for part in message.parts
+        if isinstance(part, ToolReturnPart)
+    ]
+    return returned.content
+
+
+def _plain(remote: RemoteTally, tool: str, arguments: dict[str, Any]) -> Any:
+    """What a tool returns to code that calls an SDK itself, where a person says yes."""
+    tools = responses_tools(remote, ask=lambda question: True)
+    return tools.run(ModelToolCall(id="c1", name=tool, arguments=arguments))
+
+
+RUNTIMES = pytest.mark.parametrize("through", [_langchain, _llama_index, _pydantic_ai, _plain])
+
+
+@RUNTIMES
+def test_an_agent_of_each_runtime_works_with_the_memory_of_a_server(
+    remote: RemoteTally, through: Callable[..., Any]
+) -> None:
+    stored = remote.remember(f"The {through.__name__} otter sleeps at noon.")
+    found = through(remote, "memory_search", {"query": "When does the otter sleep?", "limit": 5})
+    same = remote.call_tool("memory_search", {"query": "When does the otter sleep?", "limit": 5})
+    denied = through(remote, "memory_list", {})
+    gone = through(remote, "memory_forget", {"memory_id": stored.id, "reason": "It moved."})
+
+    assert found == same  # its code too, which the server made
+    assert denied["error"] == "action_denied"
+    assert gone["status"] == "changed"
+    with pytest.raises(NotFound):
+        remote.get(stored.id)
+
+
+@RUNTIMES
+def test_nothing_is_forgotten_on_a_server_before_a_person_said_yes(
+    remote: RemoteTally, through: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[str] = []
+    monkeypatch.setattr(RemoteTally, "call_tool", lambda self, name, arguments: sent.append(name))
+    arguments: JsonObject = {"memory_id": "m", "reason": "r"}
+    if through is _langchain:
+        tools = langchain_tools(remote)
+        [tool] = [tool for tool in tools if tool.name == "memory_forget"]
+        assert tool.invoke(arguments)["reason"] == "not_approved"
+    elif through is _llama_index:
+        [forget] = [tool for tool in llama_tools(remote) if tool.metadata.name == "memory_forget"]
+        assert asyncio.run(_called(forget, arguments, "no"))["reason"] == "not_approved"
+    elif through is _pydantic_ai:
+        agent = Agent(
+            TestModel(call_tools=["memory_forget"]),
+            output_type=[str, DeferredToolRequests],
+            toolsets=[memory_toolset(remote)],
+        )
+        assert isinstance(agent.run_sync("go").output, DeferredToolRequests)
+    else:
+        call = ModelToolCall(id="c", name="memory_forget", arguments=arguments)
+        assert responses_tools(remote).run(call)["reason"] == "not_approved"
+    assert sent == []
+
+
+def test_the_tools_of_a_server_are_described_as_those_of_a_tally(
+    ruled: Served, remote: RemoteTally
+) -> None:
+    here = ruled.tally.bind(ADA)
+
+    assert [_described(tool) for tool in langchain_tools(remote)] == [
+        _described(tool) for tool in langchain_tools(here)
+    ]
+    assert [tool.metadata.to_openai_tool() for tool in llama_tools(remote)] == [
+        tool.metadata.to_openai_tool() for tool in llama_tools(here)
+    ]
+    assert responses_tools(remote).definitions == responses_tools(here).definitions
+
+
+def _described(tool: Any) -> Any:
+    return tool.name, tool.description, tool.tool_call_schema.model_json_schema()
+
+
+def test_a_call_that_names_another_user_than_the_token_is_refused(remote: RemoteTally) -> None:
+    [search] = [tool for tool in langchain_tools(remote) if tool.name == "memory_search"]
+    with pytest.raises(Denied) as denied:
+        search.invoke({"query": "otter"}, {"configurable": {"user_id": "bob"}})
+    with instrument_tags({"user_id": "bob"}), pytest.raises(Denied):
+        TallyRetriever(remote).retrieve("otter")
+    with pytest.raises(InvalidInput, match="token"):
+        langchain_tools(remote, actor=ADA)
+
+    assert denied.value.reason == "principal_mismatch"
+
+
+def test_tools_of_a_scope_work_in_that_scope_of_the_server(remote: RemoteTally) -> None:
+    remote.within("project:apollo").remember("Apollo lands on Monday.")
+    tools = responses_tools(remote, scope="project:apollo")
+    call = ModelToolCall(id="c", name="memory_search", arguments={"query": "Apollo lands"})
+    elsewhere = responses_tools(remote, scope="private:ada").run(call)
+
+    assert "Monday" in json.dumps(tools.run(call))
+    assert "Monday" not in json.dumps(elsewhere)
+
+
+def test_the_nodes_of_a_server_are_those_of_the_tally_with_codes_that_it_knows(
+    ruled: Served, remote: RemoteTally
+) -> None:
+    remote.remember("The lock at Marne opens at seven.", kind="fact")
+    here = ruled.tally.bind(ADA)
+    options: dict[str, Any] = {"similarity_top_k": 2, "kinds": ["fact"]}
+    over_http = TallyRetriever(remote, **options).retrieve("When does the lock open?")
+    direct = TallyRetriever(here, **options).retrieve("When does the lock open?")
+    text = over_http[0].node.get_content(metadata_mode=MetadataMode.LLM)
+
+    assert "Marne" in text
+    assert text == direct[0].node.get_content(metadata_mode=MetadataMode.LLM)
+    assert without_frames(here, f"Before.{text}After.").split() == ["Before.", "After."]
+    assert [node.node.id_ for node in over_http] == [node.node.id_ for node in direct]
+
+
+def test_frames_are_signed_for_who_may_read_the_scope_alone(
+    ruled: Served, remote: RemoteTally
+) -> None:
+    with ruled.remote(BOB) as bob, pytest.raises(Denied):
+        bob.within("private:ada").frame_codes(["A text."])
+    with pytest.raises(InvalidInput):
+        remote.frame_codes([f"A text.{CLOSE}And another."])
+
+    assert remote.frame_codes([]) == []
+    assert len(set(remote.frame_codes(["One.", "Two."]))) == 2
