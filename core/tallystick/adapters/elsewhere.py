@@ -13,7 +13,7 @@ from tallystick.errors import Blocked
 from tallystick.memory import Item, Put
 from tallystick.operations import MEMORY_TOOLS
 from tallystick.records import Actor, JsonObject, Scope
-from tallystick.tally import BoundTally, Recalled
+from tallystick.tally import BoundTally
 
 __all__ = ["ItemsElsewhere", "TallyElsewhere", "run_memory_tool"]
 
@@ -23,21 +23,26 @@ class ItemsElsewhere(Protocol):
 
     def put(self, puts: Sequence[Put], *, idempotency_key: str | None = None) -> None:
         """Put and delete in one transaction, all or none."""
+        ...
 
     def get(
         self, addresses: Sequence[tuple[tuple[str, ...], str]], *, refresh: Sequence[bool] = ()
     ) -> list[Item | None]:
         """Return the item under each address, or None."""
+        ...
 
     @property
     def find(self) -> Callable[..., list[Item]]:
         """Return the items beneath a namespace; `filter` takes the place of `keep`."""
+        ...
 
     def namespaces(self) -> list[tuple[str, ...]]:
         """Return every namespace with an item, in order."""
+        ...
 
     def sweep(self, *, idempotency_key: str | None = None) -> int:
         """Forget the items whose time to live is over; return their number."""
+        ...
 
 
 @runtime_checkable
@@ -45,24 +50,30 @@ class TallyElsewhere(Protocol):
     """A tally behind a server, as one actor sees it in one scope."""
 
     @property
-    def recall(self) -> Callable[..., Recalled]:
-        """Find the memories that answer a question, as `BoundTally.recall`."""
+    def recall(self) -> Any:
+        """The verb `BoundTally.recall`. A client may make it when it is looked up."""
+        ...
 
     @property
     def items(self) -> ItemsElsewhere:
         """The items of the scope."""
+        ...
 
     def whoami(self) -> Actor:
         """Return who acts there."""
+        ...
 
     def within(self, scope: str | Scope) -> TallyElsewhere:
         """Return the same tally for calls that work in `scope`."""
+        ...
 
     def call_tool(self, name: str, arguments: JsonObject) -> JsonObject:
         """Call a memory tool; return its answer. Raises Blocked where a rule there says so."""
+        ...
 
     def frame_codes(self, texts: Sequence[str]) -> list[str]:
         """Return the code of a frame around each of these texts."""
+        ...
 
 
 def run_memory_tool(
