@@ -172,6 +172,7 @@ def http_rows(place: Path, calls: int) -> list[Row]:
     ):
         bound = tally.bind()
         pairs: list[tuple[str, _Direct, _Direct]] = [
+            ("nothing but who calls", lambda n: bound.actor, lambda n: remote.whoami()),
             (
                 "recall",
                 lambda n: bound.recall(f"staging server {n}", limit=5),
