@@ -271,6 +271,29 @@ def test_a_request_that_is_too_large_is_cut_off(there: Served) -> None:
     assert problem(streamed)
 
 
+async def test_a_body_that_drips_is_cut_off_when_its_time_is_over(
+    there: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tallystick.adapters.serving._BODY_SECONDS", 0.2)
+    received = 0
+
+    async def drip() -> dict[str, Any]:
+        nonlocal received
+        received += 1
+        await asyncio.sleep(0.05)
+        return {"type": "http.request", "body": b" ", "more_body": True}
+
+    limited = create_app(there.tally)._limited(drip)
+
+    async def read() -> None:
+        for _ in range(100):
+            await limited()
+
+    with pytest.raises(TimeoutError):
+        await read()
+    assert 0 < received < 100
+
+
 def test_who_opens_the_socket_is_the_owner_and_no_person(there: Served) -> None:
     http = there.socket()
     who = http.get("/v1/whoami").json()["result"]

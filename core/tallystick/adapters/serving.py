@@ -18,7 +18,7 @@ from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 from typing import Any
 
-from anyio import fail_after
+from anyio import current_time, fail_after
 
 from tallystick.aio import in_thread
 from tallystick.errors import InvalidInput, RateLimited, TallystickError, Unauthenticated
@@ -50,7 +50,7 @@ COOKIE = "tallystick_session"
 BODY_LIMIT = 8 * 1024 * 1024
 """The bytes that a request may send."""
 _BODY_SECONDS = 30
-"""The time in which the body of a request must arrive."""
+"""The time in which the whole body of a request must arrive."""
 _WAITING = 1_024
 """The connections that wait until the server takes them, from the moment at which it is bound."""
 _LONGEST_PATH = 100
@@ -194,13 +194,13 @@ class Guard:
         """Return `receive`, which raises where a body is longer than allowed, whatever its length
         says, or takes too long.
         """
-        received, is_over = 0, False
+        received, is_over, deadline = 0, False, current_time() + _BODY_SECONDS
 
         async def limited() -> Message:
             nonlocal received, is_over
             if is_over:  # then only the end of the connection is waited for
                 return await receive()
-            with fail_after(_BODY_SECONDS):
+            with fail_after(max(0, deadline - current_time())):
                 message = await receive()
             received += len(message.get("body", b""))
             is_over = not message.get("more_body", False)
