@@ -40,6 +40,7 @@ from tallystick.tally.model_verbs import ModelVerbs
 from tallystick.tally.operator import Operator
 
 __all__ = [
+    "Awaited",
     "AsyncBoundTally",
     "AsyncModelStream",
     "AsyncOperator",
@@ -61,27 +62,28 @@ class _Face(Protocol):
     def sync(self) -> Any: ...
 
 
-class _Awaited(Generic[P, R]):
+class Awaited(Generic[P, R]):
     """A verb of the synchronous object, as one that is awaited."""
 
     def __init__(self, verb: Callable[Concatenate[Any, P], R]) -> None:
         self.verb = verb
 
     @overload
-    def __get__(self, face: None, owner: type) -> _Awaited[P, R]: ...
+    def __get__(self, face: None, owner: type) -> Awaited[P, R]: ...
     @overload
     def __get__(self, face: _Face, owner: type) -> Callable[P, Coroutine[Any, Any, R]]: ...
     def __get__(
         self, face: _Face | None, owner: type
-    ) -> _Awaited[P, R] | Callable[P, Coroutine[Any, Any, R]]:
+    ) -> Awaited[P, R] | Callable[P, Coroutine[Any, Any, R]]:
         if face is None:
             return self
-        verb, subject = self.verb, face.sync
+        verb = getattr(face.sync, self.verb.__name__)
 
         async def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            return await in_thread(partial(verb, subject, *args, **kwargs))
+            result: R = await in_thread(partial(verb, *args, **kwargs))
+            return result
 
-        return update_wrapper(call, verb)
+        return update_wrapper(call, self.verb)
 
 
 class AsyncBoundTally:
@@ -91,41 +93,41 @@ class AsyncBoundTally:
         """Use `bound.aio`."""
         self.sync = sync
 
-    remember = _Awaited(ModelVerbs.remember)
-    remember_many = _Awaited(ModelVerbs.remember_many)
-    recall = _Awaited(ModelVerbs.recall)
-    still_stand = _Awaited(ModelVerbs.still_stand)
-    get = _Awaited(ModelVerbs.get)
-    memories = _Awaited(ModelVerbs.memories)
-    modify = _Awaited(ModelVerbs.modify)
-    modify_many = _Awaited(ModelVerbs.modify_many)
-    forget = _Awaited(ModelVerbs.forget)
-    forget_matching = _Awaited(ModelVerbs.forget_matching)
-    recover = _Awaited(ModelVerbs.recover)
-    correct = _Awaited(ModelVerbs.correct)
-    promote = _Awaited(ModelVerbs.promote)
-    share = _Awaited(ModelVerbs.share)
-    inspect = _Awaited(ModelVerbs.inspect)
-    source = _Awaited(ModelVerbs.source)
-    explore = _Awaited(ModelVerbs.explore)
-    context_pack = _Awaited(ModelVerbs.context_pack)
-    wake = _Awaited(ModelVerbs.wake)
-    call_model = _Awaited(ModelVerbs.call_model)
-    history = _Awaited(ModelVerbs.history)
-    preview_access = _Awaited(ModelVerbs.preview_access)
-    compile = _Awaited(ModelVerbs.compile)
-    runs = _Awaited(ModelVerbs.runs)
-    verify = _Awaited(ModelVerbs.verify)
-    replay = _Awaited(ModelVerbs.replay)
-    replay_later = _Awaited(ModelVerbs.replay_later)
-    keep_turn = _Awaited(ModelVerbs.keep_turn)
-    check_tool_call = _Awaited(ModelVerbs.check_tool_call)
-    check_model_call = _Awaited(ModelVerbs.check_model_call)
-    approvals = _Awaited(ModelVerbs.approvals)
-    approval = _Awaited(ModelVerbs.approval)
-    approve = _Awaited(ModelVerbs.approve)
-    deny = _Awaited(ModelVerbs.deny)
-    revoke = _Awaited(ModelVerbs.revoke)
+    remember = Awaited(ModelVerbs.remember)
+    remember_many = Awaited(ModelVerbs.remember_many)
+    recall = Awaited(ModelVerbs.recall)
+    still_stand = Awaited(ModelVerbs.still_stand)
+    get = Awaited(ModelVerbs.get)
+    memories = Awaited(ModelVerbs.memories)
+    modify = Awaited(ModelVerbs.modify)
+    modify_many = Awaited(ModelVerbs.modify_many)
+    forget = Awaited(ModelVerbs.forget)
+    forget_matching = Awaited(ModelVerbs.forget_matching)
+    recover = Awaited(ModelVerbs.recover)
+    correct = Awaited(ModelVerbs.correct)
+    promote = Awaited(ModelVerbs.promote)
+    share = Awaited(ModelVerbs.share)
+    inspect = Awaited(ModelVerbs.inspect)
+    source = Awaited(ModelVerbs.source)
+    explore = Awaited(ModelVerbs.explore)
+    context_pack = Awaited(ModelVerbs.context_pack)
+    wake = Awaited(ModelVerbs.wake)
+    call_model = Awaited(ModelVerbs.call_model)
+    history = Awaited(ModelVerbs.history)
+    preview_access = Awaited(ModelVerbs.preview_access)
+    compile = Awaited(ModelVerbs.compile)
+    runs = Awaited(ModelVerbs.runs)
+    verify = Awaited(ModelVerbs.verify)
+    replay = Awaited(ModelVerbs.replay)
+    replay_later = Awaited(ModelVerbs.replay_later)
+    keep_turn = Awaited(ModelVerbs.keep_turn)
+    check_tool_call = Awaited(ModelVerbs.check_tool_call)
+    check_model_call = Awaited(ModelVerbs.check_model_call)
+    approvals = Awaited(ModelVerbs.approvals)
+    approval = Awaited(ModelVerbs.approval)
+    approve = Awaited(ModelVerbs.approve)
+    deny = Awaited(ModelVerbs.deny)
+    revoke = Awaited(ModelVerbs.revoke)
 
     @property
     def actor(self) -> Actor:
@@ -265,22 +267,22 @@ class AsyncOperator:
     def __init__(self, sync: Operator) -> None:
         self.sync = sync
 
-    erase = _Awaited(Operator.erase)
-    erase_recorded = _Awaited(Operator.erase_recorded)
-    prove_unreachable = _Awaited(Operator.prove_unreachable)
-    prove_erased = _Awaited(Operator.prove_erased)
-    purge = _Awaited(Operator.purge)
-    choose_windows = _Awaited(Operator.choose_windows)
-    jobs = _Awaited(Operator.jobs)
-    job = _Awaited(Operator.job)
-    retry_jobs = _Awaited(Operator.retry_jobs)
-    cancel_job = _Awaited(Operator.cancel_job)
-    doctor = _Awaited(Operator.doctor)
-    sizes = _Awaited(Operator.sizes)
-    freeze = _Awaited(Operator.freeze)
-    thaw = _Awaited(Operator.thaw)
-    export = _Awaited(Operator.export)
-    import_from = _Awaited(Operator.import_from)
+    erase = Awaited(Operator.erase)
+    erase_recorded = Awaited(Operator.erase_recorded)
+    prove_unreachable = Awaited(Operator.prove_unreachable)
+    prove_erased = Awaited(Operator.prove_erased)
+    purge = Awaited(Operator.purge)
+    choose_windows = Awaited(Operator.choose_windows)
+    jobs = Awaited(Operator.jobs)
+    job = Awaited(Operator.job)
+    retry_jobs = Awaited(Operator.retry_jobs)
+    cancel_job = Awaited(Operator.cancel_job)
+    doctor = Awaited(Operator.doctor)
+    sizes = Awaited(Operator.sizes)
+    freeze = Awaited(Operator.freeze)
+    thaw = Awaited(Operator.thaw)
+    export = Awaited(Operator.export)
+    import_from = Awaited(Operator.import_from)
 
 
 class AsyncRecordings:
@@ -289,32 +291,32 @@ class AsyncRecordings:
     def __init__(self, sync: Recordings) -> None:
         self.sync = sync
 
-    runs = _Awaited(Recordings.runs)
-    run = _Awaited(Recordings.run)
-    steps = _Awaited(Recordings.steps)
-    step_counts = _Awaited(Recordings.step_counts)
-    step = _Awaited(Recordings.step)
-    find = _Awaited(Recordings.find)
-    steps_of_task = _Awaited(Recordings.steps_of_task)
-    receipts = _Awaited(Recordings.receipts)
-    receipt = _Awaited(Recordings.receipt)
-    entries = _Awaited(Recordings.entries)
-    compiled = _Awaited(Recordings.compiled)
-    knew = _Awaited(Recordings.knew)
-    unseen = _Awaited(Recordings.unseen)
-    trace = _Awaited(Recordings.trace)
-    changed = _Awaited(Recordings.changed)
-    diff = _Awaited(Recordings.diff)
-    written = _Awaited(Recordings.written)
-    uses = _Awaited(Recordings.uses)
-    verify = _Awaited(Recordings.verify)
-    foil = _Awaited(Recordings.foil)
-    export_receipt = _Awaited(Recordings.export_receipt)
-    prefix_reuse = _Awaited(Recordings.prefix_reuse)
-    tape = _Awaited(Recordings.tape)
-    player = _Awaited(Recordings.player)
-    replay = _Awaited(Recordings.replay)
-    replayed = _Awaited(Recordings.replayed)
+    runs = Awaited(Recordings.runs)
+    run = Awaited(Recordings.run)
+    steps = Awaited(Recordings.steps)
+    step_counts = Awaited(Recordings.step_counts)
+    step = Awaited(Recordings.step)
+    find = Awaited(Recordings.find)
+    steps_of_task = Awaited(Recordings.steps_of_task)
+    receipts = Awaited(Recordings.receipts)
+    receipt = Awaited(Recordings.receipt)
+    entries = Awaited(Recordings.entries)
+    compiled = Awaited(Recordings.compiled)
+    knew = Awaited(Recordings.knew)
+    unseen = Awaited(Recordings.unseen)
+    trace = Awaited(Recordings.trace)
+    changed = Awaited(Recordings.changed)
+    diff = Awaited(Recordings.diff)
+    written = Awaited(Recordings.written)
+    uses = Awaited(Recordings.uses)
+    verify = Awaited(Recordings.verify)
+    foil = Awaited(Recordings.foil)
+    export_receipt = Awaited(Recordings.export_receipt)
+    prefix_reuse = Awaited(Recordings.prefix_reuse)
+    tape = Awaited(Recordings.tape)
+    player = Awaited(Recordings.player)
+    replay = Awaited(Recordings.replay)
+    replayed = Awaited(Recordings.replayed)
 
 
 class AsyncSpaces:
@@ -323,10 +325,10 @@ class AsyncSpaces:
     def __init__(self, sync: Spaces) -> None:
         self.sync = sync
 
-    create = _Awaited(Spaces.create)
-    get = _Awaited(Spaces.get)
-    list = _Awaited(Spaces.list)
-    update = _Awaited(Spaces.update)
+    create = Awaited(Spaces.create)
+    get = Awaited(Spaces.get)
+    list = Awaited(Spaces.list)
+    update = Awaited(Spaces.update)
 
 
 class AsyncAccessTokens:
@@ -335,10 +337,10 @@ class AsyncAccessTokens:
     def __init__(self, sync: AccessTokens) -> None:
         self.sync = sync
 
-    make = _Awaited(AccessTokens.make)
-    list = _Awaited(AccessTokens.list)
-    rotate = _Awaited(AccessTokens.rotate)
-    revoke = _Awaited(AccessTokens.revoke)
+    make = Awaited(AccessTokens.make)
+    list = Awaited(AccessTokens.list)
+    rotate = Awaited(AccessTokens.rotate)
+    revoke = Awaited(AccessTokens.revoke)
 
 
 class AsyncWorkingMemory:
@@ -347,11 +349,11 @@ class AsyncWorkingMemory:
     def __init__(self, sync: WorkingMemory) -> None:
         self.sync = sync
 
-    set = _Awaited(WorkingMemory.set)
-    get = _Awaited(WorkingMemory.get)
-    all = _Awaited(WorkingMemory.all)
-    drop = _Awaited(WorkingMemory.drop)
-    clear = _Awaited(WorkingMemory.clear)
+    set = Awaited(WorkingMemory.set)
+    get = Awaited(WorkingMemory.get)
+    all = Awaited(WorkingMemory.all)
+    drop = Awaited(WorkingMemory.drop)
+    clear = Awaited(WorkingMemory.clear)
 
 
 Recorded = TypeVar("Recorded", Run, Step)

@@ -2,43 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from functools import partial, update_wrapper
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import Any
 
 from tallystick.access import AccessTokens, Spaces
-from tallystick.aio import in_thread
 from tallystick.recorder import Recordings
 from tallystick.tally import BoundTally, Operator
+from tallystick.tally.async_view import Awaited
 
 __all__ = ["AsyncRemoteTally"]
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-class _Awaited(Generic[P, R]):
-    """A verb of the synchronous client, as one that is awaited."""
-
-    def __init__(self, verb: Callable[Concatenate[Any, P], R]) -> None:
-        self.verb = verb
-
-    @overload
-    def __get__(self, face: None, owner: type) -> _Awaited[P, R]: ...
-    @overload
-    def __get__(self, face: _Face, owner: type) -> Callable[P, Coroutine[Any, Any, R]]: ...
-    def __get__(
-        self, face: _Face | None, owner: type
-    ) -> _Awaited[P, R] | Callable[P, Coroutine[Any, Any, R]]:
-        if face is None:
-            return self
-        verb = getattr(face.sync, self.verb.__name__)
-
-        async def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            result: R = await in_thread(partial(verb, *args, **kwargs))
-            return result
-
-        return update_wrapper(call, self.verb)
 
 
 class _Face:
@@ -51,94 +22,94 @@ class _Face:
 class AsyncRemoteOperator(_Face):
     """Same as `RemoteOperator`, awaited."""
 
-    erase = _Awaited(Operator.erase)
-    erase_recorded = _Awaited(Operator.erase_recorded)
-    prove_unreachable = _Awaited(Operator.prove_unreachable)
-    prove_erased = _Awaited(Operator.prove_erased)
-    purge = _Awaited(Operator.purge)
-    choose_windows = _Awaited(Operator.choose_windows)
-    jobs = _Awaited(Operator.jobs)
-    job = _Awaited(Operator.job)
-    retry_jobs = _Awaited(Operator.retry_jobs)
-    cancel_job = _Awaited(Operator.cancel_job)
-    doctor = _Awaited(Operator.doctor)
-    sizes = _Awaited(Operator.sizes)
-    freeze = _Awaited(Operator.freeze)
-    thaw = _Awaited(Operator.thaw)
-    export = _Awaited(Operator.export)
+    erase = Awaited(Operator.erase)
+    erase_recorded = Awaited(Operator.erase_recorded)
+    prove_unreachable = Awaited(Operator.prove_unreachable)
+    prove_erased = Awaited(Operator.prove_erased)
+    purge = Awaited(Operator.purge)
+    choose_windows = Awaited(Operator.choose_windows)
+    jobs = Awaited(Operator.jobs)
+    job = Awaited(Operator.job)
+    retry_jobs = Awaited(Operator.retry_jobs)
+    cancel_job = Awaited(Operator.cancel_job)
+    doctor = Awaited(Operator.doctor)
+    sizes = Awaited(Operator.sizes)
+    freeze = Awaited(Operator.freeze)
+    thaw = Awaited(Operator.thaw)
+    export = Awaited(Operator.export)
 
 
 class AsyncRemoteSpaces(_Face):
     """Same as `RemoteSpaces`, awaited."""
 
-    create = _Awaited(Spaces.create)
-    get = _Awaited(Spaces.get)
-    list = _Awaited(Spaces.list)
-    update = _Awaited(Spaces.update)
+    create = Awaited(Spaces.create)
+    get = Awaited(Spaces.get)
+    list = Awaited(Spaces.list)
+    update = Awaited(Spaces.update)
 
 
 class AsyncRemoteTokens(_Face):
     """Same as `RemoteTokens`, awaited."""
 
-    make = _Awaited(AccessTokens.make)
-    list = _Awaited(AccessTokens.list)
-    rotate = _Awaited(AccessTokens.rotate)
-    revoke = _Awaited(AccessTokens.revoke)
+    make = Awaited(AccessTokens.make)
+    list = Awaited(AccessTokens.list)
+    rotate = Awaited(AccessTokens.rotate)
+    revoke = Awaited(AccessTokens.revoke)
 
 
 class AsyncRemoteRecordings(_Face):
     """Same as `RemoteRecordings`, awaited."""
 
-    run = _Awaited(Recordings.run)
-    steps = _Awaited(Recordings.steps)
-    step = _Awaited(Recordings.step)
-    entries = _Awaited(Recordings.entries)
-    receipt = _Awaited(Recordings.receipt)
-    knew = _Awaited(Recordings.knew)
-    unseen = _Awaited(Recordings.unseen)
-    trace = _Awaited(Recordings.trace)
-    changed = _Awaited(Recordings.changed)
-    diff = _Awaited(Recordings.diff)
-    written = _Awaited(Recordings.written)
-    uses = _Awaited(Recordings.uses)
-    receipts = _Awaited(Recordings.receipts)
-    foil = _Awaited(Recordings.foil)
-    export_receipt = _Awaited(Recordings.export_receipt)
+    run = Awaited(Recordings.run)
+    steps = Awaited(Recordings.steps)
+    step = Awaited(Recordings.step)
+    entries = Awaited(Recordings.entries)
+    receipt = Awaited(Recordings.receipt)
+    knew = Awaited(Recordings.knew)
+    unseen = Awaited(Recordings.unseen)
+    trace = Awaited(Recordings.trace)
+    changed = Awaited(Recordings.changed)
+    diff = Awaited(Recordings.diff)
+    written = Awaited(Recordings.written)
+    uses = Awaited(Recordings.uses)
+    receipts = Awaited(Recordings.receipts)
+    foil = Awaited(Recordings.foil)
+    export_receipt = Awaited(Recordings.export_receipt)
 
 
 class AsyncRemoteTally(_Face):
     """What `remote.aio` is: each verb of the client, awaited. Safe to share between tasks."""
 
-    remember = _Awaited(BoundTally.remember)
-    remember_many = _Awaited(BoundTally.remember_many)
-    recall = _Awaited(BoundTally.recall)
-    get = _Awaited(BoundTally.get)
-    memories = _Awaited(BoundTally.memories)
-    modify = _Awaited(BoundTally.modify)
-    modify_many = _Awaited(BoundTally.modify_many)
-    forget = _Awaited(BoundTally.forget)
-    forget_matching = _Awaited(BoundTally.forget_matching)
-    recover = _Awaited(BoundTally.recover)
-    correct = _Awaited(BoundTally.correct)
-    promote = _Awaited(BoundTally.promote)
-    share = _Awaited(BoundTally.share)
-    inspect = _Awaited(BoundTally.inspect)
-    source = _Awaited(BoundTally.source)
-    explore = _Awaited(BoundTally.explore)
-    context_pack = _Awaited(BoundTally.context_pack)
-    wake = _Awaited(BoundTally.wake)
-    history = _Awaited(BoundTally.history)
-    preview_access = _Awaited(BoundTally.preview_access)
-    runs = _Awaited(BoundTally.runs)
-    verify = _Awaited(BoundTally.verify)
-    replay = _Awaited(BoundTally.replay)
-    replay_later = _Awaited(BoundTally.replay_later)
-    approvals = _Awaited(BoundTally.approvals)
-    approval = _Awaited(BoundTally.approval)
-    approve = _Awaited(BoundTally.approve)
-    deny = _Awaited(BoundTally.deny)
-    revoke = _Awaited(BoundTally.revoke)
-    compile = _Awaited(BoundTally.compile)
+    remember = Awaited(BoundTally.remember)
+    remember_many = Awaited(BoundTally.remember_many)
+    recall = Awaited(BoundTally.recall)
+    get = Awaited(BoundTally.get)
+    memories = Awaited(BoundTally.memories)
+    modify = Awaited(BoundTally.modify)
+    modify_many = Awaited(BoundTally.modify_many)
+    forget = Awaited(BoundTally.forget)
+    forget_matching = Awaited(BoundTally.forget_matching)
+    recover = Awaited(BoundTally.recover)
+    correct = Awaited(BoundTally.correct)
+    promote = Awaited(BoundTally.promote)
+    share = Awaited(BoundTally.share)
+    inspect = Awaited(BoundTally.inspect)
+    source = Awaited(BoundTally.source)
+    explore = Awaited(BoundTally.explore)
+    context_pack = Awaited(BoundTally.context_pack)
+    wake = Awaited(BoundTally.wake)
+    history = Awaited(BoundTally.history)
+    preview_access = Awaited(BoundTally.preview_access)
+    runs = Awaited(BoundTally.runs)
+    verify = Awaited(BoundTally.verify)
+    replay = Awaited(BoundTally.replay)
+    replay_later = Awaited(BoundTally.replay_later)
+    approvals = Awaited(BoundTally.approvals)
+    approval = Awaited(BoundTally.approval)
+    approve = Awaited(BoundTally.approve)
+    deny = Awaited(BoundTally.deny)
+    revoke = Awaited(BoundTally.revoke)
+    compile = Awaited(BoundTally.compile)
 
     @property
     def operator(self) -> AsyncRemoteOperator:
