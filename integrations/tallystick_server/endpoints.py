@@ -19,7 +19,7 @@ from tallystick.operations.operation import Arguments
 from tallystick.tally import BoundTally, Tally
 from tallystick_server.answers import Answer, Problem, answer
 from tallystick_server.open_runs import RunHeader, within
-from tallystick_server.routes import ROUTES, Method, Route
+from tallystick_server.routes import OF_THE_URL, ROUTES, Method, Route
 
 __all__ = ["PROBLEMS", "ScopeHeader", "add_operations", "bound_for", "path_names"]
 
@@ -53,8 +53,6 @@ _IN_HEADERS: Mapping[str, tuple[str, Any]] = {
     "if_version": ("match", _MatchHeader),
 }
 """Arguments that come as headers: the name of the parameter, and what it is."""
-_OF_THE_URL = ("GET", "DELETE")
-"""Methods whose arguments stand in the query, because such a request has no body."""
 _VERSIONED = ("get", "modify", "space", "create_space", "update_space", "recover")
 
 
@@ -157,7 +155,7 @@ def _parameters(
         place = Path(description=operation.help(name))
         parameters.append(inspect.Parameter(name, keyword, annotation=Annotated[str, place]))
     if model is not None:
-        source = Query() if method in _OF_THE_URL else Body()
+        source = Query() if method in OF_THE_URL else Body()
         parameters.append(
             inspect.Parameter("arguments", keyword, annotation=Annotated[model, source])
         )
@@ -182,10 +180,10 @@ def _arguments_model(
     }
     if not fields:
         return None
-    suffix = "Query" if method in _OF_THE_URL else "Body"
+    suffix = "Query" if method in OF_THE_URL else "Body"
     words = "".join(word.title() for word in operation.name.split("_"))
     number = "" if path == route.path else str([each[1] for each in route.also].index(path) + 2)
-    base = _OfTheUrl if method in _OF_THE_URL else Arguments
+    base = _OfTheUrl if method in OF_THE_URL else Arguments
     model: type[BaseModel] = create_model(f"{words}{suffix}{number}", __base__=base, **fields)
     return model
 

@@ -10,10 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["EXCLUDED", "OWN", "PREFIX", "ROUTES", "Method", "Route"]
+__all__ = ["EXCLUDED", "OF_THE_URL", "OWN", "PREFIX", "ROUTES", "Method", "Route"]
 
 PREFIX = "/v1"
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+
+
+OF_THE_URL: tuple[Method, ...] = ("GET", "DELETE")
+"""Methods whose arguments stand in the query, because such a request has no body."""
 
 
 @dataclass(frozen=True)
@@ -210,7 +214,7 @@ ROUTES: tuple[Route, ...] = (
         "/export/preview",
         "Operating",
         also=(("POST", "/memory/export/preview"),),
-        fixed={"mode": "preview", "folder": None},
+        fixed={"folder": None, "mode": "preview"},
         absent={"folder": _NO_PATHS, "mode": "to write one is work of the server's machine"},
     ),
 )

@@ -99,7 +99,7 @@ def test_each_request_of_the_client_is_in_the_reference(
         spread = arguments.pop(operation.spread, {}) if operation.spread else {}
         part, _, name = operation.verb.rpartition(".")
         if operation.name == "export":
-            arguments = {}
+            arguments = {"mode": "preview"}
         getattr(getattr(remote, part) if part else remote, name)(**arguments, **spread)
     offered = {operation.name for operation in OPERATIONS.values()} - set(EXCLUDED)
 
@@ -359,6 +359,9 @@ def test_wrong_arguments_are_refused_before_anything_is_sent(ada: RemoteTally) -
         ada.recall("x", **wrong)
     with pytest.raises(InvalidInput, match="folder"):
         ada.operator.export("somewhere")
+    with pytest.raises(InvalidInput, match="mode='preview' alone"):
+        ada.operator.export()
+    assert ada.operator.export(mode="preview").mode == "preview"
     with pytest.raises(TypeError):
         ada.recall()  # type: ignore[call-arg]
 

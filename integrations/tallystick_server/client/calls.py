@@ -24,11 +24,10 @@ from tallystick.errors import (
 from tallystick.operations import OPERATIONS, Operation
 from tallystick.records import AccessDecision
 from tallystick_server.endpoints import path_names
-from tallystick_server.routes import PREFIX, ROUTES, Route
+from tallystick_server.routes import OF_THE_URL, PREFIX, ROUTES, Route
 
 __all__ = ["Call", "call_of", "error_of", "result_of", "body_of", "route_of", "safe"]
 
-_OF_THE_URL = ("GET", "DELETE")
 _CODES: Mapping[str, type[TallystickError]] = {
     value.code: value
     for value in vars(errors).values()
@@ -118,10 +117,12 @@ def call_of(
     for name in path_names(route.path):
         text = safe(str(values.pop(name)))
         path = path.replace(f"{{{name}:path}}", text).replace(f"{{{name}}}", text)
-    if absent := sorted(name for name in values if name in route.absent and name not in ("mode",)):
-        raise InvalidInput(f"{verb} over HTTP takes no {absent[0]}: {route.absent[absent[0]]}.")
+    for name, fixed in route.fixed.items():
+        if values.get(name, fields[name].default) != fixed:
+            why = route.absent.get(name, "the route has decided it")
+            raise InvalidInput(f"{verb} over HTTP takes {name}={fixed!r} alone: {why}.")
     values = {name: value for name, value in values.items() if name not in route.fixed}
-    in_url = route.method in _OF_THE_URL
+    in_url = route.method in OF_THE_URL
     return Call(
         method=route.method,
         path=f"{PREFIX}{path}",
