@@ -26,6 +26,8 @@ from tallystick.adapters.serving import BODY_LIMIT, COOKIE, bind_socket
 from tallystick.errors import InvalidInput
 from tallystick.operations import OPERATIONS
 from tallystick.recorder import verify_bundle
+from tallystick.storage import journal
+from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder
 from tallystick_hooks.command import run as run_hook
 from tallystick_server import create_app, openapi, serve, serve_in_background
@@ -546,9 +548,6 @@ async def test_the_application_is_mounted_in_another_which_enters_its_lifespan(
 
 
 def test_a_read_leaves_the_journal_as_it_was(there: Served) -> None:
-    from tallystick.storage import journal
-    from tallystick.tally.services import services_of
-
     ada = there.tally.bind(ADA)
     memory_id = ada.remember("Read me.").id
     with ada.run("coder") as run, run.step("model_call") as step:
@@ -621,3 +620,24 @@ def test_a_hook_over_a_port_reads_no_file_of_the_server(there: Served, tmp_path:
     assert not [text for text in kept if "canary-file" in text]
     odd = http.post("/v1/hooks/no-such-event", json={"payload": {"session": "s"}})
     assert (odd.status_code, problem(odd)["code"]) == (422, "invalid_input")
+
+
+def test_a_hook_neither_learns_nor_notes_anything_in_the_scope_of_another(there: Served) -> None:
+    bob = there.tally.bind(BOB)
+    with bob.run("coder", metadata={"thread_id": "of-bob"}) as run:
+        pass
+    asked = {
+        "payload": {"session": "of-bob", "tool": "ls", "result": "x"},
+        "scope": "private:bob",
+    }
+    answered = there.http(there.token()).post("/v1/hooks/after-tool", json=asked)
+    with services_of(there.tally).store.database.read() as connection:
+        noted = [
+            entry
+            for entry in journal.all_entries(connection)
+            if entry.event == "session.seen_again" and entry.stream == "scope:private:bob"
+        ]
+
+    assert run.id not in answered.text
+    assert noted == []
+    assert bob.runs()[0].run_id == run.id

@@ -24,9 +24,12 @@ _RUNS = 50
 def recorded_elsewhere(bound: BoundTally, session: str, observer: str) -> RunRecord | None:
     """Return the newest run of this session that another observer records; None if none does.
 
-    A run of another process counts as soon as it is stored.
+    A run of another process counts as soon as it is stored. Raises Denied where the actor may not
+    record in the scope.
     """
-    store = services_of(bound).store
+    services = services_of(bound)
+    services.gate.require(bound.actor, "record", bound.scope)
+    store = services.store
     store.database.flush()
     with store.database.read() as connection:
         runs = recordings.runs_of_thread(
@@ -38,15 +41,18 @@ def recorded_elsewhere(bound: BoundTally, session: str, observer: str) -> RunRec
 def note_seen_again(
     bound: BoundTally, session: str, *, observer: str, what: str, run: RunRecord
 ) -> None:
-    """Journal that an observer saw something of a session that the observer of `run` records."""
+    """Journal that an observer saw something of a session that the observer of `run` records.
+
+    The id of the session is a text of others: it stands beside the chain, where it can be erased.
+    """
     store = services_of(bound).store
     event = journal.Event(
         stream=f"scope:{bound.scope}",
         event="session.seen_again",
-        actor=bound.actor,
+        actor=bound.actor.traced(session_id=session),
         at=store.clock.now(),
         audit_id=store.ids.new(),
         subject_id=run.run_id,
-        details={"session": session, "observer": observer, "seen": what},
+        details={"observer": observer, "seen": what},
     )
     store.database.write(lambda tx: journal.append(tx, event), name="session.seen_again")
