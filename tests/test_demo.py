@@ -22,6 +22,7 @@ def test_the_demo_mends_plays_verifies_and_defends_what_it_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Twice, because the second time its memory knows the answer already."""
+    monkeypatch.setenv("CI", "true")  # pytest prints more on a build machine; the demo the same
     monkeypatch.syspath_prepend(str(ROOT))
     demo, tampering, workspaces = (
         import_module(f"examples.golden_path.{name}")

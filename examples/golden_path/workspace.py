@@ -101,10 +101,13 @@ class Workspace:
 
 
 def _clean_environment() -> dict[str, str]:
-    """Return the environment without variables that would change git or pytest."""
+    """Return the environment without variables that would change git, or what pytest prints: on a
+    build machine it shortens nothing, and the same failure would need more tokens there.
+    """
     environment = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("GIT_", "PYTEST_"))
+        and name not in ("BUILD_NUMBER", "CI", "COLUMNS", "FORCE_COLOR")
     }
     return {**environment, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"}
