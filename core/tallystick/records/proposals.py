@@ -13,16 +13,17 @@ from pydantic import Field
 
 from tallystick.records._base import JsonObject, Persisted, Record
 from tallystick.records.identity import Scope
+from tallystick.records.memory import DecisionAction
 from tallystick.records.times import datetime_of, optional_datetime_of
 
 __all__ = [
-    "DecisionAction",
     "DecisionCandidate",
     "ExtractedEntity",
     "ExtractedFact",
     "ExtractedRelation",
     "Extraction",
     "Learning",
+    "LearningBudget",
     "MemoryDecision",
     "Proposal",
     "ProposalAction",
@@ -35,10 +36,6 @@ __all__ = [
 
 Learning = Literal["off", "shadow", "add_only", "full"]
 """How far extraction and decisions go: not at all; proposals alone; additions; every decision."""
-DecisionAction = Literal["ADD", "UPDATE", "DELETE", "NONE"]
-"""What a decider wants done with a fact: add it, let it replace a memory, withdraw a memory that it
-denies, or nothing, because a memory says it already.
-"""
 ProposalAction = Literal["ADD", "UPDATE", "DELETE", "NONE", "MERGE", "RELATE", "PROMOTE"]
 """What a proposal would do once it is accepted."""
 ProposalOrigin = Literal["extraction", "reflection", "graph"]
@@ -171,6 +168,24 @@ class ProviderDeclaration(Record):
     """Characters of one call at most; a longer text is cut, with a warning."""
     reliability: Literal["high", "ordinary", "low"] = "ordinary"
     """`low`: what it proposes never changes or withdraws a memory without a person."""
+
+
+class LearningBudget(Record):
+    """What calls of models for extraction and decisions may cost; None is no limit.
+
+    The call that reaches a limit is the last one. Amounts of money are millionths of a dollar, and
+    count where the price of a model is known. A day is the last 24 hours.
+    """
+
+    calls_per_job: int | None = Field(default=None, ge=0)
+    tokens_per_job: int | None = Field(default=None, ge=0)
+    micros_per_job: int | None = Field(default=None, ge=0)
+    calls_per_scope_and_day: int | None = Field(default=None, ge=0)
+    tokens_per_scope_and_day: int | None = Field(default=None, ge=0)
+    micros_per_scope_and_day: int | None = Field(default=None, ge=0)
+    calls_per_day: int | None = Field(default=None, ge=0)
+    tokens_per_day: int | None = Field(default=None, ge=0)
+    micros_per_day: int | None = Field(default=None, ge=0)
 
 
 class ProposalContent(Record):

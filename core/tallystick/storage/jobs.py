@@ -37,6 +37,7 @@ from tallystick.storage.rows import readable
 __all__ = [
     "CANCELLED",
     "EMBED",
+    "EXTRACT",
     "LEASE_EXPIRED",
     "NORMAL_PRIORITY",
     "OPEN",
@@ -72,6 +73,8 @@ __all__ = [
 
 EMBED = "embed"
 """The kind of job that gives a memory a vector."""
+EXTRACT = "extract"
+"""The kind of job that draws facts from a memory and decides what becomes of them."""
 REEMBED = "reembed"
 """The kind of job that gives the memories of a scope vectors of the current embedder."""
 

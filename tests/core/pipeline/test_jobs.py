@@ -114,6 +114,7 @@ class Notes:
     lease_seconds = 60
     is_upkeep = False
     changes_memory = False
+    is_autonomous = False
 
     def __init__(self, body: Callable[[Work], None] = lambda work: None, *, batch: int = 1) -> None:
         self.batch = batch
