@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.text import Text
@@ -82,6 +82,13 @@ def remember(
     source_type: Annotated[
         str | None, typer.Option("--source-type", help="Such as file, tool or user.")
     ] = None,
+    mode: Annotated[
+        Literal["auto", "sync", "async", "raw"],
+        typer.Option("--mode", help=help_of("remember", "mode")),
+    ] = "auto",
+    timeout_ms: Annotated[
+        int, typer.Option("--timeout-ms", min=1, help=help_of("remember", "timeout_ms"))
+    ] = 2_500,
     key: Key = None,
     where: Where = ".tally",
     scope: AtHome = None,
@@ -110,6 +117,8 @@ def remember(
             conversation=conversation,
             position=position,
             source=SourceRef.load(fields) if fields else None,
+            mode=mode,
+            timeout_ms=timeout_ms,
             idempotency_key=key,
         )
     if as_json:

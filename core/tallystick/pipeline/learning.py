@@ -325,12 +325,28 @@ class LearningHandler:
         is_far = not all(each.declaration.local for each in self._context.deciders)
         return (
             memory.id != origin.id
+            and _is_earlier(memory, origin)
             and memory.conversation is None
             and len(memory.content) <= _LONGEST_CANDIDATE
             # A text that says several things is not replaced by what is new about one of them.
             and len(list(islice(sentences(memory.content), 2))) == 1
             and not (is_far and is_local_only(memory.attributes))
         )
+
+
+def _is_earlier(memory: Memory, origin: Memory) -> bool:
+    """Return True if a memory was said before the text that is learned from, and not changed since.
+
+    Jobs come later than what they are about: a text never replaces what was said after it.
+    """
+    if memory.version > 1 and memory.updated_at > origin.created_at:
+        return False
+    return _said_at(memory) < _said_at(origin)
+
+
+def _said_at(memory: Memory) -> tuple[int, str]:
+    moment = memory.occurred_at or memory.freshness_ts or memory.created_at
+    return moment, memory.id
 
 
 _ATTEMPTS = 5

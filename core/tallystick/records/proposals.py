@@ -83,6 +83,7 @@ class ExtractedFact(Record):
     subject: str | None = None
     occurred_at: int | None = None
     """Microseconds UTC of the day that it is about, where it names one."""
+    occurred_time = optional_datetime_of("occurred_at")
     span: tuple[int, int] | None = None
     """The characters of the text that say it, from and up to; None where the words are new."""
 
@@ -135,6 +136,7 @@ class DecisionCandidate(Record):
     """As recall scores it against the fact."""
     occurred_at: int | None = None
     """Microseconds UTC of when it was said or happened."""
+    occurred_time = optional_datetime_of("occurred_at")
 
 
 class MemoryDecision(Record):
@@ -195,7 +197,11 @@ class ProposalContent(Record):
     subject: str | None = None
     attributes: JsonObject = {}
     occurred_at: int | None = None
+    """Microseconds UTC of the day that it is about."""
+    occurred_time = optional_datetime_of("occurred_at")
     valid_from: int | None = None
+    """Microseconds UTC."""
+    valid_from_time = optional_datetime_of("valid_from")
     explanation: str = ""
     """The reason that the decider gave. It is data."""
     relation: ExtractedRelation | None = None
