@@ -77,6 +77,7 @@ FIRST_LOOK = {
     "pipeline/worker records/jobs storage/jobs upkeep/jobs operations/jobs tally/later_replays",
     "pipeline/test_learning.py": "pipeline/apply pipeline/decide pipeline/extract "
     "pipeline/models pipeline/outbound pipeline/phrases pipeline/statements tally/learning",
+    "../integrations/test_learning_models.py": "adapters/learning_models",
     "storage/test_proposals.py": "records/proposals storage/outbound_calls",
     "storage/test_storage.py": "storage/chroma "
     "storage/chroma_layout storage/integrity storage/journal storage/outbox "

@@ -20,9 +20,11 @@ from tallystick.records import (
     DecisionCandidate,
     ExtractedFact,
     Extraction,
+    JsonObject,
     LearningBudget,
     Memory,
     MemoryDecision,
+    MemoryState,
     Proposal,
     ProviderDeclaration,
     SourceRef,
@@ -90,7 +92,7 @@ def events(tally: Tally, subject: str) -> list[str]:
 
 
 def by_content(tally: Tally, actor: Actor = ANNA) -> dict[str, Memory]:
-    states = ("active", "superseded", "hidden")
+    states: tuple[MemoryState, ...] = ("active", "superseded", "hidden")
     return {each.content: each for each in tally.bind(actor).memories(states=states, limit=99)}
 
 
@@ -380,7 +382,7 @@ def test_nothing_of_another_user_reaches_a_decider(open_sqlite: OpenTally) -> No
         tally.bind(BOB).remember("I live in Rome with my secret heron.", mode="raw")
         hidden = tally.bind().remember("I live in Paris with a secret cat.", mode="raw")
         tally.bind().forget(hidden.id, reason="No.")
-        private = {"local_only": True}
+        private: JsonObject = {"local_only": True}
         tally.bind().remember("I live in Oslo in secret.", mode="raw", attributes=private)
         tally.bind().remember("I live in Berlin.", mode="raw")
         tally.bind().remember("I moved to Hamburg.")
