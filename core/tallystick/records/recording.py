@@ -93,8 +93,8 @@ class RunRecord(Persisted):
 
 
 class StepRecord(Persisted):
-    """A piece of work in a run: a model call, a tool call, a read or a write of memory, a compile, a
-    retrieval, a policy check, an approval.
+    """A piece of work in a run: a model call, a tool call, a read or a write of memory, a compile,
+    a retrieval, a policy check, an approval, an event.
     """
 
     step_id: str
