@@ -19,7 +19,12 @@ from tallystick import Actor, Tally
 from tallystick.embedding import Model2VecEmbedder, StaticEmbedder, named_embedder
 from tallystick.errors import EmbedderUnavailable, SettingsError
 
-ROWS: dict[str, Sequence[float]] = {"[UNK]": [9, 9, 9], "heron": [1, 0, 0], "bird": [0.9, 0.4, 0], "tax": [0, 0, 1]}
+ROWS: dict[str, Sequence[float]] = {
+    "[UNK]": [9, 9, 9],
+    "heron": [1, 0, 0],
+    "bird": [0.9, 0.4, 0],
+    "tax": [0, 0, 1],
+}
 
 
 def _table(folder: Path, *, rows: Sequence[Sequence[float]] = (), **tensors: np.ndarray) -> Path:
