@@ -54,6 +54,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "diff",
         "recompile",
         "verify",
+        "receipt",
         "export-receipt",
         "tape",
         "keygen",
