@@ -65,7 +65,8 @@ def _milliseconds(tally: Tally, mode: Any, count: int) -> list[float]:
     anna, times = tally.bind(), []
     for number in range(count):
         began = time.perf_counter()
-        anna.remember(f"The berth {number} has {number * 3} boats.", mode=mode, timeout_ms=60_000)
+        text = f"The berth {time.perf_counter_ns()} has {number} boats."
+        anna.remember(text, mode=mode, timeout_ms=60_000)
         times.append(1_000 * (time.perf_counter() - began))
     return sorted(times)
 
@@ -102,9 +103,14 @@ def main(count: int = 400) -> int:
 
     model = _Model(away=True)
     with _tally(model) as tally, tally.worker():
-        away = _milliseconds(tally, "auto", count)
-        tell("remember auto under an outage, p95 ms", _at(away, 0.95), 200)
-        tell("the same, times raw", _at(away, 0.95) / _at(raw, 0.95), 2)
+        # In turn, so that whatever else this machine does weighs on both alike.
+        beside: list[float] = []
+        away: list[float] = []
+        for _ in range(count // 10):
+            beside += _milliseconds(tally, "raw", 10)
+            away += _milliseconds(tally, "auto", 10)
+        tell("remember auto under an outage, p95 ms", _at(sorted(away), 0.95), 200)
+        tell("the same, times raw", _at(sorted(away), 0.95) / _at(sorted(beside), 0.95), 2)
     with _tally(model := _Model(away=True)) as tally:
         anna = tally.bind()
         stored = [anna.remember(f"The berth {number} has boats.") for number in range(40)]

@@ -256,7 +256,7 @@ _VALUE_KIND = (
 _LEAD_IN = re.compile(
     r"^(?:(?:by the way|btw|fyi|as (?:i|we) (?:said|mentioned)|as you (?:may )?know|like i said"
     r"|well|oh|so|and|but|also|actually|in fact|just so you know|note that|remember that"
-    r"|for the record|übrigens|wie gesagt|also|au fait|comme je l'ai dit|por cierto|como dije|a proposito)"
+    r"|for the record|übrigens|wie gesagt|au fait|comme je l'ai dit|por cierto|como dije)"
     r"(?:,\s*|\s+(?=that\b|i\b|my\b|we\b|our\b))(?:that\s+)?)+",
     re.IGNORECASE,
 )
