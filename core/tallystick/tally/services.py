@@ -106,6 +106,7 @@ class Services:
         self.store = store
         self._guard = threading.Lock()
         self._counters: dict[str | None, TokenCounter] = {}
+        self._learners: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
         self.closing: list[Callable[[], object]] = []
         """Called when the tally is closed, before anything of it is."""
         self.settings = settings
@@ -255,12 +256,18 @@ class Services:
                 get_logger("pipeline").warning("learning.later", error=type(error).__name__)
 
         thread = threading.Thread(target=work, name="tallystick-learning", daemon=True)
+        self._learners.add(thread)
         thread.start()
         thread.join(timeout_ms / 1_000)
         self.background.wake()
         with self.store.database.read() as connection:
             found = {job_id: jobs.find(connection, job_id) for job_id in waiting}
         return [_as_far_as(result, found.get(result.job_id or "")) for result in results]
+
+    def _join_learners(self) -> None:
+        """Wait for learning under way, no longer than its providers may take."""
+        for thread in list(self._learners):
+            thread.join()
 
     def drop_caches(self) -> None:
         """Drop all text that is cached in memory for speed; it is read anew when it is needed."""
@@ -282,6 +289,7 @@ class Services:
             *self.closing,
             self.recorder.close_subscriptions,
             self.background.stop,
+            self._join_learners,
             self.gate.flush,
             *([] if self.index is None else [self.index.close]),
             self.store.database.close,
