@@ -280,9 +280,9 @@ def test_a_notebook_shows_a_line_of_each_thing_and_a_table_of_many(bound: BoundT
 
     assert all(len(repr(thing)) < 220 for thing in things)
     assert repr(things[-1]) == "Actor(user='ada')"
-    assert "<b>" not in recalled._repr_html_()
-    assert "&lt;b&gt;Herons" in recalled._repr_html_()
-    assert "&lt;i&gt;" in compiled._repr_html_()
+    assert "<b>" not in str(recalled._repr_html_())
+    assert "&lt;b&gt;Herons" in str(recalled._repr_html_())
+    assert "&lt;i&gt;" in str(compiled._repr_html_())
 
 
 def test_a_sequence_of_ones_own_kind_is_a_sequence(bound: BoundTally) -> None:
