@@ -46,6 +46,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "share",
     ),
     "Runs and receipts": (
+        "ui",
         "runs",
         "show",
         "why",
