@@ -60,11 +60,13 @@ class Page(HTMLParser):
         self.texts: list[str] = []
         self.title = ""
         self._inside: list[str] = []
+        self._area = ""
         self.feed(self.source)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         named = {name: value or "" for name, value in attrs}
-        self._inside.append(tag)
+        if tag not in ("input", "meta", "link", "br", "rect", "path", "circle", "line"):
+            self._inside.append(tag)
         self.elements[tag] = self.elements.get(tag, 0) + 1
         self.attributes |= set(named)
         if tag == "a":
@@ -77,6 +79,7 @@ class Page(HTMLParser):
             action = urljoin(self.url, named.get("action") or urlsplit(self.url).path)
             self.forms.append(Form(action, named.get("method", "get").upper()))
         if tag in ("input", "select", "textarea") and "name" in named and self.forms:
+            self._area = named["name"] if tag == "textarea" else ""
             is_off = named.get("type") in ("radio", "checkbox") and "checked" not in named
             if not is_off:
                 self.forms[-1].fields[named["name"]] = named.get("value", "")
@@ -86,6 +89,9 @@ class Page(HTMLParser):
             pass
 
     def handle_data(self, data: str) -> None:
+        if self._inside[-1:] == ["textarea"]:
+            # A browser drops the line end that begins a text area.
+            self.forms[-1].fields[self._area] = data.removeprefix("\n")
         if self._inside[-1:] == ["title"]:
             self.title += data
         elif data.strip() and self._inside[-1:] != ["script"]:
@@ -144,13 +150,21 @@ class Browser:
             return self._page("GET", urljoin(url, response.headers["location"]), next_one)
         return Page(str(response.url), response)
 
+    def correct(self, memory_id: str, change: str, /, **fields: str) -> tuple[Page, Page | None]:
+        """Fill in the form of a change and look at its preview; then apply it, if it is one."""
+        asked = self.get(f"memories/{memory_id}/{change}")
+        preview = self.send(asked.form(f"/{change}"), reason="it is so", **fields)
+        if preview.status != 200:
+            return preview, None
+        return preview, self.send(preview.form(f"/{change}"))
+
     def crawl(self, *starts: str) -> Iterator[Page]:
         """Open every page that can be reached by links and by forms that read."""
         waiting = [urljoin(f"{self.base}/ui/", start) for start in starts]
         seen: set[str] = set()
         while waiting:
             url = waiting.pop().partition("#")[0]
-            if url in seen or "/memories/" in url or "/sources/" in url:
+            if url in seen:
                 continue
             seen.add(url)
             page = self.get(url, site="same-origin")

@@ -26,9 +26,15 @@ __all__ = ["ROOMS", "SURFACE", "StaleForm", "Visit", "form_page", "page", "visit
 SURFACE = "dashboard"
 """The surface under which history names what was done here."""
 _MOST_FIELDS = 200
-ROOMS: tuple[tuple[str, str], ...] = (("/runs", "Runs"),)
+ROOMS: tuple[tuple[str, str], ...] = (
+    ("/runs", "Runs"),
+    ("/memory", "Memory"),
+)
 """The rooms in the navigation, in their order."""
-_WITHIN: Mapping[str, tuple[str, ...]] = {"/runs": ("/runs", "/steps", "/diff", "/replays")}
+_WITHIN: Mapping[str, tuple[str, ...]] = {
+    "/runs": ("/runs", "/steps", "/diff", "/replays"),
+    "/memory": ("/memory", "/memories", "/sources", "/spaces", "/export"),
+}
 """The paths that belong to a room, where it has several."""
 _NOTES: Mapping[str, str] = {
     "approved": "The action was approved, with exactly these arguments, once.",

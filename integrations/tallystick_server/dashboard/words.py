@@ -6,7 +6,19 @@ from collections.abc import Mapping
 
 from tallystick.records import CompilationDecision
 
-__all__ = ["CLASSES", "DECISIONS", "KINDS", "REASONS", "STATES", "reason", "score_parts"]
+__all__ = [
+    "CLASSES",
+    "DECISIONS",
+    "EVENTS",
+    "IMPACTS",
+    "KINDS",
+    "LINKS",
+    "REASONS",
+    "STATES",
+    "link",
+    "reason",
+    "score_parts",
+]
 
 DECISIONS: Mapping[str, str] = {
     "include": "in",
@@ -81,6 +93,42 @@ CLASSES: Mapping[str, str] = {
 }
 """The classes of a budget, in the order in which a page shows them."""
 
+IMPACTS: Mapping[str, str] = {
+    "leaves_recall": "it leaves recall",
+    "returns": "it comes back to recall",
+    "history": "recall shows it as past",
+    "below_replacement": "recall shows its replacement, and it as past",
+    "under_canonical": "recall shows the other one in its place",
+    "metadata_only": "its text stays in recall, a fact about it changes",
+    "field_redacted": "recall shows the replacement in place of the field",
+    "local_only": "recall shows it here, and no model elsewhere gets it",
+    "unchanged": "recall stays as it is",
+}
+"""What a correction does to recall."""
+
+LINKS: Mapping[tuple[str, str], str] = {
+    ("SUPERSEDES", "from"): "replaced by",
+    ("SUPERSEDES", "to"): "replaces",
+    ("DUPLICATE_OF", "to"): "repeats",
+    ("DUPLICATE_OF", "from"): "repeated by",
+    ("DERIVED_FROM", "to"): "concluded from",
+    ("DERIVED_FROM", "from"): "used by",
+    ("SHARES", "to"): "shared from",
+    ("SHARES", "from"): "shared as",
+}
+
+EVENTS: Mapping[str, str] = {
+    "ADD": "written",
+    "SEEN": "seen again",
+    "UPDATE": "changed",
+    "FORGET": "forgotten",
+    "RECOVER": "recovered",
+    "CORRECT": "corrected",
+    "PROMOTE": "promoted",
+    "SHARE": "shared",
+    "ERASE": "erased",
+}
+
 _PARTS: Mapping[str, str] = {
     "relevance": "relevance",
     "freshness": "fresh",
@@ -91,6 +139,11 @@ _PARTS: Mapping[str, str] = {
     "staleness": "ageing",
     "risk": "sensitive",
 }
+
+
+def link(kind: str, direction: str) -> str:
+    """Return what a link means, seen from a memory."""
+    return LINKS.get((kind, direction), kind.lower().replace("_", " "))
 
 
 def reason(decision: CompilationDecision) -> str:
