@@ -33,6 +33,7 @@ _OWN_VIEW = ("compile_request", "compiled")
 """Entries that the page shows as decisions. Their payloads are not shown: they contain what policy
 withheld.
 """
+_LOOKED_BACK = 50
 _SHOWN = 2_400
 """Characters of an entry that the page of its step shows."""
 
@@ -106,6 +107,7 @@ def _step(visit: Visit) -> Response:
     entries: list[StepEntry] = visit.call("entries", step_id=step.step_id)
     receipt = _receipt(visit, step.step_id)
     before, after = neighbours(visit, step)
+    prefix = _prefix(receipt)
     only = visit.text("show")
     if only not in ("", *words.DECISIONS):
         raise InvalidInput(f"show: candidates are {', '.join(words.DECISIONS)}.")
@@ -123,11 +125,23 @@ def _step(visit: Visit) -> Response:
         ],
         receipt=receipt,
         figures=None if receipt is None else figures_of([receipt]),
-        prefix=_prefix(receipt),
+        prefix=prefix,
         context=context,
         only=only,
         has_state=isinstance(step.metadata.get("langgraph_checkpoint_ns"), str),
+        has_earlier=_has_earlier(visit, step),
         replayed=replayed_step(step.metadata),
+    )
+
+
+def _has_earlier(visit: Visit, step: StepRecord) -> bool:
+    """Return True if a step of the same kind is among those shortly before."""
+    after = step.step_index - _LOOKED_BACK - 1
+    before = visit.call(
+        "steps", run_id=step.run_id, after=after if after >= 0 else None, limit=_LOOKED_BACK
+    )
+    return any(
+        each.step_index < step.step_index and each.step_kind == step.step_kind for each in before
     )
 
 
