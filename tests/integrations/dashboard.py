@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -158,15 +159,22 @@ class Browser:
             return preview, None
         return preview, self.send(preview.form(f"/{change}"))
 
-    def crawl(self, *starts: str) -> Iterator[Page]:
-        """Open every page that can be reached by links and by forms that read."""
+    def crawl(self, *starts: str, each: int = 2) -> Iterator[Page]:
+        """Open every page that can be reached by links; of those whose addresses differ in ids and
+        words alone, `each` of them.
+        """
         waiting = [urljoin(f"{self.base}/ui/", start) for start in starts]
         seen: set[str] = set()
+        alike: dict[str, int] = {}
         while waiting:
-            url = waiting.pop().partition("#")[0]
+            url = waiting.pop(0).partition("#")[0]
             if url in seen:
                 continue
             seen.add(url)
+            kind = re.sub(r"=[^&]*|[0-9a-f]{8}-[0-9a-f-]{27}|\d+", "*", url)
+            alike[kind] = alike.get(kind, 0) + 1
+            if alike[kind] > each:
+                continue
             page = self.get(url, site="same-origin")
             yield page
             waiting += page.links

@@ -12,7 +12,7 @@ from tallystick.errors import TallystickError
 from tallystick.logs import get_logger
 from tallystick.operations.error_status import wire_status
 from tallystick.tally import Tally
-from tallystick_server.dashboard import changes, memory, replays, runs, steps
+from tallystick_server.dashboard import changes, governance, memory, replays, runs, steps
 from tallystick_server.dashboard.entrance import leave_with
 from tallystick_server.dashboard.figures import Figures
 from tallystick_server.dashboard.rendering import SafeHeaders
@@ -30,6 +30,7 @@ def dashboard_app(tally: Tally | None) -> ASGIApp:
             page("/", _home),
             form_page("/sign-out", _sign_out),
             *runs.ROUTES,
+            *governance.ROUTES,
             *replays.ROUTES,
             *steps.ROUTES,
             *memory.ROUTES,

@@ -29,11 +29,15 @@ _MOST_FIELDS = 200
 ROOMS: tuple[tuple[str, str], ...] = (
     ("/runs", "Runs"),
     ("/memory", "Memory"),
+    ("/approvals", "Approvals"),
+    ("/policy", "Policy"),
+    ("/health", "Health"),
 )
 """The rooms in the navigation, in their order."""
 _WITHIN: Mapping[str, tuple[str, ...]] = {
     "/runs": ("/runs", "/steps", "/diff", "/replays"),
     "/memory": ("/memory", "/memories", "/sources", "/spaces", "/export"),
+    "/health": ("/health", "/jobs"),
 }
 """The paths that belong to a room, where it has several."""
 _NOTES: Mapping[str, str] = {
@@ -83,6 +87,11 @@ class Visit:
         return any(
             path == prefix or path.startswith(f"{prefix}/") for prefix in _WITHIN.get(room, (room,))
         )
+
+    @property
+    def is_operator(self) -> bool:
+        """True where the caller's role lets it look after the whole tally."""
+        return self.caller.actor.role == "operator"
 
     @property
     def bound(self) -> BoundTally:
