@@ -38,6 +38,13 @@ demo: $(VENV)/.demo ## see it work, in a minute; ARGS="--model openai:gpt-5" use
 test: $(VENV)/.dev ## run the tests, on SQLite and on a PostgreSQL of their own
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal $(ARGS)
 
+.PHONY: test-browser
+test-browser: $(VENV)/.dev ## look at every page of the dashboard in Chromium, in both colour schemes; pictures in build/screens
+	@command -v chromium > /dev/null || test -n "$$CHROMIUM" || \
+		{ test "$$(id -u)" = 0 && apt-get install -y -q chromium; } || \
+		{ echo "Install Chromium first: apt-get install chromium, or name it: CHROMIUM=/path/to/chrome"; exit 1; }
+	@$(BIN)/python -m pytest -q --hypothesis-profile=soak --timeout=600 tests/integrations/test_dashboard_browser.py $(ARGS)
+
 .PHONY: test-oldest
 test-oldest: $(VENV)/bin/python ## run the adapters' tests on the oldest runtimes they admit
 	@$(PYTHON) -m venv $(VENV)/oldest
