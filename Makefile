@@ -88,6 +88,7 @@ docs: $(VENV)/.docs ## build the site of the documentation: build/site/index.htm
 docs-refresh: $(VENV)/.dev ## write the generated tables and the pictures of the documentation anew
 	@$(BIN)/python -m docs.site.tables
 	@$(BIN)/python -m docs.site.pictures
+	-@$(BIN)/python -m docs.site.screens
 
 .PHONY: soak
 soak: $(VENV)/.dev ## the tests for many minutes, those marked soak too: property tests on 20 times as many examples, drawn anew
