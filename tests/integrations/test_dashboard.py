@@ -18,7 +18,7 @@ import pytest
 
 from tallystick import Actor, Tally
 from tallystick.adapters.serving import COOKIE
-from tallystick.records import CompileReason, StepKind
+from tallystick.records import CompileReason, ContextItem, StepKind
 from tallystick.testing import HashEmbedder
 from tallystick_server import Entrance, serve_in_background
 from tallystick_server.dashboard import rendering, words
@@ -175,15 +175,15 @@ def test_the_timeline_of_a_run_shows_each_step_and_what_happened(
     page = ada.get(f"runs/{played.run_id}")
     log = ada.get(f"runs/{played.run_id}?time=log")
 
-    bars = re.findall(r'<rect class="k-(\w+)" x="(\d+)" width="(\d+)"', page.source)
+    bars = re.findall(r'<rect class="k-(\w+)" x="([\d.]+)%" width="([\d.]+)%"', page.source)
     kinds = [kind for kind, _, _ in bars]
-    places = {kind: (int(start), int(width)) for kind, start, width in bars}
+    places = {kind: (float(start), float(width)) for kind, start, width in bars}
     assert kinds[-3:] == ["model_call", "tool_call", "other"]
     outer, inner = places["tool_call"], places["other"]
     assert outer[0] <= inner[0]
-    assert inner[0] + inner[1] <= outer[0] + outer[1] + 3
-    assert all(int(start) >= 0 and int(start) + int(width) <= 1003 for _, start, width in bars)
-    assert re.findall(r'class="k-\w+" x="(\d+)"', log.source) != [start for _, start, _ in bars]
+    assert inner[0] + inner[1] <= outer[0] + outer[1] + 0.3
+    assert all(float(start) + float(width) <= 100.3 for _, start, width in bars)
+    assert re.findall(r'class="k-\w+" x="([\d.]+)%"', log.source) != [start for _, start, _ in bars]
     for text in ("120 in, 8 out", "0.0021 USD", "left out", "1 redacted", "private:ada"):
         assert text in page.text, text
     assert ada.get(f"runs/{played.run_id}?time=odd").status == 422
@@ -202,6 +202,34 @@ def test_a_long_run_is_read_page_by_page(there: Served, ada: Browser) -> None:
     assert re.findall(r"\bn(\d+)\b", jumped.text) == [str(n) for n in range(441, 450)]
     assert "450" in page.text
     assert ada.get(f"runs/{run.id}/totals").status == 200
+
+
+def test_a_page_of_two_hundred_has_less_than_150_kb_with_all_that_it_loads(
+    there: Served, ada: Browser
+) -> None:
+    bound = there.tally.bind(ADA)
+    with bound.run("wide") as run:
+        for number in range(199):
+            run.step("tool_call", name=f"look at pond {number}").end(wait=False)
+        with run.step("model_call", name="wide") as step:
+            items = [
+                ContextItem(
+                    id=f"file:ponds/number_{number}/notes.md",
+                    kind="file",
+                    content=f"Herons nest at pond {number}. " + "There is more to say. " * 12,
+                )
+                for number in range(199)
+            ]
+            request = ContextItem(id="task", kind="user_msg", content="Where do herons nest?")
+            bound.compile([request, *items], budget=8_000)
+    pages = [ada.get(f"runs/{run.id}"), ada.get(f"steps/{step.id}")]
+    rows = [page.elements["tr"] - 1 for page in pages]
+
+    assert rows == [200, 200]
+    for page in pages:
+        loaded = sum(len(ada.http.get(url).content) for url in page.loads)
+        assert loaded > 40_000
+        assert len(page.source.encode()) + loaded < 150_000
 
 
 def test_a_step_shows_what_the_model_saw_and_why(ada: Browser, played: Played) -> None:
