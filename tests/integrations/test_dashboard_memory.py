@@ -236,6 +236,21 @@ def test_another_user_finds_and_changes_none_of_it(there: Served, ada: Browser) 
         )
 
 
+def test_a_token_for_one_scope_is_shown_that_one_alone(there: Served, ada: Browser) -> None:
+    remember(there, "The anvil is private.")
+    remember(there, "The anvil of apollo.", ADA, "project:apollo")
+    assert "private:ada" in ada.get("memory").text
+    narrow = there.token(ADA, token_class="session", scopes=["project:apollo"])
+    with Browser(there.tcp, narrow) as browser:
+        pages = [browser.get("memory"), browser.get("memory?q=anvil"), browser.get("approvals")]
+
+    for page in pages:
+        assert page.status == 200, page.url
+        assert "is private" not in page.text
+        assert "private:ada" not in page.text
+    assert "The anvil of apollo." in pages[1].text
+
+
 def test_what_is_hidden_or_redacted_is_on_no_page_of_memory(there: Served, ada: Browser) -> None:
     hidden = remember(there, "The xylophone is borrowed.")
     redacted = remember(there, "The marimba is stolen.")

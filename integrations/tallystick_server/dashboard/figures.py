@@ -1,18 +1,21 @@
-"""Figures of runs: tokens, cost, models and gaps, added up from receipts, and verified marks."""
+"""Figures: tokens, cost and models of runs, added up from receipts; verified marks; counts."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 
-from tallystick.records import Receipt, RunRecord, Verification
+from tallystick.operations import OPERATIONS
+from tallystick.records import ExploredScope, Receipt, RunRecord, Verification
 from tallystick.tally import BoundTally
 
 __all__ = ["Figures", "Mark", "RunFigures", "figures_of"]
 
+_COUNTED_SECONDS = 15
 _MOST = 2_000
 """Runs whose figures and marks a server keeps."""
 _MOST_STEPS = 200
@@ -52,13 +55,15 @@ class Mark:
 
 
 class Figures:
-    """Figures of runs that have ended, and marks of those that were verified here. Thread-safe.
+    """Figures of runs that have ended, marks of those that were verified here, and the counts of
+    scopes of a few seconds ago. Thread-safe.
 
     It is asked about runs alone that the caller was shown; it decides nothing about access.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._scopes: dict[str, tuple[float, tuple[ExploredScope, ...]]] = {}
         self._figures: OrderedDict[str, RunFigures] = OrderedDict()
         self._marks: OrderedDict[str, Mark] = OrderedDict()
 
@@ -79,6 +84,24 @@ class Figures:
                 while len(self._figures) > _MOST:
                     self._figures.popitem(last=False)
         return figures
+
+    def scopes(self, bound: BoundTally, token_id: str) -> tuple[ExploredScope, ...]:
+        """Return the scopes that the caller with a token may look into, those that may be read
+        first.
+
+        Their counts are up to 15 seconds old: to count a large scope takes longer than a page may.
+        """
+        now = time.monotonic()
+        with self._lock:
+            kept = self._scopes.get(token_id)
+        if kept is not None and kept[0] > now:
+            return kept[1]
+        found = OPERATIONS["explore"].call(bound, {}).scopes
+        scopes = tuple(sorted(found, key=lambda each: (not each.readable, str(each.scope))))
+        with self._lock:
+            self._scopes = {name: old for name, old in self._scopes.items() if old[0] > now}
+            self._scopes[token_id] = (now + _COUNTED_SECONDS, scopes)
+        return scopes
 
     def mark(self, run_id: str) -> Mark | None:
         """Return the outcome of the newest verification of a run by this server."""

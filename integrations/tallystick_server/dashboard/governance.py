@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from tallystick.errors import InvalidInput
 from tallystick.records import Actor, Approval, ApprovalState, JobState, Json, ToolClass
+from tallystick_server.dashboard.runs import scopes_of
 from tallystick_server.dashboard.visits import Visit, form_page, page
 
 __all__ = ["ROUTES"]
@@ -32,7 +33,7 @@ def _approvals(visit: Visit) -> Response:
         raise InvalidInput(f"state: an approval is all, {', '.join(_APPROVAL_STATES)}.")
     wanted = None if state == "all" else state
     home = visit.bound.scope
-    looked_into = (each.scope for each in visit.call("explore").scopes)
+    looked_into = (each.scope for each in scopes_of(visit))
     every = visit.tally.scopes() if visit.is_operator else looked_into
     found: dict[str, Approval] = {}
     for scope in list(dict.fromkeys((home, *every)))[:_SCOPES]:

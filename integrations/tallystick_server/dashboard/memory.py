@@ -14,6 +14,7 @@ from tallystick.records import (
     Actor,
     Explored,
     ExploredMemory,
+    ExploredScope,
     Hit,
     Memory,
     MemoryState,
@@ -21,6 +22,7 @@ from tallystick.records import (
     SourceInspection,
 )
 from tallystick_server.dashboard.changes import CHANGES
+from tallystick_server.dashboard.runs import scopes_of
 from tallystick_server.dashboard.visits import Visit, page
 
 __all__ = ["ROUTES"]
@@ -51,7 +53,7 @@ def _workspace(visit: Visit) -> Response:
     state, kind, tag = visit.text("state") or "active", visit.text("kind"), visit.text("tag")
     if state not in MEMORY_STATES:
         raise InvalidInput(f"state: a memory is {', '.join(MEMORY_STATES)}.")
-    scopes = _scopes(visit)
+    scopes = scopes_of(visit)
     scope = _opened(visit, scopes)
     readable = [str(each.scope) for each in scopes if each.readable] or [str(scope)]
     kinds = [kind] if kind else []
@@ -93,13 +95,7 @@ def _workspace(visit: Visit) -> Response:
     )
 
 
-def _scopes(visit: Visit) -> list[Any]:
-    """Return the scopes that the caller may look into; the bound one among them."""
-    explored: Explored = visit.call("explore")
-    return sorted(explored.scopes, key=lambda each: (not each.readable, str(each.scope)))
-
-
-def _opened(visit: Visit, scopes: Sequence[Any]) -> Scope:
+def _opened(visit: Visit, scopes: Sequence[ExploredScope]) -> Scope:
     """Return the scope whose memories are listed: the one that is named, else that of the caller,
     or where that is empty, the one that has the most.
     """
@@ -181,14 +177,14 @@ def _spaces(visit: Visit) -> Response:
     user, agent = visit.text("user"), visit.text("agent")
     preview, names = None, {}
     if user:
-        where = [str(each.scope) for each in _scopes(visit)]
+        where = [str(each.scope) for each in scopes_of(visit)]
         projects = frozenset(visit.text("projects").replace(",", " ").split())
         reader = Actor(user=user, agent=agent or None, projects=projects)
         preview = visit.call("preview_access", actor=reader.dump(), scopes=where)
         names = {str(each.scope): each.visible[-_LISTED:] for each in preview.scopes}
     return visit.page(
         "spaces.html",
-        scopes=_scopes(visit),
+        scopes=scopes_of(visit),
         spaces=spaces,
         user=user,
         agent=agent,

@@ -166,7 +166,8 @@ def pretty(value: Any) -> str:
 def query(values: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> str:
     """Return the query of an address, without what is empty."""
     pairs = values.items() if isinstance(values, Mapping) else values
-    return urlencode([(name, value) for name, value in pairs if value not in (None, "", False)])
+    given = [(str(name), str(value)) for name, value in pairs if value not in (None, "", False)]
+    return urlencode(given)
 
 
 def spaced(code: str) -> str:

@@ -10,12 +10,12 @@ from typing import Any, get_args
 from starlette.responses import Response
 
 from tallystick.errors import InvalidInput, NotFound
-from tallystick.records import Receipt, RunRecord, StepKind, StepRecord, StepStatus
+from tallystick.records import ExploredScope, Receipt, RunRecord, StepKind, StepRecord, StepStatus
 from tallystick_server.dashboard.figures import Figures, RunFigures, figures_of
 from tallystick_server.dashboard.messages import Message, messages_of
 from tallystick_server.dashboard.visits import Visit, page
 
-__all__ = ["ROUTES", "figures", "neighbours", "replayed_step"]
+__all__ = ["ROUTES", "figures", "neighbours", "replayed_step", "scopes_of"]
 
 _PAGE = 25
 _STEPS = 200
@@ -53,6 +53,12 @@ def figures(visit: Visit) -> Figures:
     """Return the figures that this server keeps."""
     kept: Figures = visit.request.app.state.figures
     return kept
+
+
+def scopes_of(visit: Visit) -> tuple[ExploredScope, ...]:
+    """Return the scopes that the caller may look into, with counts of a moment ago."""
+    token = visit.caller.token
+    return figures(visit).scopes(visit.within(None), "" if token is None else token.id)
 
 
 def _runs(visit: Visit) -> Response:
