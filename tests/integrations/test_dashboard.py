@@ -15,6 +15,7 @@ from typing import get_args
 from urllib.parse import urlsplit
 
 import pytest
+from tests.terminals import run_piped
 
 from tallystick import Actor, Tally
 from tallystick.adapters.serving import COOKIE
@@ -443,14 +444,7 @@ def test_tally_ui_serves_until_it_is_stopped_and_ends_its_session(tmp_path: Path
 
 
 def test_tally_ui_needs_a_person(tmp_path: Path) -> None:
-    command = "from tallystick_cli.app import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", command, "ui", "--tally", str(tmp_path / "t")],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    code, _, errors = run_piped("ui", "--tally", str(tmp_path / "t"))
 
-    assert done.returncode == 2
-    assert "needs a person at a terminal" in done.stderr
+    assert code == 2
+    assert "needs a person at a terminal" in " ".join(errors.split())
