@@ -93,9 +93,11 @@ class Doorstep(Protocol):
 
     def has(self, path: str) -> bool:
         """Return True for a path at which a person reads what is answered."""
+        ...
 
     def is_open(self, path: str) -> bool:
         """Return True for a path that needs no token."""
+        ...
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, whose refusal stands under `REFUSAL` unless the path is open."""
