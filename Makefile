@@ -38,6 +38,13 @@ demo: $(VENV)/.demo ## see it work, in a minute; ARGS="--model openai:gpt-5" use
 test: $(VENV)/.dev ## run the tests, on SQLite and on a PostgreSQL of their own
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal $(ARGS)
 
+.PHONY: test-browser
+test-browser: $(VENV)/.dev ## look at every page of the dashboard in Chromium, in both colour schemes; pictures in build/screens
+	@command -v chromium > /dev/null || test -n "$$CHROMIUM" || \
+		{ test "$$(id -u)" = 0 && apt-get install -y -q chromium; } || \
+		{ echo "Install Chromium first: apt-get install chromium, or name it: CHROMIUM=/path/to/chrome"; exit 1; }
+	@$(BIN)/python -m pytest -q --hypothesis-profile=soak --timeout=600 tests/integrations/test_dashboard_browser.py $(ARGS)
+
 .PHONY: test-oldest
 test-oldest: $(VENV)/bin/python ## run the adapters' tests on the oldest runtimes they admit
 	@$(PYTHON) -m venv $(VENV)/oldest
@@ -81,6 +88,7 @@ docs: $(VENV)/.docs ## build the site of the documentation: build/site/index.htm
 docs-refresh: $(VENV)/.dev ## write the generated tables and the pictures of the documentation anew
 	@$(BIN)/python -m docs.site.tables
 	@$(BIN)/python -m docs.site.pictures
+	-@$(BIN)/python -m docs.site.screens
 
 .PHONY: soak
 soak: $(VENV)/.dev ## the tests for many minutes, those marked soak too: property tests on 20 times as many examples, drawn anew

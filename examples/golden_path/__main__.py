@@ -30,10 +30,12 @@ from tallystick.records import Foil, ReplayResult, RunRecord, Verification
 from tallystick.settings import Settings
 from tallystick.tally import BoundTally
 from tallystick_cli import views
+from tallystick_cli.serve import open_in_browser
 from tallystick_langchain import TallyCallbackHandler, TapeChatModel, chat_model_call, tape_tools
 from tallystick_langgraph import TallySaver
 from tallystick_llama_index import TallyRetriever
 from tallystick_pydantic_ai import Tallystick
+from tallystick_server import serve_dashboard
 
 OWNER = Actor(user="local", projects={"ledger"}, role="operator")
 SCOPE = "project:ledger"
@@ -59,13 +61,30 @@ def main() -> None:
     parser.add_argument(
         "--verbose", action="store_true", help="also show digests, diffs and what pytest prints"
     )
+    parser.add_argument(
+        "--ui", action="store_true", help="then open the dashboard of the tally in the browser"
+    )
     options = parser.parse_args()
     workspace = Workspace()
     try:
         with open_tally(options.tally, vector_search="chroma") as tally:
             Demo(Console(), tally, workspace, model=options.model, verbose=options.verbose).play()
+            if options.ui:
+                open_dashboard(tally)
     finally:
         workspace.close()
+
+
+def open_dashboard(tally: Tally) -> None:
+    """Open the dashboard of the demo's tally in the browser, until Ctrl-C."""
+
+    def started(link: str) -> None:
+        opened = open_in_browser(link)
+        Console().print(
+            "The dashboard is open in your browser. Ctrl-C ends it." if opened else link
+        )
+
+    serve_dashboard(tally.bind(OWNER), started=started)
 
 
 def open_tally(where: str | Path, **settings: Any) -> Tally:
@@ -289,6 +308,7 @@ class Demo:
         location = self._tally.location
         where = "" if Path(location) == Path(".tally").absolute() else f" -t {location}"
         commands = (
+            f"tally ui{where}",
             f"tally runs{where}",
             f"tally show {views.short(step_id)}{where}",
             f"tally recall 'rounding of money'{where}",

@@ -47,6 +47,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "share",
     ),
     "Runs and receipts": (
+        "ui",
         "runs",
         "show",
         "why",

@@ -1,7 +1,10 @@
-"""The command of the server: a tally over HTTP, on a socket of this user, on a port, or on both."""
+"""The commands of the server: a tally over HTTP, on a socket of this user, on a port, or on both;
+and its dashboard, in the browser.
+"""
 
 from __future__ import annotations
 
+import webbrowser
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +16,7 @@ from tallystick.errors import InvalidInput
 from tallystick.tally import Tally
 from tallystick_cli.options import AsJson, Where
 from tallystick_cli.output import print_json, print_view
+from tallystick_cli.person import require_person
 from tallystick_cli.session import open_as_owner
 
 __all__ = ["COMMANDS", "socket_of"]
@@ -69,6 +73,48 @@ def serve(
         )
 
 
+def ui(
+    port: Annotated[
+        int, typer.Option("--port", help="On this port of the loopback; 0 is any that is free.")
+    ] = 0,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Whether to open the browser.")
+    ] = True,
+    where: Where = ".tally",
+    as_json: AsJson = False,
+) -> None:
+    """Open the dashboard in the browser: what agents knew and why, memory, approvals, health.
+
+    The link works once. The session that it begins ends with the command (Ctrl-C).
+    """
+    require_person("tally ui")
+    from tallystick_server import serve_dashboard
+
+    with open_as_owner(where, background=True) as owner:
+
+        def started(link: str) -> None:
+            opened = browser and open_in_browser(link)
+            if as_json:
+                print_json({"state": "serving", "tally": owner.tally.location, "link": link})
+                return
+            address = link.partition("/enter")[0]
+            print_view(Text.assemble("The dashboard is at ", (address, "cyan")))
+            if not opened:
+                print_view(Text("Open it by this link, which works once:", style="dim"))
+                print_view(Text(link, style="cyan", overflow="fold"))
+            print_view(Text("Ctrl-C ends it.", style="dim"))
+
+        serve_dashboard(owner, port=port, started=started)
+
+
+def open_in_browser(link: str) -> bool:
+    """Open a link in the browser of this machine. Return False where there is none to open."""
+    try:
+        return webbrowser.open(link)
+    except webbrowser.Error:
+        return False
+
+
 def socket_of(tally: Tally) -> Path:
     """Return the Unix socket at which a tally in a folder is served by default. Raises
     InvalidInput for one on PostgreSQL, which has no folder.
@@ -79,4 +125,4 @@ def socket_of(tally: Tally) -> Path:
     return folder / _SOCKET
 
 
-COMMANDS: Mapping[str, Callable[..., None]] = {"serve": serve}
+COMMANDS: Mapping[str, Callable[..., None]] = {"ui": ui, "serve": serve}

@@ -337,6 +337,7 @@ CLI = Surface(
         "mcp": "a door, whose tools are held against the table themselves",
         "worker": "a process that works, which is no operation",
         "serve": "a process that serves, which is no operation",
+        "ui": "a process that serves pages, which is no operation",
         "help": "shows the commands",
     },
 )

@@ -1,4 +1,6 @@
-"""A tally over HTTP: the sidecar with its routes, and a client with a bound tally's verbs."""
+"""A tally over HTTP: the sidecar with its routes and its dashboard, and a client with a bound
+tally's verbs.
+"""
 
 from tallystick.errors import require
 
@@ -11,10 +13,16 @@ from tallystick_server.client import (  # noqa: E402
     RemoteStep,
     RemoteTally,
 )
-from tallystick_server.serving import serve, serve_in_background  # noqa: E402
+from tallystick_server.dashboard import Entrance  # noqa: E402
+from tallystick_server.serving import (  # noqa: E402
+    serve,
+    serve_dashboard,
+    serve_in_background,
+)
 
 __all__ = [
     "AsyncRemoteTally",
+    "Entrance",
     "RemoteRun",
     "RemoteStep",
     "RemoteTally",
@@ -22,5 +30,6 @@ __all__ = [
     "create_app",
     "openapi",
     "serve",
+    "serve_dashboard",
     "serve_in_background",
 ]

@@ -13,6 +13,8 @@ from tallystick.adapters.serving import BODY_LIMIT, Guard
 from tallystick.records import Actor
 from tallystick.tally import Tally
 from tallystick_server.answers import add_handlers
+from tallystick_server.dashboard import Entrance, dashboard_app
+from tallystick_server.dashboard.entrance import PREFIX as DASHBOARD
 from tallystick_server.endpoints import add_operations
 from tallystick_server.items import add_items
 from tallystick_server.open_runs import OpenRuns
@@ -44,6 +46,7 @@ def create_app(
     local: Actor | None = None,
     hosts: Iterable[str] = (),
     body_limit: int = BODY_LIMIT,
+    entrance: Entrance | None = None,
 ) -> Server:
     """Return the application that offers a tally over HTTP, behind its guard.
 
@@ -51,10 +54,16 @@ def create_app(
     tally stays yours to close. A caller without a token is refused, or with `local` acts as that
     actor: give it only where the application listens on a socket of `bind_socket`. `hosts` are
     names by which it is reached, beside those of the loopback. A request is `body_limit` bytes at
-    most.
+    most. The links of an `entrance` let a browser into its dashboard, at `/ui`.
     """
     return Server(
-        _routes(tally), tally, surface="http", local=local, hosts=hosts, body_limit=body_limit
+        _routes(tally),
+        tally,
+        surface="http",
+        local=local,
+        hosts=hosts,
+        body_limit=body_limit,
+        doorstep=entrance or Entrance(tally),
     )
 
 
@@ -87,5 +96,6 @@ def _routes(tally: Tally | None) -> FastAPI:
     add_streams(router)
     add_operations(router)
     app.include_router(router)
+    app.mount(DASHBOARD, dashboard_app(tally))
     add_handlers(app)
     return app

@@ -16,10 +16,11 @@ import uvicorn
 from tallystick.adapters.serving import bind_port, bind_socket
 from tallystick.errors import InvalidInput
 from tallystick.records import Actor
-from tallystick.tally import Tally
+from tallystick.tally import BoundTally, Tally
 from tallystick_server.app import create_app
+from tallystick_server.dashboard import Entrance
 
-__all__ = ["serve", "serve_in_background"]
+__all__ = ["serve", "serve_dashboard", "serve_in_background"]
 
 _GRACE_SECONDS = 5
 
@@ -32,6 +33,7 @@ def serve(
     host: str = "127.0.0.1",
     hosts: Iterable[str] = (),
     local: Actor | None = None,
+    entrance: Entrance | None = None,
     started: Callable[[list[str]], None] = lambda addresses: None,
 ) -> None:
     """Serve a tally until it is stopped (Ctrl-C, SIGTERM): on a Unix socket at `uds` (`local`), on
@@ -39,11 +41,40 @@ def serve(
 
     On the socket, which nobody else may open, a caller without a token acts as `local`, by default
     the tally's owner. On a port every caller has a token. `hosts` are further names of this server.
-    `started` is called with the addresses once they are bound. Raises InvalidInput.
+    A browser comes into the dashboard by a link of the `entrance`. `started` is called with the
+    addresses once they are bound. Raises InvalidInput.
     """
-    with _bound(tally, uds, port, host, hosts, local) as (servers, addresses):
+    with _bound(tally, uds, port, host, hosts, local, entrance) as (servers, addresses):
         started(addresses)
         asyncio.run(_run(servers))
+
+
+def serve_dashboard(
+    bound: BoundTally,
+    *,
+    port: int = 0,
+    started: Callable[[str], None] = lambda link: None,
+) -> None:
+    """Serve a tally's dashboard on a port of the loopback, until it is stopped, for the person who
+    has `bound`.
+
+    `started` is called with the link that lets one browser in, once. The session that it begins
+    ends with the server. Raises InvalidInput, Denied where no person is at work.
+    """
+    tally = bound.tally
+    entrance = Entrance(tally)
+    session = bound.tokens.make("dashboard", token_class="session")
+    assert session.secret is not None
+    path = entrance.offer(session.secret)
+    try:
+        serve(
+            tally,
+            port=port,
+            entrance=entrance,
+            started=lambda addresses: started(f"{addresses[0]}{path}"),
+        )
+    finally:
+        bound.tokens.revoke(session.id, reason="the dashboard was closed")
 
 
 @contextmanager
@@ -55,11 +86,12 @@ def serve_in_background(
     host: str = "127.0.0.1",
     hosts: Iterable[str] = (),
     local: Actor | None = None,
+    entrance: Entrance | None = None,
 ) -> Iterator[list[str]]:
     """Same as `serve`, on a thread of its own, for as long as the block lasts: with the addresses
     for clients. Raises InvalidInput.
     """
-    with _bound(tally, uds, port, host, hosts, local) as (servers, addresses):
+    with _bound(tally, uds, port, host, hosts, local, entrance) as (servers, addresses):
         thread = threading.Thread(
             target=lambda: asyncio.run(_run(servers)), name="tallystick-server", daemon=True
         )
@@ -80,6 +112,7 @@ def _bound(
     host: str,
     hosts: Iterable[str],
     local: Actor | None,
+    entrance: Entrance | None,
 ) -> Iterator[tuple[list[tuple[_Server, socket.socket]], list[str]]]:
     """Bind what is asked for; give the servers with their sockets, and their addresses."""
     if uds is None and port is None:
@@ -89,11 +122,11 @@ def _bound(
         servers: list[tuple[_Server, socket.socket]] = []
         addresses: list[str] = []
         if uds is not None:
-            app = create_app(tally, local=local or tally.owner, hosts=names)
+            app = create_app(tally, local=local or tally.owner, hosts=names, entrance=entrance)
             servers.append((_server(app), stack.enter_context(bind_socket(uds))))
             addresses.append(f"unix:{os.path.abspath(uds)}")
         if port is not None:
-            app = create_app(tally, hosts={*names, host})
+            app = create_app(tally, hosts={*names, host}, entrance=entrance)
             bound = stack.enter_context(bind_port(port, host=host))
             servers.append((_server(app), bound))
             shown = f"[{host}]" if ":" in host else host

@@ -357,7 +357,7 @@ def test_a_run_is_recorded_step_by_step_and_its_bundle_verifies(there: Served) -
     late = http.post(f"/v1/runs/{run_id}/steps", json=step)
 
     kinds = [each["step_kind"] for each in http.get(f"/v1/runs/{run_id}/steps").json()["result"]]
-    assert kinds == ["other", "model_call", "tool_call"]
+    assert kinds == ["memory_read", "model_call", "tool_call"]
     assert receipt["run_id"] == run_id
     assert (stranger.status_code, problem(stranger)["code"]) == (404, "not_found")
     assert (late.status_code, problem(late)["code"]) == (409, "run_closed")

@@ -7,7 +7,10 @@ server was started with. The guard speaks ASGI, and so guards an MCP server as w
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import os
+import secrets
 import socket
 import stat
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping
@@ -16,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from anyio import current_time, fail_after
 
@@ -30,7 +33,9 @@ __all__ = [
     "BODY_LIMIT",
     "CALLER",
     "COOKIE",
+    "REFUSAL",
     "Caller",
+    "Doorstep",
     "Guard",
     "bind_port",
     "bind_socket",
@@ -45,6 +50,8 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 CALLER = "tallystick.caller"
 """The key of the ASGI scope under which the guard puts the Caller."""
+REFUSAL = "tallystick.refusal"
+"""The key under which the guard tells a doorstep the error for which it let nobody in."""
 COOKIE = "tallystick_session"
 """The cookie that may hold the secret of a session token, for pages of the same origin."""
 BODY_LIMIT = 8 * 1024 * 1024
@@ -57,6 +64,7 @@ _LONGEST_PATH = 100
 """Bytes of the path of a Unix socket; Linux takes 107 and macOS 103."""
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _READS = ("GET", "HEAD")
+_FORM_DOMAIN = b"tallystick/form/v1"
 
 
 @dataclass(frozen=True)
@@ -68,6 +76,8 @@ class Caller:
     """None for who opened a Unix socket of ours."""
     require_good: Callable[[], object] = field(default=lambda: None, compare=False, repr=False)
     """Raises Unauthenticated once the token is no longer good: for an answer that goes on."""
+    form_key: str = field(default="", compare=False, repr=False)
+    """The text that a form of a page for this caller carries, which no other page can know."""
 
     @property
     def home(self) -> str | None:
@@ -76,6 +86,21 @@ class Caller:
         """
         scopes = None if self.token is None else self.token.scopes
         return str(scopes[0]) if scopes is not None and len(scopes) == 1 else None
+
+
+class Doorstep(Protocol):
+    """The pages that a server shows to who has no token yet: the entrance, and refusals to read."""
+
+    def has(self, path: str) -> bool:
+        """Return True for a path at which a person reads what is answered."""
+        ...
+
+    def is_open(self, path: str) -> bool:
+        """Return True for a path that needs no token."""
+        ...
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, whose refusal stands under `REFUSAL` unless the path is open."""
 
 
 class _Refused(Exception):
@@ -104,12 +129,13 @@ class Guard:
         local: Actor | None = None,
         hosts: Iterable[str] = (),
         body_limit: int = BODY_LIMIT,
+        doorstep: Doorstep | None = None,
     ) -> None:
         """Guard `application` for calls through `surface`.
 
         With `local` a caller without a token is that actor: only for an application that listens
         on a socket of `bind_socket`. `hosts` are names by which the server is reached, beside those
-        of the loopback.
+        of the loopback. What a person reads is refused by the `doorstep`, as a page.
         """
         self.application = application
         """What it guards."""
@@ -118,6 +144,8 @@ class Guard:
         self._local = local
         self._hosts = frozenset({*_LOOPBACK, *(host.lower() for host in hosts)})
         self._body_limit = body_limit
+        self._doorstep = doorstep
+        self._socket_form_key = secrets.token_hex(32)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or let it through."""
@@ -128,20 +156,32 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})
             return
         headers = _headers(scope)
+        doorstep = self._doorstep_of(scope)
         try:
             self._require_same_site(scope, headers)
+            self._require_length(headers)
+            if doorstep is not None and doorstep.is_open(_path(scope)):
+                await doorstep(scope, self._limited(receive), send)
+                return
             secret = self._secret(scope["method"], headers)
             scope[CALLER] = (
                 self._on_socket() if secret is None else await in_thread(self._let_in, secret)
             )
-            self._require_length(headers)
         except TallystickError as error:
-            await _answer(send, problem_of(error))
+            if doorstep is not None:
+                scope[REFUSAL] = error
+                await doorstep(scope, receive, send)
+            else:
+                await _answer(send, problem_of(error))
             return
         except _Refused as refused:
             await _answer(send, _refusal(refused))
             return
         await self.application(scope, self._limited(receive), send)
+
+    def _doorstep_of(self, scope: Scope) -> Doorstep | None:
+        doorstep = self._doorstep
+        return doorstep if doorstep is not None and doorstep.has(_path(scope)) else None
 
     def _require_same_site(self, scope: Scope, headers: Mapping[str, str]) -> None:
         """Refuse what a page of another site made a browser send."""
@@ -174,11 +214,13 @@ class Guard:
         """Return the caller who could open a socket of ours."""
         assert self._local is not None
         actor = self._local.replace(surface=self._surface, credential=Credential())
-        return Caller(actor, token=None)
+        return Caller(actor, token=None, form_key=self._socket_form_key)
 
     def _let_in(self, secret: str) -> Caller:
         token = self._tally.authenticate(secret)
-        return Caller(token.caller(self._surface), token, partial(self._tally.authenticate, secret))
+        key = hmac.new(secret.encode(), _FORM_DOMAIN, hashlib.sha256).hexdigest()
+        good = partial(self._tally.authenticate, secret)
+        return Caller(token.caller(self._surface), token, good, form_key=key)
 
     def _require_length(self, headers: Mapping[str, str]) -> None:
         length = headers.get("content-length", "0")
@@ -257,6 +299,12 @@ def _headers(scope: Scope) -> dict[str, str]:
     for name, value in scope["headers"]:
         headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
     return headers
+
+
+def _path(scope: Scope) -> str:
+    """Return the path below the one at which the server is mounted."""
+    path, root = str(scope["path"]), str(scope.get("root_path", ""))
+    return path.removeprefix(root) if root and path.startswith(f"{root}/") else path
 
 
 def _without_port(host: str) -> str:

@@ -25,12 +25,14 @@ from tallystick.records import (
     CallContext,
     PolicyRule,
     Scope,
+    ToolClass,
     checked_arguments,
     tuple_of,
 )
 from tallystick.settings import Settings
 from tallystick.storage import Location, Store, scopes
 from tallystick.tally.async_view import AsyncBoundTally
+from tallystick.tally.call_rules import CallFacts
 from tallystick.tally.later_replays import ReplayHandler
 from tallystick.tally.learning import DeciderLike, ExtractorLike
 from tallystick.tally.model_verbs import ModelVerbs
@@ -157,6 +159,27 @@ class Tally:
     def settings(self) -> Settings:
         """The configuration that this tally was opened with."""
         return self._services.settings
+
+    @property
+    def rules(self) -> tuple[PolicyRule, ...]:
+        """The policy rules that this tally was opened with."""
+        return self._services.rules
+
+    def rule_over_tool_call(
+        self,
+        name: str,
+        arguments: Any = None,
+        *,
+        actor: Actor,
+        scope: str | Scope,
+        tool_class: ToolClass | None = None,
+    ) -> PolicyRule | None:
+        """Return the rule that would decide over a call of a tool, or None where none would.
+
+        Nothing is called, asked for or recorded. Raises InvalidScope.
+        """
+        facts = CallFacts("tool_call", name, arguments, tool_class=tool_class)
+        return self._services.call_rules.rule_for(facts, actor, actor.home(scope)).rule
 
     @property
     def recordings(self) -> Recordings:

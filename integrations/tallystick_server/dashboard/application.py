@@ -1,0 +1,87 @@
+"""The application of the dashboard: its pages, and an error page for whatever goes wrong."""
+
+from __future__ import annotations
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp
+
+from tallystick.errors import TallystickError
+from tallystick.logs import get_logger
+from tallystick.operations.error_status import wire_status
+from tallystick.tally import Tally
+from tallystick_server.dashboard import changes, governance, memory, replays, runs, steps
+from tallystick_server.dashboard.entrance import leave_with
+from tallystick_server.dashboard.figures import Figures
+from tallystick_server.dashboard.rendering import SafeHeaders
+from tallystick_server.dashboard.visits import StaleForm, Visit, form_page, page, visit_of
+
+__all__ = ["dashboard_app"]
+
+_logger = get_logger("dashboard")
+
+
+def dashboard_app(tally: Tally | None) -> ASGIApp:
+    """Return the application of the pages, for who was let in."""
+    app = Starlette(
+        routes=[
+            page("/", _home),
+            form_page("/sign-out", _sign_out),
+            *runs.ROUTES,
+            *governance.ROUTES,
+            *replays.ROUTES,
+            *steps.ROUTES,
+            *memory.ROUTES,
+            *changes.ROUTES,
+        ],
+        exception_handlers={
+            TallystickError: _refused,
+            HTTPException: _of_http,
+            StaleForm: _stale,
+            Exception: _failed,
+        },
+    )
+    app.router.redirect_slashes = False
+    app.state.tally = tally
+    app.state.figures = Figures()
+    return SafeHeaders(app)
+
+
+def _home(visit: Visit) -> Response:
+    return visit.go("/runs")
+
+
+def _sign_out(visit: Visit) -> Response:
+    """End the session, so that its cookie is of no use to anybody."""
+    token = visit.caller.token
+    if token is not None and token.token_class == "session":
+        visit.call("revoke_token", token_id=token.id, reason="signed out")
+    return leave_with(RedirectResponse(f"{visit.root}/", 303), visit.request)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, TallystickError)
+    return _problem(request, wire_status(error).http, str(error))
+
+
+async def _of_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    detail = "There is no such page." if error.status_code == 404 else str(error.detail)
+    return _problem(request, error.status_code, detail)
+
+
+async def _stale(request: Request, error: Exception) -> Response:
+    return _problem(
+        request, 403, "This form was not made for your session. Open its page, and send it again."
+    )
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    _logger.error("dashboard.failed", error=type(error).__name__, path=request.url.path)
+    return _problem(request, 500, "The server failed. Its log says more.")
+
+
+def _problem(request: Request, status: int, problem: str) -> Response:
+    return visit_of(request).page("problem.html", status, code=status, problem=problem)

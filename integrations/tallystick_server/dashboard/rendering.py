@@ -1,0 +1,175 @@
+"""Rendering: templates that escape all text, and the headers under which pages are sent."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.datastructures import MutableHeaders
+from starlette.responses import HTMLResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tallystick_server.dashboard import words
+
+__all__ = ["STATIC", "SafeHeaders", "html", "static_version"]
+
+_HERE = Path(__file__).parent
+STATIC = _HERE / "static"
+"""The folder of styles and scripts, which are ours or vendored whole."""
+
+_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+_HEADERS: Mapping[str, str] = {
+    "content-security-policy": _POLICY,
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    # Not `no-referrer`: under that one a browser sends `Origin: null` with a form.
+    "referrer-policy": "same-origin",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
+
+
+class SafeHeaders:
+    """An ASGI application whose answers load nothing from elsewhere and are kept by no cache."""
+
+    def __init__(self, application: ASGIApp) -> None:
+        self._application = application
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers[name] = value
+                headers.setdefault("cache-control", "no-store")
+            await send(message)
+
+        await self._application(scope, receive, sending)
+
+
+def html(template: str, status: int = 200, **facts: Any) -> HTMLResponse:
+    """Return a page."""
+    text = _environment().get_template(template).render(**facts)
+    return HTMLResponse(text, status)
+
+
+@cache
+def static_version(name: str) -> str:
+    """Return a few characters that change with a file of `STATIC`, for its address."""
+    return hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:12]
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(_HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=False,
+    )
+    environment.filters |= {
+        "clock": clock,
+        "cut": cut,
+        "day": day,
+        "duration": duration,
+        "iso": iso,
+        "number": number,
+        "percent": percent,
+        "pretty": pretty,
+        "query": query,
+        "short": short,
+        "words": spaced,
+    }
+    environment.globals |= {"static_version": static_version, "say": words}
+    return environment
+
+
+def short(identity: str) -> str:
+    """Return the end of an id: enough to name it."""
+    return identity[-8:]
+
+
+def cut(text: str | None, most: int = 160) -> str:
+    """Return a text in one line of at most `most` characters."""
+    line = " ".join((text or "")[: most * 4].split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def number(value: int | float | None) -> str:
+    """Return a whole number with a space between its thousands."""
+    return "" if value is None else f"{value:,.0f}".replace(",", "\u202f")
+
+
+def percent(share: float) -> str:
+    """Return a share of 1 in percent, which is 0 only for nothing."""
+    return "<1 %" if 0 < share < 0.01 else f"{share * 100:.0f} %"
+
+
+def duration(micros: int | None) -> str:
+    """Return a span of microseconds in the unit that fits."""
+    if micros is None:
+        return ""
+    if micros < 1_000_000:
+        return f"{micros / 1000:.0f} ms" if micros >= 10_000 else f"{micros / 1000:.1f} ms"
+    seconds = micros / 1_000_000
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
+
+
+def iso(micros: int) -> str:
+    """Return a moment for a machine."""
+    return datetime.fromtimestamp(micros / 1_000_000, tz=UTC).isoformat(timespec="milliseconds")
+
+
+def day(micros: int) -> str:
+    """Return a moment as date and time of the server's zone."""
+    moment = datetime.fromtimestamp(micros / 1_000_000, tz=UTC).astimezone()
+    return moment.strftime("%Y-%m-%d %H:%M")
+
+
+def clock(micros: int) -> str:
+    """Return the time of day of a moment, with seconds, in the server's zone."""
+    moment = datetime.fromtimestamp(micros / 1_000_000, tz=UTC).astimezone()
+    return moment.strftime("%H:%M:%S")
+
+
+def pretty(value: Any) -> str:
+    """Return a JSON value as a person reads it."""
+    return json.dumps(value, ensure_ascii=False, indent=2, sort_keys=True, default=str)
+
+
+def query(values: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> str:
+    """Return the query of an address, without what is empty."""
+    pairs = values.items() if isinstance(values, Mapping) else values
+    given = [(str(name), str(value)) for name, value in pairs if value not in (None, "", False)]
+    return urlencode(given)
+
+
+def spaced(code: str) -> str:
+    """Return a code as words."""
+    return code.replace("_", " ")

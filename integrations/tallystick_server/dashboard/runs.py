@@ -1,0 +1,330 @@
+"""Pages of runs: the list, one run as a timeline, its conversation, and its proof."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from starlette.responses import Response
+
+from tallystick.errors import InvalidInput, NotFound
+from tallystick.records import ExploredScope, Receipt, RunRecord, StepKind, StepRecord, StepStatus
+from tallystick_server.dashboard.figures import Figures, RunFigures, figures_of
+from tallystick_server.dashboard.messages import Message, messages_of
+from tallystick_server.dashboard.visits import Visit, page
+
+__all__ = ["ROUTES", "figures", "neighbours", "replayed_step", "scopes_of"]
+
+_PAGE = 25
+_STEPS = 200
+_SCANNED = 2_000
+"""Runs that a filter looks through for one page."""
+_CONVERSED = 60
+"""Model calls of a run that are read for one page of its conversation."""
+STATUSES: tuple[str, ...] = get_args(StepStatus)
+STEP_KINDS: tuple[str, ...] = get_args(StepKind)
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """One run in the list."""
+
+    run: RunRecord
+    steps: int
+    figures: RunFigures | None
+    mark: Any
+
+
+@dataclass(frozen=True)
+class StepRow:
+    """One step in the timeline, with its bar in thousandths of the width."""
+
+    step: StepRecord
+    depth: int
+    start: int
+    width: int
+    figures: RunFigures | None
+    facts: str
+
+
+def figures(visit: Visit) -> Figures:
+    """Return the figures that this server keeps."""
+    kept: Figures = visit.request.app.state.figures
+    return kept
+
+
+def scopes_of(visit: Visit) -> tuple[ExploredScope, ...]:
+    """Return the scopes that the caller may look into, with counts of a moment ago."""
+    token = visit.caller.token
+    return figures(visit).scopes(visit.within(None), "" if token is None else token.id)
+
+
+def _runs(visit: Visit) -> Response:
+    wanted = {name: visit.text(name) for name in ("agent", "domain", "status", "q", "within")}
+    if wanted["status"] not in ("", *STATUSES):
+        raise InvalidInput(f"status: a run is {', '.join(STATUSES)}.")
+    bound = visit.bound
+    scopes = visit.tally.scopes()
+    if wanted["within"]:
+        scopes = [scope for scope in scopes if str(scope) == wanted["within"]]
+    before = visit.number("before")
+    listed, more = _matching(
+        lambda position: (
+            bound.recordings.runs(scopes, limit=_SCANNED // 4, before=position)
+            if any(wanted.values())
+            else bound.recordings.runs(scopes, limit=_PAGE + 1, before=position)
+        ),
+        lambda run: _answers(run, wanted),
+        before,
+    )
+    counts = bound.recordings.step_counts(listed)
+    kept = figures(visit)
+    rows = [
+        RunRow(
+            run,
+            counts.get(run.run_id, 0),
+            kept.of(bound, run, counts.get(run.run_id, 0)),
+            kept.mark(run.run_id),
+        )
+        for run in listed
+    ]
+    return visit.page(
+        "runs.html",
+        rows=rows,
+        wanted=wanted,
+        is_filtered=any(wanted.values()),
+        statuses=STATUSES,
+        older=visit.again(before=listed[-1].started_at) if more and listed else None,
+        is_first=before is None,
+        is_live=any(run.status == "running" for run in listed),
+    )
+
+
+def _matching(
+    read: Callable[[int | None], Sequence[RunRecord]],
+    answers: Callable[[RunRecord], bool],
+    before: int | None,
+) -> tuple[list[RunRecord], bool]:
+    """Return a page of the runs that answer a filter, and whether there may be more."""
+    found: list[RunRecord] = []
+    scanned = 0
+    while scanned < _SCANNED:
+        runs = read(before)
+        if not runs:
+            return found, False
+        for run in runs:
+            if answers(run):
+                found.append(run)
+                if len(found) > _PAGE:
+                    return found[:_PAGE], True
+        scanned, before = scanned + len(runs), runs[-1].started_at
+    return found, True
+
+
+def _answers(run: RunRecord, wanted: dict[str, str]) -> bool:
+    words = wanted["q"].casefold()
+    return (
+        (not wanted["agent"] or run.agent_name == wanted["agent"])
+        and (not wanted["domain"] or run.domain == wanted["domain"])
+        and (not wanted["status"] or run.status == wanted["status"])
+        and (
+            not words
+            or any(
+                words in (text or "").casefold()
+                for text in (run.agent_name, run.domain, run.user_goal, run.run_id)
+            )
+        )
+    )
+
+
+def _run(visit: Visit) -> Response:
+    run_id = visit.path("run_id")
+    bound = visit.bound
+    run = visit.call("run", run_id=run_id)
+    scale = visit.text("time", "linear")
+    if scale not in ("linear", "log"):
+        raise InvalidInput("time: the bars are linear or log.")
+    after = visit.number("after")
+    steps = visit.call("steps", run_id=run.run_id, after=after, limit=_STEPS + 1)
+    has_more, steps = len(steps) > _STEPS, steps[:_STEPS]
+    count = bound.recordings.step_counts([run]).get(run.run_id, 0)
+    receipts: dict[str, Receipt] = {}
+    if count <= _STEPS:
+        receipts = {receipt.step_id: receipt for receipt in bound.recordings.receipts(run.run_id)}
+    totals = figures(visit).of(bound, run, count)
+    return visit.page(
+        "run.html",
+        run=run,
+        rows=_rows(run, steps, receipts, scale, visit.tally.now()),
+        count=count,
+        failed=sum(step.status in ("failed", "blocked") for step in steps),
+        totals=totals,
+        mark=figures(visit).mark(run.run_id),
+        foil=bound.recordings.foil(run.run_id),
+        scale=scale,
+        replayed=replayed_step(run.metadata),
+        earlier=None if after is None else visit.again(after=_page_before(after)),
+        later=visit.again(after=steps[-1].step_index) if has_more else None,
+        is_live=run.status == "running",
+    )
+
+
+def _page_before(after: int) -> int | None:
+    return None if after < _STEPS else after - _STEPS
+
+
+def _totals(visit: Visit) -> Response:
+    """The figures of a long run, which take a moment."""
+    run = visit.call("run", run_id=visit.path("run_id"))
+    return visit.page("totals.html", run=run, totals=figures(visit).add_up(visit.bound, run))
+
+
+def _rows(
+    run: RunRecord,
+    steps: Sequence[StepRecord],
+    receipts: dict[str, Receipt],
+    scale: str,
+    now: int,
+) -> list[StepRow]:
+    """Return the rows of a timeline. A step lasts until those that it contains have ended."""
+    ends = {step.step_id: step.ended_at or now for step in steps}
+    parents = {step.step_id: step.parent_step_id for step in steps}
+    depths: dict[str, int] = {}
+    for step in steps:
+        parent = step.parent_step_id
+        depths[step.step_id] = depths.get(parent, -1) + 1 if parent in parents else 0
+    for step in reversed(steps):
+        parent = step.parent_step_id
+        if parent in ends:
+            ends[parent] = max(ends[parent], ends[step.step_id])
+    begin = run.started_at
+    end = max([run.ended_at or now, *ends.values()], default=begin)
+
+    def place(moment: int) -> float:
+        span, passed = max(end - begin, 1), min(max(moment - begin, 0), end - begin)
+        if scale == "linear":
+            return passed / span
+        return math.log1p(passed / 1_000) / math.log1p(span / 1_000)
+
+    rows = []
+    for step in steps:
+        start, stop = place(step.started_at), place(ends[step.step_id])
+        receipt = receipts.get(step.step_id)
+        rows.append(
+            StepRow(
+                step=step,
+                depth=min(depths[step.step_id], 8),
+                start=round(start * 1000),
+                width=max(round((stop - start) * 1000), 3),
+                figures=None if receipt is None else figures_of([receipt]),
+                facts="" if receipt is None else _facts(receipt),
+            )
+        )
+    return rows
+
+
+def _facts(receipt: Receipt) -> str:
+    """Return in a few words what a step did, from its receipt."""
+    facts: list[str] = []
+    for entry in receipt.entries:
+        summary = entry.summary
+        if entry.kind == "memory_read" and summary.get("memories"):
+            facts.append(f"read {_count(summary.get('memories'), 'memory', 'memories')}")
+        elif entry.kind == "memory_write":
+            facts.append("wrote memory")
+        elif entry.kind == "compiled":
+            decisions = summary.get("decisions")
+            if isinstance(decisions, list):
+                left = sum(
+                    isinstance(decision, list) and len(decision) > 1 and decision[1] == "exclude"
+                    for decision in decisions
+                )
+                facts.append(f"{len(decisions) - left} in, {left} left out")
+        elif entry.kind == "policy_check" and summary.get("outcome") == "blocked":
+            facts.append("waited for a person")
+        elif entry.kind == "error":
+            facts.append("an error")
+        elif entry.kind == "gap":
+            facts.append("a gap")
+        if entry.redactions:
+            facts.append(f"{sum(entry.redactions.values())} redacted")
+    return " · ".join(dict.fromkeys(facts))
+
+
+def _count(things: object, singular: str, plural: str) -> str:
+    number = len(things) if isinstance(things, list) else 0
+    return f"{number} {singular if number == 1 else plural}"
+
+
+def _conversation(visit: Visit) -> Response:
+    """The conversation in one column: the last request, and what was answered at each step."""
+    run = visit.call("run", run_id=visit.path("run_id"))
+    after = visit.number("after")
+    steps = visit.call("steps", run_id=run.run_id, after=after, limit=_CONVERSED + 1)
+    has_more, steps = len(steps) > _CONVERSED, steps[:_CONVERSED]
+    turns: list[tuple[StepRecord, Message]] = []
+    shown: set[tuple[str, str]] = set()
+    for step in steps:
+        for entry in visit.call("entries", step_id=step.step_id):
+            if entry.kind not in ("request", "response", "tool_result", "error"):
+                continue
+            for message in messages_of(entry.kind, entry.payload):
+                mark = (message.role, message.text)
+                if (message.text or message.calls) and mark not in shown:
+                    shown.add(mark)
+                    turns.append((step, message))
+    return visit.page(
+        "conversation.html",
+        run=run,
+        turns=turns,
+        later=visit.again(after=steps[-1].step_index) if has_more else None,
+    )
+
+
+def _verify(visit: Visit) -> Response:
+    run = visit.call("run", run_id=visit.path("run_id"))
+    verified = visit.call("verify", run_id=run.run_id)
+    figures(visit).note(verified, visit.tally.now())
+    return visit.page("verified.html", run=run, verified=verified)
+
+
+def replayed_step(metadata: Mapping[str, Any]) -> str | None:
+    """Return the id of the step that a run or step replays, as its metadata says."""
+    origin = metadata.get("replay_of")
+    step_id = origin.get("step_id") if isinstance(origin, dict) else None
+    return step_id if isinstance(step_id, str) else None
+
+
+def neighbours(visit: Visit, step: StepRecord) -> tuple[StepRecord | None, StepRecord | None]:
+    """Return the steps of the run before and after one."""
+    index = step.step_index
+    after = index - 2 if index >= 2 else None
+    around: Iterable[StepRecord] = visit.call("steps", run_id=step.run_id, after=after, limit=4)
+    by_index = {each.step_index: each for each in around}
+    return by_index.get(index - 1), by_index.get(index + 1)
+
+
+def _find(visit: Visit) -> Response:
+    """The page of whatever an id, or a part of one, names."""
+    wanted = visit.text("id")
+    if len(wanted) < 6:
+        raise InvalidInput("Give at least 6 characters of the id.")
+    try:
+        found = visit.bound.recordings.find(wanted)
+    except NotFound:
+        return visit.go(f"/memories/{wanted}")
+    if isinstance(found, RunRecord):
+        return visit.go(f"/runs/{found.run_id}")
+    return visit.go(f"/steps/{found.step_id}")
+
+
+ROUTES = [
+    page("/runs", _runs),
+    page("/find", _find),
+    page("/runs/{run_id}", _run),
+    page("/runs/{run_id}/totals", _totals),
+    page("/runs/{run_id}/conversation", _conversation),
+    page("/runs/{run_id}/verify", _verify),
+]

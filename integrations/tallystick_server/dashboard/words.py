@@ -1,0 +1,161 @@
+"""Words for people: what codes of decisions, steps and states mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tallystick.records import CompilationDecision
+
+__all__ = [
+    "CLASSES",
+    "DECISIONS",
+    "EVENTS",
+    "IMPACTS",
+    "KINDS",
+    "LINKS",
+    "REASONS",
+    "STATES",
+    "link",
+    "reason",
+    "score_parts",
+]
+
+DECISIONS: Mapping[str, str] = {
+    "include": "in",
+    "compress": "shortened",
+    "redact": "redacted",
+    "exclude": "left out",
+}
+
+REASONS: Mapping[str, str] = {
+    "required_latest_request": "the latest request always goes in",
+    "required_constraint": "a hard constraint always goes in",
+    "required_policy": "policy requires it",
+    "required_tool_result": "an open tool result always goes in",
+    "required_pinned": "pinned",
+    "required_system": "instructions and tools always go in",
+    "dependency_of_included": "needed by",
+    "tool_pair_of_included": "goes with",
+    "selected_by_score": "chosen by its score",
+    "compressed_extractive": "shortened to its best sentences, to fit",
+    "compressed_structural": "shortened to its outline, to fit",
+    "compressed_summary": "a summary stands in its place",
+    "policy_redacted": "policy redacted it",
+    "policy_denied": "policy keeps it out",
+    "policy_requires_approval": "waits for an approval",
+    "duplicate": "says the same as",
+    "conflict_loser": "contradicted by",
+    "superseded": "replaced by",
+    "expired": "its time is over",
+    "stale": "too old to be trusted",
+    "empty": "empty",
+    "below_relevance": "does not answer this request",
+    "over_budget": "did not fit the budget",
+    "compacted": "left the history, to make room",
+    "class_budget": "its kind had used its share of the budget",
+    "dependency_missing": "needs something absent:",
+    "dependency_excluded": "needs something left out:",
+    "tool_pair_excluded": "left with",
+    "unpaired_tool_result": "a tool result without its call",
+}
+"""The reason of a decision, before the name of the item to which it points, if it does."""
+
+KINDS: Mapping[str, str] = {
+    "model_call": "model call",
+    "tool_call": "tool call",
+    "memory_write": "memory write",
+    "memory_read": "memory read",
+    "policy_check": "policy check",
+    "human_approval": "approval",
+    "compile": "compile",
+    "retrieval": "retrieval",
+    "event": "event",
+    "other": "other",
+}
+
+STATES: Mapping[str, str] = {
+    "active": "active",
+    "superseded": "replaced",
+    "duplicate": "duplicate",
+    "redacted": "redacted",
+    "hidden": "hidden",
+    "deleted": "forgotten",
+    "erased": "erased",
+}
+
+CLASSES: Mapping[str, str] = {
+    "constraints_and_request": "request and constraints",
+    "policy": "instructions",
+    "task_and_tools": "task and tools",
+    "working_memory": "working memory",
+    "retrieval": "memory and files",
+    "summaries": "summaries",
+}
+"""The classes of a budget, in the order in which a page shows them."""
+
+IMPACTS: Mapping[str, str] = {
+    "leaves_recall": "it leaves recall",
+    "returns": "it comes back to recall",
+    "history": "recall shows it as past",
+    "below_replacement": "recall shows its replacement, and it as past",
+    "under_canonical": "recall shows the other one in its place",
+    "metadata_only": "its text stays in recall, a fact about it changes",
+    "field_redacted": "recall shows the replacement in place of the field",
+    "local_only": "recall shows it here, and no model elsewhere gets it",
+    "unchanged": "recall stays as it is",
+}
+"""What a correction does to recall."""
+
+LINKS: Mapping[tuple[str, str], str] = {
+    ("SUPERSEDES", "from"): "replaced by",
+    ("SUPERSEDES", "to"): "replaces",
+    ("DUPLICATE_OF", "to"): "repeats",
+    ("DUPLICATE_OF", "from"): "repeated by",
+    ("DERIVED_FROM", "to"): "concluded from",
+    ("DERIVED_FROM", "from"): "used by",
+    ("SHARES", "to"): "shared from",
+    ("SHARES", "from"): "shared as",
+}
+
+EVENTS: Mapping[str, str] = {
+    "ADD": "written",
+    "SEEN": "seen again",
+    "UPDATE": "changed",
+    "FORGET": "forgotten",
+    "RECOVER": "recovered",
+    "CORRECT": "corrected",
+    "PROMOTE": "promoted",
+    "SHARE": "shared",
+    "ERASE": "erased",
+}
+
+_PARTS: Mapping[str, str] = {
+    "relevance": "relevance",
+    "freshness": "fresh",
+    "trust": "trust",
+    "importance": "important",
+    "dependency": "needed",
+    "pin": "pinned",
+    "staleness": "ageing",
+    "risk": "sensitive",
+}
+
+
+def link(kind: str, direction: str) -> str:
+    """Return what a link means, seen from a memory."""
+    return LINKS.get((kind, direction), kind.lower().replace("_", " "))
+
+
+def reason(decision: CompilationDecision) -> str:
+    """Return why a candidate went in or not, in words."""
+    return REASONS.get(decision.reason_code, decision.reason_code.replace("_", " "))
+
+
+def score_parts(breakdown: Mapping[str, int]) -> list[tuple[str, str]]:
+    """Return the parts of a score that count, the largest first: their names and numbers."""
+    parts = [(name, value) for name, value in breakdown.items() if name != "total" and value]
+    parts.sort(key=lambda part: -abs(part[1]))
+    return [
+        (_PARTS.get(name, name.replace("_", " ")), f"{value / 1_000_000:.2f}")
+        for name, value in parts
+    ]

@@ -1,0 +1,263 @@
+"""The dashboard in a real browser: no violation of accessibility or of its policy, by keys alone,
+and without JavaScript.
+
+Debian's Chromium does: `make test-browser` installs it where it may, and looks at every page.
+Pictures of what was seen stay in `build/screens`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from tallystick.adapters.serving import COOKIE
+from tallystick.errors import ApprovalRequired
+
+from .dashboard import Played, play
+from .served import ADA, ASKING, ROOT, Served, served
+
+playwright = pytest.importorskip(
+    "playwright.sync_api", reason="needs playwright: pip install --group browser"
+)
+axe = pytest.importorskip(
+    "axe_playwright_python", reason="needs axe-playwright-python: pip install --group browser"
+)
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium"),
+    pytest.mark.slow,
+]
+SCREENS = Path(__file__).parents[2] / "build" / "screens"
+AXE = Path(axe.__file__).parent / "axe.min.js"
+
+
+@dataclass
+class Window:
+    """A dashboard that is served, and a browser to look at it."""
+
+    there: Served
+    browser: Any
+    played: Played
+    approval: str
+    secret: str
+    said: list[str] = field(default_factory=list)
+    """What the console said, and requests that left the origin."""
+
+    @contextmanager
+    def page(self, scheme: str = "light", *, scripts: bool = True, inside: bool = True) -> Any:
+        """A page that notes whatever it should not do."""
+        context = self.browser.new_context(
+            color_scheme=scheme,
+            java_script_enabled=scripts,
+            viewport={"width": 1280, "height": 860},
+        )
+        if inside:
+            where = {"url": f"{self.there.tcp}/ui", "httpOnly": True}
+            context.add_cookies([{"name": COOKIE, "value": self.secret, **where}])
+        page = context.new_page()
+        page.set_default_timeout(15_000)
+        page.on("console", lambda message: self._note(f"{page.url}: {message.text}"))
+        page.on("pageerror", lambda error: self.said.append(f"{page.url}: {error}"))
+        page.on("request", self._note_foreign)
+        try:
+            yield page
+        finally:
+            context.close()
+
+    def _note(self, line: str) -> None:
+        if "status of 40" not in line:  # a page that says so
+            self.said.append(line)
+
+    def _note_foreign(self, request: Any) -> None:
+        if not request.url.startswith(self.there.tcp):
+            self.said.append(f"foreign: {request.url}")
+
+    def screens(self) -> dict[str, str]:
+        """The addresses of all screens, by name."""
+        played = self.played
+        return {
+            "runs": "/runs",
+            "run": f"/runs/{played.run_id}",
+            "step": f"/steps/{played.step_id}",
+            "memory": "/memory?q=heron",
+            "inspected": f"/memories/{played.memory_id}",
+            "health": "/health",
+            "item": f"/steps/{played.step_id}/items/6",
+            "conversation": f"/runs/{played.run_id}/conversation",
+            "verified": f"/runs/{played.run_id}/verify",
+            "trace": f"/steps/{played.step_id}/trace?text=nests in",
+            "entry": f"/steps/{played.step_id}/entries/2",
+            "replay": f"/steps/{played.step_id}/replay",
+            "diff": f"/diff?before={played.step_id}&after={played.tool_step_id}",
+            "newest": "/memory",
+            "edit": f"/memories/{played.memory_id}/modify",
+            "source": f"/sources/{played.source_id}",
+            "spaces": "/spaces?user=ada",
+            "export": "/export",
+            "approvals": "/approvals",
+            "approval": f"/approvals/{self.approval}",
+            "policy": "/policy?tool=deploy",
+            "absent": "/nothing",
+        }
+
+
+@pytest.fixture(scope="module")
+def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Window]:
+    with (
+        served(tmp_path_factory.mktemp("window"), rules=[ASKING]) as there,
+        playwright.sync_playwright() as tools,
+    ):
+        played = play(there.tally, ROOT)
+        with pytest.raises(ApprovalRequired):
+            there.tally.bind(ROOT).check_tool_call("deploy", {"to": "production"})
+        [waiting] = there.tally.bind(ROOT).approvals()
+        browser = tools.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        try:
+            secret = there.token(ROOT, token_class="session")
+            yield Window(there, browser, played, waiting.id, secret)
+        finally:
+            browser.close()
+
+
+_BROKEN_RULES = """axe.run().then(result => result.violations.map(
+    rule => [rule.id, rule.nodes.map(node => node.html + " " + node.failureSummary)]
+))"""
+
+
+def _look(window: Window, scheme: str, names: list[str]) -> None:
+    """Open screens; fail for a violation of accessibility, of the policy, or a foreign request."""
+    SCREENS.mkdir(parents=True, exist_ok=True)
+    script = AXE.read_text(encoding="utf-8")
+    with window.page(scheme) as page:
+        for name in names:
+            response = page.goto(f"{window.there.tcp}/ui{window.screens()[name]}")
+            assert response.status == (404 if name == "absent" else 200), name
+            page.evaluate(script)
+            found = page.evaluate(_BROKEN_RULES)
+            assert found == [], name
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
+            page.screenshot(path=SCREENS / f"{name}-{scheme}.png", full_page=True)
+    assert window.said == []
+
+
+MAIN = ["runs", "run", "step", "inspected"]
+
+
+@pytest.mark.parametrize(("scheme", "names"), [("light", MAIN), ("dark", ["step"])])
+def test_the_main_screens_break_no_rule(window: Window, scheme: str, names: list[str]) -> None:
+    _look(window, scheme, names)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_screen_breaks_no_rule_in_both_schemes(window: Window, scheme: str) -> None:
+    _look(window, scheme, list(window.screens()))
+
+
+def test_a_person_gets_from_the_runs_to_a_candidate_by_keys_alone(window: Window) -> None:
+    with window.page() as page:
+        page.goto(f"{window.there.tcp}/ui/runs")
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+        page.keyboard.press("/")
+        assert page.evaluate("document.activeElement.id") == "q"
+        page.keyboard.press("Escape")
+        page.keyboard.press("j")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/runs/*")
+        for _ in range(2):
+            page.keyboard.press("j")
+        page.keyboard.press("k")
+        page.keyboard.press("j")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/steps/*")
+        page.keyboard.press("j")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/items/*")
+        assert page.locator("h1").count() == 1
+
+
+def _sign_in(window: Window, page: Any) -> None:
+    page.goto(f"{window.there.tcp}/ui/runs")
+    page.fill("#token", window.secret)
+    page.click("button:has-text('Sign in')")
+    page.wait_for_url("**/ui/runs")
+    page.wait_for_selector("text=Sign out")
+
+
+def test_without_javascript_a_person_comes_in_finds_and_corrects(window: Window) -> None:
+    memory_id = window.there.tally.bind(ROOT).remember("The gong is bronze.", kind="fact").id
+    with window.page(scripts=False, inside=False) as page:
+        _sign_in(window, page)
+        page.click("nav >> text=Memory")
+        page.fill("#q", "What is the gong made of?")
+        page.click("button:has-text('Search')")
+        page.click("text=The gong is bronze.")
+        page.click("text=Mark as wrong")
+        page.fill("#reason", "it is brass")
+        page.click("button:has-text('Preview')")
+        assert "Nothing has been changed yet" in page.text_content("main")
+        page.click("button:has-text('Mark as wrong')")
+        page.wait_for_url("**note=corrected")
+    history = window.there.tally.bind(ROOT).history(memory_id)
+    assert [entry.correction for entry in history] == [None, "mark_wrong"]
+
+
+def test_a_cookie_of_the_dashboard_is_not_readable_by_scripts(window: Window) -> None:
+    with window.page(inside=False) as page:
+        _sign_in(window, page)
+        assert [cookie["httpOnly"] for cookie in page.context.cookies()] == [True]
+        assert page.evaluate("document.cookie") == ""
+        assert page.evaluate("typeof htmx") == "object"
+        blocked = page.evaluate(
+            """() => new Promise(done => {
+                addEventListener("securitypolicyviolation", e => done(e.effectiveDirective));
+                const script = document.createElement("script");
+                script.textContent = "window.ran = 1";
+                document.body.append(script);
+            })"""
+        )
+        assert (blocked, page.evaluate("window.ran")) == ("script-src-elem", None)
+    window.said.clear()  # the violation above
+
+
+def test_a_run_that_goes_on_grows_on_its_page(window: Window) -> None:
+    run = window.there.tally.bind(ROOT).run("walker")
+    run.step("other", name="first stride").end()
+    try:
+        with window.page() as page:
+            page.goto(f"{window.there.tcp}/ui/runs/{run.id}")
+            assert page.locator("text=first stride").count() == 1
+            run.step("other", name="second stride").end()
+            page.wait_for_selector("text=second stride", timeout=15_000)
+            assert urlsplit(page.url).path.endswith(run.id)
+    finally:
+        run.end()
+    assert window.said == []
+
+
+@pytest.mark.soak
+def test_a_run_of_ten_thousand_steps_scrolls_and_finds(window: Window) -> None:
+    with window.there.tally.bind(ADA).run("marathon") as run:
+        for number in range(10_000):
+            run.step("other", name=f"n{number}").end(wait=False)
+    secret = window.there.token(ADA, token_class="session")
+    window.secret, before = secret, window.secret
+    try:
+        with window.page() as page:
+            page.goto(f"{window.there.tcp}/ui/runs/{run.id}")
+            page.fill("#after", "9899")
+            page.click("button:has-text('Go')")
+            page.wait_for_selector("text=n9900")
+            page.mouse.wheel(0, 100_000)
+            assert page.locator(".rows tbody tr").count() == 100
+    finally:
+        window.secret = before
