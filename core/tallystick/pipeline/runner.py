@@ -27,13 +27,11 @@ from tallystick.errors import (
     TallystickError,
 )
 from tallystick.logs import get_logger
-from tallystick.records import Actor, Job, JobState, JsonObject, ReasonCode
+from tallystick.records import Job, JobState, JsonObject, ReasonCode
 from tallystick.storage import Connection, Store, jobs, scopes
+from tallystick.storage.jobs import TALLY_ACTOR
 
 __all__ = ["TALLY_ACTOR", "Ended", "Handler", "JobRunner", "Round", "Work"]
-
-TALLY_ACTOR = Actor(user="tallystick", surface="upkeep")
-"""The tally itself, for jobs of upkeep: they have no authority over any scope, and need none."""
 
 _LONGEST_REST = 60.0
 """Seconds for which a kind rests at most while what it needs is away."""

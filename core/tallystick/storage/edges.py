@@ -38,6 +38,7 @@ __all__ = [
     "remove",
     "sharing",
     "touching",
+    "was_linked",
     "withdrawn",
     "within",
 ]
@@ -175,6 +176,14 @@ def sharing(connection: Connection, doc: int) -> Sharing:
 def withdrawn(connection: Connection, doc: int) -> bool:
     """Return True if a memory is a copy that was shared once and is no longer."""
     return bool(_WITHDRAWN(connection, {"doc": doc}))
+
+
+def was_linked(connection: Connection, kind: EdgeKind, from_doc: int, to_doc: int) -> bool:
+    """Return True if two memories are linked so, or once were."""
+    query = select(_e.c.id).where(
+        _e.c.kind == kind, _e.c.from_doc == from_doc, _e.c.to_doc == to_doc
+    )
+    return connection.execute(query).first() is not None
 
 
 def of(connection: Connection, doc: int) -> list[EdgeRow]:

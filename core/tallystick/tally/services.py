@@ -141,6 +141,8 @@ class Services:
             override_us=settings.manual_override_days * _DAY_US,
             forget_batch=settings.forget_batch,
             forget_preview_only=settings.forget_preview_only,
+            graph=settings.graph,
+            alias_threshold=settings.graph_alias_threshold,
             redactor=redactor,
         )
         self.working_sets = WorkingSets(self.embedder, weights=self.memory.weights)
