@@ -31,6 +31,10 @@ TallystickError
 │   ├── TextRefused           the embedder will not take this text, now or later
 │   └── UnusableVectors       the embedder answered, but not with one usable vector per text
 │       └── DimensionMismatch     vectors of two sizes; names both sides
+├── ExtractionError           extraction, a decision or a summary failed: no usable answer came
+│   ├── ModelUnavailable      its model is away or too slow: what waits for it is tried again
+│   ├── EgressDenied          the text may not leave for this model: consent is missing
+│   └── BudgetSpent           the budget of extraction is used up; carries which limit
 ├── LeaseLost                 a worker no longer holds its job: it ran out, or was cancelled
 ├── Blocked                   a rule stopped an action before it happened
 │   ├── ActionDenied          a rule or a person denied it, or what the rule requires is missing
@@ -65,6 +69,7 @@ __all__ = [
     "Blocked",
     "BlockedType",
     "BudgetInfeasible",
+    "BudgetSpent",
     "BusyTally",
     "ClosedTally",
     "CompileError",
@@ -72,8 +77,10 @@ __all__ = [
     "CorruptTally",
     "Denied",
     "DimensionMismatch",
+    "EgressDenied",
     "EmbedderUnavailable",
     "EmbeddingError",
+    "ExtractionError",
     "ForkedTally",
     "IdempotencyMismatch",
     "InsideTransaction",
@@ -83,6 +90,7 @@ __all__ = [
     "InvalidScope",
     "LeaseLost",
     "MissingExtra",
+    "ModelUnavailable",
     "NewerTally",
     "NotFound",
     "NotReplayable",
@@ -512,6 +520,52 @@ class DimensionMismatch(UnusableVectors):
         self.got = got
         super().__init__(
             f"Embedder {name} returned {got} dimensions where {expected} were expected."
+        )
+
+
+class ExtractionError(TallystickError):
+    """Extraction, a decision or a summary failed: no usable answer came, and nothing was concluded.
+
+    The text itself stays recallable. A job that meets it is tried again some times, and is then
+    `failed`.
+    """
+
+    code = "extraction_error"
+
+
+class ModelUnavailable(ExtractionError):
+    """The model is away or took too long. What waits for it is tried again until it is back."""
+
+    code = "model_unavailable"
+    retry: ClassVar[Retry] = "until_back"
+
+
+class EgressDenied(ExtractionError):
+    """The text may not leave for this model. Pass the model in code, add its name to
+    `learning_allow`, or use a local one.
+    """
+
+    code = "egress_denied"
+    retry: ClassVar[Retry] = "never"
+
+
+class BudgetSpent(ExtractionError):
+    """The budget of extraction is used up; what waits goes on when the day is over or the limit is
+    raised.
+    """
+
+    code = "budget_spent"
+    retry: ClassVar[Retry] = "until_back"
+    _facts = ("limit", "spent", "allowed")
+
+    def __init__(self, limit: str, *, spent: int, allowed: int) -> None:
+        self.limit = limit
+        """The setting that is reached."""
+        self.spent = spent
+        self.allowed = allowed
+        super().__init__(
+            f"The budget `{limit}` is used up: {spent} of {allowed}. Raise the setting, or wait "
+            f"for the next day; what was remembered stays recallable."
         )
 
 

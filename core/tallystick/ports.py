@@ -16,11 +16,21 @@ from tallystick.errors import InsideTransaction
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+    from pydantic import BaseModel
 
-    from tallystick.records import CompiledContext, Memory, ModelAnswer, Source
+    from tallystick.records import (
+        CompiledContext,
+        DecisionCandidate,
+        ExtractedFact,
+        Extraction,
+        MemoryDecision,
+        ModelAnswer,
+        ProviderDeclaration,
+    )
 
 __all__ = [
     "Clock",
+    "Decider",
     "Embedder",
     "Extractor",
     "Ids",
@@ -29,6 +39,8 @@ __all__ = [
     "ModelResponse",
     "ModelResponseStream",
     "Reranker",
+    "StructuredAnswer",
+    "StructuredModel",
     "Summarizer",
     "SystemClock",
     "TokenCounter",
@@ -102,11 +114,63 @@ class TokenCounter(Protocol):
 
 @runtime_checkable
 class Extractor(Protocol):
-    """Draws memories out of a source. Runs only where the developer turned it on."""
+    """Draws statements out of a text. Runs only where the developer turned it on."""
 
-    def extract(self, source: Source, text: str) -> Sequence[Memory]:
-        """Return derived memories, each with `source` among its sources. An empty result is no
-        failure, and a failure raises.
+    @property
+    def declaration(self) -> ProviderDeclaration:
+        """What it says of itself: its name, whether it is local, its limits."""
+        ...
+
+    def extract(self, text: str) -> Extraction:
+        """Return what the text says. An empty result is no failure, and a failure raises
+        ExtractionError.
+        """
+        ...
+
+
+@runtime_checkable
+class Decider(Protocol):
+    """Decides what becomes of extracted facts. It proposes: policy decides what is applied."""
+
+    @property
+    def declaration(self) -> ProviderDeclaration:
+        """What it says of itself: its name, whether it is local, its limits."""
+        ...
+
+    def decide(
+        self, facts: Sequence[ExtractedFact], candidates: Sequence[Sequence[DecisionCandidate]]
+    ) -> Sequence[MemoryDecision]:
+        """Return decisions, at most one for each fact; a fact without one is left undecided.
+        `candidates` has for each fact the memories that may be its target, best first. Raises
+        ExtractionError.
+        """
+        ...
+
+
+class StructuredAnswer(NamedTuple):
+    """The answer of a model that was asked for a record."""
+
+    value: Any
+    """The record as JSON, or the text of an answer that was none."""
+    model: str | None = None
+    """The model that answered, where the provider says so."""
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+@runtime_checkable
+class StructuredModel(Protocol):
+    """A model that answers with a record: the one thing that an adapter of a runtime adds."""
+
+    @property
+    def declaration(self) -> ProviderDeclaration:
+        """What it says of itself: its name, whether it is local, its limits."""
+        ...
+
+    def answer(self, instructions: str, text: str, schema: type[BaseModel]) -> StructuredAnswer:
+        """Return the answer of the model to `text`, which is data, under `instructions`, as a
+        record of `schema`. Raises ModelUnavailable where it is away or too slow, ExtractionError
+        for an answer that cannot be used.
         """
         ...
 
@@ -205,6 +269,11 @@ class Reranker(Protocol):
 @runtime_checkable
 class Summarizer(Protocol):
     """Shortens text outside the compiler, after policy; its result is a recorded item."""
+
+    @property
+    def declaration(self) -> ProviderDeclaration:
+        """What it says of itself: its name, whether it is local, its limits."""
+        ...
 
     def summarize(self, text: str, *, max_tokens: int) -> str:
         """Return a summary of at most `max_tokens` tokens."""

@@ -75,6 +75,7 @@ FIRST_LOOK = {
     "pipeline/test_chroma_processes.py": "pipeline/chroma pipeline/reconcile",
     "pipeline/test_jobs.py": "pipeline/background pipeline/embedding pipeline/runner "
     "pipeline/worker records/jobs storage/jobs upkeep/jobs operations/jobs tally/later_replays",
+    "storage/test_proposals.py": "records/proposals storage/outbound_calls",
     "storage/test_storage.py": "storage/chroma "
     "storage/chroma_layout storage/integrity storage/journal storage/outbox "
     "storage/parts storage/rows storage/scopes storage/settings_rows storage/spaces storage/store",

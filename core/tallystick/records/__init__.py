@@ -140,6 +140,23 @@ from tallystick.records.policy import (
     RuledSubject,
     ToolClass,
 )
+from tallystick.records.proposals import (
+    DecisionAction,
+    DecisionCandidate,
+    ExtractedEntity,
+    ExtractedFact,
+    ExtractedRelation,
+    Extraction,
+    Learning,
+    MemoryDecision,
+    Proposal,
+    ProposalAction,
+    ProposalContent,
+    ProposalOrigin,
+    ProposalReason,
+    ProposalState,
+    ProviderDeclaration,
+)
 from tallystick.records.recording import (
     CompileDiff,
     DecisionChange,
@@ -200,6 +217,21 @@ from tallystick.records.upkeep import (
 )
 
 __all__ = [
+    "DecisionAction",
+    "DecisionCandidate",
+    "ExtractedEntity",
+    "ExtractedFact",
+    "ExtractedRelation",
+    "Extraction",
+    "Learning",
+    "MemoryDecision",
+    "Proposal",
+    "ProposalAction",
+    "ProposalContent",
+    "ProposalOrigin",
+    "ProposalReason",
+    "ProposalState",
+    "ProviderDeclaration",
     "LONGEST_NAME",
     "SpaceUse",
     "Sizes",

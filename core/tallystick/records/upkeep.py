@@ -73,6 +73,10 @@ class Erasure(Record):
     """Approvals whose arguments contain the text: the arguments are erased, and what still waited
     expires.
     """
+    proposals: tuple[str, ...] = ()
+    """Proposals that contain the text or were drawn from a memory that is erased: their words are
+    erased, and those that still waited are discarded.
+    """
     journal: int = 0
     """Entries of journals that are about the memories, or of which what people wrote contains the
     text: reasons and ids of requests beside them are erased, and the chains go on to verify.

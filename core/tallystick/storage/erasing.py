@@ -438,6 +438,7 @@ def _rewrite_postgres(database: Database) -> None:
                 "tree_parts",
                 "working",
                 "approvals",
+                "proposals",
                 "jobs",
                 "journal",
             ):

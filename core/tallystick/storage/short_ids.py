@@ -12,7 +12,7 @@ from tallystick.storage.dialects import unpacked
 
 __all__ = ["IdKind", "IdMatch", "ids_matching"]
 
-IdKind = Literal["memory", "source", "run", "step", "approval", "job"]
+IdKind = Literal["memory", "source", "run", "step", "approval", "job", "proposal"]
 
 _sc = tables.scopes
 _TABLES = {
@@ -21,6 +21,7 @@ _TABLES = {
     "run": tables.runs,
     "approval": tables.approvals,
     "job": tables.jobs,
+    "proposal": tables.proposals,
 }
 
 

@@ -45,6 +45,8 @@ KINDS = {
     "checkpoint_values": "checkpoints",
     "checkpoint_writes": "checkpoints",
     "jobs": "jobs",
+    "proposals": "proposals",
+    "outbound_calls": "log of outbound calls",
     "outbox": "jobs",
     "idempotency": "answers under idempotency keys",
 }

@@ -417,6 +417,66 @@ outbox = Table(
 )
 """Memories whose vector in Chroma may be out of date; trimmed by the drainer."""
 
+proposals = Table(
+    "proposals",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("scope_id", Key, ForeignKey("scopes.id"), nullable=False),
+    Column("origin", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("payload", Text),
+    Column("confidence", Integer, nullable=False),
+    Column("sources", Text, nullable=False),
+    Column("derived_from", Text, nullable=False),
+    Column("target_id", Text),
+    Column("target_version", Integer),
+    Column("made_id", Text),
+    Column("suggested_scope", Text),
+    Column("provider", Text, nullable=False),
+    Column("model", Text),
+    Column("prompt_version", Text),
+    Column("job_id", Text),
+    Column("run_id", Text),
+    Column("step_id", Text),
+    Column("created_at", BigInteger, nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("decided_at", BigInteger),
+    Column("decided_by", Text),
+    Column("decided_reason", Text),
+    Column("schema_version", Integer, nullable=False),
+    Index(None, "scope_id", "state", "created_at"),
+)
+"""Suggestions of extraction and reflection, and what became of each. `payload` is their words and
+can be erased.
+"""
+
+outbound_calls = Table(
+    "outbound_calls",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("scope_id", Key, ForeignKey("scopes.id"), nullable=False),
+    Column("purpose", Text, nullable=False),
+    Column("provider", Text, nullable=False),
+    Column("model", Text),
+    Column("local", Boolean, nullable=False),
+    Column("subject_id", Text),
+    Column("job_id", Text),
+    Column("outcome", Text, nullable=False),
+    Column("characters", BigInteger, nullable=False),
+    Column("redacted", Integer, nullable=False),
+    Column("input_tokens", BigInteger, nullable=False),
+    Column("output_tokens", BigInteger, nullable=False),
+    Column("micros", BigInteger, nullable=False),
+    Column("duration_ms", BigInteger, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Index(None, "scope_id", "at"),
+    Index(None, "at"),
+)
+"""Calls of models that Tallystick itself made, without content: budgets are counted here."""
+
 jobs = Table(
     "jobs",
     metadata,

@@ -38,6 +38,7 @@ from tallystick.storage import (
     idempotency,
     journal,
     memories,
+    proposals,
     recordings,
     settings_rows,
     working,
@@ -327,6 +328,15 @@ def _destroy(write: MemoryWrite, plan: _Plan, reason: str) -> tuple[str, ...]:
     working.remove_with(tx, plan.needles, within=plan.copies.within)
     waiting = approvals.with_text(tx, plan.needles, within=plan.copies.within)
     erase_arguments(tx, write.context.store, write.actor, waiting, at=now, needles=plan.needles)
+    proposals.erase_texts(
+        tx,
+        _proposals_about(
+            tx,
+            plan.needles,
+            [stored.memory.id for stored in plan.stored],
+            within=plan.copies.within,
+        ),
+    )
     edges.drop_reasons_with(tx, plan.needles, within=plan.copies.within)
     idempotency.remove_answers_with(tx, plan.needles, within=plan.copies.within)
     for thread in plan.copies.threads:
@@ -425,6 +435,12 @@ def _plan(
             stored.record.id
             for stored in approvals.with_text(connection, needles, within=copies.within)
         ),
+        proposals=_proposals_about(
+            connection,
+            needles,
+            [entry.memory.id for entry in stored.values()],
+            within=copies.within,
+        ),
         journal=erasing.count_journal_texts(
             connection,
             needles,
@@ -436,6 +452,23 @@ def _plan(
         cannot_prove=tuple(cannot),
     )
     return _Plan(tuple(stored.values()), texts, tuple(fragments), needles, copies, preview, streams)
+
+
+def _proposals_about(
+    connection: Connection,
+    needles: Sequence[bytes],
+    memory_ids: Sequence[str],
+    *,
+    within: Sequence[int] | None,
+) -> tuple[str, ...]:
+    """Return the proposals that contain a text, or that were drawn from one of these memories, in
+    other words.
+    """
+    about = proposals.of_memories(connection, memory_ids)
+    about += proposals.with_text(connection, needles, within=within)
+    return tuple(
+        sorted({stored.record.id for stored in about if stored.record.content is not None})
+    )
 
 
 def _streams(connection: Connection, reach: OperatorScopes) -> tuple[str, ...] | None:

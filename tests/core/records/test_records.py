@@ -70,6 +70,7 @@ PERSISTED = {
     "Memory",
     "MemorySpace",
     "PolicyRule",
+    "Proposal",
     "Receipt",
     "ReplayRecipe",
     "RunRecord",

@@ -6,7 +6,7 @@ from alembic import op
 from tallystick.storage.packing import PackedName, PackedVector
 
 revision = "0016"
-down_revision = "0014"
+down_revision = "0015"
 
 _KEY = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 

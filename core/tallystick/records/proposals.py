@@ -1,0 +1,239 @@
+"""Proposals: the facts that an extractor found in a text, the decisions that a decider makes about
+them, and the rows in which both wait for a person or are kept as history.
+
+A proposal is the suggestion of a program. Nothing in it is an instruction: policy decides what of
+it is applied.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from tallystick.records._base import JsonObject, Persisted, Record
+from tallystick.records.identity import Scope
+from tallystick.records.times import datetime_of, optional_datetime_of
+
+__all__ = [
+    "DecisionAction",
+    "DecisionCandidate",
+    "ExtractedEntity",
+    "ExtractedFact",
+    "ExtractedRelation",
+    "Extraction",
+    "Learning",
+    "MemoryDecision",
+    "Proposal",
+    "ProposalAction",
+    "ProposalContent",
+    "ProposalOrigin",
+    "ProposalReason",
+    "ProposalState",
+    "ProviderDeclaration",
+]
+
+Learning = Literal["off", "shadow", "add_only", "full"]
+"""How far extraction and decisions go: not at all; proposals alone; additions; every decision."""
+DecisionAction = Literal["ADD", "UPDATE", "DELETE", "NONE"]
+"""What a decider wants done with a fact: add it, let it replace a memory, withdraw a memory that it
+denies, or nothing, because a memory says it already.
+"""
+ProposalAction = Literal["ADD", "UPDATE", "DELETE", "NONE", "MERGE", "RELATE", "PROMOTE"]
+"""What a proposal would do once it is accepted."""
+ProposalOrigin = Literal["extraction", "reflection", "graph"]
+"""The part that made a proposal."""
+ProposalState = Literal[
+    "pending", "accepted", "edited", "deferred", "rejected", "applied", "discarded"
+]
+"""`pending` and `deferred` wait for a person. `applied`: carried out by policy. `discarded`: a rule
+refused it, whatever a person says. The others are what a person decided.
+"""
+ProposalReason = Literal[
+    "by_policy",
+    "shadow_mode",
+    "add_only_mode",
+    "low_confidence",
+    "invalid_target",
+    "target_changed",
+    "pinned_memory",
+    "manual_override",
+    "contradiction_in_batch",
+    "foreign_text",
+    "conversation_turn",
+    "shared_memory",
+    "already_said",
+    "nothing_new",
+    "trivial",
+    "scope_crossing",
+    "destructive",
+    "ambiguous",
+    "sensitive",
+    "contradiction",
+    "budget_spent",
+]
+"""Why a proposal is in the state in which policy left it."""
+
+
+class ExtractedFact(Record):
+    """One statement that an extractor drew from a text."""
+
+    content: str
+    kind: str = "fact"
+    """The kind of memory that it would be."""
+    confidence: int = Field(default=100, ge=0, le=100)
+    """Percent."""
+    subject: str | None = None
+    occurred_at: int | None = None
+    """Microseconds UTC of the day that it is about, where it names one."""
+    span: tuple[int, int] | None = None
+    """The characters of the text that say it, from and up to; None where the words are new."""
+
+
+class ExtractedEntity(Record):
+    """Somebody or something that a text names."""
+
+    name: str
+    kind: str = "thing"
+    """Such as `person`, `organization`, `place`, `identifier` or `thing`."""
+    aliases: tuple[str, ...] = ()
+    confidence: int = Field(default=100, ge=0, le=100)
+    """Percent."""
+
+
+class ExtractedRelation(Record):
+    """How two entities of a text are related."""
+
+    source: str
+    """The name of an entity."""
+    relation: str
+    target: str
+    confidence: int = Field(default=100, ge=0, le=100)
+    """Percent."""
+
+
+class Extraction(Record):
+    """What an extractor drew from one text. Empty is an answer; a failure is an error."""
+
+    facts: tuple[ExtractedFact, ...] = ()
+    entities: tuple[ExtractedEntity, ...] = ()
+    relations: tuple[ExtractedRelation, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """What was cut, refused or repaired, without words of the text."""
+
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing was found."""
+        return not (self.facts or self.entities or self.relations)
+
+
+class DecisionCandidate(Record):
+    """A memory that a decider may name as the target of a decision."""
+
+    id: str
+    version: int
+    content: str
+    kind: str
+    score: float = 0.0
+    """As recall scores it against the fact."""
+    occurred_at: int | None = None
+    """Microseconds UTC of when it was said or happened."""
+
+
+class MemoryDecision(Record):
+    """What a decider wants done with one fact."""
+
+    fact: int = Field(ge=0)
+    """The place of the fact among those that were asked about, counted from 0."""
+    action: DecisionAction
+    target: str | None = None
+    """The id of a candidate; required for UPDATE and DELETE."""
+    confidence: int = Field(default=100, ge=0, le=100)
+    """Percent."""
+    reason: str = ""
+    """Why, in a sentence. It is data: nothing in it is carried out."""
+
+
+class ProviderDeclaration(Record):
+    """What a provider of extraction, decisions or summaries says of itself."""
+
+    name: str
+    """The provider, as budgets, rules and the outbound log name it."""
+    model: str | None = None
+    local: bool = False
+    """True if nothing that it is given leaves this machine."""
+    prompt_version: str | None = None
+    structured_output: bool = True
+    """True if it answers with records instead of prose."""
+    timeout_ms: int = Field(default=30_000, ge=1)
+    """How long one call may take, milliseconds."""
+    longest_text: int = Field(default=100_000, ge=1)
+    """Characters of one call at most; a longer text is cut, with a warning."""
+    reliability: Literal["high", "ordinary", "low"] = "ordinary"
+    """`low`: what it proposes never changes or withdraws a memory without a person."""
+
+
+class ProposalContent(Record):
+    """The words of a proposal. They are erased with the memories that they were drawn from."""
+
+    content: str
+    subject: str | None = None
+    attributes: JsonObject = {}
+    occurred_at: int | None = None
+    valid_from: int | None = None
+    explanation: str = ""
+    """The reason that the decider gave. It is data."""
+    relation: ExtractedRelation | None = None
+    """For the action RELATE."""
+
+
+class Proposal(Persisted):
+    """A suggestion of extraction or reflection, with what became of it."""
+
+    id: str
+    scope: Scope
+    """The scope in which it would be carried out."""
+    origin: ProposalOrigin = "extraction"
+    action: ProposalAction
+    kind: str
+    """The kind of memory that it would make; `relation` for a relation."""
+    state: ProposalState = "pending"
+    reason: ProposalReason
+    content: ProposalContent | None = None
+    """Its words; None once they were erased."""
+    confidence: int = Field(ge=0, le=100)
+    """Percent."""
+    sources: tuple[str, ...] = ()
+    """Ids of the sources that it was drawn from."""
+    derived_from: tuple[str, ...] = ()
+    """Ids of the memories that it was drawn from."""
+    target: str | None = None
+    """The memory that it would replace, withdraw or repeat."""
+    target_version: int | None = None
+    """The version of the target that was looked at: another one is another decision."""
+    made: str | None = None
+    """The memory that came of it."""
+    suggested_scope: str | None = None
+    """Another scope in which it would belong, as text. It is never taken without a person."""
+    provider: str
+    model: str | None = None
+    prompt_version: str | None = None
+    job_id: str | None = None
+    run_id: str | None = None
+    step_id: str | None = None
+    """The recorded call of the model that suggested it."""
+    created_at: int
+    """Microseconds UTC."""
+    created_time = datetime_of("created_at")
+    created_by: JsonObject
+    """The identity of the actor under whose authority it was made."""
+    decided_at: int | None = None
+    decided_time = optional_datetime_of("decided_at")
+    decided_by: JsonObject | None = None
+    decided_reason: str | None = None
+    """Why a person decided so."""
+
+    @property
+    def is_open(self) -> bool:
+        """True if a person may still decide it."""
+        return self.state in ("pending", "deferred")

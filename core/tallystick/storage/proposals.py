@@ -1,0 +1,214 @@
+"""Rows of proposals: what extraction and reflection suggest, and what became of each. What may be
+applied is decided above.
+
+Every change names the states that it starts from, so that two writers never both make it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, func, insert, or_, select, update
+from sqlalchemy.sql.elements import ColumnElement
+
+from tallystick.records import JsonObject, Proposal, ProposalContent, ProposalState, Scope
+from tallystick.storage import byte_search, scopes, tables
+from tallystick.storage.scopes import ScopeRow
+
+__all__ = [
+    "StoredProposal",
+    "add",
+    "count_in_states",
+    "erase_texts",
+    "find",
+    "move",
+    "of_memories",
+    "of_scope",
+    "with_text",
+]
+
+_t = tables.proposals
+
+
+class StoredProposal(NamedTuple):
+    """A proposal and the row of its scope."""
+
+    record: Proposal
+    scope: ScopeRow
+
+
+def add(tx: Connection, proposal: Proposal, *, scope: ScopeRow) -> None:
+    """Insert a new proposal."""
+    tx.execute(
+        insert(_t),
+        {
+            "id": proposal.id,
+            "scope_id": scope.id,
+            "origin": proposal.origin,
+            "action": proposal.action,
+            "kind": proposal.kind,
+            "state": proposal.state,
+            "reason": proposal.reason,
+            "payload": None if proposal.content is None else proposal.content.dumps(),
+            "confidence": proposal.confidence,
+            "sources": json.dumps(proposal.sources),
+            "derived_from": json.dumps(proposal.derived_from),
+            "target_id": proposal.target,
+            "target_version": proposal.target_version,
+            "made_id": proposal.made,
+            "suggested_scope": proposal.suggested_scope,
+            "provider": proposal.provider,
+            "model": proposal.model,
+            "prompt_version": proposal.prompt_version,
+            "job_id": proposal.job_id,
+            "run_id": proposal.run_id,
+            "step_id": proposal.step_id,
+            "created_at": proposal.created_at,
+            "created_by": json.dumps(proposal.created_by),
+            "decided_at": proposal.decided_at,
+            "decided_by": _json(proposal.decided_by),
+            "decided_reason": proposal.decided_reason,
+            "schema_version": proposal.schema_version,
+        },
+    )
+
+
+def find(connection: Connection, proposal_id: str) -> StoredProposal | None:
+    """Return one proposal of any scope, or None: the caller decides who may see it."""
+    row = connection.execute(select(_t).where(_t.c.id == proposal_id)).mappings().first()
+    return None if row is None else _stored(connection, row)
+
+
+def of_scope(
+    connection: Connection,
+    scope: Scope,
+    states: Sequence[ProposalState] = (),
+    *,
+    limit: int,
+    after: tuple[int, str] | None = None,
+) -> list[StoredProposal]:
+    """Return the proposals of a scope, in some states or any, oldest first; `after` is the moment
+    and the id of the last one of the page before.
+    """
+    rows = scopes.find(connection, [scope])
+    if not rows:
+        return []
+    query = select(_t).where(_t.c.scope_id == rows[0].id)
+    if states:
+        query = query.where(_t.c.state.in_(list(states)))
+    if after is not None:
+        at, proposal_id = after
+        query = query.where(
+            (_t.c.created_at > at) | ((_t.c.created_at == at) & (_t.c.id > proposal_id))
+        )
+    query = query.order_by(_t.c.created_at, _t.c.id).limit(limit)
+    return [_stored(connection, row) for row in connection.execute(query).mappings()]
+
+
+def of_memories(connection: Connection, memory_ids: Sequence[str]) -> list[StoredProposal]:
+    """Return the proposals that were drawn from one of these memories, are about one as their
+    target, or made one; oldest first.
+    """
+    drawn = [_t.c.derived_from.contains(json.dumps(each), autoescape=True) for each in memory_ids]
+    if not drawn:
+        return []
+    condition = or_(
+        *drawn, _t.c.target_id.in_(list(memory_ids)), _t.c.made_id.in_(list(memory_ids))
+    )
+    return _having(connection, condition)
+
+
+def move(
+    tx: Connection,
+    proposal_id: str,
+    *,
+    before: Sequence[ProposalState],
+    after: ProposalState,
+    decided_by: JsonObject | None = None,
+    content: ProposalContent | None = None,
+    made: str | None = None,
+    **columns: Any,
+) -> bool:
+    """Move a proposal from one of some states to another and set columns; False if it is in a state
+    that is not among them.
+    """
+    values = dict(columns)
+    if decided_by is not None:
+        values["decided_by"] = json.dumps(decided_by)
+    if content is not None:
+        values["payload"] = content.dumps()
+    if made is not None:
+        values["made_id"] = made
+    changed = tx.execute(
+        update(_t)
+        .where(_t.c.id == proposal_id, _t.c.state.in_(list(before)))
+        .values(state=after, **values)
+    )
+    return bool(changed.rowcount)
+
+
+def count_in_states(
+    connection: Connection, scope_ids: Iterable[int], states: Sequence[ProposalState]
+) -> int:
+    """Return the number of proposals of these scopes in some states."""
+    query = (
+        select(func.count())
+        .select_from(_t)
+        .where(_t.c.scope_id.in_(list(scope_ids)), _t.c.state.in_(list(states)))
+    )
+    return int(connection.execute(query).scalar_one())
+
+
+def with_text(
+    connection: Connection, needles: Sequence[bytes], *, within: Sequence[int] | None
+) -> list[StoredProposal]:
+    """Return the proposals whose words, or the reason that a person gave, contain one of `needles`,
+    in these scopes or, for None, in all.
+    """
+    if not needles:
+        return []
+    condition = or_(
+        byte_search.contains(connection, _t.c.payload, needles),
+        byte_search.contains(connection, _t.c.decided_reason, needles),
+    )
+    if within is not None:
+        condition = condition & _t.c.scope_id.in_(list(within))
+    return _having(connection, condition)
+
+
+def erase_texts(tx: Connection, proposal_ids: Iterable[str]) -> None:
+    """Remove the words of proposals and the reasons that people gave; one that still waits can no
+    longer be carried out, and is discarded.
+    """
+    chosen = _t.c.id.in_(list(proposal_ids))
+    tx.execute(update(_t).where(chosen).values(payload=None, decided_reason=None))
+    waiting = chosen & _t.c.state.in_(["pending", "deferred"])
+    tx.execute(update(_t).where(waiting).values(state="discarded"))
+
+
+def _having(connection: Connection, condition: ColumnElement[bool]) -> list[StoredProposal]:
+    query = select(_t).where(condition).order_by(_t.c.created_at, _t.c.id)
+    return [_stored(connection, row) for row in connection.execute(query).mappings()]
+
+
+def _json(value: JsonObject | None) -> str | None:
+    return None if value is None else json.dumps(value)
+
+
+def _stored(connection: Connection, row: Any) -> StoredProposal:
+    fields = dict(row)
+    scope = scopes.named(connection, fields.pop("scope_id"))
+    payload, decided_by = fields.pop("payload"), fields["decided_by"]
+    fields |= {
+        "scope": scope.scope,
+        "content": None if payload is None else json.loads(payload),
+        "sources": json.loads(fields["sources"]),
+        "derived_from": json.loads(fields["derived_from"]),
+        "target": fields.pop("target_id"),
+        "made": fields.pop("made_id"),
+        "created_by": json.loads(fields["created_by"]),
+        "decided_by": None if decided_by is None else json.loads(decided_by),
+    }
+    return StoredProposal(Proposal.load(fields), scope)
