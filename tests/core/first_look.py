@@ -11,6 +11,8 @@ __all__ = ["FIRST_LOOK"]
 
 FIRST_LOOK = {
     "test_settings.py": "errors remedies",
+    "graph/test_graph.py": "graph/aliases graph/mending graph/names graph/reading "
+    "memory/mentions pipeline/graph storage/graph",
     "memory/test_matching.py": "access/confirm",
     "policy/test_permissions.py": "access/gate access/spaces memory/access_preview",
     "compiler/test_rules.py": "policy/rules policy/rule_checks",

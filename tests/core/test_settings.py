@@ -52,6 +52,8 @@ def test_with_nothing_said_the_defaults_stand() -> None:
         "tombstones_days": None,
         "done_jobs_days": 14,
         "dead_jobs_days": 30,
+        "graph": False,
+        "graph_alias_threshold": 90,
         "prices": None,
         "allow_download": False,
         "token_cache": None,
