@@ -41,11 +41,16 @@ def _route(
 
 
 _FILTERS = ("query", "kinds", "tags", "since", "until")
+_LABELS = ("assignee", "language")
 _CONFIRM = ("mode", "confirm_token", "idempotency_key")
 
 SEARCH: Mapping[str, Route] = {
-    "recall": _route("recall", *_FILTERS, "source", "limit", tool="memory_search", status="states"),
-    "list": _route("memories", "kinds", "limit", "before", tool="memory_list", status="states"),
+    "recall": _route(
+        "recall", *_FILTERS, "source", "limit", *_LABELS, tool="memory_search", status="status"
+    ),
+    "list": _route(
+        "memories", "kinds", "limit", "before", *_LABELS, tool="memory_list", status="status"
+    ),
 }
 """With words, and without."""
 
@@ -53,6 +58,8 @@ EXPLORE: Mapping[str, Route] = {
     "scopes": _route("explore"),
     "list": _route("explore", "limit", "before"),
     "related": _route("explore", "depth", "limit", id="around"),
+    "dependencies": _route("explore", "limit", id="around"),
+    "about": _route("explore", "depth", "limit", query="around"),
     "get": _route("get", id="memory_id"),
     "inspect": _route("inspect", id="memory_id"),
     "history": _route("history", id="memory_id"),
@@ -81,6 +88,8 @@ ADD: Route = _route(
     "occurred_at",
     "valid_until",
     "derived_from",
+    "related_to",
+    "depends_on",
     "importance",
     "pinned",
     "idempotency_key",
@@ -130,10 +139,9 @@ MCP = Surface(
     offers={
         "search": Offer(
             ("recall", "memories"),
-            renamed={"status": "states"},
             own={
                 "query": "empty, it lists",
-                "status": "one state; active by default",
+                "status": "one state of memories, or a status of tasks; active by default",
                 "limit": _ROOM,
                 "include_content": "without the texts, where ids are enough",
                 **dict.fromkeys(("since", "until"), _ISO),
@@ -142,6 +150,8 @@ MCP = Surface(
                 "scopes": "the boundary of the server, narrowed by `project`",
                 **dict.fromkeys(
                     (
+                        "states",
+                        "project",
                         "asked_at",
                         "budget_tokens",
                         "as_of",
@@ -166,7 +176,7 @@ MCP = Surface(
             absent={
                 "scopes": "the boundary of the server, narrowed by `project`",
                 **dict.fromkeys(
-                    ("states", "budget_tokens", "model", "after", "state", "actor", "foil"),
+                    ("states", "mode", "budget_tokens", "model", "after", "state", "actor", "foil"),
                     _APPLICATION,
                 ),
             },

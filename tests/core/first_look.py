@@ -11,6 +11,7 @@ __all__ = ["FIRST_LOOK"]
 
 FIRST_LOOK = {
     "test_settings.py": "errors remedies",
+    "graph/test_about.py": "memory/dependencies memory/labels",
     "graph/test_graph.py": "graph/aliases graph/mending graph/names graph/reading "
     "memory/mentions pipeline/graph storage/graph",
     "memory/test_matching.py": "access/confirm",

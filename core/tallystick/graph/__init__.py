@@ -4,6 +4,7 @@ It is derived: everything in it is made anew from the memories, without a model.
 turns it on.
 """
 
+from tallystick.graph.about import about
 from tallystick.graph.aliases import alias_of, likeness
 from tallystick.graph.mending import mend_graph
 from tallystick.graph.names import Name, Names, Said, names_of, normal_name
@@ -14,6 +15,7 @@ __all__ = [
     "Names",
     "ReadPage",
     "Said",
+    "about",
     "alias_of",
     "likeness",
     "link_page",

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from tallystick.logs import get_logger
 from tallystick.memory.context import MemoryContext, is_local_only, recall_keys, searchable
+from tallystick.memory.labels import labels_of_memory
 from tallystick.memory.mentions import follow_change, is_of_graph, queue_reading
 from tallystick.ranking import indexed_words, slices, text_flags
 from tallystick.records import Actor, Memory, Scope, SourceRef
@@ -27,8 +28,9 @@ from tallystick.storage import (
 __all__ = ["MemoryWrite", "analyze_anew"]
 
 _ANALYSIS = "text_analysis"
-_VERSION = "3"
-"""Raise it when the words of a text come out differently: they are then analyzed anew on opening.
+_VERSION = "4"
+"""Raise it when the row by which a text is found comes out differently: all are then written anew
+on opening.
 """
 _PAGE = 500
 
@@ -251,6 +253,7 @@ def _text_row(tx: Connection, memory: Memory) -> search.TextRow:
         speaker=memory.speaker,
         tags=memory.tags,
         names=_names(memory),
+        labels=labels_of_memory(memory),
     )
 
 

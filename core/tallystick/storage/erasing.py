@@ -135,7 +135,7 @@ def destroy(tx: Connection, docs: Sequence[int], *, at: int, keep_rows: bool = T
         tx.execute(
             update(_x)
             .where(_x.c.doc.in_(docs))
-            .values(words=None, marks=0, speaker=None, tags="[]", names=None)
+            .values(words=None, marks=0, speaker=None, tags="[]", names=None, labels="{}")
         )
         tx.execute(update(_v).where(_v.c.doc.in_(docs)).values(body=None, salt=None, erased_at=at))
         tx.execute(

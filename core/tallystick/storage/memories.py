@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import namedtuple
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -562,6 +562,7 @@ def latest(
     pinned: bool | None = None,
     without_kind: str | None = None,
     but_docs: Sequence[int] = (),
+    only_docs: Collection[int] | None = None,
 ) -> list[Stored]:
     """Return memories of these scopes, newest first, page by page: pass the last `doc` as
     `before_doc`.
@@ -576,6 +577,8 @@ def latest(
         query = query.where(_m.c.doc.not_in(select(tables.entity_names.c.doc)))
     if conversation is not None:
         query = query.where(_m.c.conversation == conversation)
+    if only_docs is not None:
+        query = query.where(_among(connection, only_docs))
     if pinned is not None:
         query = query.where(_m.c.pinned.is_(pinned))
     if before_doc is not None:
@@ -584,6 +587,16 @@ def latest(
         query = query.where(or_(_m.c.kind != without_kind, _m.c.doc.in_(list(but_docs))))
     return _hydrate(
         connection, connection.execute(query.order_by(_m.c.doc.desc()).limit(limit)).all()
+    )
+
+
+def _among(connection: Connection, docs: Collection[int]) -> Any:
+    """Return the condition that a memory is one of any number of others."""
+    numbers = integer_list(connection, sorted(docs))
+    if connection.dialect.name == "postgresql":
+        return _m.c.doc == func.any(bindparam("only_docs", numbers))
+    return _m.c.doc.in_(
+        text("SELECT value FROM json_each(:only_docs)").bindparams(only_docs=numbers)
     )
 
 

@@ -372,6 +372,7 @@ search_text = Table(
     Column("speaker", Text),
     Column("tags", Text, nullable=False),
     Column("names", Text),
+    Column("labels", Text, nullable=False, server_default="{}"),
     Index(None, "scope_id", "revision"),
 )
 """The words by which an active memory is found, analyzed by `ranking`; NULL once it may no longer

@@ -1,4 +1,6 @@
-"""Graph: the names of entities, what is said of two of them, and the texts that were read."""
+"""Graph: the names of entities, what is said of two of them, and the texts that were read; and the
+labels by which memories are filtered.
+"""
 
 import sqlalchemy as sa
 from alembic import op
@@ -12,6 +14,9 @@ _KEY = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def upgrade() -> None:
+    op.add_column(
+        "search_text", sa.Column("labels", sa.Text(), nullable=False, server_default="{}")
+    )
     op.create_table(
         "entity_names",
         sa.Column("scope_id", _KEY, autoincrement=False, nullable=False),
