@@ -106,6 +106,10 @@ class Settings(BaseSettings):
     """The least likeness of two names, percent, at which the graph takes them for one entity; 100
     only where one is the other without case and marks.
     """
+    reflection: Literal["off", "review", "policy"] = "off"
+    """Whether `reflect` may draw conclusions: `review` proposes them to a person, `policy` also
+    applies those that are safe by rule.
+    """
     prices: Path | None = None
     """TOML file of your own prices of models, before those of the package genai-prices."""
     allow_download: bool = False

@@ -73,6 +73,7 @@ EXPLORE: Mapping[str, Route] = {
     "trace": _route("trace", id="step_id", query="text"),
     "verify": _route("verify", id="run_id"),
     "uses": _route("uses", id="memory_id", limit="most"),
+    "reviews": _route("reviews", "limit", before="after"),
     "approvals": _route("approvals", "limit"),
     "access": _route("preview_access"),
 }
@@ -97,6 +98,7 @@ ADD: Route = _route(
 )
 
 _CHANGED = ("reason", "if_version", "idempotency_key")
+_DECIDED = ("reason", "idempotency_key")
 
 MANAGE: Mapping[str, Route] = {
     "modify": _route("modify", *_CHANGED, "changes", asks=True, id="memory_id"),
@@ -121,6 +123,9 @@ MANAGE: Mapping[str, Route] = {
     "share": _route("share", *_CONFIRM, "into", "reason", "if_version", asks=True, id="memory_id"),
     "pin": _route("modify", *_CHANGED, asks=True, id="memory_id"),
     "unpin": _route("modify", *_CHANGED, asks=True, id="memory_id"),
+    "accept": _route("review", *_DECIDED, "changes", id="proposal_id"),
+    "defer": _route("review", *_DECIDED, id="proposal_id"),
+    "reject": _route("review", *_DECIDED, id="proposal_id"),
     "replay": _route("replay_later", tool="memory_replay", id="step_id"),
     "health": _route("doctor", tool="memory_health"),
     "stats": _route("sizes", tool="memory_stats"),
@@ -204,7 +209,7 @@ MCP = Surface(
         "manage": Offer(
             tuple(dict.fromkeys(route.operation.name for route in MANAGE.values())),
             own={
-                "action": "which of its operations",
+                "action": "which of its operations; of a proposal its decision",
                 "id": "the id of whatever the action is about",
                 "reason": "needed by every change",
                 "changes": "of modify",
@@ -214,6 +219,7 @@ MCP = Surface(
                 "replacement": "of redact",
             },
             absent={
+                "decision": "an action each: accept, defer, reject; accept with `changes` edits",
                 **dict.fromkeys(("force", "manual_override"), _PERSON),
                 **dict.fromkeys(
                     (
@@ -256,6 +262,8 @@ MCP = Surface(
             _PERSON,
         ),
         **dict.fromkeys(("make_token", "tokens", "rotate_token", "revoke_token"), _PERSON),
+        "reflect": "an application's call, as a session ends",
+        "proposal": "the mode `reviews` lists them with all they have",
         "approval": "the mode `approvals` lists them with all they have",
         "run": "the resource tally://run/{id}",
         "step": "`steps` lists them with all they have",

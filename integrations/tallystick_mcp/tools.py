@@ -211,6 +211,8 @@ def _manage(caller: Caller, bound: BoundTally, arguments: Manage, values: JsonOb
         values.pop("mode", None)
         values.pop("confirm_token", None)
     wanted = _of_operation(route, "manage", f"by the action {action}", values)
+    if action in ("accept", "defer", "reject"):
+        wanted["decision"] = "edit" if wanted.get("changes") else action
     if action in ("pin", "unpin"):
         wanted["changes"] = {"pinned": action == "pin"}
     if arguments.changes is not None and "manual_override" in arguments.changes:

@@ -11,6 +11,8 @@ __all__ = ["FIRST_LOOK"]
 
 FIRST_LOOK = {
     "test_settings.py": "errors remedies",
+    "pipeline/test_reflection.py": "pipeline/reflection_rules pipeline/reviews operations/reviews "
+    "tally/review_verbs",
     "graph/test_about.py": "memory/dependencies memory/labels",
     "graph/test_graph.py": "graph/aliases graph/mending graph/names graph/reading "
     "memory/mentions pipeline/graph storage/graph",

@@ -54,6 +54,7 @@ def test_with_nothing_said_the_defaults_stand() -> None:
         "dead_jobs_days": 30,
         "graph": False,
         "graph_alias_threshold": 90,
+        "reflection": "off",
         "prices": None,
         "allow_download": False,
         "token_cache": None,

@@ -122,6 +122,7 @@ _EXPLORED: dict[str, dict[str, str]] = {
     "trace": {"id": "step", "query": "We indent with tabs."},
     "verify": {"id": "run"},
     "uses": {"id": "memory"},
+    "reviews": {},
     "approvals": {},
     "access": {},
     "policy": {"query": "send_email"},

@@ -557,6 +557,7 @@ def latest(
     kinds: Sequence[str] = (),
     states: Sequence[str],
     conversation: str | None = None,
+    run_id: str | None = None,
     limit: int,
     before_doc: int | None = None,
     pinned: bool | None = None,
@@ -577,6 +578,8 @@ def latest(
         query = query.where(_m.c.doc.not_in(select(tables.entity_names.c.doc)))
     if conversation is not None:
         query = query.where(_m.c.conversation == conversation)
+    if run_id is not None:
+        query = query.where(_m.c.source_run_id == run_id)
     if only_docs is not None:
         query = query.where(_among(connection, only_docs))
     if pinned is not None:

@@ -38,6 +38,7 @@ CHANGES: dict[type, set[str]] = {
         "promote",
         "share",
         "keep_turn",
+        "review",
         "approve",
         "deny",
         "revoke",
@@ -103,6 +104,10 @@ OTHERS: dict[type, set[str]] = {
         "check_model_call",
         "approvals",
         "approval",
+        # What was proposed is not proposed again.
+        "reflect",
+        "reviews",
+        "proposal",
     },
     Operator: {
         # An export reads, and a proof looks without changing what it looks at.
