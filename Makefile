@@ -115,6 +115,10 @@ bench-recall: $(VENV)/.dev ## measure recall and remember at 1,000 to 100,000 me
 bench-vectors: $(VENV)/.dev ## measure the exact scan of vectors beside Chroma, by the size of the scope
 	@$(BIN)/python tests/benchmarks/vectors.py $(ARGS)
 
+.PHONY: bench-export
+bench-export: $(VENV)/.dev ## measure how long 1,000 recorded steps take to leave as OpenTelemetry spans
+	@$(BIN)/python -m tests.benchmarks.export $(ARGS)
+
 .PHONY: bench-prefix
 bench-prefix: $(VENV)/.dev ## measure how much of an agent's request begins the next, beside LangChain's stock middleware
 	@$(BIN)/python -m tests.benchmarks.prefix $(ARGS)

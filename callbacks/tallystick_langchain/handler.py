@@ -471,7 +471,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         if active is not None and active.run is run and active.is_open:
             active.record("note", note, summary={"event": name})
             return
-        step = run.step("other", name=name, metadata=_place(callback, tags))
+        step = run.step("event", name=name, metadata=_place(callback, tags))
         step.record("note", note, summary={"event": name})
         step.end(wait=False)
 
@@ -597,7 +597,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
     ) -> None:
         """Record a retrieval as it starts: its query."""
         name = _name_of(serialized, kwargs) or "retriever"
-        call = self._begin("other", run_id, parent_run_id, metadata, name, tags)
+        call = self._begin("retrieval", run_id, parent_run_id, metadata, name, tags)
         if call is None:
             return
         request = {"level": "runtime", "query": query}

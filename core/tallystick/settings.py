@@ -64,6 +64,10 @@ class Settings(BaseSettings):
     vector_search: Literal["auto", "exact", "chroma"] = "auto"
     """The search for vectors; `auto` scans small scopes exactly and asks Chroma for large ones.
     """
+    embedder: str = Field(default="static", pattern=r"^(static|minilm|model2vec:.+)$")
+    """The embedder, where the call that opens the tally gives none: `static` is the table that
+    comes along, `minilm` Chroma's MiniLM, `model2vec:FOLDER` a table of that form on this machine.
+    """
     exact_scan_limit: int = Field(default=150_000, ge=0)
     """The largest number of vectors that `auto` scans exactly."""
     recall_cache_mb: int = Field(default=512, ge=1)
@@ -113,7 +117,7 @@ class Settings(BaseSettings):
     prices: Path | None = None
     """TOML file of your own prices of models, before those of the package genai-prices."""
     allow_download: bool = False
-    """True if token encodings may be downloaded."""
+    """True if token encodings, and the model of the embedder `minilm`, may be downloaded."""
     token_cache: Path | None = None
     """Folder of token encodings; by default inside the tally."""
     readers: int = Field(default=4, ge=1)

@@ -55,6 +55,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "diff",
         "recompile",
         "verify",
+        "receipt",
         "export-receipt",
         "tape",
         "keygen",

@@ -13,8 +13,9 @@ from rich.text import Text
 
 from tallystick.errors import InvalidInput, NotFound
 from tallystick.recorder import is_bundle, verify_bundle, write_tape
+from tallystick.recorder.bundle import bundle_in
 from tallystick.recorder.signing import new_key
-from tallystick.records import Foil, RunRecord, StepRecord
+from tallystick.records import Foil, RunRecord, StepRecord, Verification, VerificationProblem
 from tallystick.tally import BoundTally
 from tallystick_cli import views
 from tallystick_cli.options import (
@@ -26,6 +27,7 @@ from tallystick_cli.options import (
 from tallystick_cli.output import print_json, print_view
 from tallystick_cli.session import id_of, open_as_owner, recorded
 from tallystick_cli.surface import help_of
+from tallystick_html import receipt_page, says_its_bundle
 
 __all__ = ["COMMANDS"]
 
@@ -55,6 +57,7 @@ def verify(
         answer = verify_bundle(
             Path(run), foil=None if named is None else _foil(named, foil), public_key=key
         )
+        answer = _with_page(answer, Path(run).read_bytes())
     elif Path(run).is_file():
         raise InvalidInput(f"{run} is no bundle of a receipt, or a damaged one.")
     elif key is not None:
@@ -93,10 +96,7 @@ def export_receipt(
             run_id, key=None if sign is None else sign.read_bytes()
         )
     file = out or Path(f"{views.short(run_id)}.receipt")
-    # What an agent was told is for whoever runs this, until he gives it to somebody.
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-    with os.fdopen(os.open(file, flags, 0o600), "wb") as stream:
-        stream.write(content)
+    _write_private(file, content)
     foil = verify_bundle(content).foil
     if as_json:
         print_json({"file": str(file), "bytes": len(content), "foil": foil.dump()})
@@ -108,6 +108,73 @@ def export_receipt(
         )
     )
     print_view(Text(f"  foil: {foil.count}:{foil.head}", style="cyan"))
+
+
+def receipt(
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="Id of a run, or how it begins or ends.")
+    ],
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", help="File to write: one page that shows the run and holds it."),
+    ] = None,
+    sign: Annotated[
+        Path | None,
+        typer.Option("--sign", help="Private key in PEM; for the page.", exists=True),
+    ] = None,
+    where: Where = ".tally",
+    as_json: AsJson = False,
+) -> None:
+    """Show the receipts of a run, or write it as one page that anybody can open and check."""
+    if html is None and sign is not None:
+        raise InvalidInput("--sign signs what a page holds: give --html FILE too.")
+    with open_as_owner(where) as owner:
+        run_id = recorded(owner, run).run_id
+        receipts = owner.recordings.receipts(run_id)
+        content = (
+            None
+            if html is None
+            else owner.recordings.export_receipt(
+                run_id, key=None if sign is None else sign.read_bytes()
+            )
+        )
+    if html is None or content is None:
+        if as_json:
+            print_json([each.dump() for each in receipts])
+        else:
+            print_view(views.receipt_table(receipts))
+        return
+    page = receipt_page(content)
+    _write_private(html, page)
+    foil = verify_bundle(content).foil
+    if as_json:
+        print_json({"file": str(html), "bytes": len(page), "foil": foil.dump()})
+        return
+    print_view(
+        Text(f"✓ {html} ({len(page):,} bytes){', signed' if foil.signature else ''}", style="green")
+    )
+    print_view(Text(f"  foil: {foil.count}:{foil.head}", style="cyan"))
+
+
+def _write_private(file: Path, content: bytes) -> None:
+    """Write what an agent was told: for whoever runs this, until he gives it to somebody."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    with os.fdopen(os.open(file, flags, 0o600), "wb") as stream:
+        stream.write(content)
+
+
+def _with_page(answer: Verification, content: bytes) -> Verification:
+    """Return what a bundle came to, with whether the page around it says the same."""
+    if bundle_in(content) == content:
+        return answer
+    agrees = says_its_bundle(content)
+    if agrees is None:
+        unproven = "that the page says what the record in it says: another release made it"
+        return answer.replace(cannot_prove=(*answer.cannot_prove, unproven))
+    if agrees:
+        return answer
+    problem = VerificationProblem(where="page", problem="says something else than the record in it")
+    return answer.replace(ok=False, problems=(*answer.problems, problem))
 
 
 def diff(before: StepId, after: StepId, where: Where = ".tally", as_json: AsJson = False) -> None:
@@ -289,6 +356,7 @@ def _foil(run_id: str, text: str | None) -> Foil | None:
 
 COMMANDS: Mapping[str, Callable[..., None]] = {
     "verify": verify,
+    "receipt": receipt,
     "export-receipt": export_receipt,
     "diff": diff,
     "why": why,

@@ -501,7 +501,7 @@ class TallyInstrumentation:
             return
         name = span_id.partition(".")[0]
         query = question if isinstance(question, str) else question.query_str
-        call = self._begin("other", span_id, name).call
+        call = self._begin("retrieval", span_id, name).call
         request = {"level": "runtime", "query": query}
         call.step.record("request", request, summary={"retriever": name})
         call.enter()

@@ -273,7 +273,7 @@ def test_events_of_ones_own_are_notes_of_the_step_under_way_or_of_one_of_their_o
 
     with open_sqlite() as tally:
         assert asyncio.run(RunnableLambda(chain).ainvoke(4, config=_config(tally))) == 8
-        assert _seen(tally) == [("other", "begun", "completed"), ("tool_call", "slow", "completed")]
+        assert _seen(tally) == [("event", "begun", "completed"), ("tool_call", "slow", "completed")]
         assert _payloads(tally)["note"] == {"event": "begun", "data": 4}
         assert _payloads(tally, 1)["note"] == {"event": "progress", "data": {"percent": 50}}
 

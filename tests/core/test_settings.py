@@ -39,6 +39,7 @@ def test_with_nothing_said_the_defaults_stand() -> None:
         "durability": "normal",
         "private_files": True,
         "vector_search": "auto",
+        "embedder": "static",
         "exact_scan_limit": 150_000,
         "recall_cache_mb": 512,
         "rerank_deadline_ms": 300,

@@ -217,7 +217,10 @@ def test_a_query_is_a_run_with_its_retrieval_and_its_answer(open_sqlite: OpenTal
             "RetrieverQueryEngine",
             "When does the heron nest?",
         )
-        assert next((kind, name) for kind, name, _ in _steps(tally)) == ("other", "TallyRetriever")
+        assert next((kind, name) for kind, name, _ in _steps(tally)) == (
+            "retrieval",
+            "TallyRetriever",
+        )
         looked = _payloads(tally)
         assert list(looked) == ["request", "memory_read", "response"]
         assert looked["request"]["query"] == "When does the heron nest?"
@@ -236,7 +239,7 @@ def test_an_asynchronous_retrieval_is_recorded_alike(open_sqlite: OpenTally) -> 
         with TallyInstrumentation(tally, strict=True):
             asyncio.run(TallyRetriever(tally).aretrieve("heron"))
 
-        assert _steps(tally) == [("other", "TallyRetriever", "completed")]
+        assert _steps(tally) == [("retrieval", "TallyRetriever", "completed")]
         assert list(_payloads(tally)) == ["request", "memory_read", "response"]
 
 

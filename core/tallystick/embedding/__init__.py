@@ -5,6 +5,14 @@ Importing this loads nothing heavy; NumPy, tokenizers and the table come on firs
 
 from tallystick.embedding.adapt import ForeignEmbedder, as_embedder
 from tallystick.embedding.guard import GuardedEmbedder
+from tallystick.embedding.named import Model2VecEmbedder, named_embedder
 from tallystick.embedding.static import StaticEmbedder
 
-__all__ = ["ForeignEmbedder", "GuardedEmbedder", "StaticEmbedder", "as_embedder"]
+__all__ = [
+    "ForeignEmbedder",
+    "GuardedEmbedder",
+    "Model2VecEmbedder",
+    "StaticEmbedder",
+    "as_embedder",
+    "named_embedder",
+]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
 
-__all__ = ["StaticEmbedder"]
+__all__ = ["StaticEmbedder", "Table"]
 
 _NAME = "wordllama-l2-supercat-256"
 _DIMENSION = 256
@@ -47,14 +47,16 @@ _SLICE = 8192
 
 
 @dataclass(frozen=True)
-class _Table:
+class Table:
+    """A row for each word piece, and the tokenizer that cuts texts into them."""
+
     rows: NDArray[np.float32]
     tokenizer: Tokenizer
     _of_word: Callable[[str], list[int]]
 
     @classmethod
-    def of(cls, rows: NDArray[np.float32], tokenizer: Tokenizer) -> _Table:
-        """The table with a memory for the pieces of the words used last."""
+    def of(cls, rows: NDArray[np.float32], tokenizer: Tokenizer) -> Table:
+        """Return the table with a memory for the pieces of the words used last."""
 
         def of_word(word: str) -> list[int]:
             ids: list[int] = tokenizer.encode(word, add_special_tokens=False).ids
@@ -77,6 +79,35 @@ class _Table:
         for word in words:
             rows += self._of_word(word)
         return rows
+
+    def embed(self, texts: Sequence[str], *, whole: bool = False) -> NDArray[np.float32]:
+        """Return unit vectors, shape (len(texts), dimension), in the order given: the mean of each
+        text's rows. A blank text gives the zero vector. With `whole` a text is always cut whole,
+        for tokenizers whose pieces reach over spaces.
+        """
+        import numpy as np
+
+        result = np.zeros((len(texts), self.rows.shape[1]), dtype=np.float32)
+        for place, text in enumerate(texts):
+            if not text.strip():
+                continue
+            # Text by text: a batch would start the tokenizer's threads, which do not survive a
+            # fork.
+            said = _well_formed(text)
+            ids = (
+                self.tokenizer.encode(said, add_special_tokens=False).ids
+                if whole
+                else self.pieces(said)
+            )
+            if not ids:
+                continue
+            total = np.add.reduce(self.rows.take(ids[:_SLICE], axis=0), axis=0)
+            for start in range(_SLICE, len(ids), _SLICE):
+                total += np.add.reduce(self.rows.take(ids[start : start + _SLICE], axis=0), axis=0)
+            length = math.sqrt(total.dot(total))
+            if length > 0:
+                np.divide(total, length, out=result[place])
+        return result
 
 
 class StaticEmbedder:
@@ -105,25 +136,7 @@ class StaticEmbedder:
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Unit vectors, shape (len(texts), 256), in the order given. Raises EmbedderUnavailable."""
-        import numpy as np
-
-        table = _loaded()
-        result = np.zeros((len(texts), _DIMENSION), dtype=np.float32)
-        for place, text in enumerate(texts):
-            if not text.strip():
-                continue
-            # Text by text: a batch would start the tokenizer's threads, which do not survive a
-            # fork.
-            ids = table.pieces(_well_formed(text))
-            if not ids:
-                continue
-            total = np.add.reduce(table.rows.take(ids[:_SLICE], axis=0), axis=0)
-            for start in range(_SLICE, len(ids), _SLICE):
-                total += np.add.reduce(table.rows.take(ids[start : start + _SLICE], axis=0), axis=0)
-            length = math.sqrt(total.dot(total))
-            if length > 0:
-                np.divide(total, length, out=result[place])
-        return result
+        return _loaded().embed(texts)
 
     def embed_words(self, words: Sequence[str]) -> NDArray[np.float32]:
         """Same as `embed`: one table serves words and texts, so that single words can be compared.
@@ -146,7 +159,7 @@ def _fingerprint() -> str:
     return f"{_NAME}:{fingerprint.hexdigest()[:12]}:{_DIMENSION}"
 
 
-_tables: list[_Table] = []
+_tables: list[Table] = []
 """The table, once it is loaded, for all embedders of the process: it is large, and slow to load."""
 _guard = threading.Lock()
 
@@ -161,7 +174,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def _loaded() -> _Table:
+def _loaded() -> Table:
     if not _tables:
         with _guard:
             if not _tables:
@@ -169,7 +182,7 @@ def _loaded() -> _Table:
     return _tables[0]
 
 
-def _load() -> _Table:
+def _load() -> Table:
     try:
         import numpy as np
         from safetensors import SafetensorError, safe_open
@@ -194,7 +207,7 @@ def _load() -> _Table:
         )
     parsed.no_padding()
     parsed.no_truncation()
-    return _Table.of(rows, parsed)
+    return Table.of(rows, parsed)
 
 
 _REPAIR = "Run: pip install --force-reinstall 'wordllama>=0.4.0.post1,<0.5'"

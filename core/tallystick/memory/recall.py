@@ -40,7 +40,7 @@ from tallystick.ranking import (
 from tallystick.ranking.corpus import NEVER
 from tallystick.ranking.dates import ALWAYS
 from tallystick.records import AccessDecision, Actor, Hit, Memory, MemoryState, Scope, SourceRef
-from tallystick.records.html import cut, html_table
+from tallystick.records.html import html_of
 from tallystick.storage import Connection, items, memories, outbox, scopes, search
 from tallystick.storage.chroma_layout import layout_of, state_of
 
@@ -92,14 +92,9 @@ class Recalled(Sequence[Hit]):
     def __repr__(self) -> str:
         return f"Recalled({list(self.hits)!r}, path={self.path!r}, candidates={self.candidates})"
 
-    def _repr_html_(self) -> str:
-        """Return the hits as a table for a notebook."""
-        rows = [
-            (f"{hit.score:.2f}", cut(hit.content, 200), hit.why, hit.visible_to, hit.memory.id[-8:])
-            for hit in self.hits
-        ]
-        caption = f"{len(self.hits)} of {self.candidates} memories"
-        return html_table(caption, ("score", "memory", "why", "visible to", "id"), rows)
+    def _repr_html_(self) -> str | None:
+        """Return the hits for a notebook."""
+        return html_of(self)
 
     def __len__(self) -> int:
         return len(self.hits)

@@ -3,11 +3,13 @@
 A bundle is a zip archive of five members. `run.json` contains the run, the beginning of
 its chain, and the foil; `chain.jsonl` the journal's entries as they are stored; `steps.jsonl` and
 `entries.jsonl` the rows; `payloads.bin` the bytes of the payloads. docs/receipts.md describes how
-to check a bundle with other tools.
+to check a bundle with other tools. A page for people may hold a bundle: it is read out of it.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import io
 import json
 import struct
@@ -20,13 +22,16 @@ from typing import Any, TypeVar
 
 from tallystick.errors import CorruptTally, InvalidInput, InvalidRecord
 from tallystick.recorder.payloads import DOMAIN
+from tallystick.recorder.receipts import receipts_in
 from tallystick.recorder.signing import check
 from tallystick.recorder.verify import Stored, verify
 from tallystick.records import (
     Foil,
     JournalEntry,
+    Receipt,
     Record,
     RunRecord,
+    StepEntry,
     StepRecord,
     Verification,
     VerificationProblem,
@@ -36,7 +41,17 @@ from tallystick.records import (
 from tallystick.storage import journal
 from tallystick.storage.journal import run_stream
 
-__all__ = ["FORMAT", "bundle", "is_bundle", "verify_bundle"]
+__all__ = [
+    "FORMAT",
+    "BundledRun",
+    "BundledStep",
+    "bundle",
+    "bundle_in",
+    "bundle_link",
+    "is_bundle",
+    "read_bundle",
+    "verify_bundle",
+]
 
 R = TypeVar("R", bound=Record)
 
@@ -72,6 +87,8 @@ _DAMAGED = (
     InvalidRecord,
     CorruptTally,
 )
+_LINK_BEGINS = "data:application/zip;base64,"
+"""How the link of a page begins that holds a bundle."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _ENTRY = ("position", "kind", "at", "payload_state", "commitment", "redactions", "summary")
 
@@ -130,9 +147,63 @@ def _link_fields(stored: Stored, row: Any) -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True)
+class BundledStep:
+    """A step of a bundle, with its entries and their payloads."""
+
+    step: StepRecord
+    receipt: Receipt | None
+    """Its receipt as the chain has it: names and summaries are in the step and its entries."""
+    entries: tuple[StepEntry, ...]
+
+
+@dataclass(frozen=True)
+class BundledRun:
+    """What a bundle contains."""
+
+    run: RunRecord
+    foil: Foil
+    steps: tuple[BundledStep, ...]
+
+
 def is_bundle(path: Path) -> bool:
-    """Return True if a file looks like a bundle."""
-    return path.is_file() and zipfile.is_zipfile(path)
+    """Return True if a file looks like a bundle, or like a page that holds one."""
+    if not path.is_file():
+        return False
+    return zipfile.is_zipfile(path) or _LINK_BEGINS.encode() in path.read_bytes()
+
+
+def bundle_link(content: bytes) -> str:
+    """Return the address of a link that holds a bundle, for a page."""
+    return _LINK_BEGINS + base64.b64encode(content).decode()
+
+
+def bundle_in(content: bytes) -> bytes:
+    """Return the bundle that a file is, or that the page in it holds. Raises InvalidInput for a
+    page that holds several, or a broken one.
+    """
+    if content.startswith(b"PK") or _LINK_BEGINS.encode() not in content:
+        return content
+    first, *others = content.split(_LINK_BEGINS.encode())[1:]
+    if others:
+        raise InvalidInput("This page holds more than one bundle: nobody can tell which it shows.")
+    try:
+        return base64.b64decode(first.partition(b'"')[0], validate=True)
+    except binascii.Error as error:
+        raise InvalidInput("The bundle in this page is damaged.") from error
+
+
+def read_bundle(source: str | Path | bytes) -> BundledRun:
+    """Return what a bundle contains, unchecked: `verify_bundle` says whether it is true. Raises
+    InvalidInput for anything but a bundle.
+    """
+    content = source if isinstance(source, bytes) else _bytes_of(Path(source))
+    try:
+        return _read(bundle_in(content), with_bodies=True).contents()
+    except _DAMAGED as error:
+        if isinstance(error, InvalidInput) and not isinstance(error, InvalidRecord):
+            raise
+        raise InvalidInput("This is no bundle of a receipt, or a damaged one.") from error
 
 
 def verify_bundle(
@@ -147,7 +218,7 @@ def verify_bundle(
     """
     content = source if isinstance(source, bytes) else _bytes_of(Path(source))
     try:
-        return _checked(_read(content), foil, public_key)
+        return _checked(_read(bundle_in(content)), foil, public_key)
     except _DAMAGED as error:
         if isinstance(error, InvalidInput) and not isinstance(error, InvalidRecord):
             raise
@@ -193,6 +264,8 @@ class _Row:
     """The commitment to its payload: of payloads that rest on one another only the last of each
     kind is in memory.
     """
+    body: bytes | None = None
+    """Its payload, where the whole bundle is read."""
     scope_id: int = 0
     base_id: None = None
     head: None = None
@@ -270,6 +343,22 @@ class _Bundled:
             for step_id in unknown
         ]
 
+    def contents(self) -> BundledRun:
+        """Return what is in the bundle."""
+        receipts = {receipt.step_id: receipt for _, receipt in receipts_in(self.chain())}
+        return BundledRun(
+            self.run,
+            self.stated_foil,
+            tuple(
+                BundledStep(
+                    step,
+                    receipts.get(step.step_id),
+                    tuple(_step_entry(row) for row in self._rows.get(step.step_id, [])),
+                )
+                for step in self._steps
+            ),
+        )
+
     def end(self) -> Foil:
         """Same as `Stock.end`."""
         return self.stated_foil
@@ -307,7 +396,24 @@ def _bytes_of(path: Path) -> bytes:
         raise InvalidInput(f"{path} cannot be read: {error.strerror}.") from error
 
 
-def _read(content: bytes) -> _Bundled:
+def _step_entry(row: _Row) -> StepEntry:
+    return StepEntry.load(
+        {
+            "entry_id": f"{row.step_id}/{row.position}",
+            "step_id": row.step_id,
+            "position": row.position,
+            "kind": row.kind,
+            "at": row.at,
+            "commitment": row.commitment,
+            "payload": None if row.body is None else strict_json(row.body),
+            "payload_state": row.payload_state,
+            "redactions": strict_json(row.redactions),
+            "summary": strict_json(row.summary),
+        }
+    )
+
+
+def _read(content: bytes, *, with_bodies: bool = False) -> _Bundled:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         members = {info.filename: info for info in archive.infolist()}
         if len(archive.infolist()) != len(_MEMBERS) or set(members) != set(_MEMBERS):
@@ -331,7 +437,8 @@ def _read(content: bytes) -> _Bundled:
     _require_fields(start, {"count": int, "previous": str})
     stream = run_stream(run.run_id)
     rows: dict[str, list[_Row]] = {}
-    for row in _rows(_json_lines(entries), payloads, _SPARE_BYTES + _GROWTH * packed):
+    most = _SPARE_BYTES + _GROWTH * packed
+    for row in _rows(_json_lines(entries), payloads, most, with_bodies=with_bodies):
         rows.setdefault(row.step_id, []).append(row)
     return _Bundled(
         run,
@@ -411,9 +518,11 @@ def _link(stream: str, fields: Any, types: Mapping[str, type | tuple[type, ...]]
     )
 
 
-def _rows(entries: Iterator[Any], payloads: bytes, most: int) -> Iterator[_Row]:
+def _rows(
+    entries: Iterator[Any], payloads: bytes, most: int, *, with_bodies: bool
+) -> Iterator[_Row]:
     """Yield the rows with the commitments to their payloads, whose bytes together are at most
-    `most`.
+    `most`; with the payloads themselves only where they are asked for.
     """
     last: dict[str, bytes] = {}
     stop = total = 0
@@ -423,7 +532,7 @@ def _rows(entries: Iterator[Any], payloads: bytes, most: int) -> Iterator[_Row]:
         strict_json(fields["summary"])
         place, kind = fields["payload"], fields["kind"]
         salt = None if fields["salt"] is None else bytes.fromhex(fields["salt"])
-        committed = None
+        committed = body = None
         if place is not None:
             _require_fields(place, _PLACE)
             base = last.get(kind, b"")
@@ -450,6 +559,7 @@ def _rows(entries: Iterator[Any], payloads: bytes, most: int) -> Iterator[_Row]:
             salt=salt,
             part_key=None if place is None else "bundled",
             committed=committed,
+            body=body if with_bodies else None,
         )
     if stop != len(payloads):
         raise InvalidInput("This bundle has bytes that belong to no payload.")

@@ -48,6 +48,7 @@ from tallystick.records import (
     json_bytes,
     require_json_size,
 )
+from tallystick.records.html import html_of
 from tallystick.storage import journal
 
 __all__ = ["Run", "Step", "current_run", "current_step", "status_for"]
@@ -169,6 +170,10 @@ class Step:
 
     def __repr__(self) -> str:
         return f"<Step {self.kind} {self.id}{'' if self.is_open else ', ended'}>"
+
+    def _repr_html_(self) -> str | None:
+        """Return the step for a notebook."""
+        return html_of(self)
 
     def set_token_method(self, method: str) -> None:
         """Set how the tokens of this step were counted, for its receipt."""
@@ -325,6 +330,10 @@ class Run:
 
     def __repr__(self) -> str:
         return f"<Run {self.record.agent_name!r} {self.id}, {self.record.status}>"
+
+    def _repr_html_(self) -> str | None:
+        """Return the run for a notebook."""
+        return html_of(self)
 
     def prefix_reuse(self, compiled: CompiledContext) -> PrefixReuse:
         """Return how much of a prompt of this run begins like the one compiled before it, and

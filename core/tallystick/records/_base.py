@@ -34,6 +34,7 @@ from pydantic_core.core_schema import no_info_before_validator_function
 
 from tallystick.errors import InvalidInput, InvalidRecord, explain_problem, explain_validation
 from tallystick.records.canonical import read_json
+from tallystick.records.html import cut, html_of
 from tallystick.records.times import DatetimeOf
 
 __all__ = [
@@ -140,6 +141,8 @@ Count = Annotated[int, Field(le=2**53 - 1)]
 """A number of things at most, as every database can store it."""
 
 _REPLACED = "\ufffd"
+_MOST_OF_A_FIELD, _MOST_SHOWN = 60, 240
+"""Characters of one field, and of all, that the representation of a record has."""
 
 Names = Annotated[
     AbstractSet[str],
@@ -205,6 +208,26 @@ class Record(BaseModel):
             field = fields.get(name or "")
             if field is None or field.is_required() or value != field.default:
                 yield name, value
+
+    def __repr__(self) -> str:
+        """Return the fields that have not their defaults, each and all cut to what a person reads:
+        `dump` has everything.
+        """
+        shown, room = [], _MOST_SHOWN
+        for name, value in self.__repr_args__():
+            field = f"{name}={cut(repr(value), _MOST_OF_A_FIELD)}"
+            if len(field) > room:
+                shown.append("…")
+                break
+            shown.append(field)
+            room -= len(field)
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str | None:
+        """Return the record for a notebook; None where no surface renders its kind."""
+        return html_of(self)
 
     def dump(self, *, defaults: bool = True) -> JsonObject:
         """Return the record as plain JSON values, with or without the fields that have their

@@ -11,7 +11,6 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from tallystick.records._base import JsonObject, Names, Persisted, Record
-from tallystick.records.html import html_table
 from tallystick.records.identity import Scope
 from tallystick.records.memory import Memory
 from tallystick.records.policy import PolicyRule
@@ -373,15 +372,6 @@ class CompiledContext(Persisted):
             f"CompiledContext({len(self.selected_items)} of {len(self.decisions)} items, "
             f"{used} of {budget} tokens, id={self.id!r})"
         )
-
-    def _repr_html_(self) -> str:
-        """Return the decisions as a table for a notebook."""
-        used, budget = (self.token_allocation.get(name, 0) for name in ("used", "budget"))
-        rows = [
-            (decision.decision, decision.item_id, decision.reason_code, decision.final_tokens)
-            for decision in self.decisions
-        ]
-        return html_table(f"{used} of {budget} tokens", ("decision", "item", "why", "tokens"), rows)
 
     def decision(self, item_id: str) -> CompilationDecision:
         """Return the decision about one candidate. Raises KeyError."""

@@ -34,8 +34,20 @@ __all__ = [
 ]
 
 StepKind = Literal[
-    "model_call", "tool_call", "memory_write", "policy_check", "human_approval", "other"
+    "model_call",
+    "tool_call",
+    "memory_read",
+    "memory_write",
+    "compile",
+    "retrieval",
+    "policy_check",
+    "human_approval",
+    "event",
+    "other",
 ]
+"""What a step is. `retrieval`: of a retriever of the runtime; `event`: a custom one of the runtime.
+Runs of earlier releases have `other` for these, for `memory_read` and for `compile`.
+"""
 StepStatus = Literal["running", "completed", "failed", "cancelled", "blocked", "interrupted"]
 Retention = Literal["metadata_only", "redacted_payloads", "full_payloads"]
 Fidelity = Literal["exact", "exact_redacted", "not_replayable"]
@@ -81,7 +93,9 @@ class RunRecord(Persisted):
 
 
 class StepRecord(Persisted):
-    """One model call, tool call, memory write, policy check or approval in a run."""
+    """A piece of work in a run: a model call, a tool call, a read or a write of memory, a compile,
+    a retrieval, a policy check, an approval, an event.
+    """
 
     step_id: str
     run_id: str

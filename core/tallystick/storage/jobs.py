@@ -20,6 +20,7 @@ from sqlalchemy import (
     Connection,
     and_,
     case,
+    delete,
     func,
     insert,
     or_,
@@ -30,7 +31,7 @@ from sqlalchemy import (
 
 from tallystick.errors import InvalidRecord
 from tallystick.records import Actor, Job, JobEvent, JobState, JsonObject, Scope
-from tallystick.storage import tables
+from tallystick.storage import byte_search, tables
 from tallystick.storage.dialects import database_clock
 from tallystick.storage.rows import readable
 
@@ -52,6 +53,7 @@ __all__ = [
     "due_in_turn",
     "end",
     "enqueue",
+    "erase_texts",
     "failed_count",
     "exists_for",
     "find",
@@ -484,6 +486,16 @@ def cancel(tx: Connection, job_id: str) -> bool:
         )
     ).rowcount
     return bool(changed)
+
+
+def erase_texts(tx: Connection, needles: Sequence[bytes], *, within: Sequence[int] | None) -> None:
+    """Remove the jobs of these scopes, or for None of all, that hold one of `needles` in what they
+    were given, found or failed with. A worker that holds one can store nothing more; a vector that
+    is missing then is made by the next pass over its scope.
+    """
+    columns = (_j.c.payload, _j.c.actor, _j.c.result, _j.c.error_text)
+    holding = or_(*(byte_search.contains_within(tx, column, needles, within) for column in columns))
+    tx.execute(delete(_j).where(holding))
 
 
 def counts(connection: Connection) -> dict[str, int]:

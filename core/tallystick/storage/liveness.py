@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import threading
@@ -41,6 +42,7 @@ class Liveness:
         self.token = secrets.token_hex(16)
         """The name under which this opened tally is recorded, with what it begins."""
         self._folder = None if folder is None else folder / "alive"
+        self._lost = self._folder or _state_folder(database)
         self._database = database
         self._guard = threading.Lock()
         self._lock: Any = None
@@ -66,14 +68,13 @@ class Liveness:
         return self.token
 
     def note_losses(self, by_run: Mapping[str, int]) -> bool:
-        """Note how much of each run this process could not write, for whoever opens the tally next;
-        False where that cannot be noted, as in PostgreSQL.
+        """Note how much of each run this process could not write, for whoever opens the tally next:
+        beside an embedded database; for PostgreSQL in the state folder of this user, on this
+        machine. Return False where that cannot be written.
         """
-        if self._folder is None:
-            return False
         try:
-            make_private_folder(self._folder)
-            write_losses(self._folder / (self.token + _LOSSES), by_run)
+            make_private_folder(self._lost)
+            write_losses(self._lost / (self.token + _LOSSES), by_run)
         except OSError:
             return False
         self._has_losses = True
@@ -81,19 +82,18 @@ class Liveness:
 
     def losses(self) -> dict[str, Losses]:
         """Return what processes that have ended could not write, by their tokens."""
-        if self._folder is None or not self._folder.is_dir():
+        if not self._lost.is_dir():
             return {}
-        tokens = [file.name.removesuffix(_LOSSES) for file in self._folder.glob("*" + _LOSSES)]
+        tokens = [file.name.removesuffix(_LOSSES) for file in self._lost.glob("*" + _LOSSES)]
         return {
-            token: read_losses(self._folder / (token + _LOSSES))
+            token: read_losses(self._lost / (token + _LOSSES))
             for token in sorted(tokens)
             if self.is_gone(token)
         }
 
     def forget_losses(self, token: str) -> None:
         """Remove what a process noted: the tally says it now."""
-        if self._folder is not None:
-            (self._folder / (token + _LOSSES)).unlink(missing_ok=True)
+        (self._lost / (token + _LOSSES)).unlink(missing_ok=True)
 
     def is_gone(self, token: str | None) -> bool:
         """Return True if the process that recorded `token` has ended; one that recorded none was of
@@ -159,6 +159,17 @@ class Liveness:
     def _call(session: Any, function: str, token: str) -> Any:
         # 60 bits of the token: the number of an advisory lock is a signed 64-bit integer.
         return session.execute(text(f"SELECT {function}({int(token[:15], 16)})")).scalar()
+
+
+def _state_folder(database: Database) -> Path:
+    """Return the folder of this user for what a database cannot be told, by its address without
+    the password, and its schema.
+    """
+    base = os.environ.get("XDG_STATE_HOME")
+    state = Path(base) if base else Path.home() / ".local" / "state"
+    address = database.url.set(password=None).render_as_string(hide_password=False)
+    name = hashlib.sha256(f"{address} {database.schema}".encode()).hexdigest()[:32]
+    return state / "tallystick" / "lost" / name
 
 
 @contextmanager

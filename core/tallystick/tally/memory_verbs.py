@@ -208,7 +208,7 @@ class MemoryVerbs(ChangeVerbs):
             raise InvalidInput("`budget_tokens` must be at least 1.")
         run = current_run()
         default_limit = _HITS if budget_tokens is None else _PACKED_HITS
-        with self._observed("other", "recall") as call:
+        with self._observed("memory_read", "recall") as call:
             recalled = memory.recall(
                 self._services.memory,
                 self.actor,
@@ -364,7 +364,7 @@ class MemoryVerbs(ChangeVerbs):
         """
         self._admit("read")
         context = self._services.memory
-        with self._observed("other", "explore") as call:
+        with self._observed("memory_read", "explore") as call:
             if mode == "about":
                 explored = graph.about(
                     context, self.actor, self.scope, around, depth=depth, limit=limit
@@ -402,7 +402,7 @@ class MemoryVerbs(ChangeVerbs):
         it, why it is there and whether it is still valid. Raises as `recall`.
         """
         self._admit("read")
-        with self._observed("other", "context_pack") as call:
+        with self._observed("memory_read", "context_pack") as call:
             pack = memory.context_pack(
                 self._services.memory,
                 self.actor,
@@ -425,7 +425,7 @@ class MemoryVerbs(ChangeVerbs):
     ) -> ContextPack:
         """Return a pack without a query: pins, constraints, preferences, decisions, open tasks."""
         self._admit("read")
-        with self._observed("other", "wake") as call:
+        with self._observed("memory_read", "wake") as call:
             pack = memory.wake(
                 self._services.memory,
                 self.actor,

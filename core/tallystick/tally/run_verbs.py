@@ -123,7 +123,7 @@ class RunVerbs(ReviewVerbs):
         check_rules((*self._services.rules, *own), error=InvalidInput)
         at = self._moment(as_of, "as_of")
         candidates = candidates_of(self._with_working(items, working), self._services.zone)
-        with self._observed("other", "compile") as call:
+        with self._observed("compile", "compile") as call:
             if call.step is not None:
                 require_fitting_scopes(self._services, self.actor, candidates, call.step.run.scope)
             request = CompilationRequest.load(

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from tallystick import memory as memory_verbs
 from tallystick.access import Gate
 from tallystick.checkpoints import CheckpointsContext, upgrade
-from tallystick.embedding import GuardedEmbedder, StaticEmbedder, as_embedder
+from tallystick.embedding import GuardedEmbedder, as_embedder, named_embedder
 from tallystick.errors import (
     ReadOnlyTally,
     RecorderError,
@@ -117,7 +117,9 @@ class Services:
         )
         self.gate = Gate(store, limits=settings.rate_limits)
         self.embedder = GuardedEmbedder(
-            as_embedder(embedder) if embedder is not None else StaticEmbedder()
+            as_embedder(embedder)
+            if embedder is not None
+            else named_embedder(settings.embedder, allow_download=settings.allow_download)
         )
         self.index = _open_index(store, settings, self.embedder.fingerprint)
         redactor = Redactor(

@@ -10,6 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
+from tallystick.adapters.transcripts import (
+    OtherPart,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+    answer_messages,
+    request_messages,
+)
 from tallystick.records import Actor, Json
 from tallystick.storage import journal
 from tallystick.storage.journal import run_stream
@@ -148,6 +156,33 @@ class CaptureContract:
         with open_tally() as tally:
             bound = self._play_scene(tally, "nested agent")
             assert len(bound.runs()) == 1
+
+    def test_what_was_said_reads_the_same_whatever_the_runtime(self, open_tally: OpenTally) -> None:
+        with open_tally() as tally:
+            bound = self._play_scene(tally, "parallel tools")
+            first, *_, last = (each for each in _payloads(bound) if "request" in each)
+            said = request_messages(last["request"])
+            assert [message.role for message in said if message.role != "system"][:2] == [
+                "user",
+                "assistant",
+            ]
+            assert [message.text for message in said if message.role == "user"] == ["How much?"]
+            parts = [part for message in said for part in message.parts]
+            calls = [part for part in parts if isinstance(part, ToolCallPart)]
+            assert [(part.name, part.arguments) for part in calls] == [
+                ("double", {"value": 1}),
+                ("double", {"value": 2}),
+            ]
+            results = [part for part in parts if isinstance(part, ToolResultPart)]
+            assert [(part.id, str(part.result)) for part in results] == [
+                (calls[0].id, "2"),
+                (calls[1].id, "4"),
+            ]
+            assert [part for part in parts if isinstance(part, OtherPart)] == []
+            [asks] = answer_messages(first["response"])
+            assert [part for part in asks.parts if not isinstance(part, TextPart)] == calls
+            [answer] = answer_messages(last["response"])
+            assert (answer.role, answer.text) == ("assistant", "It is 42.")
 
     def test_a_person_is_asked(self, open_tally: OpenTally) -> None:
         with open_tally() as tally:

@@ -36,6 +36,7 @@ from tallystick.storage import (
     edges,
     erasing,
     idempotency,
+    jobs,
     journal,
     memories,
     proposals,
@@ -326,6 +327,7 @@ def _destroy(write: MemoryWrite, plan: _Plan, reason: str) -> tuple[str, ...]:
         tx, plan.needles, [stored.memory.id for stored in plan.stored], streams=plan.streams
     )
     working.remove_with(tx, plan.needles, within=plan.copies.within)
+    jobs.erase_texts(tx, plan.needles, within=plan.copies.within)
     waiting = approvals.with_text(tx, plan.needles, within=plan.copies.within)
     erase_arguments(tx, write.context.store, write.actor, waiting, at=now, needles=plan.needles)
     proposals.erase_texts(

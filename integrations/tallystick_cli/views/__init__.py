@@ -26,7 +26,13 @@ from tallystick_cli.views.memories import (
     remembered_line,
 )
 from tallystick_cli.views.reviews import proposal_table, proposal_view
-from tallystick_cli.views.runs import run_table, state_table, step_table, step_view
+from tallystick_cli.views.runs import (
+    receipt_table,
+    run_table,
+    state_table,
+    step_table,
+    step_view,
+)
 from tallystick_cli.views.spaces import preview_table, space_table
 from tallystick_cli.views.tokens import token_line, token_table
 from tallystick_cli.views.upkeep import (
@@ -70,6 +76,7 @@ __all__ = [
     "reconciled_view",
     "remembered_line",
     "replay_view",
+    "receipt_table",
     "run_table",
     "short",
     "sizes_table",

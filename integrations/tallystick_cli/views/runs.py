@@ -30,7 +30,7 @@ from tallystick_cli.views.common import (
 )
 from tallystick_cli.views.contexts import decision_table
 
-__all__ = ["run_table", "state_table", "step_table", "step_view"]
+__all__ = ["receipt_table", "run_table", "state_table", "step_table", "step_view"]
 
 _STATUS = {
     "completed": "green",
@@ -74,6 +74,22 @@ def step_table(steps: Iterable[StepRecord]) -> Table:
             took,
             step.step_kind,
             Text(step.name or "", style="bold"),
+        )
+    return table
+
+
+def receipt_table(receipts: Iterable[Receipt]) -> Table:
+    """Return the receipts of a run in the order of its chain."""
+    table = titled_table("Receipts", "#", "step", "status", "entries", "redacted", "digest")
+    for receipt in receipts:
+        redacted = sum(sum(entry.redactions.values()) for entry in receipt.entries)
+        table.add_row(
+            str(receipt.position),
+            Text(f"{receipt.step_index} {receipt.name or receipt.step_kind}", style="bold"),
+            _status(receipt.status),
+            str(len(receipt.entries)),
+            str(redacted or ""),
+            Text(receipt.digest.removeprefix("sha256:")[:16], style="cyan"),
         )
     return table
 

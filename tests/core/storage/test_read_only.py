@@ -8,15 +8,17 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import URL
+from sqlalchemy import URL, Connection, create_engine, make_url, text
 from tests.core.storage.unwritable import run_full, run_unwritable
 
 from tallystick import Actor, Tally
-from tallystick.errors import BusyTally, ReadOnlyTally, UnwritableReason
+from tallystick.errors import BusyTally, ReadOnlyTally, RecorderError, UnwritableReason
 from tallystick.storage.database import Database
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="permissions and mounts of Unix")
@@ -281,3 +283,46 @@ def test_a_server_that_only_reads_is_read(postgres_url: str) -> None:
         assert [hit.memory.content for hit in ada.recall("heron")] == [MARCH]
         with pytest.raises(ReadOnlyTally):
             ada.remember(APRIL)
+
+
+@pytest.mark.postgres
+def test_what_a_server_did_not_take_before_the_close_is_told_by_the_next_process(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    with _as_role(postgres_url, "lossy") as (url, administrator):
+        tally = Tally.open(url, schema="lossy", background=False)
+        run = tally.bind(Actor(user="ada")).run("coder")
+        run.step("model_call", name="stored").end()
+        for change in (
+            "ALTER ROLE lossy SET default_transaction_read_only = on",
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'lossy'",
+        ):
+            administrator.execute(text(change))
+        run.step("model_call", name="lost").end(wait=False)
+        with pytest.raises(RecorderError, match=run.id):
+            tally.close()
+        assert [file.stat().st_mode & 0o777 for file in tmp_path.rglob("*.lost")] == [0o600]
+
+        administrator.execute(text("ALTER ROLE lossy RESET default_transaction_read_only"))
+        with Tally.open(url, schema="lossy", background=False) as tally:
+            verified = tally.bind(Actor(user="ada")).recordings.verify(run.id)
+            assert verified.ok, verified
+            assert verified.gaps[f"run {run.id}"]["lost at closing"] >= 1
+            assert list(tmp_path.rglob("*.lost")) == []
+
+
+@contextmanager
+def _as_role(url: str, role: str) -> Iterator[tuple[str, Connection]]:
+    """Yield the address of the database as another role, and a connection of its owner."""
+    engine = create_engine(make_url(url).set(drivername="postgresql+psycopg"))
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text(f"CREATE ROLE {role} LOGIN"))
+        database = connection.execute(text("SELECT current_database()")).scalar_one()
+        connection.execute(text(f'GRANT CREATE ON DATABASE "{database}" TO {role}'))
+        try:
+            yield make_url(url).set(username=role).render_as_string(False), connection
+        finally:
+            connection.execute(text(f"DROP OWNED BY {role}"))
+            connection.execute(text(f"DROP ROLE {role}"))
+    engine.dispose()

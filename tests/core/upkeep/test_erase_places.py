@@ -136,6 +136,12 @@ def _erased_before(bound: BoundTally, text: str) -> None:
     bound.tally.bind(ROOT).operator.erase_recorded(run.id, reason=text, mode="apply")
 
 
+def _replayed_later(bound: BoundTally, text: str) -> None:
+    with bound.run("coder") as run, run.step("model_call") as step:
+        pass
+    bound.replay_later(step.id, notes=text)
+
+
 PLACES: dict[str, Place] = {
     "content": _memory(),
     "subject": _memory(subject=None),
@@ -186,6 +192,7 @@ PLACES: dict[str, Place] = {
     "idempotency key": lambda bound, text: bound.remember("Once.", idempotency_key=text),
     "argument of an approval": lambda bound, text: _asked(bound, "mail", text, "no"),
     "tool of an approval": lambda bound, text: _asked(bound, text, "none", "no"),
+    "notes of a replay that waits": _replayed_later,
     "reason of a decision": lambda bound, text: _asked(bound, "mail", "none of it", text),
 }
 
@@ -195,6 +202,7 @@ HOLDING = {
     "approvals.decided_reason",
     "approvals.subject",
     "edges.reason",
+    "jobs.payload",
     "journal.texts",
     "memory_versions.body",
     "runs.agent_name",
