@@ -7,6 +7,7 @@ recorded as a gap; before a tool, where rules are installed, it stops the tool i
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from tallystick.adapters import (
@@ -20,6 +21,7 @@ from tallystick.adapters import (
     record_tool_error,
     record_tool_result,
     recorded_elsewhere,
+    reflect_on_session,
 )
 from tallystick.errors import ApprovalRequired, Blocked, TallystickError
 from tallystick.operations import error_json
@@ -165,6 +167,16 @@ def _keep(bound: BoundTally, event: Event) -> Answer:
     return Answer(stored=stored)
 
 
+def _end(bound: BoundTally, event: Event) -> Answer:
+    """Keep what was said, and reflect on the session where the tally does that."""
+    answer = _keep(bound, event)
+    reflected = reflect_on_session(bound, event.session)
+    if reflected is None or not reflected.read:
+        return answer
+    facts = {**answer.facts, "applied": reflected.applied, "waiting": reflected.waiting}
+    return replace(answer, facts=facts)
+
+
 def _leave_to(other: RunRecord, bound: BoundTally, event: Event) -> Answer:
     note_seen_again(bound, event.session, observer=SURFACE, what=event.name, run=other)
     return Answer(facts={"recorded_by": other.run_id})
@@ -182,5 +194,5 @@ _REACTIONS = {
     "before-compact": _keep,
     "after-compact": _wake,
     "turn-end": _keep,
-    "session-end": _keep,
+    "session-end": _end,
 }
