@@ -10,6 +10,7 @@ require("langchain_core", extra="langchain")
 
 from tallystick_langchain.compiling import compile_messages  # noqa: E402
 from tallystick_langchain.handler import TallyCallbackHandler  # noqa: E402
+from tallystick_langchain.learning import LearningModel  # noqa: E402
 from tallystick_langchain.replay import chat_model_call  # noqa: E402
 from tallystick_langchain.tape import TapeChatModel, TapeLLM, tape_tools  # noqa: E402
 from tallystick_langchain.tools import memory_tools  # noqa: E402
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from tallystick_langchain.rules import ToolRules
 
 __all__ = [
+    "LearningModel",
     "TallyCallbackHandler",
     "TallyMiddleware",
     "TapeChatModel",

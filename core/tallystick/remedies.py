@@ -35,6 +35,7 @@ REMEDIES: Mapping[str, str] = {
     "preview_only": "This tally previews what a query would forget and never forgets by one; "
     "forget single memories, or let whoever opens it unset `forget_preview_only`.",
     "mutations_frozen": "An operator suspended every change; wait until it is taken back.",
+    "autonomy_frozen": "An operator suspended autonomous work; wait until it is taken back.",
 }
 """The remedy for a refusal, by its reason code. docs/policy.md says more."""
 

@@ -26,7 +26,7 @@ from pydantic_settings import (
 
 from tallystick.errors import SettingsError
 from tallystick.ranking import RecallWeights
-from tallystick.records import Limited, Retention, ScoreWeights
+from tallystick.records import Learning, LearningBudget, Limited, Retention, ScoreWeights
 
 __all__ = ["SETTINGS_FILE", "Settings"]
 
@@ -133,6 +133,27 @@ class Settings(BaseSettings):
     """An engine whose findings join those of our own rules; needs the extra `secrets`."""
     redact_terms: tuple[str, ...] = ()
     """Words of your own that are redacted like secrets."""
+
+    learning: Learning = "off"
+    """How far facts are drawn from what is remembered: `off`; `shadow` proposes and changes
+    nothing; `add_only` adds; `full` also replaces and withdraws, as history and tombstones.
+    """
+    learning_add_confidence: int = Field(default=60, ge=0, le=100)
+    """The confidence from which on a fact is added without a person, percent."""
+    learning_change_confidence: int = Field(default=80, ge=0, le=100)
+    """The confidence from which on a memory is replaced or withdrawn without a person, percent."""
+    learning_budget: LearningBudget = LearningBudget()
+    """What calls of models for learning may cost, per job, per scope and day, and per day."""
+    local_only: bool = True
+    """True if a model that is named in settings gets text only where it is on this machine or in
+    `learning_allow`; one that is passed in code is your consent, which is journaled.
+    """
+    learning_allow: tuple[str, ...] = ()
+    """Models far away that settings may name, such as `pydantic-ai:openai:gpt-5-mini`."""
+    learning_models: tuple[str, ...] = ()
+    """Models that extract and decide, by name, the preferred one first; empty: the rules, without a
+    model. A name begins with the adapter, such as `pydantic-ai:ollama:qwen3`.
+    """
 
     environment: str | None = None
     """The environment of this process for rules, such as `production`, where a call names none."""

@@ -114,6 +114,8 @@ EVENT_MEANINGS = {
     "PROMOTE": "it was copied into a wider scope",
     "SHARE": "it was shared",
     "ERASE": "its text was destroyed",
+    "NONE": "a fact of it needed no memory of its own",
+    "MERGE": "another text said the same, and is a source of it now",
 }
 STATUS_MEANINGS = {
     "running": "under way",

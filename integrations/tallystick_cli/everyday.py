@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.text import Text
@@ -88,6 +88,13 @@ def remember(
     depends_on: Annotated[
         list[str] | None, typer.Option("--depends-on", help=help_of("remember", "depends_on"))
     ] = None,
+    mode: Annotated[
+        Literal["auto", "sync", "async", "raw"],
+        typer.Option("--mode", help=help_of("remember", "mode")),
+    ] = "auto",
+    timeout_ms: Annotated[
+        int, typer.Option("--timeout-ms", min=1, help=help_of("remember", "timeout_ms"))
+    ] = 2_500,
     key: Key = None,
     where: Where = ".tally",
     scope: AtHome = None,
@@ -118,6 +125,8 @@ def remember(
             source=SourceRef.load(fields) if fields else None,
             related_to=[id_of(each) for each in related_to or ()],
             depends_on=[id_of(each) for each in depends_on or ()],
+            mode=mode,
+            timeout_ms=timeout_ms,
             idempotency_key=key,
         )
     if as_json:

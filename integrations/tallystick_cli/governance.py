@@ -114,26 +114,47 @@ def prove(
         raise typer.Exit(1)
 
 
+What = Annotated[
+    Literal["mutations", "autonomy"], typer.Option("--what", help=help_of("freeze", "what"))
+]
+
+
 def freeze(
-    reason: Reason, key: Key = None, where: Where = ".tally", as_json: AsJson = False
+    reason: Reason,
+    what: What = "mutations",
+    key: Key = None,
+    where: Where = ".tally",
+    as_json: AsJson = False,
 ) -> None:
-    """Suspend every change of memory, by anybody, until `tally thaw`."""
+    """Suspend every change of memory, or autonomous work alone, until `tally thaw`."""
     with open_as_owner(where) as owner:
-        owner.operator.freeze(reason=reason, idempotency_key=key)
+        owner.operator.freeze(reason=reason, what=what, idempotency_key=key)
     if as_json:
-        print_json({"frozen": True, "reason": reason})
+        print_json({"frozen": True, "what": what, "reason": reason})
         return
-    print_view(Text("✓ nothing is changed until you thaw it: tally thaw --reason …", style="green"))
+    text = (
+        "✓ nothing is changed until you thaw it: tally thaw --reason …"
+        if what == "mutations"
+        else "✓ nothing is learned until you thaw it: tally thaw --what autonomy --reason …"
+    )
+    print_view(Text(text, style="green"))
 
 
-def thaw(reason: Reason, key: Key = None, where: Where = ".tally", as_json: AsJson = False) -> None:
-    """Let memory be changed again."""
+def thaw(
+    reason: Reason,
+    what: What = "mutations",
+    key: Key = None,
+    where: Where = ".tally",
+    as_json: AsJson = False,
+) -> None:
+    """Let memory be changed again, or autonomous work go on."""
     with open_as_owner(where) as owner:
-        owner.operator.thaw(reason=reason, idempotency_key=key)
+        owner.operator.thaw(reason=reason, what=what, idempotency_key=key)
     if as_json:
-        print_json({"frozen": False, "reason": reason})
+        print_json({"frozen": False, "what": what, "reason": reason})
         return
-    print_view(Text("✓ memory may be changed again", style="green"))
+    text = "memory may be changed again" if what == "mutations" else "autonomous work goes on"
+    print_view(Text(f"✓ {text}", style="green"))
 
 
 COMMANDS: Mapping[str, Callable[..., None]] = {

@@ -202,6 +202,8 @@ MCP = Surface(
                     "confidence",
                     "valid_from",
                     "expires_at",
+                    "mode",
+                    "timeout_ms",
                 ),
                 _APPLICATION,
             ),

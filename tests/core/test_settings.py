@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from tallystick import ContextItem, Tally
 from tallystick.errors import SettingsError
 from tallystick.ranking import RecallWeights
-from tallystick.records import ScoreWeights
+from tallystick.records import LearningBudget, ScoreWeights
 from tallystick.settings import Settings
 
 
@@ -64,6 +64,13 @@ def test_with_nothing_said_the_defaults_stand() -> None:
         "redact_pii": False,
         "secret_engine": None,
         "redact_terms": (),
+        "learning": "off",
+        "learning_add_confidence": 60,
+        "learning_change_confidence": 80,
+        "learning_budget": LearningBudget().model_dump(),
+        "learning_allow": (),
+        "learning_models": (),
+        "local_only": True,
         "environment": None,
         "time_zone": "UTC",
         "recall_weights": RecallWeights().model_dump(),

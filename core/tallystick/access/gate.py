@@ -19,7 +19,15 @@ from tallystick.aio import on_event_loop
 from tallystick.errors import Denied, InvalidInput, RateLimited, ReadOnlyTally
 from tallystick.logs import get_logger
 from tallystick.policy import MUTATIONS, PolicyState, decide, rule_on
-from tallystick.records import AccessDecision, AccessKind, Actor, Limited, Scope
+from tallystick.records import (
+    AccessDecision,
+    AccessKind,
+    Actor,
+    Freezable,
+    Json,
+    Limited,
+    Scope,
+)
 from tallystick.storage import (
     Connection,
     Store,
@@ -248,9 +256,16 @@ class Gate:
             raise
 
     def freeze(
-        self, actor: Actor, *, frozen: bool, reason: str, idempotency_key: str | None = None
+        self,
+        actor: Actor,
+        *,
+        frozen: bool,
+        reason: str,
+        what: Freezable = "mutations",
+        idempotency_key: str | None = None,
     ) -> None:
-        """Suspend every change of memory, or take that back; an operator's work, journaled.
+        """Suspend every change of memory, or autonomous work alone, or take that back; an
+        operator's work, journaled.
 
         Raises Denied, InvalidInput.
         """
@@ -269,6 +284,7 @@ class Gate:
                 ),
             )
         name = "tally.freeze" if frozen else "tally.thaw"
+        setting = scopes.FROZEN if what == "mutations" else scopes.AUTONOMY_FROZEN
         event = journal.Event(
             stream="tally",
             event=name,
@@ -276,12 +292,14 @@ class Gate:
             at=self._store.clock.now(),
             audit_id=self._store.ids.new(),
             reason=reason,
+            details={} if what == "mutations" else {"what": what},
         )
-        call = IdempotentCall(actor.private_scope, name, idempotency_key, reason)
+        arguments: Json = reason if what == "mutations" else [reason, what]
+        call = IdempotentCall(actor.private_scope, name, idempotency_key, arguments)
 
         def unit(tx: Connection) -> None:
             if call.answered(tx) is None:
-                scopes.set_frozen(tx, frozen)
+                scopes.set_frozen(tx, frozen, name=setting)
                 journal.append(tx, event)
                 call.keep(tx, {}, at=event.at)
 

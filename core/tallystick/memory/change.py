@@ -263,12 +263,18 @@ def forget(
     return context.store.database.write(unit, name="apply.forget")
 
 
-def forget_one(write: MemoryWrite, current: memories.Stored, reason: str) -> Forgotten:
+def forget_one(
+    write: MemoryWrite,
+    current: memories.Stored,
+    reason: str,
+    *,
+    details: Mapping[str, Any] | None = None,
+) -> Forgotten:
     """Forget a memory that may be forgotten, and its shared copies with it, inside the open
-    transaction.
+    transaction. `details` join those of its journal event.
     """
     memory = current.memory.model_copy(update={"state": "deleted", "corrected": "delete"})
-    _, audit_id = write.rewrite(current, memory, "memory.forget", reason=reason)
+    _, audit_id = write.rewrite(current, memory, "memory.forget", reason=reason, details=details)
     follow(write, current, None)
     return Forgotten(
         id=current.memory.id,

@@ -13,7 +13,15 @@ from tallystick.memory.fields import INDEX, texts_of_item
 from tallystick.policy.redaction import Redactor
 from tallystick.ports import Embedder, Reranker
 from tallystick.ranking import RecallWeights, slices, to_float16_bytes
-from tallystick.records import AccessKind, Actor, JsonObject, Memory, Scope, is_storable
+from tallystick.records import (
+    AccessKind,
+    Actor,
+    JsonObject,
+    Learning,
+    Memory,
+    Scope,
+    is_storable,
+)
 from tallystick.records.framing import frame_key, may_be_recalled, without_recalls
 from tallystick.storage import ChromaIndex, Connection, Store, memories, scopes, sources
 from tallystick.storage.corpus_cache import CorpusCache
@@ -57,6 +65,8 @@ class MemoryContext:
     redactor: Redactor = field(default_factory=Redactor)
     """Takes secrets out of all that a remote embedder or reranker is given."""
 
+    learning: Learning = "off"
+    """How far what is remembered is learned from; anything but `off` leaves a job behind."""
     weights: RecallWeights = field(default_factory=RecallWeights)
     reranker: Reranker | None = None
     rerank_deadline_ms: int = 300

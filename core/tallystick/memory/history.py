@@ -10,13 +10,29 @@ from typing import Any, Literal, cast
 
 from tallystick.access import visible_docs
 from tallystick.memory.context import MemoryContext
-from tallystick.records import Actor, CorrectionKind, HistoryEntry, JournalEntry
+from tallystick.records import (
+    Actor,
+    CorrectionKind,
+    DecisionAction,
+    HistoryEntry,
+    JournalEntry,
+)
 from tallystick.storage import Connection, journal, memories
 
 __all__ = ["entries", "history"]
 
 _Event = Literal[
-    "ADD", "SEEN", "UPDATE", "FORGET", "RECOVER", "CORRECT", "PROMOTE", "SHARE", "ERASE"
+    "ADD",
+    "SEEN",
+    "UPDATE",
+    "FORGET",
+    "RECOVER",
+    "CORRECT",
+    "PROMOTE",
+    "SHARE",
+    "ERASE",
+    "NONE",
+    "MERGE",
 ]
 _EVENTS: dict[str, _Event] = {
     "memory.add": "ADD",
@@ -28,6 +44,8 @@ _EVENTS: dict[str, _Event] = {
     "memory.promote": "PROMOTE",
     "memory.share": "SHARE",
     "memory.erase": "ERASE",
+    "memory.none": "NONE",
+    "memory.merge": "MERGE",
 }
 _ALWAYS = (
     "kind",
@@ -88,7 +106,7 @@ def _entry(
     kind = _EVENTS[event.event]
     old: dict[str, Any] = {}
     new: dict[str, Any] = {}
-    if kind not in ("SEEN", "PROMOTE", "SHARE", "ERASE"):
+    if kind not in ("SEEN", "PROMOTE", "SHARE", "ERASE", "NONE", "MERGE"):
         old, new = _difference(versions.get(number - 1), versions.get(number))
     withheld = sorted(hidden & {*old, *new})
     version = versions.get(number)
@@ -101,6 +119,11 @@ def _entry(
         surface=event.surface,
         reason=event.reason,
         version=number,
+        decision=cast("DecisionAction | None", event.details.get("decision")),
+        provider=_text(event, "provider"),
+        model=_text(event, "model"),
+        prompt_version=_text(event, "prompt_version"),
+        confidence=cast("int | None", event.details.get("confidence")),
         old={name: value for name, value in old.items() if name not in hidden},
         new={name: value for name, value in new.items() if name not in hidden},
         withheld=tuple(withheld),
@@ -110,6 +133,11 @@ def _entry(
         session_id=event.session_id,
         audit_id=event.audit_id,
     )
+
+
+def _text(event: JournalEntry, name: str) -> str | None:
+    value = event.details.get(name)
+    return value if isinstance(value, str) else None
 
 
 def _difference(

@@ -191,6 +191,19 @@ class MemoryWrite:
             at=self.now,
         )
 
+    def learn(self, memory: Memory, *, scope_id: int) -> str:
+        """Leave a job that draws facts from a memory; return its id."""
+        return jobs.enqueue(
+            self.tx,
+            kind=jobs.EXTRACT,
+            subject_id=memory.id,
+            version=memory.version,
+            scope_id=scope_id,
+            actor=self.actor,
+            job_id=self.context.store.ids.new(),
+            at=self.now,
+        )
+
     def hide(self, doc: int, scope_id: int) -> None:
         """Take a memory out of every index."""
         search.hide_text(self.tx, doc, revision=self._revision(scope_id))

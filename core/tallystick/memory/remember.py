@@ -8,7 +8,7 @@ that "yes" said twice is two turns.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -41,7 +41,15 @@ from tallystick.records.memory import KINDS
 from tallystick.storage import Connection, ScopeRow, edges, memories, parts, scopes
 from tallystick.storage.idempotency import IdempotentCall
 
-__all__ = ["PreparedMemory", "check_new", "ingest_one", "prepare", "remember"]
+__all__ = [
+    "LEARNED_KINDS",
+    "PreparedMemory",
+    "check_new",
+    "ingest_one",
+    "is_learned_from",
+    "prepare",
+    "remember",
+]
 
 _OPERATION = "remember"
 
@@ -58,6 +66,8 @@ class PreparedMemory:
     reference: SourceRef
     vector: bytes | None
     warnings: tuple[str, ...]
+    learn: bool = False
+    """True to leave a job that draws facts from it."""
 
 
 def remember(
@@ -68,8 +78,11 @@ def remember(
     *,
     correlation_id: str | None = None,
     idempotency_key: str | None = None,
+    learn: bool = True,
 ) -> list[Remembered]:
     """Remember `items` in one transaction, all or none; return the result of each, in order.
+
+    With `learn`, where the tally learns, each leaves a job that draws facts from it.
 
     `idempotency_key` is that of all of them together, beside their own ones.
 
@@ -83,7 +96,11 @@ def remember(
     if not items:
         return []
     own_items = [_without_recalls(context, actor, scope, item) for item in items]
-    prepared = prepare(context, actor, scope, [item for item in own_items if item is not None])
+    own = [item for item in own_items if item is not None]
+    prepared = [
+        replace(item, learn=learn and is_learned_from(context, item.new))
+        for item in prepare(context, actor, scope, own)
+    ]
     stored: list[Remembered] = []
     if prepared:
         call = None
@@ -102,6 +119,31 @@ def remember(
         else _with_warning(next(results), is_cut=own.content != item.content)
         for item, own in zip(items, own_items, strict=True)
     ]
+
+
+LEARNED_KINDS = frozenset(
+    {
+        "note",
+        "turn",
+        "claim",
+        "episode",
+        "document",
+        "fact",
+        "preference",
+        "constraint",
+        "decision",
+        "procedure",
+        "plan",
+    }
+)
+"""Kinds of memories that facts are drawn from, or that are a fact themselves."""
+
+
+def is_learned_from(context: MemoryContext, item: NewMemory) -> bool:
+    """Return True if a tally learns, and learns from such an item. What is concluded from other
+    memories is a conclusion already.
+    """
+    return context.learning != "off" and item.kind in LEARNED_KINDS and not item.derived_from
 
 
 _RECALLED = "text that was recalled from here was left out"
@@ -306,6 +348,7 @@ def _add_memory(
         created_at=now,
         updated_at=now,
         created_by=write.actor.user,
+        extraction_status="pending" if item.learn else "none",
     )
     origins = [_origin(write, memory_id) for memory_id in dict.fromkeys(new.derived_from)]
     if origins:
@@ -342,10 +385,13 @@ def _add_memory(
     details |= _link(write, scope, doc, new)
     write.journal_event(scope.scope, "memory.add", memory.id, details)
     job_id = write.show(memory, doc=doc, scope_id=scope.id, vector=item.vector)
+    if item.learn:
+        job_id = write.learn(memory, scope_id=scope.id)
     return Remembered(
         id=memory.id,
         status="created",
         source_id=source_id,
+        processing="raw_saved" if job_id is None else "queued",
         job_id=job_id,
         warnings=item.warnings,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -65,6 +65,15 @@ Model = Annotated[
 ]
 
 
+Mode = Annotated[
+    Literal["auto", "sync", "async", "raw"],
+    Field(description="Where the tally learns: leave a job, wait for it, or learn nothing."),
+]
+TimeoutMs = Annotated[
+    int, Field(description="How long `sync` waits for what is learned, milliseconds.", ge=1)
+]
+
+
 class Remember(Arguments):
     """Arguments of `remember`."""
 
@@ -110,6 +119,8 @@ class Remember(Arguments):
     depends_on: Annotated[
         tuple[str, ...], Field(description="Ids of memories that come before it.")
     ] = ()
+    mode: Mode = "auto"
+    timeout_ms: TimeoutMs = 2_500
     idempotency_key: IdempotencyKey = None
 
 
@@ -119,6 +130,8 @@ class RememberMany(Arguments):
     items: Annotated[
         tuple[NewMemory, ...], Field(description="Memories with the fields of `remember`.")
     ]
+    mode: Mode = "auto"
+    timeout_ms: TimeoutMs = 2_500
     idempotency_key: IdempotencyKey = None
 
 

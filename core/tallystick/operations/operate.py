@@ -17,7 +17,7 @@ from tallystick.operations.operation import (
     RunId,
     Scopes,
 )
-from tallystick.records import Erasure, Finding, Proof, Purge, Sizes, Transfer
+from tallystick.records import Erasure, Finding, Freezable, Proof, Purge, Sizes, Transfer
 
 __all__ = ["OPERATIONS"]
 
@@ -96,6 +96,9 @@ class Freeze(Arguments):
     """Arguments of `freeze` and `thaw`."""
 
     reason: Reason
+    what: Annotated[
+        Freezable, Field(description="Every change of memory, or autonomous work alone.")
+    ] = "mutations"
     idempotency_key: IdempotencyKey = None
 
 

@@ -1,11 +1,27 @@
 """Follow-up work: jobs that a write leaves, carried out later with leases, retries and a trail."""
 
+from tallystick.pipeline.apply import LearnedBy, Observer
 from tallystick.pipeline.background import Background, Chore, Drained
+from tallystick.pipeline.decide import RuleDecider, Thresholds
+from tallystick.pipeline.extract import RuleExtractor
+from tallystick.pipeline.learning import LearningContext, LearningHandler
+from tallystick.pipeline.models import ModelDecider, ModelExtractor
+from tallystick.pipeline.outbound import Outbound
 from tallystick.pipeline.reconcile import Reconciled
 from tallystick.pipeline.runner import TALLY_ACTOR, Ended, Handler, JobRunner, Work
 from tallystick.pipeline.worker import Worker
 
 __all__ = [
+    "LearnedBy",
+    "LearningContext",
+    "LearningHandler",
+    "ModelDecider",
+    "ModelExtractor",
+    "Observer",
+    "Outbound",
+    "RuleDecider",
+    "RuleExtractor",
+    "Thresholds",
     "TALLY_ACTOR",
     "Background",
     "Chore",

@@ -160,6 +160,11 @@ class Background:
             raise result.outage
         return Drained(result.made, indexed, left, result.leased)
 
+    def run_one(self, job_id: str, kind: str) -> bool:
+        """Carry out one job now, if it is due; return False where it is not."""
+        with self._traffic.inside(wait=True):
+            return self.runner.run_one(job_id, kind)
+
     def reconcile(self, *, repair: bool) -> Reconciled:
         """Compare Chroma with the database, and with `repair` rebuild it where they differ."""
         with self._index_guard:

@@ -26,6 +26,7 @@ class EmbeddingHandler:
     lease_seconds = _LEASE_SECONDS
     is_upkeep = False
     changes_memory = False
+    is_autonomous = False
 
     def __init__(self, context: MemoryContext) -> None:
         self._context = context
@@ -80,6 +81,7 @@ class ReembeddingHandler:
     lease_seconds = _LEASE_SECONDS
     is_upkeep = True
     changes_memory = False
+    is_autonomous = False
 
     def __init__(self, context: MemoryContext) -> None:
         self._context = context

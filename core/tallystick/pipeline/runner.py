@@ -75,6 +75,11 @@ class Handler(Protocol):
         """True if it waits while an operator has suspended changes of memory."""
         ...
 
+    @property
+    def is_autonomous(self) -> bool:
+        """True if nobody asked for its jobs: they wait while an operator suspends such work."""
+        ...
+
     def handle(self, work: Work) -> int:
         """Carry out the jobs of `work`, whose authority was checked, and end each by `commit`.
 
@@ -243,8 +248,8 @@ class JobRunner:
         """Return the jobs whose actor may still write in their scope; the others end here."""
         allowed, unfit = self._sorted(tx, handler, leased)
         for reason, refused in unfit.items():
-            if reason == "mutations_frozen":
-                jobs.wait(tx, refused, code=reason, text="Changes of memory are suspended.")
+            if reason in _SUSPENDED:
+                jobs.wait(tx, refused, code=reason, text=_SUSPENDED[reason])
             else:
                 jobs.end(tx, refused, "dead", code=reason, text=_UNFIT[reason])
         return allowed
@@ -272,6 +277,8 @@ class JobRunner:
                 return "job_policy_context_stale"
             is_held = handler.changes_memory and scopes.is_frozen(connection)
             return "mutations_frozen" if is_held else None
+        if handler.is_autonomous and scopes.is_frozen(connection, name=scopes.AUTONOMY_FROZEN):
+            return "autonomy_frozen"
         if job.scope_id is None:
             return "job_policy_context_missing"
         scope = scopes.named(connection, job.scope_id).scope
@@ -433,6 +440,10 @@ class JobRunner:
             return rest is not None and time.monotonic() < rest.until
 
 
+_SUSPENDED: Mapping[str, str] = {
+    "mutations_frozen": "Changes of memory are suspended.",
+    "autonomy_frozen": "Autonomous work is suspended.",
+}
 _UNFIT: Mapping[str, str] = {
     "job_policy_context_missing": "It does not say under whose authority it runs.",
     "job_policy_context_stale": "Whoever caused it may no longer write there.",

@@ -37,6 +37,7 @@ __all__ = [
     "Change",
     "Changed",
     "CorrectionKind",
+    "DecisionAction",
     "Edge",
     "EdgeKind",
     "ExtractionStatus",
@@ -48,6 +49,7 @@ __all__ = [
     "Memory",
     "MemoryState",
     "NewMemory",
+    "Processing",
     "Remembered",
     "SourceHash",
     "StoredId",
@@ -55,6 +57,10 @@ __all__ = [
     "validate_attributes",
 ]
 
+DecisionAction = Literal["ADD", "UPDATE", "DELETE", "NONE"]
+"""What a decider wants done with a fact: add it, let it replace a memory, withdraw a memory that it
+denies, or nothing, because a memory says it already.
+"""
 MemoryState = Literal["active", "hidden", "redacted", "superseded", "duplicate", "deleted"]
 ExtractionStatus = Literal["none", "pending", "done", "empty", "failed"]
 EdgeKind = Literal[
@@ -349,6 +355,10 @@ class NewMemory(Record):
 _MOMENTS = ("occurred_at", "valid_from", "valid_until", "expires_at")
 
 
+Processing = Literal["processed", "queued", "raw_saved"]
+"""How far what was remembered has been worked on."""
+
+
 class Remembered(Record):
     """The result of one `remember`."""
 
@@ -359,8 +369,12 @@ class Remembered(Record):
     `skipped`: all of it was recalled from here, so that there was nothing to remember."""
     source_id: str
     version: int = 1
+    processing: Processing = "raw_saved"
+    """`raw_saved`: the text is stored as it is, and nothing is drawn from it. `queued`: the job
+    `job_id` will. `processed`: that is done. The text is recallable in every case.
+    """
     job_id: str | None = None
-    """Follow-up work, such as a remote embedding; None when everything is done."""
+    """Follow-up work: what is drawn from the text, or else a remote embedding; None for none."""
     warnings: tuple[str, ...] = ()
 
 
@@ -502,8 +516,20 @@ class HistoryEntry(Record):
 
     sequence: int
     event: Literal[
-        "ADD", "SEEN", "UPDATE", "FORGET", "RECOVER", "CORRECT", "PROMOTE", "SHARE", "ERASE"
+        "ADD",
+        "SEEN",
+        "UPDATE",
+        "FORGET",
+        "RECOVER",
+        "CORRECT",
+        "PROMOTE",
+        "SHARE",
+        "ERASE",
+        "NONE",
+        "MERGE",
     ]
+    """`NONE`: a fact of it needed no memory. `MERGE`: a fact that was said elsewhere was folded in.
+    """
     correction: CorrectionKind | None = None
     """The kind of correction, for a CORRECT."""
     at: int
@@ -512,6 +538,13 @@ class HistoryEntry(Record):
     surface: str
     reason: str | None = None
     version: int
+    decision: DecisionAction | None = None
+    """What a decider wanted, where the event came of learning; the fields below say which."""
+    provider: str | None = None
+    model: str | None = None
+    prompt_version: str | None = None
+    confidence: int | None = None
+    """Percent."""
     old: JsonObject = {}
     """Changed fields as they were, where the text still exists."""
     new: JsonObject = {}

@@ -16,6 +16,7 @@ __all__ = [
     "ApprovalRequest",
     "ApprovalState",
     "ArgumentCondition",
+    "Freezable",
     "GuardedAction",
     "Limited",
     "PolicyConditions",
@@ -60,6 +61,7 @@ ReasonCode = Literal[
     "preview_only",
     "rate_limited",
     "mutations_frozen",
+    "autonomy_frozen",
     "job_policy_context_missing",
     "job_policy_context_stale",
 ]
@@ -68,6 +70,9 @@ Limited = Literal["read", "inspect", "preview", "export", "write", "modify", "fo
 """Operations that a tally may limit for each actor: recalls and other reads, inspections, previews,
 exports, and the changes that remember, change, forget or destroy.
 """
+
+Freezable = Literal["mutations", "autonomy"]
+"""What an operator may suspend: every change of memory, or the work that nobody asked for."""
 
 PolicyEffect = Literal["allow", "deny", "redact", "require_approval", "require_receipt"]
 

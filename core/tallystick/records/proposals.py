@@ -14,16 +14,17 @@ from pydantic import Field
 
 from tallystick.records._base import JsonObject, Persisted, Record, tuple_of
 from tallystick.records.identity import Scope
+from tallystick.records.memory import DecisionAction
 from tallystick.records.times import datetime_of, optional_datetime_of
 
 __all__ = [
-    "DecisionAction",
     "DecisionCandidate",
     "ExtractedEntity",
     "ExtractedFact",
     "ExtractedRelation",
     "Extraction",
     "Learning",
+    "LearningBudget",
     "MemoryDecision",
     "Proposal",
     "ProposalAction",
@@ -41,10 +42,6 @@ __all__ = [
 
 Learning = Literal["off", "shadow", "add_only", "full"]
 """How far extraction and decisions go: not at all; proposals alone; additions; every decision."""
-DecisionAction = Literal["ADD", "UPDATE", "DELETE", "NONE"]
-"""What a decider wants done with a fact: add it, let it replace a memory, withdraw a memory that it
-denies, or nothing, because a memory says it already.
-"""
 ProposalAction = Literal["ADD", "UPDATE", "DELETE", "NONE", "MERGE", "RELATE", "PROMOTE"]
 """What a proposal would do once it is accepted."""
 ProposalOrigin = Literal["extraction", "reflection", "graph"]
@@ -94,6 +91,7 @@ class ExtractedFact(Record):
     subject: str | None = None
     occurred_at: int | None = None
     """Microseconds UTC of the day that it is about, where it names one."""
+    occurred_time = optional_datetime_of("occurred_at")
     span: tuple[int, int] | None = None
     """The characters of the text that say it, from and up to; None where the words are new."""
 
@@ -146,6 +144,7 @@ class DecisionCandidate(Record):
     """As recall scores it against the fact."""
     occurred_at: int | None = None
     """Microseconds UTC of when it was said or happened."""
+    occurred_time = optional_datetime_of("occurred_at")
 
 
 class MemoryDecision(Record):
@@ -181,6 +180,24 @@ class ProviderDeclaration(Record):
     """`low`: what it proposes never changes or withdraws a memory without a person."""
 
 
+class LearningBudget(Record):
+    """What calls of models for extraction and decisions may cost; None is no limit.
+
+    The call that reaches a limit is the last one. Amounts of money are millionths of a dollar, and
+    count where the price of a model is known. A day is the last 24 hours.
+    """
+
+    calls_per_job: int | None = Field(default=None, ge=0)
+    tokens_per_job: int | None = Field(default=None, ge=0)
+    micros_per_job: int | None = Field(default=None, ge=0)
+    calls_per_scope_and_day: int | None = Field(default=None, ge=0)
+    tokens_per_scope_and_day: int | None = Field(default=None, ge=0)
+    micros_per_scope_and_day: int | None = Field(default=None, ge=0)
+    calls_per_day: int | None = Field(default=None, ge=0)
+    tokens_per_day: int | None = Field(default=None, ge=0)
+    micros_per_day: int | None = Field(default=None, ge=0)
+
+
 class ProposalContent(Record):
     """The words of a proposal. They are erased with the memories that they were drawn from."""
 
@@ -188,7 +205,11 @@ class ProposalContent(Record):
     subject: str | None = None
     attributes: JsonObject = {}
     occurred_at: int | None = None
+    """Microseconds UTC of the day that it is about."""
+    occurred_time = optional_datetime_of("occurred_at")
     valid_from: int | None = None
+    """Microseconds UTC."""
+    valid_from_time = optional_datetime_of("valid_from")
     explanation: str = ""
     """The reason that the decider gave. It is data."""
     relation: ExtractedRelation | None = None

@@ -39,6 +39,7 @@ __all__ = [
     "CANCELLED",
     "EMBED",
     "GRAPH",
+    "EXTRACT",
     "LEASE_EXPIRED",
     "NORMAL_PRIORITY",
     "OPEN",
@@ -76,6 +77,8 @@ __all__ = [
 
 EMBED = "embed"
 """The kind of job that gives a memory a vector."""
+EXTRACT = "extract"
+"""The kind of job that draws facts from a memory and decides what becomes of them."""
 REEMBED = "reembed"
 """The kind of job that gives the memories of a scope vectors of the current embedder."""
 

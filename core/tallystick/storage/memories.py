@@ -24,6 +24,7 @@ from sqlalchemy import (
 )
 
 from tallystick.records import (
+    ExtractionStatus,
     Memory,
     MemoryState,
     Scope,
@@ -65,6 +66,7 @@ __all__ = [
     "next_position",
     "note_access",
     "set_expiry",
+    "set_extraction_status",
     "source_refs",
     "state_counts",
     "statuses",
@@ -447,6 +449,11 @@ def update_row(
             "new_updated_by": memory.updated_by,
         },
     )
+
+
+def set_extraction_status(tx: Connection, doc: int, status: ExtractionStatus) -> None:
+    """Store what became of the extraction of a memory; its version stays."""
+    tx.execute(update(_m).where(_m.c.doc == doc).values(extraction_status=status))
 
 
 def set_expiry(tx: Connection, doc: int, at: int | None) -> None:

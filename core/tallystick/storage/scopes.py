@@ -17,6 +17,7 @@ from tallystick.storage.prepared import Prepared, PreparedInsert, insert_row
 from tallystick.storage.rows import readable
 
 __all__ = [
+    "AUTONOMY_FROZEN",
     "FROZEN",
     "ScopeRevision",
     "ScopeRow",
@@ -52,6 +53,8 @@ _CHANGING = Prepared(
 
 FROZEN = "mutations.frozen"
 """Name of the setting by which an operator suspends changes of memory in every scope."""
+AUTONOMY_FROZEN = "autonomy.frozen"
+"""Name of the setting by which an operator suspends what nobody asked for: learning, reflection."""
 _IS_FROZEN = Prepared(
     select(tables.settings.c.value).where(tables.settings.c.name == bindparam("name"))
 )
@@ -143,12 +146,14 @@ def next_revision(tx: Connection, scope_id: int) -> int:
     return int(revision)
 
 
-def is_frozen(connection: Connection) -> bool:
-    """Return True while an operator suspends every change of memory."""
-    rows = _IS_FROZEN(connection, {"name": FROZEN})
+def is_frozen(connection: Connection, *, name: str = FROZEN) -> bool:
+    """Return True while an operator suspends every change of memory, or what `name` says."""
+    rows = _IS_FROZEN(connection, {"name": name})
     return bool(rows) and rows[0][0] == "1"
 
 
-def set_frozen(tx: Connection, frozen: bool) -> None:
-    """Suspend every change of memory, or allow them again."""
-    settings_rows.set_setting(tx, FROZEN, "1" if frozen else "0")
+def set_frozen(tx: Connection, frozen: bool, *, name: str = FROZEN) -> None:
+    """Suspend every change of memory, or allow them again; `AUTONOMY_FROZEN` names autonomous work
+    alone.
+    """
+    settings_rows.set_setting(tx, name, "1" if frozen else "0")

@@ -79,6 +79,7 @@ class ReplayHandler:
     lease_seconds = 300
     is_upkeep = False
     changes_memory = False
+    is_autonomous = False
 
     def __init__(self, bind: Callable[[Actor], _View]) -> None:
         """Take what makes a view of the tally as an actor."""

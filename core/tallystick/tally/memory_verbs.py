@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import SkipValidation
 
@@ -56,6 +56,8 @@ from tallystick.tally.view import ObservedCall
 
 __all__ = ["MemoryVerbs"]
 
+RememberMode = Literal["auto", "sync", "async", "raw"]
+"""Whether what is remembered is learned from, and whether the call waits for that."""
 RecalledMemories = Annotated[Iterable[Memory | Hit], SkipValidation, Several]
 MemoryOrSourceId = Annotated[str, IdOf("memory", "source")]
 
@@ -93,9 +95,15 @@ class MemoryVerbs(ChangeVerbs):
         derived_from: MemoryIds = (),
         related_to: MemoryIds = (),
         depends_on: MemoryIds = (),
+        mode: RememberMode = "auto",
+        timeout_ms: int = 2_500,
         idempotency_key: str | None = None,
     ) -> Remembered:
         """Store `content` as it is and make it recallable; it is both when this returns.
+
+        Where the tally learns (setting `learning`), `auto` and `async` leave a job that draws facts
+        from it, `sync` waits up to `timeout_ms` for that job, and `raw` leaves none; `processing`
+        says how far it came.
 
         A loose statement that repeats an active memory answers `duplicate`, and its source is kept.
         In a conversation each call is a turn of its own. `derived_from` names memories that this
@@ -128,20 +136,24 @@ class MemoryVerbs(ChangeVerbs):
                 "idempotency_key": idempotency_key,
             }
         )
-        return self.remember_many([new])[0]
+        return self.remember_many([new], mode=mode, timeout_ms=timeout_ms)[0]
 
     def remember_many(
         self,
         items: NewMemories,
         *,
+        mode: RememberMode = "auto",
+        timeout_ms: int = 2_500,
         idempotency_key: str | None = None,
     ) -> list[Remembered]:
         """Same as `remember` for many items in one transaction, all or none; results in order.
 
         An item is a NewMemory, its fields as a mapping, a text, or a document or node of LangChain
         or LlamaIndex, which keeps its ids, metadata and address. `idempotency_key` is that of the
-        whole call; an item may have one of its own beside it.
+        whole call; an item may have one of its own beside it. `timeout_ms` is for all together.
         """
+        if timeout_ms < 1:
+            raise InvalidInput("`timeout_ms` must be at least 1.")
         with self._observed("memory_write", "remember") as call:
             new = [self._new_memory(item, call) for item in items]
             self._admit("write", count=len(new))
@@ -152,12 +164,15 @@ class MemoryVerbs(ChangeVerbs):
                 new,
                 correlation_id=call.correlation_id,
                 idempotency_key=idempotency_key,
+                learn=mode != "raw",
             )
             if call.step is not None and results:
                 stored = [{"id": result.id, "status": result.status} for result in results]
                 call.record(
                     "memory_write", [item.dump() for item in new], summary={"memories": stored}
                 )
+        if mode == "sync":
+            return self._services.learn_now(results, timeout_ms)
         self._wake_worker()
         return results
 

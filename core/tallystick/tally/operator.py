@@ -15,6 +15,7 @@ from tallystick.records import (
     Count,
     Erasure,
     Finding,
+    Freezable,
     Job,
     JobId,
     JobIds,
@@ -254,19 +255,27 @@ class Operator:
         """Return where the bytes of the tally are, by kind. Raises Denied."""
         return sizes.measure(self._services.memory, self.actor)
 
-    def freeze(self, *, reason: str, idempotency_key: str | None = None) -> None:
-        """Suspend every change of memory by anybody (`mutations_frozen`) until `thaw`.
+    def freeze(
+        self, *, reason: str, what: Freezable = "mutations", idempotency_key: str | None = None
+    ) -> None:
+        """Suspend every change of memory by anybody (`mutations_frozen`) until `thaw`; or with
+        `what="autonomy"` the work alone that nobody asked for, such as learning
+        (`autonomy_frozen`), which then waits.
 
         Recall goes on, and runs and checkpoints are recorded. Raises Denied, IdempotencyMismatch.
         """
         self._services.gate.freeze(
-            self.actor, frozen=True, reason=reason, idempotency_key=idempotency_key
+            self.actor, frozen=True, reason=reason, what=what, idempotency_key=idempotency_key
         )
 
-    def thaw(self, *, reason: str, idempotency_key: str | None = None) -> None:
-        """Allow changes of memory again. Raises Denied, IdempotencyMismatch."""
+    def thaw(
+        self, *, reason: str, what: Freezable = "mutations", idempotency_key: str | None = None
+    ) -> None:
+        """Allow changes of memory, or autonomous work, again. Raises Denied,
+        IdempotencyMismatch.
+        """
         self._services.gate.freeze(
-            self.actor, frozen=False, reason=reason, idempotency_key=idempotency_key
+            self.actor, frozen=False, reason=reason, what=what, idempotency_key=idempotency_key
         )
 
     def export(

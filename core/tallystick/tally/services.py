@@ -27,22 +27,28 @@ from tallystick.errors import (
 )
 from tallystick.logs import get_logger
 from tallystick.memory import MemoryContext
-from tallystick.pipeline import Background, Chore
+from tallystick.pipeline import Background, Chore, LearningHandler
 from tallystick.policy.engines import KingfisherFinder
 from tallystick.policy.redaction import Finder, Redactor
 from tallystick.policy.tool_classes import ToolClassSource
 from tallystick.ports import Reranker, TokenCounter
 from tallystick.ranking import RecallWeights, WorkingSets
 from tallystick.recorder import RecorderContext, recover_interrupted_runs
-from tallystick.records import Actor, CallContext, PolicyRule
+from tallystick.records import Actor, CallContext, Job, PolicyRule, Remembered
 from tallystick.settings import Settings
-from tallystick.storage import ChromaIndex, Location, Store, settings_rows
+from tallystick.storage import ChromaIndex, Location, Store, jobs, settings_rows
 from tallystick.storage.chroma_layout import layout_of
 from tallystick.storage.corpus_cache import CorpusCache
 from tallystick.storage.forks import abandon
 from tallystick.tally.call_rules import CallRules
 from tallystick.tally.captured_turns import CapturedTurns
 from tallystick.tally.compile_requests import CompileRequests
+from tallystick.tally.learning import (
+    DeciderLike,
+    ExtractorLike,
+    learning_context,
+    note_consent,
+)
 from tallystick.tally.turn_hits import TurnHits
 from tallystick.tokens import counter_for
 from tallystick.tokens.prices import PriceTable
@@ -86,6 +92,8 @@ class Services:
         background: bool,
         weights: RecallWeights | None,
         reranker: Reranker | None,
+        extractors: ExtractorLike | Sequence[ExtractorLike] | None,
+        deciders: DeciderLike | Sequence[DeciderLike] | None,
         secret_finders: Iterable[Finder],
         actor_from: Callable[[CallContext], Actor | None] | None,
         owner_fallback: bool,
@@ -96,6 +104,8 @@ class Services:
         `background=False` starts no thread: follow-up work is done by `Tally.drain`.
         """
         self.store = store
+        self._guard = threading.Lock()
+        self._counters: dict[str | None, TokenCounter] = {}
         self.closing: list[Callable[[], object]] = []
         """Called when the tally is closed, before anything of it is."""
         self.settings = settings
@@ -146,6 +156,7 @@ class Services:
             graph=settings.graph,
             alias_threshold=settings.graph_alias_threshold,
             redactor=redactor,
+            learning=settings.learning,
         )
         self.working_sets = WorkingSets(self.embedder, weights=self.memory.weights)
         self.turn_hits = TurnHits()
@@ -160,10 +171,23 @@ class Services:
         if store.database.unwritable is None:
             recover_interrupted_runs(self.recorder)
         self.checkpoints = CheckpointsContext(store, self.gate)
+        self.learning = learning_context(
+            self.memory,
+            settings,
+            self.recorder,
+            extractors=extractors,
+            deciders=deciders,
+            prices=self.prices,
+            counter=self.counter,
+        )
+        note_consent(store, self.learning, owner or Actor(user="tallystick", surface="open"))
         _bring_up_to_date(partial(upgrade, store, self.checkpoints))
         self.background = Background(
             self.memory,
-            [RetentionHandler(self.memory, lambda: self.windows, self.drop_caches)],
+            [
+                RetentionHandler(self.memory, lambda: self.windows, self.drop_caches),
+                LearningHandler(self.learning),
+            ],
             chores=[
                 Chore(lambda: enqueue_retention(self.memory), _HOUR, first=_RETENTION_AFTER),
                 Chore(self._finish_erasure, _MINUTE, first=_MINUTE),
@@ -174,8 +198,6 @@ class Services:
         weakref.finalize(self, store.location.remove_temporary)
         if store.database.unwritable is None:
             self._finish_erasure()
-        self._guard = threading.Lock()
-        self._counters: dict[str | None, TokenCounter] = {}
         # Held by the store: not to keep the services alive.
         store.database.on_fork(partial(_abandon, weakref.ref(self)))
         if background and store.database.unwritable is None:
@@ -210,6 +232,37 @@ class Services:
                     model, cache_dir=folder, allow_download=self.settings.allow_download
                 )
             return self._counters[model]
+
+    def learn_now(self, results: Sequence[Remembered], timeout_ms: int) -> list[Remembered]:
+        """Carry out the learning of what was just remembered, and return the results with how far
+        it came. What is not done within `timeout_ms` goes on in the background.
+        """
+        if self.settings.learning == "off":
+            warning = "nothing was learned: the setting `learning` is off"
+            return [
+                result.model_copy(update={"warnings": (*result.warnings, warning)})
+                if result.status == "created"
+                else result
+                for result in results
+            ]
+        waiting = [result.job_id for result in results if result.job_id is not None]
+        if not waiting:
+            return list(results)
+
+        def work() -> None:
+            try:
+                for job_id in waiting:
+                    self.background.run_one(job_id, jobs.EXTRACT)
+            except TallystickError as error:
+                get_logger("pipeline").warning("learning.later", error=type(error).__name__)
+
+        thread = threading.Thread(target=work, name="tallystick-learning", daemon=True)
+        thread.start()
+        thread.join(timeout_ms / 1_000)
+        self.background.wake()
+        with self.store.database.read() as connection:
+            found = {job_id: jobs.find(connection, job_id) for job_id in waiting}
+        return [_as_far_as(result, found.get(result.job_id or "")) for result in results]
 
     def drop_caches(self) -> None:
         """Drop all text that is cached in memory for speed; it is read anew when it is needed."""
@@ -249,6 +302,20 @@ class Services:
             # What is lost of a recording says more than what else could not be written.
             losses = [error for error in failures if isinstance(error, RecorderError)]
             raise (losses or failures)[0]
+
+
+def _as_far_as(result: Remembered, job: Job | None) -> Remembered:
+    """Return a result with how far its learning came."""
+    if job is None:
+        return result
+    if job.state in ("done", "empty"):
+        return result.model_copy(update={"processing": "processed"})
+    if job.is_over:
+        warning = f"nothing was learned from it: {job.error_code}"
+        update = {"processing": "raw_saved", "warnings": (*result.warnings, warning)}
+        return result.model_copy(update=update)
+    warning = "what is learned from it comes later"
+    return result.model_copy(update={"warnings": (*result.warnings, warning)})
 
 
 def _bring_up_to_date(change: Callable[[], object]) -> None:

@@ -32,6 +32,7 @@ from tallystick.settings import Settings
 from tallystick.storage import Location, Store, scopes
 from tallystick.tally.async_view import AsyncBoundTally
 from tallystick.tally.later_replays import ReplayHandler
+from tallystick.tally.learning import DeciderLike, ExtractorLike
 from tallystick.tally.model_verbs import ModelVerbs
 from tallystick.tally.services import Services, record_owner
 
@@ -67,6 +68,8 @@ class Tally:
         background: bool = True,
         weights: RecallWeights | None = None,
         reranker: Reranker | None = None,
+        extractor: Annotated[ExtractorLike | Sequence[ExtractorLike] | None, SkipValidation] = None,
+        decider: Annotated[DeciderLike | Sequence[DeciderLike] | None, SkipValidation] = None,
         secret_finders: Annotated[Sequence[Finder], tuple_of(Finder)] = (),
         actor_from: Callable[[CallContext], Actor | None] | None = None,
         owner_fallback: bool = False,
@@ -80,7 +83,10 @@ class Tally:
         PydanticAI Embedder or a LlamaIndex BaseEmbedding; the default works offline. `chroma` is
         the address of a Chroma server. `weights` change how recall ranks, before the setting
         `recall_weights`; a `reranker` orders its
-        best hits anew, if it answers in time. `secret_finders` are engines of your own that find
+        best hits anew, if it answers in time. An `extractor` draws facts from what is remembered
+        and a `decider` decides what becomes of them, where the setting `learning` is on; each may
+        be a model of a runtime's adapter, or several of which the next is asked where one is away.
+        `secret_finders` are engines of your own that find
         what to redact in a text. `actor_from` says for every piece of every runtime who acts in a
         call (by default read from the places where the runtime carries identity). Once a runtime
         has named a user other than the owner, calls that name nobody are refused with
@@ -116,6 +122,8 @@ class Tally:
                 background=background,
                 weights=weights,
                 reranker=reranker,
+                extractors=extractor,
+                deciders=decider,
                 secret_finders=secret_finders,
                 actor_from=actor_from,
                 owner_fallback=owner_fallback,
@@ -209,7 +217,8 @@ class Tally:
         it.
 
         `progress` is called with the number of jobs carried out and the number that there were.
-        Raises EmbeddingError where the embedder is away: what waits for it goes on waiting.
+        Raises EmbeddingError or ModelUnavailable where an embedder or a model is away: what waits
+        for it goes on waiting. Raises BudgetSpent where a budget holds work back.
         """
         return self._services.background.run(progress)
 

@@ -308,6 +308,7 @@ class RetentionHandler:
     lease_seconds = 300
     is_upkeep = True
     changes_memory = True
+    is_autonomous = False
 
     def __init__(
         self,

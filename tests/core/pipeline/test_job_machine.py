@@ -48,6 +48,7 @@ class _Provider:
     lease_seconds = 60
     is_upkeep = False
     changes_memory = False
+    is_autonomous = False
     fault: Exception | None = None
 
     def handle(self, work: Work) -> int:

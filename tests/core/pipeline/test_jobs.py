@@ -114,6 +114,7 @@ class Notes:
     lease_seconds = 60
     is_upkeep = False
     changes_memory = False
+    is_autonomous = False
 
     def __init__(self, body: Callable[[Work], None] = lambda work: None, *, batch: int = 1) -> None:
         self.batch = batch
@@ -559,8 +560,11 @@ def test_a_worker_ends_with_its_tally(open_sqlite: OpenTally) -> None:
 
 
 def test_a_worker_of_a_kind_that_nothing_handles_is_refused(open_sqlite: OpenTally) -> None:
-    with open_sqlite() as tally, pytest.raises(InvalidInput, match="there is embed, reembed"):
-        tally.worker(["extract"])
+    with (
+        open_sqlite() as tally,
+        pytest.raises(InvalidInput, match="there is embed, extract, reembed"),
+    ):
+        tally.worker(["dream"])
 
 
 def test_an_erasure_waits_for_work_under_way_and_nothing_begins_meanwhile(

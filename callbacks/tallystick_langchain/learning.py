@@ -1,0 +1,58 @@
+"""A chat model of LangChain that extracts and decides for a tally."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
+from pydantic import BaseModel
+
+from tallystick.adapters.learning_models import declare
+from tallystick.ports import StructuredAnswer
+from tallystick.records import ProviderDeclaration
+
+__all__ = ["LearningModel"]
+
+_ADDRESSES = ("base_url", "openai_api_base", "anthropic_api_url", "endpoint")
+
+
+class LearningModel:
+    """A model for `Tally.open(extractor=…, decider=…)`: any chat model. Thread-safe."""
+
+    def __init__(
+        self, model: BaseChatModel, *, local: bool | None = None, timeout_ms: int = 30_000
+    ) -> None:
+        self._model = model
+        named = [getattr(model, name, None) for name in ("model_name", "model")]
+        self.declaration: ProviderDeclaration = declare(
+            model._llm_type,
+            next((name for name in named if isinstance(name, str)), None),
+            address=next((each for name in _ADDRESSES if (each := getattr(model, name, None))), ""),
+            local=local,
+            timeout_ms=timeout_ms,
+        )
+
+    def answer(self, instructions: str, text: str, schema: type[BaseModel]) -> StructuredAnswer:
+        """Return the model's record; of a model without structured output its text."""
+        messages: list[BaseMessage] = [SystemMessage(instructions), HumanMessage(text)]
+        try:
+            structured = self._model.with_structured_output(schema, include_raw=True)
+        except NotImplementedError:
+            answer = self._model.invoke(messages)
+            return _answered(answer, answer.text)
+        given = cast("dict[str, Any]", structured.invoke(messages))
+        parsed = given.get("parsed")
+        value = parsed.model_dump(mode="json") if isinstance(parsed, BaseModel) else parsed
+        return _answered(given["raw"], value)
+
+
+def _answered(message: BaseMessage, value: Any) -> StructuredAnswer:
+    usage = message.usage_metadata if isinstance(message, AIMessage) else None
+    model = message.response_metadata.get("model_name")
+    return StructuredAnswer(
+        value,
+        model if isinstance(model, str) else None,
+        0 if usage is None else usage["input_tokens"],
+        0 if usage is None else usage["output_tokens"],
+    )

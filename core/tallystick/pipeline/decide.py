@@ -1,0 +1,274 @@
+"""The default decider, and the rules by which every decision is checked before it is applied.
+
+The decider proposes by comparing sentences. The rules hold for it as for a model: a target must be
+a candidate, nothing that a person protects is touched, and what a sentence does not support waits
+for a person.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from tallystick.pipeline.statements import Comparison, Relation, compare, read_statement
+from tallystick.records import (
+    DecisionAction,
+    DecisionCandidate,
+    ExtractedFact,
+    MemoryDecision,
+    ProposalReason,
+    ProviderDeclaration,
+)
+
+__all__ = ["CheckedDecision", "RuleDecider", "Thresholds", "check_decisions"]
+
+_CHANGING: tuple[DecisionAction, ...] = ("UPDATE", "DELETE")
+_LEAST_SUPPORT = 0.34
+"""The part of their words that a fact and its target share at least, where no slot relates them."""
+_MARGIN = 0.15
+"""How much better another candidate may be supported before the target is in doubt."""
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """The confidence, in percent, below which a decision waits for a person."""
+
+    add: int = 60
+    change: int = 80
+    """For what replaces or withdraws a memory."""
+
+
+@dataclass(frozen=True)
+class CheckedDecision:
+    """A decision after the rules: what may be applied, and why the rest may not."""
+
+    fact: int
+    action: DecisionAction
+    """The decision as it was made."""
+    target: DecisionCandidate | None
+    confidence: int
+    reason: str
+    """The sentence of the decider. It is data."""
+    verdict: ProposalReason
+    """`by_policy` for what may be applied; else the rule that stops it."""
+    is_discarded: bool = False
+    """True if no person may apply it either: its target is none."""
+
+    @property
+    def is_applicable(self) -> bool:
+        """True if it may be applied without a person."""
+        return self.verdict == "by_policy"
+
+
+class RuleDecider:
+    """Decides by comparing sentences. Pure, local, and the same for the same input."""
+
+    declaration = ProviderDeclaration(
+        name="rules",
+        model="rules-1",
+        local=True,
+        prompt_version="1",
+        timeout_ms=2_000,
+        reliability="high",
+    )
+
+    def decide(
+        self, facts: Sequence[ExtractedFact], candidates: Sequence[Sequence[DecisionCandidate]]
+    ) -> Sequence[MemoryDecision]:
+        """Return one decision for each fact."""
+        return [
+            self._decide_one(place, fact, choices)
+            for place, (fact, choices) in enumerate(zip(facts, candidates, strict=True))
+        ]
+
+    def _decide_one(
+        self, place: int, fact: ExtractedFact, candidates: Sequence[DecisionCandidate]
+    ) -> MemoryDecision:
+        compared = [
+            (compare(fact.content, candidate.content), candidate) for candidate in candidates
+        ]
+        for relation, action, reason in _ACTIONS:
+            related = [pair for pair in compared if pair[0].relation == relation]
+            if not related:
+                continue
+            comparison, candidate = max(
+                related, key=lambda pair: (pair[0].confidence, pair[0].support, pair[1].score)
+            )
+            return MemoryDecision(
+                fact=place,
+                action=action,
+                target=candidate.id,
+                confidence=min(comparison.confidence, fact.confidence)
+                if action == "NONE"
+                else comparison.confidence,
+                reason=reason,
+            )
+        if read_statement(fact.content).retracts:
+            return MemoryDecision(
+                fact=place, action="NONE", confidence=90, reason="It takes back what is not known."
+            )
+        return MemoryDecision(
+            fact=place, action="ADD", confidence=fact.confidence, reason="No memory says it."
+        )
+
+
+_ACTIONS: tuple[tuple[Relation, DecisionAction, str], ...] = (
+    ("retracted", "DELETE", "It takes back what the memory says."),
+    ("same", "NONE", "The memory says the same."),
+    ("opposite", "UPDATE", "It denies or ends what the memory says."),
+    ("changed", "UPDATE", "It gives another value to what the memory is about."),
+)
+"""What becomes of a fact by its relation to a candidate, the first that applies."""
+
+
+def check_decisions(
+    facts: Sequence[ExtractedFact],
+    candidates: Sequence[Sequence[DecisionCandidate]],
+    decisions: Sequence[MemoryDecision],
+    *,
+    thresholds: Thresholds,
+    reliable: bool = True,
+) -> list[CheckedDecision]:
+    """Return the decisions in the order of their facts, each with the rule that stops it, if one
+    does. A fact that nothing was decided about is added, if it is sure enough.
+
+    Of several decisions about one fact all but the first are discarded: a model that answers twice
+    has answered nothing. `reliable` False lets nothing be replaced or withdrawn without a person.
+    """
+    checked: list[CheckedDecision] = []
+    decided: set[int] = set()
+    for decision in sorted(decisions, key=lambda each: each.fact):
+        if decision.fact >= len(facts):
+            checked.append(_discarded(decision, "invalid_target"))
+        elif decision.fact in decided:
+            checked.append(_discarded(decision, "contradiction_in_batch"))
+        else:
+            decided.add(decision.fact)
+            checked.append(
+                _checked(
+                    facts[decision.fact], candidates[decision.fact], decision, thresholds, reliable
+                )
+            )
+    for place, fact in enumerate(facts):
+        if place not in decided:
+            undecided = MemoryDecision(fact=place, action="ADD", confidence=fact.confidence)
+            checked.append(_checked(fact, candidates[place], undecided, thresholds, reliable))
+    return sorted(_without_contradictions(facts, checked), key=lambda each: each.fact)
+
+
+def _checked(
+    fact: ExtractedFact,
+    candidates: Sequence[DecisionCandidate],
+    decision: MemoryDecision,
+    thresholds: Thresholds,
+    reliable: bool,
+) -> CheckedDecision:
+    target = next((each for each in candidates if each.id == decision.target), None)
+    needs_target = decision.action in _CHANGING
+    if decision.target is not None and target is None:
+        # Invented, of another scope, or one that nobody was shown: all the same here.
+        return _discarded(decision, "invalid_target")
+    if needs_target and target is None:
+        return _discarded(decision, "invalid_target")
+    verdict: ProposalReason = "by_policy"
+    if decision.action == "ADD":
+        if min(decision.confidence, fact.confidence) < thresholds.add:
+            verdict = "low_confidence"
+        elif read_statement(fact.content).retracts:
+            verdict = "nothing_new"
+        elif any(compare(fact.content, each.content).relation == "same" for each in candidates):
+            verdict = "already_said"
+    elif needs_target:
+        assert target is not None
+        if not reliable or decision.confidence < thresholds.change:
+            verdict = "low_confidence"
+        else:
+            verdict = _supported(fact, candidates, decision.action, target)
+    elif target is not None and compare(fact.content, target.content).relation != "same":
+        verdict = "ambiguous"
+    return CheckedDecision(
+        decision.fact, decision.action, target, decision.confidence, decision.reason, verdict
+    )
+
+
+def _supported(
+    fact: ExtractedFact,
+    candidates: Sequence[DecisionCandidate],
+    action: DecisionAction,
+    target: DecisionCandidate,
+) -> ProposalReason:
+    """Return `by_policy` where the words of the fact support the decision: they are about the
+    target, about no other candidate more, and say that something ended where it is withdrawn.
+    """
+    compared = {each.id: compare(fact.content, each.content) for each in candidates}
+    chosen = compared[target.id]
+    if chosen.relation == "same":
+        return "already_said"
+    others = [comparison for name, comparison in compared.items() if name != target.id]
+    if any(_weight(other) > _weight(chosen) + _MARGIN for other in others):
+        return "ambiguous"
+    if chosen.relation == "unrelated" and chosen.support < _LEAST_SUPPORT:
+        return "ambiguous"
+    if chosen.relation == "unrelated" and any(
+        _weight(other) > _weight(chosen) - _MARGIN for other in others
+    ):
+        return "ambiguous"
+    read = read_statement(fact.content)
+    if action == "DELETE" and not (read.retracts or read.ended or not read.positive):
+        return "destructive"
+    if chosen.relation == "unrelated" and not (read.changed or read.ended or read.retracts):
+        return "ambiguous"
+    return "by_policy"
+
+
+def _weight(comparison: Comparison) -> float:
+    """Return how well a fact is about a memory: a relation that the rules read counts most."""
+    is_related = comparison.relation in ("changed", "opposite", "retracted")
+    return comparison.support + (1.0 if is_related else 0.0)
+
+
+def _without_contradictions(
+    facts: Sequence[ExtractedFact], checked: Sequence[CheckedDecision]
+) -> list[CheckedDecision]:
+    """Stop what replaces or withdraws a memory that another decision of the batch is about too, or
+    by a fact that another fact of the batch contradicts.
+    """
+    named = Counter(
+        each.target.id for each in checked if each.target is not None and not each.is_discarded
+    )
+    contradicted = {
+        place
+        for first, second in combinations(range(len(facts)), 2)
+        if compare(facts[second].content, facts[first].content).relation in ("changed", "opposite")
+        for place in (first, second)
+    }
+    return [
+        CheckedDecision(
+            each.fact,
+            each.action,
+            each.target,
+            each.confidence,
+            each.reason,
+            "contradiction_in_batch",
+        )
+        if each.is_applicable
+        and each.action in _CHANGING
+        and each.target is not None
+        and (named[each.target.id] > 1 or each.fact in contradicted)
+        else each
+        for each in checked
+    ]
+
+
+def _discarded(decision: MemoryDecision, verdict: ProposalReason) -> CheckedDecision:
+    return CheckedDecision(
+        decision.fact,
+        decision.action,
+        None,
+        decision.confidence,
+        decision.reason,
+        verdict,
+        is_discarded=True,
+    )

@@ -1,0 +1,392 @@
+"""The default extractor: statements, entities and relations by rules, without a model.
+
+It reads sentence by sentence and keeps their words: nothing is worded anew. Questions, wishes and
+chatter give nothing. `make eval-pipeline` measures its precision and recall by kind.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from tallystick.pipeline.phrases import (
+    CHATTER,
+    CONSTRAINT,
+    DECISION,
+    FACT,
+    HYPOTHETICAL,
+    NO_NAMES,
+    PREFERENCE,
+    PROCEDURE,
+    RETRACTED,
+)
+from tallystick.ranking import analyze
+from tallystick.records import (
+    ExtractedEntity,
+    ExtractedFact,
+    ExtractedRelation,
+    Extraction,
+    ProviderDeclaration,
+)
+
+__all__ = ["LONGEST_FACT", "MOST_FACTS", "RuleExtractor", "capped", "is_trivial", "sentences"]
+
+MOST_FACTS = 40
+"""Facts of one text at most; entities and relations are limited to as many each."""
+LONGEST_FACT = 600
+"""Characters of one fact at most."""
+_READ = 200_000
+"""Characters of a text that are read."""
+_MOST_NAMES = 400
+"""Mentions of entities that are looked at, repeats included."""
+_LEAST_TERMS = 3
+
+_ABBREVIATIONS = r"(?<!\b[A-Za-zÀ-ž])" + "".join(
+    rf"(?<!\b{short})"
+    for short in [
+        "Dr",
+        "Mr",
+        "Ms",
+        "Mrs",
+        "St",
+        "e[.]g",
+        "i[.]e",
+        "z[.]B",
+        "bzw",
+        "vs",
+        "No",
+        "Nr",
+        "ca",
+    ]
+)
+_BOUNDARY = re.compile(
+    rf"(?:{_ABBREVIATIONS}(?<!\d)\.|(?<=\d)\.(?=\s+[A-ZÀ-Þ])|[!?。！？…])+[\"'”»)\]]*(?:\s+|$"
+    rf"|(?<=[。！？]))|\n\s*\n"
+    r"|\n(?=\s*(?:[-*•]|\d+[.)])\s)|(?<=[^\s,;:])\n(?=[A-ZÀ-Þ])"
+)
+_STEPS = re.compile(r"(?:^|\n)\s*1[.)] .+?\n\s*2[.)] .+", re.DOTALL)
+_BULLET = re.compile(r"^\s*(?:[-*•]\s+|>\s*)+")
+_FENCE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
+_QUESTION = re.compile(r"[?？]\s*[\"'”»)]*$")
+_QUESTION_WORD = re.compile(
+    r"^(?:what|where|when|who|why|how|which|do|does|did|is|are|was|were|can|could|would|will"
+    r"|should|have|has"
+    r"|was|wo|wann|wer|warum|wie|welche[rs]?|qu'|quoi|où|quand|qui|pourquoi|comment|qué|dónde"
+    r"|cuándo|quién"
+    r"|por qué|cómo)\b",
+    re.IGNORECASE,
+)
+_KINDS = (
+    ("decision", DECISION, 90),
+    ("preference", PREFERENCE, 90),
+    ("procedure", PROCEDURE, 85),
+    ("constraint", CONSTRAINT, 85),
+    ("fact", FACT, 80),
+)
+_ADDRESSED = re.compile(
+    r"^(?:(?:also|and|but|so|well|oh|btw|by the way|fyi|note|remember|please (?:note|remember)"
+    r"|just so you know|for the record|in fact|actually|correction|update|heads up|und|aber|also"
+    r"|übrigens|et|mais|donc|y|pero|e|ma|mas)"
+    r"(?: that)?[,:]?\s+)+",
+    re.IGNORECASE,
+)
+
+
+class Sentence(NamedTuple):
+    """A sentence of a text, and the characters from and up to which it goes."""
+
+    text: str
+    start: int
+    end: int
+
+
+class RuleExtractor:
+    """Extracts by rules. Pure, local, and the same for the same text."""
+
+    declaration = ProviderDeclaration(
+        name="rules",
+        model="rules-1",
+        local=True,
+        prompt_version="1",
+        timeout_ms=2_000,
+        longest_text=_READ,
+        reliability="high",
+    )
+
+    def extract(self, text: str) -> Extraction:
+        """Return what the sentences of a text say, in their order."""
+        warnings = [] if len(text) <= _READ else [f"the first {_READ:,} characters were read"]
+        text = text[:_READ]
+        found = (_fact(sentence) for sentence in sentences(text))
+        extraction = Extraction(
+            # A few more than the limit, so that a warning says that there are more.
+            facts=tuple(islice((fact for fact in found if fact is not None), 2 * MOST_FACTS)),
+            entities=tuple(islice(_entities(text), _MOST_NAMES)),
+            relations=tuple(islice(_relations(text), _MOST_NAMES)),
+            warnings=tuple(warnings),
+        )
+        return capped(extraction)
+
+
+def capped(extraction: Extraction) -> Extraction:
+    """Return an extraction within the limits of number and length, without trivial facts and
+    repeats; warnings say how much was left out.
+    """
+    warnings = list(extraction.warnings)
+    facts: dict[tuple[str, str], ExtractedFact] = {}
+    trivial = long = 0
+    for fact in extraction.facts:
+        if len(fact.content) > LONGEST_FACT:
+            long += 1
+        elif is_trivial(fact.content):
+            trivial += 1
+        else:
+            facts.setdefault((fact.kind, " ".join(fact.content.lower().split())), fact)
+    entities = {each.name.lower(): each for each in reversed(extraction.entities)}
+    kept = tuple(facts.values())
+    for count, problem in (
+        (long, f"of more than {LONGEST_FACT} characters"),
+        (trivial, "that say nothing"),
+        (len(kept) - MOST_FACTS, f"beyond the first {MOST_FACTS}"),
+    ):
+        if count > 0:
+            warnings.append(f"{count} facts {problem} were left out")
+    named = tuple(
+        each
+        for each in reversed(entities.values())
+        if each.name.strip() and len(each.name) <= LONGEST_FACT
+    )
+    return Extraction(
+        facts=kept[:MOST_FACTS],
+        entities=named[:MOST_FACTS],
+        relations=tuple(dict.fromkeys(extraction.relations))[:MOST_FACTS],
+        warnings=tuple(warnings),
+    )
+
+
+def is_trivial(text: str) -> bool:
+    """Return True for chatter, and for a text with fewer than three words."""
+    return CHATTER.match(text) is not None or len(analyze(text)) < _LEAST_TERMS
+
+
+def sentences(text: str) -> Iterator[Sentence]:
+    """Yield the sentences of a text with their places; code between fences is passed over."""
+    blank = _FENCE.sub(lambda match: " " * len(match.group()), text)
+    steps = _STEPS.search(blank)
+    if steps is not None and len(steps.group()) <= LONGEST_FACT:
+        start = text.rfind("\n\n", 0, steps.start()) + 1
+        yield Sentence(text[start : steps.end()].strip(), start, steps.end())
+        blank = blank[:start] + " " * (steps.end() - start) + blank[steps.end() :]
+    start = 0
+    for match in [*_BOUNDARY.finditer(blank), None]:
+        end = len(blank) if match is None else match.end()
+        raw = blank[start:end]
+        stripped = raw.strip()
+        if stripped:
+            offset = start + raw.index(stripped[0])
+            bullet = _BULLET.match(stripped)
+            skip = bullet.end() if bullet is not None else 0
+            yield Sentence(stripped[skip:], offset + skip, offset + len(stripped))
+        start = end
+
+
+def _fact(sentence: Sentence) -> ExtractedFact | None:
+    text = sentence.text
+    plain = _ADDRESSED.sub("", text)
+    if not plain or CHATTER.match(plain) is not None:
+        return None
+    if _QUESTION.search(text) is not None or HYPOTHETICAL.match(plain) is not None:
+        return None
+    if RETRACTED.search(plain) is not None:
+        return ExtractedFact(
+            content=text, kind="fact", confidence=90, span=(sentence.start, sentence.end)
+        )
+    if _QUESTION_WORD.match(plain) is not None and not text.endswith((".", "!")):
+        return None
+    for kind, pattern, confidence in _KINDS:
+        if pattern.search(plain) is not None:
+            return ExtractedFact(
+                content=text,
+                kind=kind,
+                confidence=confidence,
+                span=(sentence.start, sentence.end),
+            )
+    return None
+
+
+_IDENTIFIERS = (
+    ("identifier", re.compile(r"(?<![\w.])[\w.+-]+@[\w-]+\.[\w.-]*\w")),
+    ("identifier", re.compile(r"https?://[^\s<>\"')\]]+[\w/]")),
+    ("identifier", re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b", re.IGNORECASE)),
+    ("identifier", re.compile(r"(?<![\w/-])[A-Z][A-Z0-9]{1,9}-\d{1,6}\b")),
+    ("identifier", re.compile(r"(?<![\w&])#\d{1,7}\b")),
+    ("identifier", re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?(?![\w.])")),
+    ("identifier", re.compile(r"`[^`\s]{2,80}`")),
+    ("identifier", re.compile(r"(?<![\w/])(?:~|\.{1,2})?/(?:[\w.-]+/)*[\w.-]*\w")),
+    ("identifier", re.compile(r"(?<![\w/])(?:[\w-]+/)+[\w-]+\.\w{1,5}\b")),
+    ("identifier", re.compile(r"(?<![\w.])v\d+(?:\.\d+)+\b|(?<![\w.])\d+\.\d+\.\d+(?![\w.])")),
+    ("identifier", re.compile(r"\b(?:[a-z]+[A-Z]\w*|[^\W_]+_\w+)\b")),
+)
+_MONTHS = (
+    r"(?:jan(?:uary|uar|vier)?|feb(?:ruary|ruar)?|févr(?:ier)?|mar(?:ch|s|zo)?|märz|apr(?:il"
+    r"|ile)?|avril|abril|ma[iy]"
+    r"|mai|mayo|maggio|june?|juin|juni|junio|giugno|july?|juillet|juli|julio|luglio|aug(?:ust)?"
+    r"|août|agosto"
+    r"|sept?(?:ember|embre|iembre)?|o[ck]t(?:ober|obre|ubre)?|nov(?:ember|embre|iembre)?"
+    r"|de[cz](?:ember)?|déc(?:embre)?"
+    r"|enero|febrero|dic(?:iembre|embre)?)"
+)
+_DATE = re.compile(
+    rf"(?<!\w)(?:\d{{4}}-\d{{2}}-\d{{2}}|\d{{1,2}}[./]\d{{1,2}}[./]\d{{4}}"
+    rf"|(?:\d{{1,2}}(?:\.|er|st|nd|rd|th)? (?:de |of )?{_MONTHS}\.?(?:,? (?:de )?\d{{4}})?)"
+    rf"|(?:{_MONTHS}\.? \d{{1,2}}(?:st|nd|rd|th)?(?:,? \d{{4}})?)|(?:{_MONTHS} \d{{4}})"
+    rf"|\d{{4}}年\d{{1,2}}月(?:\d{{1,2}}日)?)(?!\w)",
+    re.IGNORECASE,
+)
+_NAME = re.compile(
+    r"(?<![\w@#/.])(?:[A-ZÀ-Þ][a-zà-ÿ]+(?:['’-][A-ZÀ-Þ][a-zà-ÿ]+)*|[A-Z]{2,}[0-9]*"
+    r"|[A-Z][a-z]*[A-Z]\w*)"
+    r"(?:(?: (?:van|von|de|da|di|del|la|le|of|der|den|zu))*"
+    r" (?:[A-ZÀ-Þ][a-zà-ÿ]+(?:['’-][A-ZÀ-Þ][a-zà-ÿ]+)*|[A-Z]{2,}[0-9]*"
+    r"|[A-Z][a-z]*[A-Z]\w*))*(?![\w@/])"
+)
+
+_PLACE_BEFORE = re.compile(
+    r"\b(?:in|to|from|near|at|nach|aus|bei|à|en|dans|a|desde)\s+$", re.IGNORECASE
+)
+_LIVES = re.compile(
+    r"\b(?:lives?|living|lived|moved|born|based|located|travel\w*|wohn\w+|leb\w+|gezogen|habite"
+    r"|vis|vit|vivo|vive|abito)\b",
+    re.IGNORECASE,
+)
+_WORKS = re.compile(
+    r"\b(?:works?|worked|working|job|joined|employed|hired|arbeite\w*|travaille\w*|trabaj\w+"
+    r"|lavor\w+)\b[^.]{0,30}\b"
+    r"(?:at|for|bei|für|chez|en|para|presso|per)\s+$",
+    re.IGNORECASE,
+)
+_COMPANY = re.compile(
+    r"\b(?:Inc|Corp|GmbH|AG|Ltd|LLC|SA|SAS|Bank|University|Institute|Labs?|Team|Group|Foundation)\b"
+)
+_PERSON_VERB = re.compile(
+    r"^(?:'s\b| (?:and [A-Z]\w+ )?(?:is|was|works?|lives?|likes?|loves?|prefers?|hates?|said|says"
+    r"|wants?|owns?|has|speaks?|leads?|manages?"
+    r"|plays?|moved|wohnt|lebt|mag|arbeitet|leitet|hat|ist|habite|travaille|aime|dirige|vive"
+    r"|trabaja|prefiere)\b)"
+)
+_THING_VERB = re.compile(
+    r"^ (?:uses?|runs?|depends?|listens?|requires?|supports?|stores?|is (?:written|deployed"
+    r"|hosted|a (?:service|library|database|tool|framework)))\b"
+)
+
+
+def _entities(text: str) -> Iterator[ExtractedEntity]:
+    taken = bytearray(len(text))
+
+    def take(start: int, end: int) -> bool:
+        if any(taken[start:end]):
+            return False
+        taken[start:end] = b"\x01" * (end - start)
+        return True
+
+    for match in _DATE.finditer(text):
+        take(*match.span())
+        yield ExtractedEntity(name=match.group(), kind="date", confidence=95)
+    for kind, pattern in _IDENTIFIERS:
+        for match in pattern.finditer(text):
+            if take(*match.span()):
+                yield ExtractedEntity(name=match.group().strip("`"), kind=kind, confidence=95)
+    is_german = _GERMAN.search(text) is not None
+    counts = Counter(re.findall(r"\w+", text))
+    for match in _NAME.finditer(text):
+        name = _trimmed(match.group())
+        start = match.end() - len(name)
+        if not name or not take(start, match.end()):
+            continue
+        before, after = text[max(0, start - 60) : start], text[match.end() : match.end() + 40]
+        kind = _kind_of_name(name, before, after)
+        if kind == "thing" and name.isalpha() and name[1:].islower():
+            # One capitalised word: at the beginning of a sentence, and in German anywhere, it may
+            # be any word.
+            opens = _OPENING.search(before) is not None
+            if is_german or (opens and counts[name] < 2):
+                continue
+        yield ExtractedEntity(name=name, kind=kind, confidence=80 if kind != "thing" else 70)
+
+
+_OPENING = re.compile(r"(?:^|[.!?:\n]\s*[\"'«“(-]*\s*)$")
+_GERMAN = re.compile(r"\b(?:der|das|und|ist|nicht|ich|wir)\b")
+
+
+def _trimmed(name: str) -> str:
+    """Return a name without the words of grammar at its beginning."""
+    words = name.split()
+    while words and words[0].lower() in NO_NAMES:
+        words = words[1:]
+    if len(words) == 1 and words[0].lower() in NO_NAMES:
+        return ""
+    while words and words[-1].lower() in NO_NAMES:
+        return ""
+    return " ".join(words)
+
+
+def _kind_of_name(name: str, before: str, after: str) -> str:
+    if _COMPANY.search(name) is not None or _WORKS.search(before) is not None:
+        return "organization"
+    if _PLACE_BEFORE.search(before) is not None and _LIVES.search(before) is not None:
+        return "place"
+    if _THING_VERB.match(after) is not None:
+        return "thing"
+    if not name.isupper() and _PERSON_VERB.match(after) is not None:
+        return "person"
+    return "thing"
+
+
+_SUBJECT = r"(?P<source>[A-ZÀ-Þ][\w.-]*(?: [A-ZÀ-Þ][\w.-]*)*)"
+_OBJECT = r"(?P<target>[A-ZÀ-Þ][\w.-]*\w(?: [A-ZÀ-Þ][\w.-]*\w)*|`[^`]+`)"
+_RELATIONS = tuple(
+    (
+        name,
+        re.compile(
+            rf"{_SUBJECT} (?:(?:now|also|currently|still|jetzt|maintenant"
+            rf"|ahora) )?(?:{verb}) (?:(?:the|a|an|die|der|das|la|le|el) )?{_OBJECT}"
+        ),
+    )
+    for name, verb in (
+        (
+            "works_at",
+            r"works (?:at|for)|joined|arbeitet (?:bei|für)|travaille (?:chez|pour)|trabaja (?:en"
+            r"|para)|lavora (?:per|presso)",
+        ),
+        (
+            "lives_in",
+            r"lives in|moved to|is based in|wohnt in|lebt in|habite(?: à)?|vit à|vive en|vive a"
+            r"|abita a",
+        ),
+        ("uses", r"uses|runs on|nutzt|verwendet|utilise|usa|utiliza"),
+        ("depends_on", r"depends on|requires|needs|hängt von|dépend de|depende de|dipende da"),
+        ("part_of", r"is part of|belongs to|gehört zu|fait partie de|pertenece a|fa parte di"),
+        ("manages", r"manages|leads|runs|leitet|dirige"),
+        ("owns", r"owns|bought|acquired|besitzt|possède|posee"),
+        (
+            "married_to",
+            r"is married to|married|ist verheiratet mit|est mariée? (?:à|avec)|está casad[oa] con",
+        ),
+        ("reports_to", r"reports to|berichtet an|rend compte à|reporta a"),
+        ("replaces", r"replaces|replaced|ersetzt|remplace|reemplaza"),
+        ("wrote", r"wrote|maintains|created|schrieb|a écrit|escribió"),
+    )
+)
+
+
+def _relations(text: str) -> Iterator[ExtractedRelation]:
+    for name, pattern in _RELATIONS:
+        for match in pattern.finditer(text):
+            source, target = _trimmed(match["source"]), match["target"].strip("`")
+            if source and target and target.lower() not in NO_NAMES:
+                yield ExtractedRelation(
+                    source=source, relation=name, target=target.rstrip("."), confidence=80
+                )

@@ -1,0 +1,423 @@
+"""Phrases by which the rules of extraction and decisions read a sentence, for English, German,
+French, Spanish, Italian, Portuguese and Chinese.
+
+A table is one pattern for all languages: phrases of one rarely mean something in another, and a
+text needs no language of its own. To add a language, add its line to each table.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = [
+    "CHANGED",
+    "CHATTER",
+    "CONSTRAINT",
+    "DECISION",
+    "ENDED",
+    "FACT",
+    "FILLER",
+    "GRAMMAR",
+    "HYPOTHETICAL",
+    "NEGATED",
+    "NO_NAMES",
+    "PREFERENCE",
+    "PROCEDURE",
+    "RETRACTED",
+    "phrases",
+]
+
+
+def phrases(*alternatives: str) -> re.Pattern[str]:
+    """Return one pattern for any of these phrases, as whole words and without case; a phrase that
+    begins with `^` must begin the sentence.
+    """
+    whole = "|".join(alternatives)
+    # Chinese writes no spaces: its phrases begin anywhere.
+    return re.compile(rf"(?:(?<![^\W_])|(?=[\u4e00-\u9fff]))(?:{whole})", re.IGNORECASE)
+
+
+_END = r"(?![^\W_])"
+
+CHATTER = re.compile(
+    r"^[\W_]*(?:"
+    r"(?:hi|hello|hey|thanks?(?: you)?(?: so much| a lot| again)?|thx|ok(?:ay)?|yes|no|yeah|yep"
+    r"|nope"
+    r"|sure(?: thing)?|great|cool|nice|awesome|perfect|good (?:morning|night|evening|idea|point)"
+    r"|sounds good|got it|see you(?: soon| later| tomorrow)?|bye|lol|haha+|no problem"
+    r"|you'?re welcome|let me (?:see|think|check)|one moment|hold on|right|exactly|i see"
+    r"|never ?mind|how are you|what'?s up|congrat\w*|well done|i don'?t know|not sure|maybe"
+    r"|i (?:will|'?ll) (?:get back to you|think about it|let you know)"
+    r"|hallo|danke(?: schön| dir| sehr| vielmals)?|ja|nein|gut(?:en (?:morgen|tag|abend))?|super"
+    r"|klar"
+    r"|alles klar|bis (?:dann|später|morgen|bald)|tschüss|genau|gerne|kein problem|prima"
+    r"|bonjour|merci(?: beaucoup| bien)?|oui|non|d'accord|salut|à (?:bientôt|demain|plus)|bonsoir"
+    r"|très bien|parfait|de rien|super merci"
+    r"|hola|gracias|muchas gracias|sí|vale|de acuerdo|hasta (?:luego|mañana|pronto)|adiós|perfecto"
+    r"|buen(?:os|as) (?:días|tardes|noches)|de nada|muy bien"
+    r"|ciao|grazie(?: mille)?|sì|va bene|perfetto|prego|a domani"
+    r"|olá|obrigad[oa]|sim|não|tudo bem|até (?:logo|amanhã)"
+    r"|你好|谢谢你?|好的?|是的|再见|没问题|明白了?)"
+    r"(?:[\s,]+(?:\w+|谢谢))?)[\W_]*$",
+    re.IGNORECASE,
+)
+"""A whole sentence that says nothing to keep."""
+
+HYPOTHETICAL = re.compile(
+    r"^\s*(?:if|whether|suppose|imagine|what if|would|could|should i|shall|can you|could you"
+    r"|please tell"
+    r"|i wonder|maybe|perhaps|hopefully|i wish|i hope|let'?s say"
+    r"|wenn|falls|ob|angenommen|stell dir vor|vielleicht|hoffentlich|könntest du|kannst du"
+    r"|si |supposons|imagine|peut-être|j'espère|pourrais-tu|pouvez-vous"
+    r"|supongamos|imagina|quizás?|tal vez|ojalá|espero que|podrías|puedes"
+    r"|se |supponiamo|forse|spero|potresti|talvez|suponha|espero|você pode|poderia"
+    r"|如果|假如|也许|可能|希望)",
+    re.IGNORECASE,
+)
+"""The beginning of a sentence that asserts nothing."""
+
+RETRACTED = phrases(
+    r"(?:please )?(?:forget|disregard|ignore|delete|remove|scratch|drop) (?:that|what|the (?:fact"
+    r"|note"
+    r"|part|thing|bit)|everything|my (?:note|statement|remark))",
+    r"(?:it|that)(?: is|'s)(?: just)? (?:not true|false|wrong|a mistake) that",
+    r"i (?:was wrong|lied|misspoke)(?: when i said| about)?",
+    r"vergiss(?:,)? (?:dass|was)",
+    r"es stimmt nicht,? dass",
+    r"(?:bitte )?lösch(?:e)? (?:die notiz|dass)",
+    r"oublie(?:z)? (?:que|ce que)",
+    r"ce n'est pas vrai que",
+    r"olvida(?:te de)? (?:que|lo que)",
+    r"no es (?:cierto|verdad) que",
+    r"dimentica (?:che|quello che)",
+    r"non è vero che",
+    r"esque(?:ça|ce) (?:que|o que)",
+    r"não é verdade que",
+    r"忘掉|忘记我说的|不要再记住",
+)
+"""A sentence that takes back what was said, and puts nothing in its place."""
+
+ENDED = phrases(
+    rf"no longer{_END}",
+    rf"not [^.]{{0,60}}?any ?(?:more|longer){_END}",
+    rf"\w*n't [^.]{{0,60}}?any ?(?:more|longer){_END}",
+    rf"(?:stopped|quit|gave up|gave away|got rid of|sold|cancell?ed|dropped|left|removed|abandoned"
+    rf"|retired|decommissioned|deprecated){_END}",
+    rf"nicht (?:mehr|länger){_END}",
+    rf"kein(?:e|en|em|er)? [^.]{{0,60}}?mehr{_END}",
+    rf"(?:aufgehört|gekündigt|verkauft|abgeschafft|aufgegeben|abgesagt){_END}",
+    rf"(?:ne |n')[^.]{{0,60}}?plus{_END}",
+    rf"(?:arrêté|vendu|abandonné|annulé){_END}",
+    rf"ya no{_END}",
+    rf"(?:dejé de|hemos dejado|vendí|abandonamos|cancelamos){_END}",
+    rf"non [^.]{{0,60}}?più{_END}",
+    rf"(?:smesso|venduto){_END}",
+    rf"(?:já não|não [^.]{{0,60}}? mais|deixei de|vendi){_END}",
+    r"不再|已经不|停止",
+)
+"""Something is so no longer."""
+
+CHANGED = phrases(
+    rf"(?:now|nowadays|from now on|as of|since|instead|changed|moved|switched|migrated|renamed"
+    rf"|replaced"
+    rf"|updated|relocated|postponed|rescheduled|became|new|recently|actually|correction|meanwhile"
+    rf"|these days|ended up|went up|went down|raised|lowered|increased|reduced){_END}",
+    rf"(?:jetzt|nun|inzwischen|neuerdings|ab sofort|seit|stattdessen|umgezogen|gewechselt"
+    rf"|verschoben"
+    rf"|geändert|umgestellt|mittlerweile|neue[rsn]?|doch|erhöht|gesenkt|gezogen){_END}",
+    rf"(?:maintenant|désormais|dorénavant|depuis|déménagé|changé|remplacé|reporté|passé|nouveau"
+    rf"|nouvelle"
+    rf"|augmenté){_END}",
+    rf"(?:ahora|desde|en su lugar|me mudé|cambiado|cambiamos|cambié|reemplazado|aplazado|pasó a"
+    rf"|nuev[oa]"
+    rf"|actualmente){_END}",
+    rf"(?:adesso|ora|d'ora in poi|trasferit[oa]|cambiato|spostat[oa]|nuov[oa]){_END}",
+    rf"(?:agora|a partir de|mudei|mudou|trocamos|adiad[oa]|nov[oa]){_END}",
+    r"现在|改为|改成|搬到|从此|新的|换成",
+)
+"""Something is so now, and was not before."""
+
+NEGATED = phrases(
+    rf"(?:not|never|no|none|nobody|nothing|cannot|without){_END}",
+    r"(?:do|does|did|is|are|was|were|ca|wo|should|must|have|has|had|could|would)n['\u2019]t",
+    rf"(?:nicht|nie|niemals|kein(?:e|en|em|er|es)?|nichts|ohne){_END}",
+    rf"(?:ne|pas|jamais|aucune?|rien|sans){_END}",
+    r"n['\u2019](?=\w)",
+    rf"(?:no|nunca|jamás|ningun[oa]?|nada|sin|tampoco){_END}",
+    rf"(?:non|mai|nessun[oa]?|niente|senza){_END}",
+    rf"(?:não|nunca|jamais|nenhum[a]?|sem){_END}",
+    r"不|没有|没|从不|别|未",
+)
+"""Words that turn a statement around."""
+
+DECISION = phrases(
+    r"(?:we|i|they|the team|[a-z]+ and i|everyone|the board)(?:'ve| have| has)?(?: all| finally"
+    r"| now"
+    r"| just| both| jointly)* (?:decided|agreed|chose|chosen|settled on|opted|picked|selected"
+    r"|concluded"
+    r"|voted|committed to|resolved)",
+    r"(?:it was|has been|was|is) (?:decided|agreed|resolved)",
+    r"decision\s*:",
+    r"the decision (?:is|was)",
+    r"(?:we(?:'re| are)|i(?:'m| am)) (?:going with|going to go with|switching to|moving to"
+    r"|sticking with"
+    r"|migrating to|standardi[sz]ing on|adopting)",
+    r"(?:we(?:'ll| will)) (?:use|go with|adopt|stick with|migrate|switch|ship|drop|support)",
+    r"let'?s (?:go with|use|stick with|adopt)",
+    r"(?:wir|ich|das team) (?:haben?|habe|hat)(?: uns| mich| sich)?[^.]{0,80}?(?:entschieden"
+    r"|beschlossen"
+    r"|geeinigt|ausgewählt|festgelegt)",
+    r"(?:haben|habe) wir(?: uns)?[^.]{0,80}?(?:entschieden|beschlossen|geeinigt)",
+    r"(?:entscheidung|beschluss)\s*:",
+    r"(?:es wurde|wurde) [^.]{0,60}?(?:beschlossen|entschieden)",
+    r"(?:nous avons|on a|j'ai|l'équipe a)[^.]{0,20}? (?:décidé|choisi|opté|convenu|retenu)",
+    r"décision\s*:",
+    r"(?:hemos|he|el equipo ha|se ha) (?:decidido|acordado|elegido|optado)",
+    r"(?:decidimos|acordamos|elegimos|optamos|decidí|elegí)",
+    r"decisión\s*:",
+    r"(?:abbiamo|ho|il team ha) (?:deciso|scelto|optato|concordato)",
+    r"decisione\s*:",
+    r"(?:decidi(?:mos)?|escolhemos|optámos|optamos|concordamos|ficou decidido)",
+    r"decisão\s*:",
+    r"(?:我们|我|团队)(?:已经?|最终)?(?:决定|选择了?|同意)|决定\s*[:：]",
+)
+
+PREFERENCE = phrases(
+    r"(?:i|we|he|she|they|[a-z]+)(?: really| also| always| still| absolutely| do| both| now"
+    r"| actually"
+    r"| truly| generally| usually| would| no longer| never| don'?t| doesn'?t| do not| does not"
+    r"| much"
+    r"| can'?t help but| has always| have always)*(?:'d)? (?:like[sd]?(?! to know| you to|ly)"
+    r"|loves?|loved"
+    r"|prefers?|preferred|enjoys?|adores?|hates?|dislikes?|despises?|fancies|favou?rs?"
+    r"|can'?t stand|cannot stand"
+    r"|rather)" + _END,
+    r"(?:my|our|his|her|their|[a-z]+'s)(?: all-time| absolute)? (?:favou?rites?|preferred"
+    r"|preference)",
+    r"(?:i(?:'m| am)|he is|she is|[a-z]+ is)(?: not| really)? (?:a (?:big |huge )?fan of|fond of"
+    r"|keen on"
+    r"|into|crazy about|sick of|tired of)",
+    r"(?:ich|wir|er|sie|[a-zäöü]+) (?:mag|mögen|liebe|lieben|liebt|bevorzuge|bevorzugen|bevorzugt"
+    r"|hasse"
+    r"|hasst|hassen|genieße|verabscheue)" + _END,
+    r"(?:mag|liebe|hasse|bevorzuge) ich",
+    r"(?:mein|meine|unsere?|ihre?|seine?)(?:e|en)? lieblings\w+",
+    r"(?:am liebsten|lieber als|ziehe [^.]{0,60}? vor|gefällt mir|gefallen mir)",
+    r"j['\u2019](?:aime|adore|apprécie)",
+    r"je (?:n['\u2019]aime|préfère|déteste|ne supporte)",
+    r"(?:il|elle|on|nous|[a-zéè]+) (?:aime|aimons|adore|préfère|préférons|déteste)",
+    r"(?:mon|ma|notre|sa|son) [^.,]{2,30}? (?:préférée?|favorite?)",
+    r"(?:me|nos|le|les)(?: no)? (?:gustan?|encantan?|fascina)",
+    r"no me gustan?",
+    r"(?:prefiero|preferimos|prefiere|odio|odia|detesto|adoro)",
+    r"(?:mi|nuestr[oa]|su) [^.,]{2,30}? (?:favorit[oa]|preferid[oa])",
+    r"(?:mi|ci|gli|le) (?:piace|piacciono)",
+    r"(?:preferisco|preferisce|preferiamo|detesto|amo|odio)",
+    r"(?:il mio|la mia) [^.,]{2,30}? (?:preferit[oa])",
+    r"(?:gosto|gosta|gostamos|prefiro|prefere|preferimos|detesto|adoro|odeio)",
+    r"(?:o meu|a minha|meu|minha) [^.,]{2,30}? (?:favorit[oa]|preferid[oa])",
+    r"(?:我|他|她|我们)(?:很|非常|最|更|不|不太|都)*(?:喜欢|爱|讨厌|偏好|偏爱|更喜欢)",
+    r"我最喜欢的",
+)
+
+CONSTRAINT = phrases(
+    r"(?:must|has to|have to|needs? to)(?: not| never| always| be| only)? (?!go now|run now|leave"
+    r"|admit|say"
+    r"|catch|head|ask|tell you)",
+    r"(?:is|are) (?:required|mandatory|forbidden|prohibited|not allowed|not permitted|off limits"
+    r"|limited to|capped at|restricted to)",
+    r"(?:never|always) (?:use|run|deploy|commit|push|merge|write|ask|include|send|share|call"
+    r"|store|log"
+    r"|delete|add|put|keep|start|answer|reply|test|review|sign|validate|check|eat|drink|open"
+    r"|change)",
+    r"^(?:do not|don'?t|never|always|only|under no circumstances|make sure|ensure) ",
+    r"(?:may|can|should|shall) (?:not|never|only)",
+    r"(?:cannot|can'?t) (?:exceed|be|eat|drink|have|use|take|tolerate|go (?:over|above|below))",
+    r"(?:at most|at least|no more than|no less than|not more than|maximum of|minimum of"
+    r"|up to a maximum)",
+    r"(?:i(?:'m| am)|he is|she is|[a-z]+ is) allergic to",
+    r"(?:muss|müssen|darf nicht|dürfen (?:nicht|nur)|darf nur|darf niemals|soll(?:en)? (?:nie"
+    r"|nicht|immer))",
+    r"(?:niemals|immer nur|auf keinen fall|höchstens|mindestens|maximal|verboten|ist pflicht"
+    r"|vorgeschrieben|nicht erlaubt|allergisch gegen|vertrage kein\w*)",
+    r"^(?:nie|niemals|immer) ",
+    r"(?:doit|doivent|devez|devons|il faut|ne (?:doit|doivent|peut|peuvent|jamais)"
+    r"|n['\u2019]est pas permis)",
+    r"(?:interdit|obligatoire|au maximum|au plus|au moins|allergique)",
+    r"^(?:ne|toujours|jamais) ",
+    r"(?:debe(?:n|mos)?|hay que|tiene(?:n)? que|no se (?:puede|debe|permite)|prohibid[oa]"
+    r"|obligatori[oa]"
+    r"|como máximo|como mínimo|al menos|a más tardar|alérgic[oa])",
+    r"^(?:nunca|siempre) ",
+    r"(?:dev(?:e|ono)|bisogna|non si (?:può|deve)|vietato|obbligatori[oa]|al massimo|almeno"
+    r"|allergic[oa])",
+    r"^(?:mai|sempre|non) ",
+    r"(?:deve(?:m|mos)?|é proibido|obrigatóri[oa]|no máximo|pelo menos|não (?:se pode|pode)"
+    r"|alérgic[oa])",
+    r"(?:必须|禁止|不得|不能|不要|最多|至少|务必|过敏|不允许)",
+)
+
+PROCEDURE = phrases(
+    r"^to [a-z][^.]{2,80}?, (?:first |simply |just |please |you )?(?:run|open|go|click|use|set"
+    r"|add|call"
+    r"|install|create|start|press|type|execute|edit|copy|check|ask|send|log|stop|restart|export"
+    r"|select)",
+    r"(?:first|start by|begin by)[ ,][^.]{3,160}?(?:then|next|after that|finally|afterwards"
+    r"|and then)",
+    r"^(?:steps?|procedure|how to|runbook|instructions|recipe)\b[^.]{0,60}?:",
+    r"^(?:step )?1[.)] .+\b2[.)] ",
+    r"(?:the (?:process|procedure|way|steps?) (?:to|for) [^.]{2,80}? (?:is|are|:))",
+    r"^(?:after|before|when|whenever) [^.,]{3,80}?, (?:always )?(?:run|open|click|restart|clear"
+    r"|call|set"
+    r"|rebuild|update|check|tag|notify|execute|apply)",
+    r"^um [^.]{3,100}? zu [^.,]{2,40}?,",
+    r"(?:zuerst|zunächst|erst) [^.]{3,160}?(?:dann|danach|anschließend)",
+    r"^(?:schritte?|anleitung|vorgehen)\b[^.]{0,60}?:",
+    r"^pour [^.,]{3,100}?, (?:il faut|on|exécute[rz]?|lance[rz]?|ouvr\w+|clique[rz]?|d'abord"
+    r"|faites|utilise[rz]?)",
+    r"(?:d'abord|premièrement) [^.]{3,160}?(?:puis|ensuite|enfin)",
+    r"^(?:étapes?|procédure)\b[^.]{0,60}?:",
+    r"^para [^.,]{3,100}?, (?:primero|hay que|ejecuta|abre|usa|haz|se|pulsa|instala)",
+    r"(?:primero|en primer lugar) [^.]{3,160}?(?:luego|después|entonces|y por último)",
+    r"^(?:pasos?|procedimiento)\b[^.]{0,60}?:",
+    r"^per [^.,]{3,100}?, (?:prima|esegui|apri|usa|bisogna)",
+    r"(?:prima|per prima cosa) [^.]{3,160}?(?:poi|dopo|infine)",
+    r"(?:primeiro) [^.]{3,160}?(?:depois|em seguida|por fim)",
+    r"先.{2,80}(?:再|然后|接着)|步骤\s*[:：]",
+)
+
+FACT = phrases(
+    r"(?:i|we)(?:'ve| have)?(?: now| currently| both| just| recently| also| always| no longer"
+    r"| don'?t| do not"
+    r"| never| actually| already| still)* (?:lives?|lived|works?|worked|moved|owns?|owned|study"
+    r"|studied|speak|drive"
+    r"|grew up|joined|started|bought|adopted|married|graduated|run|host|use|used|quit|left|sold"
+    r"|manage|lead"
+    r"|teach|play|sing|train|relocated|switched|migrated|have (?:a|an|two|three|four|five|no|many"
+    r"|\d+)"
+    r"|own|got (?:a|an|married|engaged|promoted)|was born|were born|had (?:a|an)|eat|drink|wake"
+    r"|deploy|ship"
+    r"|store|keep|don'?t (?:have|own|eat|drink|use))" + _END,
+    r"(?:i(?:'m| am)|we(?:'re| are))(?: now| currently| still| no longer| not)* (?:an? (?!bit"
+    r"|little|fan|moment"
+    r"|couple|lot)|the |from |based|vegan|vegetarian|married|single|divorced|engaged|left-handed"
+    r"|retired"
+    r"|responsible for|in charge of|\d+|working (?:at|for|as|on)|living|learning|located|called"
+    r"|named)",
+    r"(?:my|our|his|her|their|[a-z]+'s) [^.,?]{2,60}? (?:is|are|was|were|has|have|lives?|works?"
+    r"|runs?|uses?"
+    r"|turned|turns|starts?|ends?|costs?|moved|changed|becomes?|became|expires?|needs|died|got)"
+    + _END,
+    r"^(?:the|this|each|every|all|our|its) [^.,?]{2,70}? (?:is|are|was|were|has|have|runs?|uses?"
+    r"|lives?|costs?|starts?"
+    r"|ends?|depends?|belongs?|contains?|listens?|supports?|returns?|stores?|takes?|expires?"
+    r"|moved|changed"
+    r"|requires?|opens?|closes?|holds?|weighs?|lasts?|went|points?|handles?|sends?|writes?|reads?)"
+    + _END,
+    r"^(?-i:[A-Z])[\w.-]*(?: (?-i:[A-Z])[\w.-]*| \d[\w.]*)* (?:(?:now|also|currently|still"
+    r"|already|usually|no longer)"
+    r" )*(?:is|are|was|were|works?|worked|lives?|lived|owns?|has|have|uses?|runs?|manages?|leads?"
+    r"|moved"
+    r"|joined|founded|wrote|speaks?|plays?|studies|studied|teaches|depends? on|reports to"
+    r"|maintains?"
+    r"|supports?|belongs|costs?|starts?|ends?|listens|requires?|married|bought|sold|left|stores?"
+    r"|acquired)" + _END,
+    r"(?:ich|wir|er|sie) (?:wohne[nt]?|wohnt|lebe[nt]?|lebt|arbeite[nt]?|arbeitet|heiße|heißt|bin"
+    r"|sind|ist|habe[n]?|hat"
+    r"|besitze[nt]?|studiere[nt]?|spreche[n]?|spiele[n]?|fahre[n]?|nutze[n]?|verwende[n]?"
+    r"|lerne[n]?|esse[n]?"
+    r"|trinke[n]?|ziehe|unterrichte)" + _END,
+    r"(?:bin|habe|wohne|arbeite|lebe) ich",
+    r"(?:mein|meine|unser|unsere|sein|seine|ihr|ihre)(?:e|em|en|er|es)? [^.,?]{2,60}? (?:ist|sind"
+    r"|war|heißt|heißen|hat"
+    r"|wohnt|lebt|arbeitet|liegt|beginnt|endet|kostet|lautet|läuft)" + _END,
+    r"^(?:der|die|das|dieser|diese|dieses|jeder|jede|jedes) [^.,?]{2,70}? (?:ist|sind|war|hat"
+    r"|haben|läuft|laufen|liegt|beginnt"
+    r"|endet|kostet|lautet|nutzt|verwendet|gehört|enthält|unterstützt|speichert|dauert|beträgt"
+    r"|wurde|hängt)" + _END,
+    r"^(?-i:[A-ZÄÖÜ])[\w.-]*(?: (?-i:[A-ZÄÖÜ])[\w.-]*)* (?:wohnt|lebt|arbeitet|heißt|besitzt"
+    r"|leitet|nutzt|verwendet|hat|ist|läuft|gehört"
+    r"|studiert|spricht|spielt|hängt)" + _END,
+    r"(?:j['\u2019](?:habite|ai (?:un|une|deux|trois|\d+|déménagé|acheté|étudié|travaillé)"
+    r"|utilise|étudie|enseigne)"
+    r"|je (?:suis|m'appelle|vis|travaille|parle|joue|possède|mange|bois|n['\u2019]habite"
+    r"|ne (?:mange|bois)))",
+    r"(?:nous (?:utilisons|habitons|avons|travaillons|vivons|sommes)|on utilise)",
+    r"(?:mon|ma|mes|notre|nos|son|sa|ses|leur) [^.,?]{2,60}? (?:est|sont|s'appelle|s'appellent|a"
+    r"|habite|travaille"
+    r"|vit|commence|finit|coûte|était)" + _END,
+    r"^(?:le|la|les|l['\u2019]|ce|cette|chaque) ?[^.,?]{2,70}? (?:est|sont|a|ont|utilise|tourne"
+    r"|coûte|commence|finit|dépend"
+    r"|contient|appartient|dure|écoute|était|stocke)" + _END,
+    r"^(?-i:[A-ZÉ])[\w.-]*(?: (?-i:[A-ZÉ])[\w.-]*)* (?:habite|vit|travaille|est|utilise|dirige"
+    r"|possède|étudie|parle|dépend)" + _END,
+    r"(?:yo )?(?:vivo|trabajo|soy|estudio|tengo|uso|hablo|nací|me llamo|me mudé|juego|conduzco"
+    r"|como|bebo|enseño) ",
+    r"(?:vivimos|trabajamos|usamos|tenemos|somos|utilizamos)",
+    r"(?:mi|mis|nuestr[oa]s?|su|sus) [^.,?]{2,60}? (?:es|son|está|están|se llama|se llaman|tiene"
+    r"|vive|trabaja|empieza"
+    r"|termina|cuesta|era)" + _END,
+    r"^(?:el|la|los|las|este|esta|cada) [^.,?]{2,70}? (?:es|son|está|están|tiene|tienen|usa"
+    r"|utiliza|corre|cuesta|empieza"
+    r"|termina|depende|contiene|pertenece|dura|escucha|era|guarda)" + _END,
+    r"^(?-i:[A-ZÁÉÍÓÚ])[\w.-]*(?: (?-i:[A-ZÁÉÍÓÚ])[\w.-]*)* (?:vive|trabaja|es|usa|dirige|tiene"
+    r"|estudia|habla|depende)" + _END,
+    r"(?:vivo|lavoro|sono|ho (?:un|una|due|tre|\d+)|mi chiamo|studio|parlo|uso|abito|usiamo) ",
+    r"(?:il mio|la mia|i miei|le mie|il nostro|la nostra) [^.,?]{2,60}? (?:è|sono|si chiama|vive"
+    r"|lavora|ha)" + _END,
+    r"^(?:il|lo|la|i|gli|le|l['\u2019]) ?[^.,?]{2,70}? (?:è|sono|usa|costa|inizia|finisce|dipende"
+    r"|contiene|dura)" + _END,
+    r"(?:moro|trabalho|sou|tenho|estudo|falo|chamo-me|me chamo|uso|usamos|vivo) ",
+    r"(?:o meu|a minha|meu|minha|nosso|nossa) [^.,?]{2,60}? (?:é|são|chama-se|se chama|vive"
+    r"|trabalha|tem)" + _END,
+    r"^(?:o|a|os|as) [^.,?]{2,70}? (?:é|são|usa|custa|começa|termina|depende|contém|dura)" + _END,
+    r"(?:我|我们|他|她)(?:现在|目前|已经|不再)?(?:住在|在.{1,20}工作|是|有|没有|养了?|搬到|使用|用|会说|叫|来自)",
+    r"我的.{1,20}(?:是|叫|在)|^.{2,20}(?:位于|属于|依赖|运行在)",
+)
+
+_NO_NAMES = (
+    "i a the an my our your his her its their this that these those we you he she it they there "
+    "here if when where what who why how which do does did is are was were am be been can could "
+    "will would should shall may might must have has had no not yes and or but so then also "
+    "never always only at in on to for from with by please thanks hello hi first next finally "
+    "after before since until while during today tomorrow yesterday monday tuesday wednesday "
+    "thursday friday saturday sunday january february march april may june july august "
+    "september october november december remember note forget actually let make use run "
+    "decision steps every each all some most many ok okay now as of about into over under ich "
+    "du er sie es wir ihr der die das den dem ein eine einen mein meine unser unsere und oder "
+    "aber nicht nie immer heute morgen gestern zuerst dann wenn um zu bitte in am im auf mit "
+    "von je tu il elle nous vous ils elles le la les un une des mon ma mes notre et ou mais ne "
+    "pas jamais toujours pour el los las una mi mis nuestro nuestra y o pero nunca siempre para "
+    "no yo lo gli il per non mai sempre o os as meu minha nosso montag dienstag mittwoch "
+    "donnerstag freitag samstag sonntag lundi mardi mercredi jeudi vendredi samedi dimanche "
+    "lunes martes miércoles jueves viernes sábado domingo api url id todo fixme faq usa etc ceo "
+    "cto pdf csv json html xml sql http https utc am pm everyone someone nobody "
+)
+NO_NAMES = frozenset(_NO_NAMES.split())
+"""Words with a capital that name nobody, in lower case."""
+
+_FILLER = (
+    "now currently actually still really just also longer anymore any more since recently new "
+    "instead always very much so well even ever today nowadays jetzt nun nicht mehr nicht kein "
+    "keine keinen auch noch sehr wirklich immer seit inzwischen plus ne pas maintenant toujours "
+    "encore depuis très ya no ahora todavía siempre muy también actualmente non più adesso ora "
+    "ancora não mais agora ainda dont don't doesnt doesn't isn't not no never stop stopped used "
+    "correction update user "
+)
+FILLER = frozenset(_FILLER.split())
+"""Words of a sentence that say when or how much, and not what, in lower case."""
+
+_GRAMMAR = (
+    "i you he she it we they my your our his her their its me us a an the this that these those "
+    "is are am was were be been being do does did have has had will would can could should may "
+    "might must to of in on at for from with by as and or but than then there here if so what "
+    "which who whom ich du er sie es wir ihr der die das den dem des ein eine einen einem einer "
+    "mein meine meinen unser unsere ist sind war bin habe hat haben und oder aber in im am an "
+    "auf aus bei mit nach von zu zum zur für über um je tu il elle nous vous ils elles le la "
+    "les un une des du de et ou mais à au aux en dans sur pour par avec mon ma mes notre nos "
+    "est sont suis ai a avons yo el los las una unos unas y o pero con por para sin mi mis "
+    "nuestro nuestra es son está están soy estoy he ha hemos que qui se l d j n m s t ve re ll "
+    "lo gli i e da di il per "
+)
+GRAMMAR = frozenset(_GRAMMAR.split())
+"""Words of grammar, in lower case."""

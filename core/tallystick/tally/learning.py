@@ -1,0 +1,132 @@
+"""How a tally learns: its providers, from code or from settings, and the consent to send text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from importlib.metadata import entry_points
+from typing import TypeVar, cast
+
+from tallystick.errors import SettingsError
+from tallystick.memory import MemoryContext
+from tallystick.pipeline import (
+    LearningContext,
+    ModelDecider,
+    ModelExtractor,
+    Outbound,
+    RuleDecider,
+    RuleExtractor,
+    Thresholds,
+)
+from tallystick.ports import Decider, Extractor, StructuredModel, TokenCounter
+from tallystick.recorder import RecorderContext
+from tallystick.records import Actor, ProviderDeclaration
+from tallystick.settings import Settings
+from tallystick.storage import Store, journal
+from tallystick.tokens.prices import PriceTable, cost_of
+
+__all__ = ["DeciderLike", "ExtractorLike", "learning_context", "named_model", "note_consent"]
+
+ExtractorLike = Extractor | StructuredModel
+DeciderLike = Decider | StructuredModel
+P = TypeVar("P")
+
+_GROUP = "tallystick.structured_models"
+
+
+def learning_context(
+    memory: MemoryContext,
+    settings: Settings,
+    recorder: RecorderContext,
+    *,
+    extractors: ExtractorLike | Sequence[ExtractorLike] | None,
+    deciders: DeciderLike | Sequence[DeciderLike] | None,
+    prices: PriceTable | None,
+    counter: Callable[[str | None], TokenCounter],
+) -> LearningContext:
+    """Return how a tally learns. Raises SettingsError for a provider that nothing would call, or
+    that may not be sent text.
+    """
+    given = [*_several(extractors), *_several(deciders)]
+    if settings.learning == "off" and (given or settings.learning_models):
+        raise SettingsError(
+            "`learning` is off, so that no extractor or decider is ever called. Set it to shadow, "
+            "add_only or full, or give none."
+        )
+    named = [named_model(name, settings) for name in settings.learning_models]
+    chosen_extractors = [
+        each if isinstance(each, Extractor) else ModelExtractor(cast("StructuredModel", each))
+        for each in _several(extractors) or named
+    ]
+    chosen_deciders = [
+        each if isinstance(each, Decider) else ModelDecider(cast("StructuredModel", each))
+        for each in _several(deciders) or named
+    ]
+
+    return LearningContext(
+        memory,
+        Outbound(
+            memory.store,
+            memory.redactor,
+            recorder,
+            counter,
+            settings.learning_budget,
+            lambda provider, model, usage: cost_of(provider, [model or ""], usage, table=prices),
+        ),
+        settings.learning,
+        cast("Sequence[Extractor]", chosen_extractors) or (RuleExtractor(),),
+        cast("Sequence[Decider]", chosen_deciders) or (RuleDecider(),),
+        Thresholds(settings.learning_add_confidence, settings.learning_change_confidence),
+    )
+
+
+def note_consent(store: Store, context: LearningContext, actor: Actor) -> None:
+    """Journal that a developer passed providers which may send text to other machines, once for
+    each opening.
+    """
+    providers: list[Extractor | Decider] = [*context.extractors, *context.deciders]
+    declared = {
+        (each.declaration.name, each.declaration.model)
+        for each in providers
+        if not each.declaration.local
+    }
+    if not declared or store.database.unwritable is not None:
+        return
+    event = journal.Event(
+        stream="tally",
+        event="egress.consent",
+        actor=actor,
+        at=store.clock.now(),
+        audit_id=store.ids.new(),
+        details={"providers": sorted(f"{name}:{model or ''}" for name, model in declared)},
+    )
+    store.database.write(partial(journal.append, event=event), name="egress.consent")
+
+
+def named_model(name: str, settings: Settings) -> StructuredModel:
+    """Return a model that settings name, as `adapter:model`. Raises SettingsError for an adapter
+    that is not installed, and for a model far away that is not allowed.
+    """
+    adapter, _, model = name.partition(":")
+    points = {point.name: point for point in entry_points(group=_GROUP)}
+    if adapter not in points or not model:
+        raise SettingsError(
+            f"learning_models: {name!r} is no model. Write it as ADAPTER:MODEL, with one of "
+            f"{', '.join(sorted(points)) or 'no adapter, as none is installed'}."
+        )
+    made: StructuredModel = points[adapter].load()(model)
+    declared: ProviderDeclaration = made.declaration
+    if settings.local_only and not declared.local and name not in settings.learning_allow:
+        raise SettingsError(
+            f"learning_models: {name!r} would be sent what is remembered, and it is not on this "
+            f"machine. Add it to `learning_allow`, or pass the model in code."
+        )
+    return made
+
+
+def _several(value: P | Sequence[P] | None) -> list[P]:
+    if value is None:
+        return []
+    if isinstance(value, Iterable):
+        return list(value)
+    return [value]

@@ -1,0 +1,69 @@
+"""A model of PydanticAI that extracts and decides for a tally."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+
+from pydantic import BaseModel
+from pydantic_ai import Agent
+from pydantic_ai.exceptions import ModelAPIError, UnexpectedModelBehavior
+from pydantic_ai.models import Model, infer_model
+
+from tallystick.adapters.learning_models import declare
+from tallystick.errors import ModelUnavailable
+from tallystick.ports import StructuredAnswer
+from tallystick.records import ProviderDeclaration
+
+__all__ = ["LearningModel"]
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    loop.run_forever()
+    loop.close()
+
+
+class LearningModel:
+    """A model for `Tally.open(extractor=…, decider=…)`: an instance of PydanticAI's, or a name such
+    as `openai:gpt-5-mini`. Thread-safe.
+    """
+
+    def __init__(
+        self, model: Model | str, *, local: bool | None = None, timeout_ms: int = 30_000
+    ) -> None:
+        self._model = infer_model(model)
+        # One loop for all calls: connections that a client keeps belong to the loop that made them.
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(
+            target=_run, args=(self._loop,), name="tallystick-learning-loop", daemon=True
+        ).start()
+        weakref.finalize(self, self._loop.call_soon_threadsafe, self._loop.stop)
+        self.declaration: ProviderDeclaration = declare(
+            self._model.system,
+            self._model.model_name,
+            address=self._model.base_url,
+            local=local,
+            timeout_ms=timeout_ms,
+        )
+
+    def answer(self, instructions: str, text: str, schema: type[BaseModel]) -> StructuredAnswer:
+        """Return the model's record; an answer that is none has no value. Raises
+        ModelUnavailable.
+        """
+        agent: Agent[None, BaseModel] = Agent(
+            self._model, output_type=schema, instructions=instructions, retries=0
+        )
+        try:
+            result = asyncio.run_coroutine_threadsafe(agent.run(text), self._loop).result()
+        except UnexpectedModelBehavior:
+            return StructuredAnswer(None)
+        except ModelAPIError as error:
+            raise ModelUnavailable(f"The model answered with {type(error).__name__}.") from error
+        usage = result.usage
+        return StructuredAnswer(
+            result.output.model_dump(mode="json"),
+            self._model.model_name,
+            usage.input_tokens,
+            usage.output_tokens,
+        )

@@ -1,0 +1,567 @@
+"""Learning: what is remembered is kept first, then drawn from, and nothing of it is ever lost."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from tallystick import Actor, Tally
+from tallystick.errors import (
+    BudgetSpent,
+    ExtractionError,
+    ModelUnavailable,
+    SettingsError,
+)
+from tallystick.ports import StructuredAnswer
+from tallystick.records import (
+    DecisionCandidate,
+    ExtractedFact,
+    Extraction,
+    JsonObject,
+    LearningBudget,
+    Memory,
+    MemoryDecision,
+    MemoryState,
+    Proposal,
+    ProviderDeclaration,
+    SourceRef,
+)
+from tallystick.settings import Settings
+from tallystick.storage import edges, journal, memories, outbound_calls, proposals, scopes
+from tallystick.tally.services import services_of
+
+OpenTally = Callable[..., Tally]
+ANNA = Actor(user="anna", role="operator")
+BOB = Actor(user="bob")
+FAR = ProviderDeclaration(name="far", model="m-1", timeout_ms=2_000)
+
+
+class Scripted:
+    """An extractor and decider that answers what it is told to, and writes down what it saw."""
+
+    def __init__(
+        self,
+        facts: Sequence[ExtractedFact] = (),
+        decide: Callable[[Sequence[Any], Sequence[Sequence[DecisionCandidate]]], Any] | None = None,
+        *,
+        declaration: ProviderDeclaration = FAR,
+        error: BaseException | None = None,
+    ) -> None:
+        self.declaration = declaration
+        self.facts, self._decide, self.error = list(facts), decide, error
+        self.texts: list[str] = []
+        self.candidates: list[list[DecisionCandidate]] = []
+
+    def extract(self, text: str) -> Extraction:
+        self.texts.append(text)
+        if self.error is not None:
+            raise self.error
+        facts = self.facts or [ExtractedFact(content=text, kind="fact", confidence=90)]
+        return Extraction(facts=tuple(facts))
+
+    def decide(
+        self, facts: Sequence[ExtractedFact], candidates: Sequence[Sequence[DecisionCandidate]]
+    ) -> Any:
+        self.texts += [fact.content for fact in facts]
+        self.candidates += [list(choices) for choices in candidates]
+        self.texts += [each.content for choices in candidates for each in choices]
+        if self.error is not None:
+            raise self.error
+        assert self._decide is not None
+        return self._decide(facts, candidates)
+
+
+def opened(open_tally: OpenTally, mode: str = "full", **options: Any) -> Tally:
+    settings = Settings(learning=mode, **options.pop("settings", {}))  # type: ignore[arg-type]
+    return open_tally(settings=settings, owner=ANNA, **options)
+
+
+def rows(tally: Tally, actor: Actor = ANNA) -> list[Proposal]:
+    with services_of(tally).store.database.read() as connection:
+        return [
+            each.record for each in proposals.of_scope(connection, actor.private_scope, limit=99)
+        ]
+
+
+def events(tally: Tally, subject: str) -> list[str]:
+    with services_of(tally).store.database.read() as connection:
+        return [entry.event for entry in journal.about(connection, subject)]
+
+
+def by_content(tally: Tally, actor: Actor = ANNA) -> dict[str, Memory]:
+    states: tuple[MemoryState, ...] = ("active", "superseded", "hidden")
+    return {each.content: each for each in tally.bind(actor).memories(states=states, limit=99)}
+
+
+def stored_of(tally: Tally, memory_id: str) -> memories.Stored:
+    with services_of(tally).store.database.read() as connection:
+        stored = memories.get(connection, memory_id)
+    assert stored is not None
+    return stored
+
+
+def test_a_tally_learns_nothing_unless_it_was_told_to(open_sqlite: OpenTally) -> None:
+    with open_sqlite(owner=ANNA) as tally:
+        anna = tally.bind()
+        stored = anna.remember("I live in Berlin. I love coffee.")
+        waited = anna.remember("I live in Rome. I love tea.", mode="sync")
+        tally.drain()
+
+        assert (stored.processing, stored.job_id, stored.warnings) == ("raw_saved", None, ())
+        assert waited.processing == "raw_saved"
+        assert waited.warnings == ("nothing was learned: the setting `learning` is off",)
+        assert len(by_content(tally)) == 2
+
+
+def test_an_extractor_that_nothing_would_call_is_refused(open_sqlite: OpenTally) -> None:
+    with pytest.raises(SettingsError, match="`learning` is off"):
+        open_sqlite(owner=ANNA, extractor=Scripted())
+
+
+@pytest.mark.parametrize("mode", ["auto", "async"])
+def test_what_is_remembered_is_recallable_before_anything_is_drawn_from_it(
+    open_sqlite: OpenTally, mode: Any
+) -> None:
+    with opened(open_sqlite) as tally:
+        anna = tally.bind()
+        stored = anna.remember("I live in Berlin. I love coffee.", mode=mode)
+
+        assert stored.processing == "queued"
+        assert stored_of(tally, stored.id).memory.extraction_status == "pending"
+        assert [hit.memory.id for hit in anna.recall("where do I live?")] == [stored.id]
+
+        tally.drain()
+
+        job = anna.operator.job(stored.job_id or "")
+        assert (job.state, job.result) == (
+            "done",
+            {"added": 2, "facts": 2, "provider": "rules", "warnings": []},
+        )
+        assert stored_of(tally, stored.id).memory.extraction_status == "done"
+        found = by_content(tally)
+        assert {text: found[text].kind for text in ("I live in Berlin.", "I love coffee.")} == {
+            "I live in Berlin.": "fact",
+            "I love coffee.": "preference",
+        }
+
+
+def test_sync_waits_for_what_is_learned_and_raw_leaves_no_job(open_sqlite: OpenTally) -> None:
+    with opened(open_sqlite) as tally:
+        anna = tally.bind()
+        learned = anna.remember("I live in Berlin. I love coffee.", mode="sync")
+        raw = anna.remember("I work at Siemens. I love tea.", mode="raw")
+        tally.drain()
+
+        assert (learned.processing, raw.processing, raw.job_id) == ("processed", "raw_saved", None)
+        assert "I love coffee." in by_content(tally)
+        assert "I love tea." not in by_content(tally)
+
+
+def test_sync_comes_back_in_time_where_a_model_does_not(open_sqlite: OpenTally) -> None:
+    released = threading.Event()
+
+    class Slow(Scripted):
+        def extract(self, text: str) -> Extraction:
+            released.wait(20)
+            return super().extract(text)
+
+    with opened(open_sqlite, extractor=Slow()) as tally:
+        stored = tally.bind().remember("I live in Berlin.", mode="sync", timeout_ms=50)
+        released.set()
+
+        assert stored.processing == "queued"
+        assert stored.warnings == ("what is learned from it comes later",)
+        assert [hit.memory.id for hit in tally.bind().recall("Berlin")] == [stored.id]
+
+
+def test_a_conclusion_names_its_text_and_says_who_drew_it(open_sqlite: OpenTally) -> None:
+    with opened(open_sqlite) as tally:
+        anna = tally.bind()
+        source = anna.remember(
+            "I live in Berlin. I love coffee.",
+            attributes={"local_only": True, "note": "mine"},
+            confidence=70,
+        )
+        tally.drain()
+
+        fact = by_content(tally)["I live in Berlin."]
+        origin = stored_of(tally, source.id).memory
+        assert stored_of(tally, fact.id).memory.sources == origin.sources
+        assert (fact.confidence, fact.attributes) == (70, {"local_only": True})
+        assert (fact.extraction_model, fact.prompt_version) == ("rules:rules-1", "1")
+        [added] = anna.history(fact.id)
+        assert (added.event, added.decision, added.provider, added.model) == (
+            "ADD",
+            "ADD",
+            "rules",
+            "rules-1",
+        )
+        with services_of(tally).store.database.read() as connection:
+            kinds = {edge.kind for edge in edges.of(connection, stored_of(tally, fact.id).doc)}
+        assert kinds == {"DERIVED_FROM"}
+
+
+def test_a_text_without_facts_is_empty_and_not_done(open_sqlite: OpenTally) -> None:
+    with opened(open_sqlite) as tally:
+        stored = tally.bind().remember("Hi there! How are you?")
+        tally.drain()
+
+        assert tally.bind().operator.job(stored.job_id or "").state == "empty"
+        assert stored_of(tally, stored.id).memory.extraction_status == "empty"
+
+
+def test_a_new_value_replaces_the_old_one_which_stays_as_history(open_tally: OpenTally) -> None:
+    with opened(open_tally) as tally:
+        anna = tally.bind()
+        old = anna.remember("I live in Berlin.")
+        new = anna.remember("I moved to Hamburg.")
+        tally.drain()
+
+        assert by_content(tally)["I live in Berlin."].state == "superseded"
+        [first, *rest] = anna.recall("where do I live?")
+        assert (first.memory.id, [hit.replaced_by for hit in rest]) == (new.id, [new.id])
+        update = anna.history(old.id)[-1]
+        assert (update.event, update.decision, update.confidence) == ("CORRECT", "UPDATE", 92)
+        restored = anna.correct(old.id, "restore", reason="It was a holiday.")
+        anna.correct(
+            old.id,
+            "restore",
+            reason="It was a holiday.",
+            mode="apply",
+            confirm_token=restored.confirm_token,
+        )
+        assert by_content(tally)["I live in Berlin."].state == "active"
+
+
+def test_what_is_taken_back_becomes_a_tombstone_that_can_be_recovered(
+    open_tally: OpenTally,
+) -> None:
+    with opened(open_tally) as tally:
+        anna = tally.bind()
+        old = anna.remember("My dog is called Rex.")
+        anna.remember("Forget what I said about my dog Rex.")
+        tally.drain()
+
+        assert stored_of(tally, old.id).memory.state == "deleted"
+        assert anna.history(old.id)[-1].decision == "DELETE"
+        anna.recover(old.id, reason="I do have a dog.")
+        assert by_content(tally)["My dog is called Rex."].state == "active"
+
+
+def test_the_same_in_other_words_adds_nothing_and_is_kept_as_a_source(
+    open_tally: OpenTally,
+) -> None:
+    with opened(open_tally) as tally:
+        anna = tally.bind()
+        first = anna.remember("I live in Berlin.")
+        second = anna.remember("Nice weather today! I currently live in Berlin. Bye")
+        tally.drain()
+
+        assert len(by_content(tally)) == 2
+        assert len(stored_of(tally, first.id).memory.sources) == 2
+        assert anna.history(first.id)[-1].event == "MERGE"
+        assert anna.history(second.id)[-1].event == "NONE"
+
+
+@pytest.mark.parametrize("mode", ["shadow", "add_only"])
+def test_below_full_nothing_is_replaced(open_sqlite: OpenTally, mode: str) -> None:
+    with opened(open_sqlite, mode) as tally:
+        anna = tally.bind()
+        anna.remember("I live in Berlin. I love coffee.")
+        tally.drain()
+        anna.remember("I moved to Hamburg. I play the cello.")
+        tally.drain()
+
+        found = by_content(tally)
+        assert {memory.state for memory in found.values()} == {"active"}
+        added = {"I play the cello.", "I live in Berlin.", "I love coffee."}
+        assert added & set(found) == (set() if mode == "shadow" else added)
+        waiting = [row for row in rows(tally) if row.state == "pending"]
+        assert {row.reason for row in waiting} == {f"{mode}_mode"}
+        if mode == "add_only":
+            [update] = waiting
+            assert (update.action, update.target) == ("UPDATE", found["I live in Berlin."].id)
+            assert "review_needed" in events(tally, update.target or "")
+
+
+def test_whatever_protects_a_memory_keeps_both_sides_and_asks_a_person(
+    open_sqlite: OpenTally,
+) -> None:
+    with opened(open_sqlite) as tally:
+        anna = tally.bind()
+        pinned = anna.remember("I live in Berlin.", pinned=True)
+        locked = anna.remember("My favourite colour is red.")
+        anna.modify(
+            locked.id, content="My favourite colour is green.", reason="So.", manual_override=True
+        )
+        anna.remember("I moved to Hamburg.")
+        anna.remember("My favourite colour is blue now.")
+        tally.drain()
+
+        found = by_content(tally)
+        assert {each.state for each in found.values()} == {"active"}
+        waiting = {row.target: row.reason for row in rows(tally) if row.state == "pending"}
+        assert waiting == {pinned.id: "pinned_memory", locked.id: "manual_override"}
+        for memory_id in (pinned.id, locked.id):
+            assert "review_needed" in events(tally, memory_id)
+            with services_of(tally).store.database.read() as connection:
+                around = edges.of(connection, stored_of(tally, memory_id).doc)
+            assert [edge.kind for edge in around] == ["CONTRADICTS"]
+
+
+def test_a_text_that_contradicts_itself_replaces_nothing(open_sqlite: OpenTally) -> None:
+    with opened(open_sqlite) as tally:
+        anna = tally.bind()
+        old = anna.remember("I live in Berlin.")
+        anna.remember("I moved to Hamburg. Sorry, I moved to Bremen.")
+        tally.drain()
+
+        assert stored_of(tally, old.id).memory.state == "active"
+        assert {row.reason for row in rows(tally) if row.target == old.id} == {
+            "contradiction_in_batch"
+        }
+
+
+def test_text_of_a_tool_replaces_nothing_that_somebody_said(open_sqlite: OpenTally) -> None:
+    with opened(open_sqlite) as tally:
+        anna = tally.bind()
+        old = anna.remember("I live in Berlin.")
+        anna.remember("I moved to Hamburg.", source=SourceRef(source_type="tool"))
+        tally.drain()
+
+        assert stored_of(tally, old.id).memory.state == "active"
+        assert [row.reason for row in rows(tally) if row.target == old.id] == ["foreign_text"]
+
+
+def test_a_target_that_changed_since_it_was_looked_at_is_left_alone(
+    open_sqlite: OpenTally,
+) -> None:
+    with opened(open_sqlite, decider=(decider := Scripted(declaration=FAR))) as tally:
+        anna = tally.bind()
+        old = anna.remember("I live in Berlin.", mode="raw")
+
+        def decide(facts: Any, candidates: Any) -> Any:
+            anna.modify(old.id, content="I live in Potsdam.", reason="Moved.")
+            return [MemoryDecision(fact=0, action="UPDATE", target=old.id, confidence=99)]
+
+        decider._decide = decide
+        anna.remember("I moved to Hamburg.")
+        tally.drain()
+
+        assert stored_of(tally, old.id).memory.state == "active"
+        [row] = [row for row in rows(tally) if row.target == old.id]
+        assert (row.state, row.reason) == ("pending", "target_changed")
+
+
+def test_a_target_that_nobody_was_shown_is_discarded_and_noted(open_sqlite: OpenTally) -> None:
+    def decide(facts: Any, candidates: Any) -> Any:
+        return [
+            MemoryDecision(fact=0, action="DELETE", target=foreign.id, confidence=100),
+            MemoryDecision(fact=7, action="ADD", confidence=100),
+        ]
+
+    with opened(open_sqlite, decider=Scripted(decide=decide)) as tally:
+        foreign = tally.bind(BOB).remember("I live in Rome.", mode="raw")
+        anna = tally.bind()
+        anna.remember("I live in Berlin.", mode="raw")
+        anna.remember("I moved to Hamburg.")
+        tally.drain()
+
+        assert stored_of(tally, foreign.id).memory.state == "active"
+        assert {(row.state, row.reason, row.target) for row in rows(tally)} == {
+            ("discarded", "invalid_target", None)
+        }
+
+
+def test_nothing_of_another_user_reaches_a_decider(open_sqlite: OpenTally) -> None:
+    decider = Scripted(decide=lambda facts, candidates: [])
+    with opened(open_sqlite, decider=decider) as tally:
+        tally.bind(BOB).remember("I live in Rome with my secret heron.", mode="raw")
+        hidden = tally.bind().remember("I live in Paris with a secret cat.", mode="raw")
+        tally.bind().forget(hidden.id, reason="No.")
+        private: JsonObject = {"local_only": True}
+        tally.bind().remember("I live in Oslo in secret.", mode="raw", attributes=private)
+        tally.bind().remember("I live in Berlin.", mode="raw")
+        tally.bind().remember("I moved to Hamburg.")
+        tally.drain()
+
+        assert decider.texts
+        assert not any("secret" in text for text in decider.texts)
+
+
+def test_a_failure_is_failed_after_its_attempts_and_the_text_stays(
+    open_sqlite: OpenTally,
+) -> None:
+    with opened(open_sqlite, extractor=Scripted(error=ExtractionError("No JSON."))) as tally:
+        stored = tally.bind().remember("I live in Berlin.")
+        for _ in range(5):
+            tally.drain()
+
+        job = tally.bind().operator.job(stored.job_id or "")
+        assert (job.state, job.error_code) == ("failed", "extraction_error")
+        assert stored_of(tally, stored.id).memory.extraction_status == "failed"
+        assert [hit.memory.id for hit in tally.bind().recall("Berlin")] == [stored.id]
+
+
+def test_an_outage_waits_without_end_and_is_made_up_for_in_order(open_sqlite: OpenTally) -> None:
+    extractor = Scripted(error=ModelUnavailable())
+    with opened(open_sqlite, extractor=extractor) as tally:
+        anna = tally.bind()
+        jobs = [anna.remember(f"I have {number} boats.").job_id or "" for number in range(3)]
+        for _ in range(7):
+            with pytest.raises(ModelUnavailable):
+                tally.drain()
+        extractor.error, extractor.texts = None, []
+        tally.drain()
+
+        assert extractor.texts == [f"I have {number} boats." for number in range(3)]
+        assert {anna.operator.job(job_id).state for job_id in jobs} == {"done"}
+
+
+def test_the_next_provider_is_asked_where_the_preferred_one_is_away(
+    open_sqlite: OpenTally,
+) -> None:
+    away = Scripted(error=ModelUnavailable())
+    second = Scripted(declaration=FAR.model_copy(update={"name": "second"}))
+    with opened(open_sqlite, extractor=[away, second]) as tally:
+        stored = tally.bind().remember("I live in Berlin.")
+        tally.drain()
+
+        result = tally.bind().operator.job(stored.job_id or "").result
+        assert result is not None
+        assert result["provider"] == "second"
+
+
+def test_a_budget_stops_at_the_call_that_reaches_it(open_sqlite: OpenTally) -> None:
+    budget = LearningBudget(calls_per_day=2)
+    extractor = Scripted()
+    with opened(open_sqlite, extractor=extractor, settings={"learning_budget": budget}) as tally:
+        anna = tally.bind()
+        stored = [anna.remember(f"I have {number} boats.") for number in range(4)]
+        with pytest.raises(BudgetSpent, match="calls_per_day"):
+            tally.drain()
+
+        states = [anna.operator.job(each.job_id or "").state for each in stored]
+        assert len(extractor.texts) == 2
+        assert states == ["done", "done", "retry_scheduled", "retry_scheduled"]
+
+
+def test_tokens_are_exceeded_by_one_call_at_most(open_tally: OpenTally) -> None:
+    class Model:
+        declaration = FAR
+        calls = 0
+
+        def answer(self, instructions: str, text: str, schema: Any) -> StructuredAnswer:
+            self.calls += 1
+            return StructuredAnswer({"facts": []}, "m-2", input_tokens=60, output_tokens=5)
+
+    model = Model()
+    budget = LearningBudget(tokens_per_scope_and_day=100)
+    with opened(open_tally, extractor=model, settings={"learning_budget": budget}) as tally:
+        anna = tally.bind()
+        for number in range(4):
+            anna.remember(f"I have {number} boats.")
+        with pytest.raises(BudgetSpent):
+            tally.drain()
+
+        assert model.calls == 2
+        with services_of(tally).store.database.read() as connection:
+            [row] = scopes.find(connection, [ANNA.private_scope])
+            calls = outbound_calls.listed(connection, row.id, limit=9)
+        assert [(each.model, each.input_tokens, each.outcome) for each in calls] == [
+            ("m-2", 60, "answered")
+        ] * 2
+
+
+def test_what_stays_here_is_given_to_no_provider_far_away(open_sqlite: OpenTally) -> None:
+    far = Scripted()
+    with opened(open_sqlite, extractor=far) as tally:
+        kept = tally.bind().remember("I live in Berlin.", attributes={"local_only": True})
+        tally.drain()
+
+        job = tally.bind().operator.job(kept.job_id or "")
+        assert (job.state, job.error_code, far.texts) == ("failed", "egress_denied", [])
+
+    near = Scripted(declaration=FAR.model_copy(update={"local": True, "name": "near"}))
+    with opened(open_sqlite, extractor=[far, near]) as tally:
+        tally.bind().remember("I live in Rome.", attributes={"local_only": True})
+        tally.drain()
+        assert (far.texts, near.texts) == ([], ["I live in Rome."])
+
+
+def test_secrets_leave_as_placeholders_and_come_back_as_they_were(
+    open_sqlite: OpenTally,
+) -> None:
+    key = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCD"
+    far = Scripted()
+    with opened(open_sqlite, extractor=far) as tally:
+        anna = tally.bind()
+        anna.remember(f"The build key is {key} for now.", conversation="c")
+        tally.drain()
+
+        assert key not in far.texts[0]
+        assert f"The build key is {key} for now." in by_content(tally)
+        with services_of(tally).store.database.read() as connection:
+            [row] = scopes.find(connection, [ANNA.private_scope])
+            [call] = outbound_calls.listed(connection, row.id, limit=9)
+        assert (call.provider, call.redacted, call.local) == ("far", 1, False)
+
+
+def test_a_call_is_a_recorded_step_with_its_receipt(open_sqlite: OpenTally) -> None:
+    with opened(open_sqlite, extractor=Scripted()) as tally:
+        anna = tally.bind()
+        anna.remember("I live in Berlin.", conversation="c")
+        tally.drain()
+
+        [run] = anna.runs()
+        assert run.agent_name == "tallystick-extract"
+        assert [step.name for step in anna.recordings.steps(run.run_id)] == ["extract"]
+        assert anna.verify(run.run_id).ok
+        [row] = rows(tally)
+        assert row.state == "applied"
+
+
+def test_consent_given_in_code_is_journaled(open_sqlite: OpenTally) -> None:
+    with opened(open_sqlite, extractor=Scripted()) as tally:
+        with services_of(tally).store.database.read() as connection:
+            entries = [
+                entry.details
+                for entry in journal.entries(connection, "tally")
+                if entry.event == "egress.consent"
+            ]
+        assert entries == [{"providers": ["far:m-1"]}]
+
+
+def test_autonomous_work_is_suspended_at_once_and_goes_on_later(open_sqlite: OpenTally) -> None:
+    with opened(open_sqlite) as tally:
+        anna = tally.bind()
+        anna.operator.freeze(reason="Look first.", what="autonomy")
+        stored = anna.remember("I live in Berlin. I love coffee.")
+        tally.drain()
+        job = anna.operator.job(stored.job_id or "")
+        assert (job.state, job.error_code) == ("retry_scheduled", "autonomy_frozen")
+        anna.modify(stored.id, importance=80, reason="A person may still change it.")
+
+        anna.operator.thaw(reason="Looked.", what="autonomy")
+        later = anna.remember("I live in Rome. I love tea.")
+        tally.drain()
+        assert anna.operator.job(later.job_id or "").state == "done"
+
+
+def test_erasing_a_text_erases_what_was_proposed_from_it(open_sqlite: OpenTally) -> None:
+    with opened(open_sqlite, "shadow") as tally:
+        anna = tally.bind()
+        stored = anna.remember("My secret heron is called Ada. I love coffee a lot.")
+        tally.drain()
+        assert all(row.content is not None for row in rows(tally))
+
+        preview = anna.operator.erase([stored.id], reason="She asked.")
+        result = anna.operator.erase(
+            [stored.id], reason="She asked.", mode="apply", confirm_token=preview.confirm_token
+        )
+
+        assert all(proof.holds for proof in result.proofs)
+        assert {(row.state, row.content) for row in rows(tally)} == {("discarded", None)}
