@@ -153,6 +153,11 @@ def _keep(bound: BoundTally, event: Event) -> Answer:
     other = recorded_elsewhere(bound, event.session, SURFACE)
     if other is not None:
         return _leave_to(other, bound, event)
+    # A turn that was told of before answers as it did then.
+    known = {
+        turn.id
+        for turn in bound.memories(kinds=("turn",), conversation=event.session, limit=_MOST_AT_END)
+    }
     stored = 0
     with bound.run(event.agent, metadata=_metadata(event)) as run:
         for words in event.words[-_MOST.get(event.name, _MOST_AT_END) :]:
@@ -163,7 +168,7 @@ def _keep(bound: BoundTally, event: Event) -> Answer:
                 observer=SURFACE,
                 idempotency_key=f"{event.session} {words.key}",
             )
-            stored += sum(turn.status == "created" for turn in kept)
+            stored += sum(turn.status == "created" and turn.id not in known for turn in kept)
     return Answer(stored=stored)
 
 

@@ -129,11 +129,13 @@ TURNS = [
 
 
 def test_what_was_said_is_kept_once_however_often_it_is_told(bound: BoundTally) -> None:
-    counts = [
-        told(bound, event, turns=TURNS).get("stored", 0)
+    answers = [
+        told(bound, event, turns=TURNS)
         for event in ("turn-end", "before-compact", "session-end", "session-end")
     ]
+    counts = [answer.get("stored", 0) for answer in answers]
 
+    assert not any("error" in answer for answer in answers)
     turns = bound.memories(kinds=("turn",), conversation="s1")
     assert counts == [2, 0, 0, 0]
     assert sorted(turn.content for turn in turns) == [
