@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sqlite3
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import Command, interrupt
+from tests.terminals import run_piped
 
 from tallystick import Actor, Tally
 from tallystick.errors import CorruptTally, InvalidInput
@@ -259,16 +259,10 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def tally_command(tmp_path: Path) -> Run:
-    command = Path(sys.executable).with_name("tally")
-
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [str(command), *arguments, "--tally", str(tmp_path / "tally")],
-            text=True,
-            capture_output=True,
-            timeout=120,
-            check=False,
-        )
+        command = [*arguments, "--tally", str(tmp_path / "tally")]
+        code, output, errors = run_piped(*command)
+        return subprocess.CompletedProcess(command, code, output, errors)
 
     return run
 

@@ -227,7 +227,7 @@ def values(annotation: Any, metadata: tuple[Any, ...] = ()) -> st.SearchStrategy
 
 
 @pytest.mark.parametrize("record", CLASSES, ids=lambda record: record.__name__)
-@settings(max_examples=settings().max_examples // 3)
+@settings(max_examples=settings().max_examples // 6)
 @given(data=st.data())
 def test_a_record_comes_back_from_its_json_as_it_was(
     record: type[Record], data: st.DataObject
