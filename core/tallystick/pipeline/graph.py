@@ -25,6 +25,7 @@ class GraphHandler:
     lease_seconds = _LEASE_SECONDS
     is_upkeep = True
     changes_memory = True
+    is_autonomous = True
 
     def __init__(self, context: MemoryContext) -> None:
         self._context = context

@@ -272,13 +272,13 @@ class JobRunner:
     ) -> ReasonCode | None:
         if job.actor is None:
             return "job_policy_context_missing"
+        if handler.is_autonomous and scopes.is_frozen(connection, name=scopes.AUTONOMY_FROZEN):
+            return "autonomy_frozen"
         if handler.is_upkeep:
             if job.actor != TALLY_ACTOR:
                 return "job_policy_context_stale"
             is_held = handler.changes_memory and scopes.is_frozen(connection)
             return "mutations_frozen" if is_held else None
-        if handler.is_autonomous and scopes.is_frozen(connection, name=scopes.AUTONOMY_FROZEN):
-            return "autonomy_frozen"
         if job.scope_id is None:
             return "job_policy_context_missing"
         scope = scopes.named(connection, job.scope_id).scope

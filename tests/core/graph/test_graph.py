@@ -313,3 +313,15 @@ def test_items_of_a_store_are_not_read(open_tally: OpenTally) -> None:
         alice.items.put([Put(("users", "7"), "a", {"text": "We met Bob Miller in Berlin."})])
         tally.drain()
         assert entities(alice) == {}
+
+
+def test_no_name_is_read_while_autonomous_work_is_suspended(open_sqlite: OpenTally) -> None:
+    with open_sqlite(settings=ON, owner=ROOT) as tally:
+        root = tally.bind()
+        root.operator.freeze(reason="a look first", what="autonomy")
+        root.remember("We met Bob Miller in Berlin.")
+        tally.drain()
+        assert entities(root) == {}
+        root.operator.thaw(reason="looked", what="autonomy")
+        tally.drain()
+        assert set(entities(root)) == {"Bob Miller", "Berlin"}
