@@ -341,6 +341,8 @@ CLI = Surface(
         "state": "reads checkpoints, which belong to a runtime",
         "verify-threads": "reads checkpoints, which belong to a runtime",
         "import-checkpoints": "reads the database of another saver",
+        "import-from": "reads exports of other products",
+        "export-to": "writes files for other products",
         "receipt": "shows receipts, or writes them as a page",
         "export-receipt": "writes a bundle to a file",
         "tape": "writes a tape to a file",

@@ -95,6 +95,9 @@ def test_the_json_of_every_command_keeps_its_names_and_types(tmp_path: Path) -> 
     run("recompile", ids["first"], "--drop", ids["fact"])
     run("verify", ids["run"])
     run("receipt", ids["run"])
+    foreign = tmp_path / "foreign.jsonl"
+    run("export-to", "jsonl", str(foreign))
+    run("import-from", "jsonl", str(foreign), "--only", "*")
     run("export-receipt", ids["run"], "--out", str(tmp_path / "receipt"))
     run("tape", ids["run"], "--out", str(tmp_path / "tape.json"))
     _, output, _ = run_piped("keygen", str(tmp_path / "key"), "--json")

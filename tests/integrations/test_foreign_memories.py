@@ -1,0 +1,246 @@
+"""A way in from other memories and a way out: previewed, done twice without harm, each owner apart,
+and the same questions find the same memories afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.terminals import run_piped
+
+from tallystick import Actor, Tally
+from tallystick.adapters.foreign_memories import (
+    FORMATS,
+    ForeignFormat,
+    export_lines,
+    import_memories,
+)
+from tallystick.errors import InvalidInput
+from tallystick_langgraph import TallyStore
+
+OpenTally = Callable[..., Tally]
+ANNA = Actor(user="anna")
+FACTS = ("The heron nests in the oak.", "Leo practises the cello.", "The office moved to Bern.")
+QUESTIONS = ("Where does the heron nest?", "Which instrument does Leo practise?", "Where is it?")
+
+
+def _mem0(users: tuple[str, ...] = ("anna",)) -> dict[str, Any]:
+    """What `Memory.get_all` of mem0 answers."""
+    return {
+        "results": [
+            {
+                "id": f"{user}-{number}",
+                "memory": fact,
+                "hash": "9f1c",
+                "metadata": {"category": "notes", "tags": ["birds"]},
+                "created_at": "2026-01-05T10:00:00.000000-07:00",
+                "updated_at": None,
+                "user_id": user,
+            }
+            for user in users
+            for number, fact in enumerate(FACTS)
+        ]
+    }
+
+
+def _langmem() -> list[dict[str, Any]]:
+    """Items of the store that LangMem writes to, as `Item.dict` gives them."""
+    return [
+        {
+            "namespace": ["memories", "anna"],
+            "key": f"k{number}",
+            "value": {"kind": "Memory", "content": {"content": fact}},
+            "created_at": "2026-01-05T10:00:00+00:00",
+            "updated_at": "2026-01-05T10:00:00+00:00",
+        }
+        for number, fact in enumerate(FACTS)
+    ]
+
+
+def _chat_store() -> dict[str, Any]:
+    """A SimpleChatStore of LlamaIndex, as it persists itself."""
+    return {
+        "store": {
+            "anna": [
+                {
+                    "role": "user" if number % 2 == 0 else "assistant",
+                    "additional_kwargs": {},
+                    "blocks": [{"block_type": "text", "text": fact}],
+                }
+                for number, fact in enumerate(FACTS)
+            ]
+        },
+        "class_name": "SimpleChatStore",
+    }
+
+
+def _written(file: Path, value: Any) -> Path:
+    file.write_text(json.dumps(value))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("format", "content"),
+    [("mem0", _mem0()), ("langmem", _langmem()), ("llama-index", _chat_store())],
+    ids=["mem0", "langmem", "llama-index"],
+)
+def test_the_same_questions_find_the_same_memories_afterwards(
+    open_sqlite: OpenTally, tmp_path: Path, format: ForeignFormat, content: Any
+) -> None:
+    file = _written(tmp_path / "export.json", content)
+    with open_sqlite() as tally:
+        anna = tally.bind(ANNA)
+        preview = import_memories(anna, format, file)
+        assert (preview.read, preview.created, preview.skipped) == (3, 0, ())
+        assert anna.memories() == []
+
+        done = import_memories(anna, format, file, mode="apply")
+        assert (done.created, done.present, done.found) == (3, 0, 3)
+        for question, fact in zip(QUESTIONS[:2], FACTS, strict=False):
+            [first, *_] = anna.recall(question)
+            assert first.content == fact
+            [source] = first.memory.sources
+            assert (anna.source(source.source_id).uri or "").startswith(format)
+
+        again = import_memories(anna, format, file, mode="apply")
+        assert (again.created, again.present, again.found) == (0, 3, 3)
+        assert len(anna.memories()) == 3
+
+
+def test_a_store_of_langgraph_goes_on_in_ours(open_sqlite: OpenTally, tmp_path: Path) -> None:
+    file = tmp_path / "store.db"
+    # The table of langgraph-checkpoint-sqlite 3.
+    with closing(sqlite3.connect(file)) as official:
+        official.execute(
+            "CREATE TABLE store (prefix text NOT NULL, key text NOT NULL, value text NOT NULL, "
+            "created_at TIMESTAMP, updated_at TIMESTAMP, expires_at TIMESTAMP, "
+            "ttl_minutes REAL, PRIMARY KEY (prefix, key))"
+        )
+        values = [{"text": fact, "n": number} for number, fact in enumerate(FACTS)]
+        official.executemany(
+            "INSERT INTO store (prefix, key, value) VALUES ('notes.anna', ?, ?)",
+            [(f"k{value['n']}", json.dumps(value)) for value in values],
+        )
+        official.commit()
+    with open_sqlite() as tally:
+        anna = tally.bind(ANNA)
+        done = import_memories(anna, "langgraph-store", file, mode="apply")
+        assert (done.created, done.found, done.owners) == (3, 3, {"notes/anna": 3})
+        ours = TallyStore(tally, actor=ANNA).search(("notes",), limit=10)
+        assert sorted((item.key, item.value["text"]) for item in ours) == [
+            (f"k{number}", fact) for number, fact in enumerate(FACTS)
+        ]
+        assert {item.namespace for item in ours} == {("notes", "anna")}
+
+
+def test_memories_of_several_people_come_in_only_for_those_who_are_named(
+    open_sqlite: OpenTally, tmp_path: Path
+) -> None:
+    file = _written(tmp_path / "export.json", _mem0(("anna", "bob")))
+    with open_sqlite() as tally:
+        anna = tally.bind(ANNA)
+        assert import_memories(anna, "mem0", file).owners == {"anna": 3, "bob": 3}
+        with pytest.raises(InvalidInput, match=r"2 owners: anna \(3\), bob \(3\)"):
+            import_memories(anna, "mem0", file, mode="apply")
+        with pytest.raises(InvalidInput, match="nothing of 'eve'"):
+            import_memories(anna, "mem0", file, only=["eve"], mode="apply")
+        assert anna.memories() == []
+        done = import_memories(anna, "mem0", file, only=["anna"], mode="apply")
+        assert done.created == 3
+        assert all(
+            (anna.source(memory.sources[0].source_id).uri or "").startswith("mem0:anna:")
+            for memory in anna.memories()
+        )
+
+
+def test_lines_that_cannot_be_read_are_skipped_with_their_number_and_reason(
+    open_sqlite: OpenTally, tmp_path: Path
+) -> None:
+    file = tmp_path / "memories.jsonl"
+    lines = [
+        json.dumps({"content": FACTS[0]}),
+        "{broken",
+        json.dumps({"content": "  "}),
+        json.dumps([1, 2]),
+        json.dumps({"content": FACTS[1], "occurred_at": "never"}),
+        json.dumps({"text": FACTS[2], "kind": "decision", "tags": ["office"], "id": "x1"}),
+    ]
+    file.write_text("\n".join(lines))
+    with open_sqlite() as tally:
+        anna = tally.bind(ANNA)
+        done = import_memories(anna, "jsonl", file, mode="apply")
+        assert (done.created, done.found, done.skipped_count) == (2, 2, 4)
+        reasons = {each.place: each.reason for each in done.skipped}
+        assert set(reasons) == {"line 2", "line 3", "line 4", "line 5"}
+        assert reasons["line 2"] == "is no JSON"
+        assert "no text" in reasons["line 3"]
+        assert {memory.kind for memory in anna.memories()} == {"note", "decision"}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_what_goes_out_comes_in_again(
+    open_sqlite: OpenTally, tmp_path: Path, format: ForeignFormat
+) -> None:
+    with open_sqlite() as tally:
+        anna, bob = tally.bind(ANNA), tally.bind(Actor(user="bob"))
+        for fact in FACTS:
+            anna.remember(fact, kind="fact", tags=["t"])
+        lines = list(export_lines(anna.memories(), format, owner="anna"))
+        file = tmp_path / "out.jsonl"
+        file.write_text("\n".join(lines))
+        done = import_memories(bob, format, file, mode="apply")
+        assert (done.created, done.found, done.skipped) == (3, 3, ())
+        stored = (
+            [item.value["content"] for item in bob.items.find(("memories", "anna"))]
+            if format == "langgraph-store"
+            else [memory.content for memory in bob.memories()]
+        )
+        assert sorted(stored) == sorted(FACTS)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\x00\xff\xfe", b'"a text"', b"SQLite format 3\x00 and no more", b"{}"]
+)
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_file_of_another_form_is_refused(
+    open_sqlite: OpenTally, tmp_path: Path, format: ForeignFormat, content: bytes
+) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(content)
+    with open_sqlite() as tally:
+        anna = tally.bind(ANNA)
+        if content == b"{}" and format != "llama-index":
+            assert import_memories(anna, format, file, mode="apply").skipped_count == 1
+        else:
+            with pytest.raises(InvalidInput, match=re.escape(str(file))):
+                import_memories(anna, format, file, mode="apply")
+        assert anna.memories() == []
+
+
+def test_the_commands_preview_import_and_export(tmp_path: Path) -> None:
+    file = _written(tmp_path / "export.json", _mem0(("anna", "bob")))
+    place = ("--tally", str(tmp_path / "tally"))
+    with Tally.open(tmp_path / "tally", owner=ANNA, background=False):
+        pass
+    code, output, _ = run_piped("import-from", "mem0", str(file), *place)
+    assert (code, "Nothing is written yet" in output, "--only" in output) == (0, True, True)
+    code, _, errors = run_piped("import-from", "mem0", str(file), "--apply", *place)
+    assert (code, "2 owners" in errors) == (2, True)
+    code, output, _ = run_piped(
+        "import-from", "mem0", str(file), "--only", "anna", "--apply", "--json", *place
+    )
+    assert (code, json.loads(output)["created"]) == (0, 3)
+    out = tmp_path / "out.jsonl"
+    code, output, _ = run_piped("export-to", "mem0", str(out), *place)
+    assert (code, "3 memories" in output) == (0, True)
+    assert out.stat().st_mode & 0o777 == 0o600
+    assert [json.loads(line)["memory"] for line in out.read_text().splitlines()] == list(FACTS)
+    code, _, errors = run_piped("export-to", "mem0", str(out), *place)
+    assert (code, "there already" in errors) == (2, True)
