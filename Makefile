@@ -127,6 +127,14 @@ bench-prefix: $(VENV)/.dev ## measure how much of an agent's request begins the 
 bench-compile: $(VENV)/.dev ## measure a compile at 100 to 10,000 candidates beside what LangChain and LlamaIndex do
 	@$(BIN)/python -m tests.benchmarks.compile $(ARGS)
 
+.PHONY: eval-pipeline
+eval-pipeline: $(VENV)/.dev ## measure what learning finds, decides and applies, on labelled sets; exits 1 below a bar
+	@$(BIN)/python -m tests.benchmarks.eval_pipeline
+
+.PHONY: bench-pipeline
+bench-pipeline: $(VENV)/.dev ## measure what learning costs remember, under outages too; exits 1 below a bar
+	@$(BIN)/python -m tests.benchmarks.pipeline
+
 .PHONY: eval-recall
 eval-recall: $(VENV)/.dev ## measure what recall finds; DATA=one.json,another.json in the LoCoMo format
 	@test -n "$(DATA)" || { echo "Name the data: make eval-recall DATA=one.json,another.json"; exit 1; }

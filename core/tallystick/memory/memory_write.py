@@ -202,6 +202,7 @@ class MemoryWrite:
             actor=self.actor,
             job_id=self.context.store.ids.new(),
             at=self.now,
+            is_new=True,
         )
 
     def hide(self, doc: int, scope_id: int) -> None:

@@ -253,6 +253,14 @@ _VALUE_KIND = (
 )
 
 
+_LEAD_IN = re.compile(
+    r"^(?:(?:by the way|btw|fyi|as (?:i|we) (?:said|mentioned)|as you (?:may )?know|like i said"
+    r"|well|oh|so|and|but|also|actually|in fact|just so you know|note that|remember that"
+    r"|for the record|übrigens|wie gesagt|au fait|comme je l'ai dit|por cierto|como dije)"
+    r"(?:,\s*|\s+(?=that\b|i\b|my\b|we\b|our\b))(?:that\s+)?)+",
+    re.IGNORECASE,
+)
+"""Words before a statement that say nothing of it."""
 _SAID = re.compile(
     r"^\s*(?:i|we|ich|j'ai|je t'ai|he|ho|eu)?\s*(?:have |habe |te )?(?:said|told you|wrote"
     r"|mentioned|noted|gesagt|dit|dicho|dije|detto|disse)?"
@@ -320,7 +328,7 @@ def queries_about(text: str) -> list[str]:
 @lru_cache(maxsize=4096)
 def read_statement(text: str) -> Statement:
     """Return a sentence as the rules read it. Pure."""
-    plain = text.strip().rstrip(".!。 ")
+    plain = _LEAD_IN.sub("", text.strip().rstrip(".!。 "))
     retraction = RETRACTED.search(plain)
     retracts = retraction is not None
     if retraction is not None:

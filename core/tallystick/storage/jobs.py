@@ -22,7 +22,6 @@ from sqlalchemy import (
     case,
     delete,
     func,
-    insert,
     or_,
     select,
     true,
@@ -33,6 +32,7 @@ from tallystick.errors import InvalidRecord
 from tallystick.records import Actor, Job, JobEvent, JobState, JsonObject, Scope
 from tallystick.storage import byte_search, tables
 from tallystick.storage.dialects import database_clock
+from tallystick.storage.prepared import Prepared, insert_row
 from tallystick.storage.rows import readable
 
 __all__ = [
@@ -126,6 +126,33 @@ class LeasedJob:
     payload: JsonObject = field(default_factory=dict)
 
 
+_INSERT = Prepared(
+    insert_row(
+        _j,
+        "id",
+        "scope_id",
+        "kind",
+        "subject_id",
+        "version",
+        "payload",
+        "actor",
+        "state",
+        "priority",
+        "attempts",
+        "max_attempts",
+        "waits",
+        "leases",
+        "turn",
+        "due_at",
+        "progress",
+        "cost",
+        "trail",
+        "created_at",
+        "updated_at",
+    )
+)
+
+
 def enqueue(
     tx: Connection,
     *,
@@ -140,22 +167,27 @@ def enqueue(
     priority: int = NORMAL_PRIORITY,
     max_attempts: int = 5,
     restart: tuple[JobState, ...] = OVER,
+    is_new: bool = False,
 ) -> str:
     """Add a job in the transaction that makes it necessary; return its id, or that of the same job
     (kind, subject and version) that is there already. One that has ended in a state of `restart`
-    starts anew.
+    starts anew. `is_new` says that the subject was made in this transaction, and has no job yet.
     """
-    existing = tx.execute(
-        select(_j.c.id, _j.c.state).where(
-            _j.c.kind == kind, _j.c.subject_id == subject_id, _j.c.version == version
-        )
-    ).first()
+    existing = (
+        None
+        if is_new
+        else tx.execute(
+            select(_j.c.id, _j.c.state).where(
+                _j.c.kind == kind, _j.c.subject_id == subject_id, _j.c.version == version
+            )
+        ).first()
+    )
     if existing is not None:
         if existing.state in restart:
             _start_anew(tx, [existing.id], code="enqueued", actor=actor.dumps())
         return str(existing.id)
-    tx.execute(
-        insert(_j),
+    _INSERT(
+        tx,
         {
             "id": job_id,
             "scope_id": scope_id,
