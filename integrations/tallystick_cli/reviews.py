@@ -117,6 +117,8 @@ def review(
         )
         decided = []
         for each in waiting:
+            if not as_json:
+                print_view(views.proposal_view(each))
             answered = _ask(bound, each, key)
             if answered is None:
                 break
@@ -131,7 +133,6 @@ def review(
 
 def _ask(bound: BoundTally, proposal: Proposal, key: str | None) -> Proposal | None:
     """Return a proposal as the person at the terminal decided it; None where that one leaves."""
-    print_view(views.proposal_view(proposal))
     answer = typer.prompt(
         "Type accept, edit, defer or reject; anything else leaves", default="", err=True
     )
