@@ -24,6 +24,8 @@ REMEDIES: Mapping[str, str] = {
     "delegation in the credential.",
     "delegation_expired": "Let the delegator renew it.",
     "scope_crossing_requires_promotion": "Ask who owns the scope to promote or share it.",
+    "mixed_scopes": "Reflect on the sources of one scope, or name the broadest of their scopes as "
+    "`into`.",
     "unsupported_scope": "Nothing is shared into a private scope or a diary; share from it "
     "instead.",
     "hidden_source": "Restore that memory first.",

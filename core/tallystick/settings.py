@@ -102,6 +102,18 @@ class Settings(BaseSettings):
     """Days for which a person's edit is locked against agents, if the lock has no end of its
     own.
     """
+    graph: bool = False
+    """True if the names in what is remembered are read into a graph of entities, by jobs, here and
+    without a model.
+    """
+    graph_alias_threshold: int = Field(default=90, ge=50, le=100)
+    """The least likeness of two names, percent, at which the graph takes them for one entity; 100
+    only where one is the other without case and marks.
+    """
+    reflection: Literal["off", "review", "policy"] = "off"
+    """Whether `reflect` may draw conclusions: `review` proposes them to a person, `policy` also
+    applies those that are safe by rule.
+    """
     prices: Path | None = None
     """TOML file of your own prices of models, before those of the package genai-prices."""
     allow_download: bool = False

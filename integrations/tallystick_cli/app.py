@@ -21,6 +21,7 @@ from tallystick_cli import (
     jobs,
     memory,
     receipts,
+    reviews,
     runs,
     serve,
     setup,
@@ -61,6 +62,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "tape",
         "keygen",
     ),
+    "Reflection and review": ("reflect", "reviews", "review"),
     "Policy and approvals": (
         "approvals",
         "approve",
@@ -153,6 +155,7 @@ _COMMANDS: Mapping[str, Callable[..., None]] = {
     **governance.COMMANDS,
     **runs.COMMANDS,
     **receipts.COMMANDS,
+    **reviews.COMMANDS,
     **approvals.COMMANDS,
     **spaces.COMMANDS,
     **tokens.COMMANDS,

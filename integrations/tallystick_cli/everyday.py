@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from tallystick.errors import InvalidInput
-from tallystick.records import ContextPack, Scope, SourceRef
+from tallystick.records import ContextPack, ExploreMode, Scope, SourceRef
 from tallystick.tally import BoundTally
 from tallystick_cli import views
 from tallystick_cli.options import AsJson, AtHome, Key, Limit, Scopes, Where
@@ -82,6 +82,12 @@ def remember(
     source_type: Annotated[
         str | None, typer.Option("--source-type", help="Such as file, tool or user.")
     ] = None,
+    related_to: Annotated[
+        list[str] | None, typer.Option("--related-to", help=help_of("remember", "related_to"))
+    ] = None,
+    depends_on: Annotated[
+        list[str] | None, typer.Option("--depends-on", help=help_of("remember", "depends_on"))
+    ] = None,
     mode: Annotated[
         Literal["auto", "sync", "async", "raw"],
         typer.Option("--mode", help=help_of("remember", "mode")),
@@ -117,6 +123,8 @@ def remember(
             conversation=conversation,
             position=position,
             source=SourceRef.load(fields) if fields else None,
+            related_to=[id_of(each) for each in related_to or ()],
+            depends_on=[id_of(each) for each in depends_on or ()],
             mode=mode,
             timeout_ms=timeout_ms,
             idempotency_key=key,
@@ -148,6 +156,18 @@ def recall(
     min_score: Annotated[
         float, typer.Option("--min-score", min=0, max=1, help=help_of("recall", "min_score"))
     ] = 0.0,
+    status: Annotated[
+        str | None, typer.Option("--status", help=help_of("recall", "status"))
+    ] = None,
+    project: Annotated[
+        str | None, typer.Option("--project", help=help_of("recall", "project"))
+    ] = None,
+    assignee: Annotated[
+        str | None, typer.Option("--assignee", help=help_of("recall", "assignee"))
+    ] = None,
+    language: Annotated[
+        str | None, typer.Option("--language", help=help_of("recall", "language"))
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Recall memories that answer TEXT, with the reason for each."""
@@ -164,6 +184,10 @@ def recall(
             since=since,
             until=until,
             min_score=min_score,
+            status=status,
+            project=project,
+            assignee=assignee,
+            language=language,
         )
         if as_json:
             print_json(
@@ -180,7 +204,8 @@ def recall(
         if len(hits):
             print_view(views.hit_table(hits, query=text))
             return
-        filters = any((kind, tag, conversation, source, since, until, min_score))
+        labels = (status, project, assignee, language)
+        filters = any((kind, tag, conversation, source, since, until, min_score, *labels))
         print_view(
             Text(
                 f"Nothing in {_listed(scopes)} answers this"
@@ -205,6 +230,18 @@ def memories(
     before: Annotated[
         str | None, typer.Option("--before", help=help_of("memories", "before"))
     ] = None,
+    status: Annotated[
+        str | None, typer.Option("--status", help=help_of("memories", "status"))
+    ] = None,
+    project: Annotated[
+        str | None, typer.Option("--project", help=help_of("memories", "project"))
+    ] = None,
+    assignee: Annotated[
+        str | None, typer.Option("--assignee", help=help_of("memories", "assignee"))
+    ] = None,
+    language: Annotated[
+        str | None, typer.Option("--language", help=help_of("memories", "language"))
+    ] = None,
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
@@ -220,6 +257,10 @@ def memories(
             conversation=conversation,
             limit=limit,
             before=None if before is None else id_of(before),
+            status=status,
+            project=project,
+            assignee=assignee,
+            language=language,
         )
         if as_json:
             print_json([memory.dump() for memory in listed])
@@ -239,11 +280,15 @@ def explore(
     around: Annotated[
         str | None,
         typer.Argument(
-            help="A scope such as project:apollo, or the id of a memory, or its beginning or end."
+            help="A scope such as project:apollo, or the id of a memory, or its beginning or end; "
+            "with --mode about a name."
         ),
     ] = None,
+    mode: Annotated[
+        ExploreMode | None, typer.Option("--mode", help=help_of("explore", "mode"))
+    ] = None,
     depth: Annotated[
-        int, typer.Option("--depth", min=1, max=2, help="Links away from a memory.")
+        int, typer.Option("--depth", min=1, max=3, help=help_of("explore", "depth"))
     ] = 1,
     limit: Limit = 50,
     before: Annotated[
@@ -254,10 +299,16 @@ def explore(
 ) -> None:
     """Look around: what there is, what stands in a scope, what hangs on a memory."""
     with open_as_owner(where) as owner:
-        if around is not None and ":" not in around and around != "public":
+        if around is not None and mode != "about" and ":" not in around and around != "public":
             around = id_of(around)
         page = None if before is None else id_of(before)
-        explored = owner.explore(around, depth=depth, limit=limit, before=page)
+        explored = owner.explore(
+            around,
+            mode=mode,
+            depth=depth,
+            limit=limit,
+            before=page,
+        )
         if as_json:
             print_json(explored.dump())
         elif explored.memories or (around is None and explored.scopes):

@@ -232,6 +232,21 @@ CLI = Surface(
                 "state": "a part of `changes`",
             },
         ),
+        "reflect": Offer(
+            ("reflect",),
+            renamed={"source": "sources"},
+        ),
+        "reviews": Offer(
+            ("reviews",),
+            renamed={"state": "states"},
+            own={"limit": _LISTS, "state": "one each time; what waits by default"},
+        ),
+        "review": Offer(
+            ("review", "proposal"),
+            renamed={"proposal": "proposal_id", "key": "idempotency_key"},
+            own={"proposal": "without it all that wait, one after the other"},
+            absent=dict.fromkeys(("decision", "reason", "changes"), "asked for, at the terminal"),
+        ),
         "approvals": Offer(
             ("approvals",),
             own={"limit": _LISTS, "state": "`all` in place of none"},

@@ -7,6 +7,7 @@ recorded as a gap; before a tool, where rules are installed, it stops the tool i
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from tallystick.adapters import (
@@ -20,6 +21,7 @@ from tallystick.adapters import (
     record_tool_error,
     record_tool_result,
     recorded_elsewhere,
+    reflect_on_session,
 )
 from tallystick.errors import ApprovalRequired, Blocked, TallystickError
 from tallystick.operations import error_json
@@ -151,6 +153,11 @@ def _keep(bound: BoundTally, event: Event) -> Answer:
     other = recorded_elsewhere(bound, event.session, SURFACE)
     if other is not None:
         return _leave_to(other, bound, event)
+    # A turn that was told of before answers as it did then.
+    known = {
+        turn.id
+        for turn in bound.memories(kinds=("turn",), conversation=event.session, limit=_MOST_AT_END)
+    }
     stored = 0
     with bound.run(event.agent, metadata=_metadata(event)) as run:
         for words in event.words[-_MOST.get(event.name, _MOST_AT_END) :]:
@@ -161,8 +168,18 @@ def _keep(bound: BoundTally, event: Event) -> Answer:
                 observer=SURFACE,
                 idempotency_key=f"{event.session} {words.key}",
             )
-            stored += sum(turn.status == "created" for turn in kept)
+            stored += sum(turn.status == "created" and turn.id not in known for turn in kept)
     return Answer(stored=stored)
+
+
+def _end(bound: BoundTally, event: Event) -> Answer:
+    """Keep what was said, and reflect on the session where the tally does that."""
+    answer = _keep(bound, event)
+    reflected = reflect_on_session(bound, event.session)
+    if reflected is None or not reflected.read:
+        return answer
+    facts = {**answer.facts, "applied": reflected.applied, "waiting": reflected.waiting}
+    return replace(answer, facts=facts)
 
 
 def _leave_to(other: RunRecord, bound: BoundTally, event: Event) -> Answer:
@@ -182,5 +199,5 @@ _REACTIONS = {
     "before-compact": _keep,
     "after-compact": _wake,
     "turn-end": _keep,
-    "session-end": _keep,
+    "session-end": _end,
 }

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from tallystick.operations import Arguments
-from tallystick.records import CorrectionKind, JsonObject, MemoryState
+from tallystick.records import CorrectionKind, JsonObject
 
 __all__ = ["Add", "Explore", "ExploreMode", "Manage", "ManageAction", "Search"]
 
@@ -28,8 +28,10 @@ class Search(Arguments):
     kinds: Texts = ()
     tags: Texts = ()
     source: str | None = None
-    status: MemoryState = "active"
+    status: Id = "active"
     project: Project = None
+    assignee: Id | None = None
+    language: Id | None = None
     since: Time = None
     until: Time = None
     limit: Annotated[int, Field(ge=1, le=50)] = 5
@@ -41,6 +43,8 @@ ExploreMode = Literal[
     "scopes",
     "list",
     "related",
+    "dependencies",
+    "about",
     "get",
     "inspect",
     "history",
@@ -54,6 +58,7 @@ ExploreMode = Literal[
     "trace",
     "verify",
     "uses",
+    "reviews",
     "approvals",
     "access",
     "policy",
@@ -65,10 +70,10 @@ class Explore(Arguments):
 
     mode: ExploreMode
     id: Id | None = None
-    query: Annotated[str | None, Field(description="Question, sentence or tool.")] = None
+    query: str | None = None
     arguments: JsonObject | None = None
     project: Project = None
-    depth: Annotated[int, Field(ge=1, le=2)] = 1
+    depth: Annotated[int, Field(ge=1, le=3)] = 1
     limit: Annotated[int, Field(ge=1, le=100)] = 20
     before: Id | None = None
 
@@ -85,6 +90,8 @@ class Add(Arguments):
     occurred_at: Time = None
     valid_until: Time = None
     derived_from: tuple[Id, ...] = ()
+    related_to: tuple[Id, ...] = ()
+    depends_on: tuple[Id, ...] = ()
     importance: Annotated[int, Field(ge=0, le=100)] = 50
     pinned: bool = False
     idempotency_key: Key = None
@@ -100,6 +107,9 @@ ManageAction = Literal[
     "share",
     "pin",
     "unpin",
+    "accept",
+    "defer",
+    "reject",
     "replay",
     "health",
     "stats",
@@ -119,7 +129,7 @@ class Manage(Arguments):
     by: Id | None = None
     field: str | None = None
     replacement: str | None = None
-    into: Annotated[str | None, Field(description="Such as project:apollo.")] = None
+    into: str | None = None
     query: str | None = None
     project: Project = None
     if_version: int | None = None

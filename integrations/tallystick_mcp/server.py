@@ -59,26 +59,26 @@ TOOLS: Mapping[str, _Tool] = {
     "search": _Tool(
         Search,
         "Search, recall or look up what is known, was said, agreed, decided or preferred: what, "
-        "which, who, why, have we seen; find facts, decisions, lessons, constraints. Do it before "
-        "you ask. Newest first without a query. Times: ISO 8601.",
+        "which, who, why; find facts, decisions, lessons, constraints. Newest first "
+        "without a query. Times: ISO 8601.",
         _READS,
     ),
     "explore": _Tool(
         Explore,
-        "Look around. scopes: which scopes and projects exist. list: what is stored, by page. "
-        "related: links; concluded from it. get: read whole text. inspect: why and who may see it. "
-        "history: what happened, changes. source: open original text. context: text pack answering "
-        "a question. wake: to know as a session starts. runs: list recorded runs of agents. steps: "
-        "steps a run took. receipt: of a step. why: what the agent saw or missed at a step. trace: "
-        "where a sentence of a step comes from. verify: prove a run's record unaltered. uses: "
-        "steps with a memory. approvals: pending. access: reach of an actor. policy: would a rule "
-        "allow a tool call.",
+        "scopes: which scopes and projects. list: what is stored, by page. related: links; "
+        "concluded from it. dependencies: order, blockers. about: all on a name. get: read whole "
+        "text. inspect: who may see it, why. history: what changed. source: open "
+        "original text. context: text pack answering a question. wake: to know as a session "
+        "starts. runs: recorded runs of agents. steps: of a run. receipt: of a step. why: what the "
+        "agent saw or missed at a step. trace: where a sentence comes from. verify: prove a run "
+        "unaltered. uses: steps with a memory. reviews: proposals. approvals: pending. access: "
+        "reach of an actor. policy: would a rule allow a tool call.",
         _READS,
     ),
     "add": _Tool(
         Add,
-        "Remember, note, save, keep or store for later sessions: a fact, preference, decision, "
-        "constraint, task, lesson, conclusion; from now on, always, never. Searchable at once.",
+        "Remember, note, save, keep or store for later: a fact, preference, decision, constraint, "
+        "task, lesson, conclusion; always, never.",
         ToolAnnotations(destructive_hint=False),
     ),
     "manage": _Tool(
@@ -86,9 +86,10 @@ TOOLS: Mapping[str, _Tool] = {
         "Change memory, with a reason. modify: edit or fix text, tags. forget: remove one. "
         "forget_matching: forget everything by query. recover: undo forgetting. correct: mark "
         "stale, outdated, wrong, replaced, duplicate, sensitive; redact. promote: copy into a "
-        "project for the team. share: same, following the original. pin: always shown. unpin: no "
-        "longer. replay: run a recorded step again. health: check for problems. stats: disk "
-        "space. Preview, then apply with its confirm_token.",
+        "project for the team. share: same, following it. pin: always shown. unpin: no longer. "
+        "accept: a proposal, with changes. defer: later. reject: no. replay: run a recorded step "
+        "again. health: find problems. stats: disk space. Preview, then apply with its "
+        "confirm_token.",
         _CHANGES,
     ),
 }

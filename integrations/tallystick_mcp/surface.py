@@ -41,11 +41,16 @@ def _route(
 
 
 _FILTERS = ("query", "kinds", "tags", "since", "until")
+_LABELS = ("assignee", "language")
 _CONFIRM = ("mode", "confirm_token", "idempotency_key")
 
 SEARCH: Mapping[str, Route] = {
-    "recall": _route("recall", *_FILTERS, "source", "limit", tool="memory_search", status="states"),
-    "list": _route("memories", "kinds", "limit", "before", tool="memory_list", status="states"),
+    "recall": _route(
+        "recall", *_FILTERS, "source", "limit", *_LABELS, tool="memory_search", status="status"
+    ),
+    "list": _route(
+        "memories", "kinds", "limit", "before", *_LABELS, tool="memory_list", status="status"
+    ),
 }
 """With words, and without."""
 
@@ -53,6 +58,8 @@ EXPLORE: Mapping[str, Route] = {
     "scopes": _route("explore"),
     "list": _route("explore", "limit", "before"),
     "related": _route("explore", "depth", "limit", id="around"),
+    "dependencies": _route("explore", "limit", id="around"),
+    "about": _route("explore", "depth", "limit", query="around"),
     "get": _route("get", id="memory_id"),
     "inspect": _route("inspect", id="memory_id"),
     "history": _route("history", id="memory_id"),
@@ -66,6 +73,7 @@ EXPLORE: Mapping[str, Route] = {
     "trace": _route("trace", id="step_id", query="text"),
     "verify": _route("verify", id="run_id"),
     "uses": _route("uses", id="memory_id", limit="most"),
+    "reviews": _route("reviews", "limit", before="after"),
     "approvals": _route("approvals", "limit"),
     "access": _route("preview_access"),
 }
@@ -81,6 +89,8 @@ ADD: Route = _route(
     "occurred_at",
     "valid_until",
     "derived_from",
+    "related_to",
+    "depends_on",
     "importance",
     "pinned",
     "idempotency_key",
@@ -88,6 +98,7 @@ ADD: Route = _route(
 )
 
 _CHANGED = ("reason", "if_version", "idempotency_key")
+_DECIDED = ("reason", "idempotency_key")
 
 MANAGE: Mapping[str, Route] = {
     "modify": _route("modify", *_CHANGED, "changes", asks=True, id="memory_id"),
@@ -112,6 +123,9 @@ MANAGE: Mapping[str, Route] = {
     "share": _route("share", *_CONFIRM, "into", "reason", "if_version", asks=True, id="memory_id"),
     "pin": _route("modify", *_CHANGED, asks=True, id="memory_id"),
     "unpin": _route("modify", *_CHANGED, asks=True, id="memory_id"),
+    "accept": _route("review", *_DECIDED, "changes", id="proposal_id"),
+    "defer": _route("review", *_DECIDED, id="proposal_id"),
+    "reject": _route("review", *_DECIDED, id="proposal_id"),
     "replay": _route("replay_later", tool="memory_replay", id="step_id"),
     "health": _route("doctor", tool="memory_health"),
     "stats": _route("sizes", tool="memory_stats"),
@@ -130,10 +144,9 @@ MCP = Surface(
     offers={
         "search": Offer(
             ("recall", "memories"),
-            renamed={"status": "states"},
             own={
                 "query": "empty, it lists",
-                "status": "one state; active by default",
+                "status": "one state of memories, or a status of tasks; active by default",
                 "limit": _ROOM,
                 "include_content": "without the texts, where ids are enough",
                 **dict.fromkeys(("since", "until"), _ISO),
@@ -142,6 +155,8 @@ MCP = Surface(
                 "scopes": "the boundary of the server, narrowed by `project`",
                 **dict.fromkeys(
                     (
+                        "states",
+                        "project",
                         "asked_at",
                         "budget_tokens",
                         "as_of",
@@ -166,7 +181,7 @@ MCP = Surface(
             absent={
                 "scopes": "the boundary of the server, narrowed by `project`",
                 **dict.fromkeys(
-                    ("states", "budget_tokens", "model", "after", "state", "actor", "foil"),
+                    ("states", "mode", "budget_tokens", "model", "after", "state", "actor", "foil"),
                     _APPLICATION,
                 ),
             },
@@ -196,7 +211,7 @@ MCP = Surface(
         "manage": Offer(
             tuple(dict.fromkeys(route.operation.name for route in MANAGE.values())),
             own={
-                "action": "which of its operations",
+                "action": "which of its operations; of a proposal its decision",
                 "id": "the id of whatever the action is about",
                 "reason": "needed by every change",
                 "changes": "of modify",
@@ -206,6 +221,7 @@ MCP = Surface(
                 "replacement": "of redact",
             },
             absent={
+                "decision": "an action each: accept, defer, reject; accept with `changes` edits",
                 **dict.fromkeys(("force", "manual_override"), _PERSON),
                 **dict.fromkeys(
                     (
@@ -248,6 +264,8 @@ MCP = Surface(
             _PERSON,
         ),
         **dict.fromkeys(("make_token", "tokens", "rotate_token", "revoke_token"), _PERSON),
+        "reflect": "an application's call, as a session ends",
+        "proposal": "the mode `reviews` lists them with all they have",
         "approval": "the mode `approvals` lists them with all they have",
         "run": "the resource tally://run/{id}",
         "step": "`steps` lists them with all they have",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from tallystick.adapters import (
     confirm_token,
@@ -21,7 +21,8 @@ from tallystick.operations import (
     memory_fields,
     require_kind_of_models,
 )
-from tallystick.records import AccessKind, ContextPack, Explored, JsonObject, Scope
+from tallystick.records import AccessKind, ContextPack, Explored, JsonObject, MemoryState, Scope
+from tallystick.records import ExploreMode as _OperationMode
 from tallystick.records.framing import quoted_in
 from tallystick.tally import BoundTally
 from tallystick_mcp.answers import shown
@@ -91,10 +92,14 @@ def _search(
     route = SEARCH["list" if is_listing else "recall"]
     if is_listing:
         values.pop("query", None)
+    status = values.pop("status", "active")
     wanted = _of_operation(route, "search", "without a query" if is_listing else "here", values)
     wanted["limit"] = arguments.limit
-    if arguments.status != "active":
-        wanted["states"] = [arguments.status]
+    if status in get_args(MemoryState):
+        if status != "active":
+            wanted["states"] = [status]
+    else:
+        wanted["status"] = status
     if is_listing:
         wanted["namespace"] = None
 
@@ -135,10 +140,14 @@ def _explore(caller: Caller, bound: BoundTally, arguments: Explore, values: Json
     wanted = _of_operation(route, "explore", f"in the mode {mode}", values)
     if mode == "related" and "around" not in wanted:
         raise InvalidInput("explore: the mode related takes the `id` of a memory.")
+    if mode == "about" and "around" not in wanted:
+        raise InvalidInput("explore: the mode about takes a name as `query`.")
     if "limit" in route.arguments:
         wanted["most" if mode == "uses" else "limit"] = arguments.limit
     if mode == "list":
         wanted["around"] = str(bound.scope)
+    if mode in get_args(_OperationMode):
+        wanted["mode"] = mode
     if mode == "access" or (mode in ("context", "wake") and bound is caller.bound):
         wanted["scopes"] = [str(scope) for scope in caller.scopes]
 
@@ -202,6 +211,8 @@ def _manage(caller: Caller, bound: BoundTally, arguments: Manage, values: JsonOb
         values.pop("mode", None)
         values.pop("confirm_token", None)
     wanted = _of_operation(route, "manage", f"by the action {action}", values)
+    if action in ("accept", "defer", "reject"):
+        wanted["decision"] = "edit" if wanted.get("changes") else action
     if action in ("pin", "unpin"):
         wanted["changes"] = {"pinned": action == "pin"}
     if arguments.changes is not None and "manual_override" in arguments.changes:

@@ -176,6 +176,10 @@ ROUTES: tuple[Route, ...] = (
         status=202,
     ),
     # Approvals.
+    Route("reflect", "POST", "/reflect", "Reviews"),
+    Route("reviews", "GET", "/reviews", "Reviews", cursor=("after", "id")),
+    Route("proposal", "GET", "/reviews/{proposal_id}", "Reviews"),
+    Route("review", "POST", "/reviews/{proposal_id}", "Reviews"),
     Route("approvals", "GET", "/approvals", "Approvals"),
     Route("approval", "GET", "/approvals/{approval_id}", "Approvals"),
     Route("approve", "POST", "/approvals/{approval_id}/approve", "Approvals"),

@@ -11,6 +11,11 @@ __all__ = ["FIRST_LOOK"]
 
 FIRST_LOOK = {
     "test_settings.py": "errors remedies",
+    "pipeline/test_reflection.py": "pipeline/reflection_rules pipeline/reviews operations/reviews "
+    "tally/review_verbs",
+    "graph/test_about.py": "memory/dependencies memory/labels",
+    "graph/test_graph.py": "graph/aliases graph/mending graph/names graph/reading "
+    "memory/mentions pipeline/graph storage/graph",
     "memory/test_matching.py": "access/confirm",
     "policy/test_permissions.py": "access/gate access/spaces memory/access_preview",
     "compiler/test_rules.py": "policy/rules policy/rule_checks",

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from inline_snapshot import external_file
 from tests.integrations.cli_tally import fill
 from tests.terminals import run_at_terminal, run_piped
@@ -45,7 +46,9 @@ def _type_of(value: Any) -> str:
     return "null" if value is None else names[type(value)]
 
 
-def test_the_json_of_every_command_keeps_its_names_and_types(tmp_path: Path) -> None:
+def test_the_json_of_every_command_keeps_its_names_and_types(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     filled = fill(tmp_path / "tally")
     ids, where = filled.ids, ("--tally", str(filled.place))
     reason = ("--reason", "a test")
@@ -104,6 +107,14 @@ def test_the_json_of_every_command_keeps_its_names_and_types(tmp_path: Path) -> 
     took(output, "keygen")
     run("mcp", "install", "cursor", "--show")
     run("hook", "install", "--show")
+    monkeypatch.setenv("TALLYSTICK_REFLECTION", "review")
+    said = "We decided to keep the boats in the north harbour."
+    run("remember", said, "--conversation", "harbour")
+    run("reflect", "--conversation", "harbour")
+    run("reviews")
+    code, output, _ = run_at_terminal("accept\nso it is\n", "review", *where, "--json")
+    assert code == 0, output
+    took(output, "review")
     run("approvals")
     for verb, name in (("approve", "approval"), ("revoke", "approval"), ("deny", "other")):
         code, output, _ = run_at_terminal(verb, verb, ids[name], *reason, *where, "--json")

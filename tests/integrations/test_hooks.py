@@ -15,6 +15,7 @@ from inline_snapshot import snapshot
 from tallystick import Actor, PolicyRule
 from tallystick.records import PolicyConditions
 from tallystick.records.framing import without_codes
+from tallystick.settings import Settings
 from tallystick.tally import BoundTally, Tally
 from tallystick_hooks import EVENTS, BadPayload, event_from
 from tallystick_hooks.command import run
@@ -128,11 +129,13 @@ TURNS = [
 
 
 def test_what_was_said_is_kept_once_however_often_it_is_told(bound: BoundTally) -> None:
-    counts = [
-        told(bound, event, turns=TURNS).get("stored", 0)
+    answers = [
+        told(bound, event, turns=TURNS)
         for event in ("turn-end", "before-compact", "session-end", "session-end")
     ]
+    counts = [answer.get("stored", 0) for answer in answers]
 
+    assert not any("error" in answer for answer in answers)
     turns = bound.memories(kinds=("turn",), conversation="s1")
     assert counts == [2, 0, 0, 0]
     assert sorted(turn.content for turn in turns) == [
@@ -330,3 +333,26 @@ def test_a_failure_of_a_hook_is_recorded_and_leaves_the_agent_alone(
         assert kept["error"] == "denied"
         assert "decision" not in kept
         assert refused["decision"] == "deny"
+
+
+def test_the_end_of_a_session_is_reflected_on_where_that_is_turned_on(
+    open_sqlite: OpenTally,
+) -> None:
+    turns = [
+        {
+            "key": "1",
+            "speaker": "user",
+            "text": "We decided to keep the boats in the north harbour.",
+        },
+        {"key": "2", "speaker": "agent", "text": "We decided to sell them all."},
+    ]
+    with open_sqlite(settings=Settings(reflection="policy")) as tally:
+        bound = tally.bind(ANN)
+        told(bound, "turn-end", turns=turns)
+        assert bound.reviews(states=()) == []
+        told(bound, "session-end", turns=turns)
+        told(bound, "session-end", turns=turns)
+        decisions = bound.memories(kinds=["decision"])
+        assert [memory.content for memory in decisions] == [turns[0]["text"]]
+        [waiting] = bound.reviews()
+        assert waiting.reason == "foreign_text"

@@ -15,6 +15,7 @@ from tallystick import Actor, ContextItem, PolicyRule
 from tallystick.errors import InvalidScope
 from tallystick.operations import OPERATIONS, Arguments
 from tallystick.records import Credential, PolicyConditions, Scope
+from tallystick.settings import Settings
 from tallystick.tally import BoundTally, Tally
 from tallystick.testing.comparison import effects
 from tallystick_mcp import serve
@@ -107,6 +108,7 @@ _EXPLORED: dict[str, dict[str, str]] = {
     "scopes": {},
     "list": {},
     "related": {"id": "memory"},
+    "dependencies": {"id": "memory"},
     "get": {"id": "memory"},
     "inspect": {"id": "memory"},
     "history": {"id": "memory"},
@@ -120,6 +122,7 @@ _EXPLORED: dict[str, dict[str, str]] = {
     "trace": {"id": "step", "query": "We indent with tabs."},
     "verify": {"id": "run"},
     "uses": {"id": "memory"},
+    "reviews": {},
     "approvals": {},
     "access": {},
     "policy": {"query": "send_email"},
@@ -145,7 +148,7 @@ def recorded(bound: BoundTally) -> dict[str, str]:
 
 async def test_every_mode_answers_with_its_actor_and_scope(tally: Tally, mode: str) -> None:
     ids = recorded(tally.bind(ANN))
-    assert set(_EXPLORED) == {*EXPLORE, "policy"}
+    assert {*_EXPLORED, "about"} == {*EXPLORE, "policy"}
 
     async with connected(serve(tally, actor=ANN), mode) as client:
         for name, wanted in _EXPLORED.items():
@@ -154,6 +157,27 @@ async def test_every_mode_answers_with_its_actor_and_scope(tally: Tally, mode: s
             answer = payload(result)
             assert not result.is_error, (name, answer)
             assert (answer["actor"], answer["scope"]) == ("ann", "private:ann"), name
+
+
+async def test_everything_about_a_name_and_tasks_by_their_status_are_found(
+    open_sqlite: OpenTally, mode: str
+) -> None:
+    with open_sqlite(settings=Settings(graph=True)) as tally:
+        async with connected(serve(tally, actor=ANN), mode) as client:
+            boat = payload(await client.call_tool("add", {"content": "Buy it.", "kind": "task"}))
+            text = "Paint the boat of Bob Miller."
+            fields = {"content": text, "kind": "task", "depends_on": [boat["id"]]}
+            paint = payload(await client.call_tool("add", fields))
+            tally.drain()
+            call = {"mode": "about", "query": "Bob Miller", "depth": 3}
+            about = payload(await client.call_tool("explore", call))
+            call = {"mode": "dependencies", "id": paint["id"]}
+            needs = payload(await client.call_tool("explore", call))
+            todo = payload(await client.call_tool("search", {"status": "todo", "kinds": ["task"]}))
+
+    assert [memory["preview"] for memory in about["memories"]] == ["Bob Miller", text]
+    assert [memory["id"] for memory in needs["memories"]] == [boat["id"], paint["id"]]
+    assert {memory["id"] for memory in todo["memories"]} == {boat["id"], paint["id"]}
 
 
 async def test_resources_have_what_the_tools_have(tally: Tally, mode: str) -> None:
@@ -504,7 +528,8 @@ async def test_an_argument_that_a_mode_does_not_have_is_refused(tally: Tally, mo
         "manage: into is not used by the action health, which takes no arguments."
     )
     assert listed["error"]["message"] == snapshot(
-        "search: tags is not used without a query, which takes before, kinds, limit, status."
+        "search: tags is not used without a query, which takes assignee, before, "
+        "kinds, language, limit, status."
     )
 
 

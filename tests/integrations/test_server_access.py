@@ -17,6 +17,7 @@ from tallystick import Actor
 from tallystick.errors import ApprovalRequired
 from tallystick.operations import OPERATIONS
 from tallystick.recorder import Step
+from tallystick.settings import Settings
 from tallystick_server.routes import PREFIX, ROUTES, Route
 
 from .served import ADA, ASKING, BOB, ROOT, Served, served
@@ -45,11 +46,12 @@ CALLERS: Mapping[str, dict[str, Any] | None] = {
     "another user": {"actor": BOB},
 }
 """The callers of the matrix, each with how its token is made."""
+REFLECTING = Settings(reflection="review")
 
 
 @pytest.fixture(scope="module")
 def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with served(tmp_path_factory.mktemp("served"), rules=[ASKING]) as there:
+    with served(tmp_path_factory.mktemp("served"), rules=[ASKING], settings=REFLECTING) as there:
         yield there
 
 
@@ -81,6 +83,12 @@ class World:
         return blocked.value.approvals[0].id
 
     @cached_property
+    def proposal(self) -> str:
+        text = f"We decided to feed the heron at noon. {self.memory.id}"
+        [made] = self.ada.reflect([self.ada.remember(text).id]).proposals
+        return made.id
+
+    @cached_property
     def granted(self) -> str:
         return self.ada.approve(self.approval, reason="r").id
 
@@ -100,6 +108,7 @@ class World:
             "before": lambda: self.step.id,
             "after": lambda: self.step.id,
             "approval_id": lambda: self.approval,
+            "proposal_id": lambda: self.proposal,
             "job_id": lambda: self.ada.replay_later(self.step.id).id,
             "token_id": lambda: self.ada.tokens.make("t").id,
             "scope": lambda: self.space,
@@ -126,6 +135,8 @@ class World:
             "revoke": lambda: {"approval_id": self.granted},
             "explore": lambda: {"around": self.memory.id},
             "make_token": lambda: {"actor": {"user": "ada"}},
+            "reflect": lambda: {"sources": [self.memory.id]},
+            "review": lambda: {"decision": "defer"},
             "preview_access": lambda: {"scopes": ["private:ada"]},
             "retry_jobs": lambda: {"job_ids": [self.ada.replay_later(self.step.id).id]},
         }

@@ -70,7 +70,12 @@ from tallystick.adapters.rendering import (
     json_value,
     message_item,
 )
-from tallystick.adapters.sessions import OBSERVER, note_seen_again, recorded_elsewhere
+from tallystick.adapters.sessions import (
+    OBSERVER,
+    note_seen_again,
+    recorded_elsewhere,
+    reflect_on_session,
+)
 from tallystick.adapters.stream_times import StreamTimes
 from tallystick.adapters.tool_calls import (
     ToolCall,
@@ -152,6 +157,7 @@ __all__ = [
     "recall_for_turn",
     "record_approval",
     "recorded_elsewhere",
+    "reflect_on_session",
     "record_tool_call",
     "record_tool_error",
     "record_tool_result",

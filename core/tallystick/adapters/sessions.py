@@ -7,12 +7,12 @@ them to the adapter, and the journal says so.
 
 from __future__ import annotations
 
-from tallystick.records import RunRecord
+from tallystick.records import Reflected, RunRecord
 from tallystick.storage import journal, recordings
 from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
 
-__all__ = ["OBSERVER", "note_seen_again", "recorded_elsewhere"]
+__all__ = ["OBSERVER", "note_seen_again", "recorded_elsewhere", "reflect_on_session"]
 
 OBSERVER = "observer"
 """The key in the metadata of a run that names the observer which recorded it."""
@@ -56,3 +56,12 @@ def note_seen_again(
         details={"observer": observer, "seen": what},
     )
     store.database.write(lambda tx: journal.append(tx, event), name="session.seen_again")
+
+
+def reflect_on_session(bound: BoundTally, session: str) -> Reflected | None:
+    """Reflect on the turns of a session that ends, where the setting `reflection` turned that on;
+    None where it is off. Raises as `reflect`.
+    """
+    if services_of(bound).settings.reflection == "off":
+        return None
+    return bound.reflect(conversation=session)

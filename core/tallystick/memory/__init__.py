@@ -6,6 +6,7 @@ from tallystick.memory.change_many import modify_many
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.correct import CorrectionRequest, correct
 from tallystick.memory.crossing import cross
+from tallystick.memory.dependencies import dependencies
 from tallystick.memory.explore import explore
 from tallystick.memory.history import history
 from tallystick.memory.inspect import inspect
@@ -32,6 +33,7 @@ __all__ = [
     "context_pack",
     "correct",
     "cross",
+    "dependencies",
     "explore",
     "forget",
     "forget_matching",

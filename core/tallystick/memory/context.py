@@ -70,6 +70,10 @@ class MemoryContext:
     weights: RecallWeights = field(default_factory=RecallWeights)
     reranker: Reranker | None = None
     rerank_deadline_ms: int = 300
+    graph: bool = False
+    """True if the names in new and changed memories are read into the graph."""
+    alias_threshold: int = 90
+    """The least likeness of two names, percent, at which the graph takes them for one entity."""
     corpora: CorpusCache = field(default_factory=lambda: CorpusCache(most_bytes=512 * 1024 * 1024))
 
     @cached_property

@@ -44,7 +44,7 @@ from tallystick.records import (
 from tallystick.storage import Connection, edges, memories
 from tallystick.storage.idempotency import IdempotentCall
 
-__all__ = ["CorrectionRequest", "affected_by", "applies_to", "correct"]
+__all__ = ["CorrectionRequest", "apply_correction", "affected_by", "applies_to", "correct"]
 
 _OPERATION = "correct"
 
@@ -205,6 +205,15 @@ def correct(
         return result
 
     return context.store.database.write(unit, name="apply.correct")
+
+
+def apply_correction(write: MemoryWrite, memory_id: str, request: CorrectionRequest) -> Correction:
+    """Apply a correction that leaves the text as it is inside the open transaction, where something
+    else was confirmed already. Raises as `correct`.
+    """
+    _check(request)
+    plan = _plan(write.tx, write.context, write.actor, memory_id, request, None, write.now)
+    return _apply(write, plan, request, None)
 
 
 def applies_to(correction: CorrectionKind, memory: Memory) -> bool:

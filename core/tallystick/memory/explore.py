@@ -29,12 +29,13 @@ from tallystick.records import (
 )
 from tallystick.storage import Connection, edges, memories, scopes, spaces
 
-__all__ = ["explore"]
+__all__ = ["DEEPEST", "explore", "memory_views", "require_depth"]
 
 _MOST = 120
 """Characters of a text that are shown."""
 _PAGE = 10_000
-_DEEPEST = 2
+DEEPEST = 3
+"""Links away from the middle at most."""
 _FAN = 200
 """Links of one memory that are followed."""
 
@@ -55,8 +56,7 @@ def explore(
     Raises Denied for a scope, NotFound for a memory alike where it is hidden and where it is
     absent, InvalidInput.
     """
-    if not 1 <= depth <= _DEEPEST or limit < 1:
-        raise InvalidInput(f"`depth` is 1 or {_DEEPEST}, `limit` at least 1.")
+    require_depth(depth, limit)
     require_states(states)
     limit = min(limit, _PAGE)
     scope = _as_scope(actor, around)
@@ -78,6 +78,12 @@ def explore(
         results=len(explored.memories) or len(explored.scopes),
     )
     return explored
+
+
+def require_depth(depth: int, limit: int) -> None:
+    """Raise InvalidInput for a depth or limit that no exploring has."""
+    if not 1 <= depth <= DEEPEST or limit < 1:
+        raise InvalidInput(f"`depth` is 1 to {DEEPEST}, `limit` at least 1.")
 
 
 def _as_scope(actor: Actor, around: str | Scope | None) -> Scope | None:
@@ -165,7 +171,7 @@ def _in_scope(
         around=str(scope),
         scopes=(place,),
         more=len(page) > limit,
-        memories=_views(connection, context, actor, page[:limit], {}),
+        memories=memory_views(connection, context, actor, page[:limit], {}),
     )
 
 
@@ -177,7 +183,7 @@ def _around(
     depth: int,
     limit: int,
 ) -> Explored:
-    may_read = _may_read(connection, context, actor)
+    may_read, now = _may_read(connection, context, actor), context.store.clock.now()
     first = context.visible(connection, actor, memory_id, "read")
     reached = {first.doc: first}
     distance = {first.doc: 0}
@@ -190,6 +196,9 @@ def _around(
         linked = memories.get_docs(connection, _ends(around) - set(reached))
         readable = {doc: other for doc, other in linked.items() if may_read(other.memory.scope)}
         hidden |= set(linked) - set(readable)
+        # What was forgotten or hidden is no way on, and its id is not named.
+        shown = visible_docs(connection, context.gate, actor, readable.values(), now)
+        readable = {doc: other for doc, other in readable.items() if doc in shown}
         ahead = []
         for doc, other in sorted(readable.items()):
             if len(reached) > limit:
@@ -204,7 +213,7 @@ def _around(
     ordered = sorted(reached.values(), key=lambda stored: (distance[stored.doc], stored.doc))
     return Explored(
         around=memory_id,
-        memories=_views(connection, context, actor, ordered, distance),
+        memories=memory_views(connection, context, actor, ordered, distance),
         links=tuple(links.values()),
         elsewhere=len(hidden),
         more=more,
@@ -222,7 +231,7 @@ def _ends(around: Sequence[edges.EdgeRow]) -> set[int]:
     return {end for edge in around for end in (edge.from_doc, edge.to_doc)}
 
 
-def _views(
+def memory_views(
     connection: Connection,
     context: MemoryContext,
     actor: Actor,

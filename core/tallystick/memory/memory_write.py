@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 from tallystick.logs import get_logger
 from tallystick.memory.context import MemoryContext, is_local_only, recall_keys, searchable
+from tallystick.memory.labels import labels_of_memory
+from tallystick.memory.mentions import follow_change, is_of_graph, queue_reading
 from tallystick.ranking import indexed_words, slices, text_flags
 from tallystick.records import Actor, Memory, Scope, SourceRef
 from tallystick.storage import (
@@ -26,8 +28,9 @@ from tallystick.storage import (
 __all__ = ["MemoryWrite", "analyze_anew"]
 
 _ANALYSIS = "text_analysis"
-_VERSION = "3"
-"""Raise it when the words of a text come out differently: they are then analyzed anew on opening.
+_VERSION = "4"
+"""Raise it when the row by which a text is found comes out differently: all are then written anew
+on opening.
 """
 _PAGE = 500
 
@@ -50,6 +53,8 @@ class MemoryWrite:
     correlation_id: str | None
     revisions: dict[int, int] = field(default_factory=dict)
     """The new revision of each scope of which this transaction changes the text."""
+    graph_scopes: set[int] = field(default_factory=set)
+    """The scopes whose reading for the graph this transaction has enqueued."""
 
     def add_source(
         self,
@@ -131,12 +136,15 @@ class MemoryWrite:
             forgotten_at=forgotten if memory.state == "deleted" else None,
         )
         self._reindex(current, memory, vector)
+        follow_change(self, current, memory)
         event_details = {**(details or {}), "version": memory.version, "commitment": committed}
         audit_id = self.journal_event(memory.scope, event, memory.id, event_details, reason=reason)
         return Rewritten(memory, audit_id)
 
     def _reindex(self, current: memories.Stored, memory: Memory, vector: bytes | None) -> None:
         before, doc, scope_id = current.memory, current.doc, current.scope_id
+        if is_of_graph(memory):
+            return
         was_findable = before.state in memories.FINDABLE
         if memory.state not in memories.FINDABLE:
             if was_findable:
@@ -161,6 +169,7 @@ class MemoryWrite:
         the job that will embed it, where the embedder is remote.
         """
         context = self.context
+        queue_reading(self, memory, scope_id)
         revision = self._revision(scope_id)
         text = _text_row(self.tx, memory)
         search.show_text(self.tx, doc, scope_id, text, revision=revision)
@@ -223,6 +232,8 @@ def analyze_anew(context: MemoryContext) -> int:
         revisions: dict[int, int] = {}
         while docs := memories.findable_docs(tx, after=last, most=_PAGE):
             for stored in memories.get_docs(tx, docs).values():
+                if is_of_graph(stored.memory):
+                    continue
                 if stored.scope_id not in revisions:
                     revisions[stored.scope_id] = scopes.next_revision(tx, stored.scope_id)
                 search.show_text(
@@ -256,6 +267,7 @@ def _text_row(tx: Connection, memory: Memory) -> search.TextRow:
         speaker=memory.speaker,
         tags=memory.tags,
         names=_names(memory),
+        labels=labels_of_memory(memory),
     )
 
 

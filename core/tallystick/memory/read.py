@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 from tallystick.access import is_expired, visible_docs
@@ -10,7 +10,7 @@ from tallystick.errors import InvalidInput
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.fields import STORE_ITEM
 from tallystick.records import Actor, Memory, MemoryState, Scope
-from tallystick.storage import items, memories, scopes
+from tallystick.storage import items, memories, scopes, search
 
 __all__ = [
     "get",
@@ -58,13 +58,15 @@ def list_memories(
     limit: int = 50,
     before: str | None = None,
     namespace: tuple[str, ...] | None = (),
+    labels: Mapping[str, str] | None = None,
 ) -> list[Memory]:
     """Return memories of `scope`, newest first; give the last id of a page as `before` for the next
     one.
 
     Of the items of stores those beneath `namespace` are listed; none for None. Those that were
-    forgotten or hidden, or replaced by one that the actor may not see, come without
-    their text. Raises Denied, InvalidInput, and NotFound for an unknown `before`.
+    forgotten or hidden, or replaced by one that the actor may not see, come without their text.
+    With `labels` only findable memories that have all of these are listed. Raises Denied,
+    InvalidInput, and NotFound for an unknown `before`.
     """
     require_states(states)
     if limit < 1:
@@ -90,6 +92,7 @@ def list_memories(
             before_doc=before_doc,
             without_kind=None if namespace == () else STORE_ITEM,
             but_docs=beneath,
+            only_docs=search.labelled(connection, ids, labels) if labels else None,
         )
         visible = visible_docs(connection, context.gate, actor, page, context.store.clock.now())
     context.gate.log_read(actor, "list", [scope], results=len(page))

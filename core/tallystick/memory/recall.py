@@ -145,6 +145,8 @@ class RecallRequest:
     weights: RecallWeights | None = None
     sources: bool = True
     """True if hits name their sources."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Only memories with these labels: `status`, `project`, `assignee`, `language`."""
     min_score: float = 0.0
     only_confident: bool = False
     """All hits where the best is likely to answer, else none."""
@@ -160,6 +162,7 @@ class RecallRequest:
             or self.tags
             or self.conversation
             or self.source
+            or self.labels
             or self.docs is not None
             or self.states
         ) or not (self.since is None and self.until is None and self.as_of is None)
@@ -639,6 +642,8 @@ def _document_filters(
 ) -> Iterator[set[int]]:
     if request.tags:
         yield search.tagged(connection, [scope_id], request.tags)
+    if request.labels:
+        yield search.labelled(connection, [scope_id], request.labels)
     if request.source is not None:
         yield search.from_source(connection, [scope_id], request.source)
     if request.docs is not None:

@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from tallystick.access import require_no_widening
+from tallystick.access import require_no_widening, visible_docs
 from tallystick.errors import Denied, InvalidInput, PositionTaken
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.records import (
     Actor,
+    EdgeKind,
     Json,
     Memory,
     NewMemory,
@@ -252,11 +253,18 @@ def _request_of(new: NewMemory) -> Json:
     """Return the arguments of a call as JSON, without the run and step that it is made in: a second
     try is made in another one.
     """
+    if new.source is not None and new.source.uri == f"run:{new.source_run_id}":
+        new = new.model_copy(update={"source": new.source.model_copy(update={"uri": None})})
     return {
         name: value
         for name, value in new.dump().items()
-        if name not in ("source_run_id", "source_step_ids")
+        # Links came later: without them a call is the one that it was before.
+        if name not in ("source_run_id", "source_step_ids") and (value or name not in _LINKS)
     }
+
+
+_LINKS: Mapping[str, EdgeKind] = {"related_to": "REFERENCES", "depends_on": "DEPENDS_ON"}
+"""Arguments that link a memory with others, and the kinds of their edges."""
 
 
 def ingest_one(write: MemoryWrite, scope: ScopeRow, item: PreparedMemory) -> Remembered:
@@ -276,6 +284,7 @@ def ingest_one(write: MemoryWrite, scope: ScopeRow, item: PreparedMemory) -> Rem
     if existing is not None:
         memories.link_source(tx, existing.doc, source_id)
         details = {"version": existing.version, "source": source_id}
+        details |= _link(write, scope, existing.doc, new)
         write.journal_event(scope.scope, "memory.seen", existing.id, details)
         answer = Remembered(
             id=existing.id,
@@ -375,6 +384,7 @@ def _add_memory(
     }
     if origins:
         details["derived_from"] = [origin.memory.id for origin in origins]
+    details |= _link(write, scope, doc, new)
     write.journal_event(scope.scope, "memory.add", memory.id, details)
     job_id = write.show(memory, doc=doc, scope_id=scope.id, vector=item.vector)
     if item.learn:
@@ -387,6 +397,40 @@ def _add_memory(
         job_id=job_id,
         warnings=item.warnings,
     )
+
+
+def _link(write: MemoryWrite, scope: ScopeRow, doc: int, new: NewMemory) -> dict[str, list[str]]:
+    """Link a memory with those that it points to or depends on; return them by argument.
+
+    Raises NotFound alike for absent ones and for those that the actor may not see, and InvalidInput
+    for the memory itself.
+    """
+    linked: dict[str, list[str]] = {}
+    for name, kind in _LINKS.items():
+        for memory_id in dict.fromkeys(getattr(new, name)):
+            other = _linkable(write, memory_id)
+            if other.doc == doc:
+                raise InvalidInput(f"`{name}` names the memory itself.", argument=name)
+            edges.add(
+                write.tx,
+                edge_id=write.context.store.ids.new(),
+                kind=kind,
+                scope_id=scope.id,
+                from_doc=doc,
+                to_doc=other.doc,
+                at=write.now,
+            )
+            linked.setdefault(name, []).append(memory_id)
+    return linked
+
+
+def _linkable(write: MemoryWrite, memory_id: str) -> memories.Stored:
+    """Return a memory whose text the actor may see."""
+    context, actor = write.context, write.actor
+    other = context.visible(write.tx, actor, memory_id, "read")
+    if other.doc not in visible_docs(write.tx, context.gate, actor, [other], write.now):
+        raise context.absent(actor, memory_id)
+    return other
 
 
 def _origin(write: MemoryWrite, memory_id: str) -> memories.Stored:

@@ -28,6 +28,7 @@ from tallystick.records import (
     CorrectionKind,
     Crossing,
     Explored,
+    ExploreMode,
     Forgetting,
     Forgotten,
     HistoryEntry,
@@ -54,6 +55,10 @@ Before = Annotated[str | None, Field(description="The last id of the page before
 States = Annotated[
     tuple[MemoryState, ...], Field(description="States of the memories; by default active ones.")
 ]
+Status = Annotated[str | None, Field(description="Only with this status, such as todo.")]
+OfProject = Annotated[str | None, Field(description="Only of this project.")]
+Assignee = Annotated[str | None, Field(description="Only those of this assignee.")]
+Language = Annotated[str | None, Field(description="Only in this language, as it was labelled.")]
 Budget = Annotated[int, Field(description="Tokens at most.", ge=1)]
 Model = Annotated[
     str | None, Field(description="The model whose tokens are counted; else an estimate.")
@@ -107,6 +112,12 @@ class Remember(Arguments):
     ] = None
     derived_from: Annotated[
         tuple[str, ...], Field(description="Ids of memories that it was concluded from.")
+    ] = ()
+    related_to: Annotated[
+        tuple[str, ...], Field(description="Ids of memories that it points to.")
+    ] = ()
+    depends_on: Annotated[
+        tuple[str, ...], Field(description="Ids of memories that come before it.")
     ] = ()
     mode: Mode = "auto"
     timeout_ms: TimeoutMs = 2_500
@@ -165,6 +176,10 @@ class Recall(Arguments):
     only_confident: Annotated[
         bool, Field(description="Nothing at all, unless the best hit is likely to answer.")
     ] = False
+    status: Status = None
+    project: OfProject = None
+    assignee: Assignee = None
+    language: Language = None
 
 
 class Memories(Arguments):
@@ -179,6 +194,10 @@ class Memories(Arguments):
         tuple[str, ...] | None,
         Field(description="Of the items of stores those beneath this namespace; null for none."),
     ] = ()
+    status: Status = None
+    project: OfProject = None
+    assignee: Assignee = None
+    language: Language = None
 
 
 class Modify(Arguments):
@@ -298,9 +317,14 @@ class Explore(Arguments):
     """Arguments of `explore`."""
 
     around: Annotated[
-        str | None, Field(description="A scope such as project:apollo, or the id of a memory.")
+        str | None,
+        Field(description="A scope such as project:apollo, the id of a memory, or a name."),
     ] = None
-    depth: Annotated[int, Field(description="Links away from a memory.", ge=1, le=2)] = 1
+    mode: Annotated[
+        ExploreMode | None,
+        Field(description="dependencies of a memory or scope; about: everything about a name."),
+    ] = None
+    depth: Annotated[int, Field(description="Links away from the middle.", ge=1, le=3)] = 1
     limit: Annotated[int, Field(description="Memories at most.", ge=1)] = 50
     before: Before = None
     states: States = ("active",)
@@ -341,7 +365,7 @@ OPERATIONS = (
         effect="change",
         arguments=Remember,
         result=Remembered,
-        errors=(*_WRITE, "position_taken"),
+        errors=(*_WRITE, "not_found", "position_taken"),
         verb="remember",
     ),
     Operation(
@@ -352,7 +376,7 @@ OPERATIONS = (
         effect="change",
         arguments=RememberMany,
         result=list[Remembered],
-        errors=(*_WRITE, "position_taken"),
+        errors=(*_WRITE, "not_found", "position_taken"),
         verb="remember_many",
     ),
     Operation(
@@ -519,9 +543,10 @@ OPERATIONS = (
     Operation(
         name="explore",
         title="Explore",
-        description="Look around: what there is, what a scope contains, what a memory links to.",
-        model_description="Look around without a query: scopes, the contents of one, or what a "
-        "memory is linked to.",
+        description="Look around: what there is, what a scope contains, what a memory links to or "
+        "depends on, everything about a name.",
+        model_description="Look around without a query: scopes, the contents of one, what a "
+        "memory is linked to or depends on, or everything about a name.",
         effect="read",
         arguments=Explore,
         result=Explored,

@@ -9,6 +9,7 @@ from tallystick.operations import (
     jobs,
     memory,
     operate,
+    reviews,
     runs,
     spaces,
     tokens,
@@ -21,6 +22,7 @@ OPERATIONS: Mapping[str, Operation] = {
     operation.name: operation
     for operation in (
         *memory.OPERATIONS,
+        *reviews.OPERATIONS,
         *runs.OPERATIONS,
         *approvals.OPERATIONS,
         *spaces.OPERATIONS,

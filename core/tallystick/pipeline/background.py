@@ -18,6 +18,7 @@ from tallystick.pipeline.embedding import (
     ReembeddingHandler,
     enqueue_missing,
 )
+from tallystick.pipeline.graph import GraphHandler, enqueue_unread
 from tallystick.pipeline.reconcile import Progress, Reconciled, rebuild, reconcile
 from tallystick.pipeline.runner import Handler, JobRunner, Round
 from tallystick.pipeline.worker import Worker
@@ -77,10 +78,19 @@ class Background:
         self.runner = JobRunner(
             context.store,
             context.gate,
-            [EmbeddingHandler(context), ReembeddingHandler(context), *handlers],
+            [
+                EmbeddingHandler(context),
+                ReembeddingHandler(context),
+                GraphHandler(context),
+                *handlers,
+            ],
         )
         self._chroma = ChromaDrain(context, eager=eager, drain_at=drain_at, batch=_BATCH)
-        self._chores = [Chore(lambda: enqueue_missing(context), _SWEEP_SECONDS), *chores]
+        self._chores = [
+            Chore(lambda: enqueue_missing(context), _SWEEP_SECONDS),
+            Chore(lambda: enqueue_unread(context), _SWEEP_SECONDS),
+            *chores,
+        ]
         self._opened_at = time.monotonic()
         self._index_guard = threading.Lock()
         self._traffic = _Traffic()
@@ -136,6 +146,7 @@ class Background:
         """Do everything that waits, Chroma included, now. Raises EmbeddingError, StorageError."""
         with self._traffic.inside(wait=True):
             enqueue_missing(self._context)
+            enqueue_unread(self._context)
             result = self.runner.run(drain=True, progress=progress)
         indexed = 0
         with self._index_guard:

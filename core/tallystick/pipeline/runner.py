@@ -27,13 +27,11 @@ from tallystick.errors import (
     TallystickError,
 )
 from tallystick.logs import get_logger
-from tallystick.records import Actor, Job, JobState, JsonObject, ReasonCode
+from tallystick.records import Job, JobState, JsonObject, ReasonCode
 from tallystick.storage import Connection, Store, jobs, scopes
+from tallystick.storage.jobs import TALLY_ACTOR
 
 __all__ = ["TALLY_ACTOR", "Ended", "Handler", "JobRunner", "Round", "Work"]
-
-TALLY_ACTOR = Actor(user="tallystick", surface="upkeep")
-"""The tally itself, for jobs of upkeep: they have no authority over any scope, and need none."""
 
 _LONGEST_REST = 60.0
 """Seconds for which a kind rests at most while what it needs is away."""
@@ -274,13 +272,13 @@ class JobRunner:
     ) -> ReasonCode | None:
         if job.actor is None:
             return "job_policy_context_missing"
+        if handler.is_autonomous and scopes.is_frozen(connection, name=scopes.AUTONOMY_FROZEN):
+            return "autonomy_frozen"
         if handler.is_upkeep:
             if job.actor != TALLY_ACTOR:
                 return "job_policy_context_stale"
             is_held = handler.changes_memory and scopes.is_frozen(connection)
             return "mutations_frozen" if is_held else None
-        if handler.is_autonomous and scopes.is_frozen(connection, name=scopes.AUTONOMY_FROZEN):
-            return "autonomy_frozen"
         if job.scope_id is None:
             return "job_policy_context_missing"
         scope = scopes.named(connection, job.scope_id).scope

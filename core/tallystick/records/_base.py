@@ -306,6 +306,8 @@ StepId = Annotated[str, IdOf("step")]
 ApprovalId = Annotated[str, IdOf("approval")]
 JobId = Annotated[str, IdOf("job")]
 JobIds = Annotated[Texts, IdOf("job")]
+ProposalId = Annotated[str, IdOf("proposal")]
+MemoryOrSourceIds = Annotated[Texts, IdOf("memory", "source")]
 MemoryIds = Annotated[Texts, IdOf("memory")]
 SourceIds = Annotated[Texts, IdOf("source")]
 

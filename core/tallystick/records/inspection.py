@@ -17,9 +17,11 @@ __all__ = [
     "Action",
     "ContextPack",
     "DerivedMemory",
+    "ExploreMode",
     "Explored",
     "ExploredLink",
     "ExploredMemory",
+    "ExploredRelation",
     "ExploredScope",
     "Freshness",
     "Inspection",
@@ -212,6 +214,10 @@ class LinkCount(Record):
     count: int
 
 
+ExploreMode = Literal["dependencies", "about"]
+"""Ways of exploring beside the links of a memory and the contents of a scope."""
+
+
 class ExploredScope(Record):
     """A scope that an actor may look into, and the number of its memories."""
 
@@ -259,17 +265,37 @@ class ExploredLink(Record):
     to_id: str
 
 
+class ExploredRelation(Record):
+    """What memories that are shown say of two entities that are shown."""
+
+    from_id: str
+    relation: str
+    """Such as `works_at`."""
+    to_id: str
+    mentions: tuple[str, ...]
+    """The memories that say it, oldest first."""
+    confidence: int
+    """Of the one that is surest, percent."""
+
+
 class Explored(Record):
     """The result of exploring without a query."""
 
     around: str | None = None
-    """The scope or memory explored; None for everything."""
+    """The scope, memory or entity explored; None for everything."""
     scopes: tuple[ExploredScope, ...] = ()
     memories: tuple[ExploredMemory, ...] = ()
-    """The memories of a scope, newest first; around a memory, that memory first, then by
-    distance.
+    """The memories of a scope, newest first; around a memory or an entity, that one first, then by
+    distance; of dependencies, each after those that it depends on.
     """
     links: tuple[ExploredLink, ...] = ()
+    relations: tuple[ExploredRelation, ...] = ()
+    """What the memories say of entities, in the mode `about`."""
+    cycles: tuple[tuple[str, ...], ...] = ()
+    """Ids of memories that depend on one another in a circle, in the mode `dependencies`."""
+    unfinished: tuple[str, ...] = ()
+    """Ids of the tasks and milestones shown that are neither done nor cancelled, in the same mode.
+    """
     elsewhere: int = 0
     """The number of linked memories in scopes that the actor may not read."""
     more: bool = False

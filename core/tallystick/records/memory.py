@@ -331,6 +331,10 @@ class NewMemory(Record):
     """A moment, or a timedelta from when it is remembered; so is `valid_until`."""
     derived_from: Texts = ()
     """Memories of readable scopes from which this one was concluded."""
+    related_to: Texts = ()
+    """Memories of readable scopes that this one points to."""
+    depends_on: Texts = ()
+    """Memories of readable scopes that must be done, or hold, before this one."""
     source_run_id: str | None = None
     source_step_ids: Texts = ()
     idempotency_key: str | None = None

@@ -48,6 +48,7 @@ ReasonCode = Literal[
     "delegation_required",
     "delegation_expired",
     "scope_crossing_requires_promotion",
+    "mixed_scopes",
     "unsupported_scope",
     "hidden_source",
     "redacted_source",

@@ -7,11 +7,12 @@ it is applied.
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tallystick.records._base import JsonObject, Persisted, Record
+from tallystick.records._base import JsonObject, Persisted, Record, tuple_of
 from tallystick.records.identity import Scope
 from tallystick.records.memory import DecisionAction
 from tallystick.records.times import datetime_of, optional_datetime_of
@@ -31,7 +32,12 @@ __all__ = [
     "ProposalOrigin",
     "ProposalReason",
     "ProposalState",
+    "ProposalStates",
     "ProviderDeclaration",
+    "Reflected",
+    "ReviewDecision",
+    "ReviewEntry",
+    "Reviewed",
 ]
 
 Learning = Literal["off", "shadow", "add_only", "full"]
@@ -46,6 +52,8 @@ ProposalState = Literal[
 """`pending` and `deferred` wait for a person. `applied`: carried out by policy. `discarded`: a rule
 refused it, whatever a person says. The others are what a person decided.
 """
+ProposalStates = Annotated[Sequence[ProposalState], tuple_of(ProposalState)]
+"""States of proposals."""
 ProposalReason = Literal[
     "by_policy",
     "shadow_mode",
@@ -208,6 +216,10 @@ class ProposalContent(Record):
     """For the action RELATE."""
 
 
+ReviewDecision = Literal["accept", "edit", "defer", "reject"]
+"""What a person decides about a proposal; `edit` accepts it in other words."""
+
+
 class Proposal(Persisted):
     """A suggestion of extraction or reflection, with what became of it."""
 
@@ -258,3 +270,39 @@ class Proposal(Persisted):
     def is_open(self) -> bool:
         """True if a person may still decide it."""
         return self.state in ("pending", "deferred")
+
+
+class ReviewEntry(Record):
+    """One event in the life of a proposal."""
+
+    event: str
+    """Such as `proposal.made` or `proposal.rejected`."""
+    at: int
+    """Microseconds UTC."""
+    time = datetime_of("at")
+    actor: JsonObject
+    surface: str
+    reason: str | None = None
+    audit_id: str
+
+
+class Reviewed(Record):
+    """A proposal with everything that happened to it, oldest first."""
+
+    proposal: Proposal
+    history: tuple[ReviewEntry, ...] = ()
+
+
+class Reflected(Record):
+    """The result of one `reflect`."""
+
+    scope: Scope
+    """The scope of the proposals."""
+    read: int
+    """The number of memories that were reflected on."""
+    proposals: tuple[Proposal, ...] = ()
+    """Those that are new, in the order of their texts."""
+    applied: int = 0
+    """The number of them that policy applied."""
+    waiting: int = 0
+    """The number of them that wait for a person."""

@@ -34,10 +34,13 @@ __all__ = [
     "drop_reasons_with",
     "follow_to_end",
     "following",
+    "leaving",
     "of",
     "remove",
     "sharing",
     "touching",
+    "was_linked",
+    "with_kind",
     "withdrawn",
     "within",
 ]
@@ -177,6 +180,27 @@ def withdrawn(connection: Connection, doc: int) -> bool:
     return bool(_WITHDRAWN(connection, {"doc": doc}))
 
 
+def was_linked(connection: Connection, kind: EdgeKind, from_doc: int, to_doc: int) -> bool:
+    """Return True if two memories are linked so, or once were."""
+    query = select(_e.c.id).where(
+        _e.c.kind == kind, _e.c.from_doc == from_doc, _e.c.to_doc == to_doc
+    )
+    return connection.execute(query).first() is not None
+
+
+def leaving(
+    connection: Connection, kind: EdgeKind, docs: Iterable[int], *, most: int
+) -> list[EdgeRow]:
+    """Return every valid edge of `kind` that leaves one of `docs`, oldest first, at most `most`."""
+    query = _SELECT.where(
+        _e.c.kind == kind, _e.c.from_doc.in_(list(docs)), _e.c.valid_until.is_(None)
+    )
+    return [
+        _row(row)
+        for row in connection.execute(query.order_by(_e.c.created_at, _e.c.id).limit(most))
+    ]
+
+
 def of(connection: Connection, doc: int) -> list[EdgeRow]:
     """Return every valid edge of a memory, in either direction, oldest first."""
     query = _SELECT.where(or_(_e.c.from_doc == doc, _e.c.to_doc == doc), _e.c.valid_until.is_(None))
@@ -251,3 +275,17 @@ def _row(row: Any) -> EdgeRow:
         row.valid_from,
         row.valid_until,
     )
+
+
+def with_kind(
+    connection: Connection, kind: EdgeKind, scope_ids: Iterable[int], *, most: int
+) -> list[int]:
+    """Return the memories of some scopes that a valid edge of `kind` leaves, oldest first."""
+    query = (
+        select(_e.c.from_doc)
+        .where(_e.c.kind == kind, _e.c.scope_id.in_(list(scope_ids)), _e.c.valid_until.is_(None))
+        .distinct()
+        .order_by(_e.c.from_doc)
+        .limit(most)
+    )
+    return list(connection.execute(query).scalars())

@@ -29,6 +29,7 @@ from tallystick.records import JournalEntry, SourceRef
 from tallystick.storage import (
     byte_search,
     edges,
+    graph,
     items,
     journal,
     recordings,
@@ -116,8 +117,9 @@ def destroy(tx: Connection, docs: Sequence[int], *, at: int, keep_rows: bool = T
     """Remove the text of memories from versions, words, vectors, links and sources.
 
     With `keep_rows` the rows stay, as tombstones without text; else they are removed too, links
-    first.
+    first. Entities that only these memories mentioned are removed with them.
     """
+    mentioned = graph.remove(tx, docs)
     sources = own_sources(tx, docs)
     items.forget_docs(tx, docs)
     tx.execute(delete(_vec).where(_vec.c.doc.in_(docs)))
@@ -133,7 +135,7 @@ def destroy(tx: Connection, docs: Sequence[int], *, at: int, keep_rows: bool = T
         tx.execute(
             update(_x)
             .where(_x.c.doc.in_(docs))
-            .values(words=None, marks=0, speaker=None, tags="[]", names=None)
+            .values(words=None, marks=0, speaker=None, tags="[]", names=None, labels="{}")
         )
         tx.execute(update(_v).where(_v.c.doc.in_(docs)).values(body=None, salt=None, erased_at=at))
         tx.execute(
@@ -170,6 +172,9 @@ def destroy(tx: Connection, docs: Sequence[int], *, at: int, keep_rows: bool = T
         tx.execute(delete(_m).where(_m.c.doc.in_(docs)))
     for _, scope_id, key in sources:
         _drop_part(tx, scope_id, key)
+    orphans = graph.without_mention(tx, mentioned)
+    if orphans:
+        destroy(tx, orphans, at=at, keep_rows=False)
 
 
 def erase_payloads(
@@ -425,6 +430,8 @@ def _rewrite_postgres(database: Database) -> None:
                 "vectors",
                 "parts",
                 "sources",
+                "entity_names",
+                "relations",
                 "step_entries",
                 "thread_states",
                 "thread_writes",

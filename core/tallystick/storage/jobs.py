@@ -38,12 +38,14 @@ from tallystick.storage.rows import readable
 __all__ = [
     "CANCELLED",
     "EMBED",
+    "GRAPH",
     "EXTRACT",
     "LEASE_EXPIRED",
     "NORMAL_PRIORITY",
     "OPEN",
     "OVER",
     "REEMBED",
+    "TALLY_ACTOR",
     "LeasedJob",
     "Waiting",
     "cancel",
@@ -79,6 +81,11 @@ EXTRACT = "extract"
 """The kind of job that draws facts from a memory and decides what becomes of them."""
 REEMBED = "reembed"
 """The kind of job that gives the memories of a scope vectors of the current embedder."""
+
+GRAPH = "graph"
+"""The kind of job that reads the names in a scope's memories into the graph."""
+TALLY_ACTOR = Actor(user="tallystick", surface="upkeep")
+"""The tally itself, for jobs of upkeep: they have no authority over any scope, and need none."""
 
 OPEN: tuple[JobState, ...] = ("pending", "leased", "retry_scheduled")
 OVER: tuple[JobState, ...] = ("done", "empty", "failed", "dead")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import namedtuple
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -564,22 +564,31 @@ def latest(
     kinds: Sequence[str] = (),
     states: Sequence[str],
     conversation: str | None = None,
+    run_id: str | None = None,
     limit: int,
     before_doc: int | None = None,
     pinned: bool | None = None,
     without_kind: str | None = None,
     but_docs: Sequence[int] = (),
+    only_docs: Collection[int] | None = None,
 ) -> list[Stored]:
     """Return memories of these scopes, newest first, page by page: pass the last `doc` as
     `before_doc`.
 
-    Of the kind `without_kind` only those of `but_docs` are returned.
+    Of the kind `without_kind` only those of `but_docs` are returned, and the entities that the
+    graph made only where `kinds` names them.
     """
     query = _SELECT.where(_m.c.scope_id.in_(list(scope_ids)), _m.c.state.in_(list(states)))
     if kinds:
         query = query.where(_m.c.kind.in_(list(kinds)))
+    else:
+        query = query.where(_m.c.doc.not_in(select(tables.entity_names.c.doc)))
     if conversation is not None:
         query = query.where(_m.c.conversation == conversation)
+    if run_id is not None:
+        query = query.where(_m.c.source_run_id == run_id)
+    if only_docs is not None:
+        query = query.where(_among(connection, only_docs))
     if pinned is not None:
         query = query.where(_m.c.pinned.is_(pinned))
     if before_doc is not None:
@@ -588,6 +597,16 @@ def latest(
         query = query.where(or_(_m.c.kind != without_kind, _m.c.doc.in_(list(but_docs))))
     return _hydrate(
         connection, connection.execute(query.order_by(_m.c.doc.desc()).limit(limit)).all()
+    )
+
+
+def _among(connection: Connection, docs: Collection[int]) -> Any:
+    """Return the condition that a memory is one of any number of others."""
+    numbers = integer_list(connection, sorted(docs))
+    if connection.dialect.name == "postgresql":
+        return _m.c.doc == func.any(bindparam("only_docs", numbers))
+    return _m.c.doc.in_(
+        text("SELECT value FROM json_each(:only_docs)").bindparams(only_docs=numbers)
     )
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HEAD", "migrate", "revision_of", "upgrade"]
 
-HEAD = "0015"
+HEAD = "0016"
 """The newest revision in `migrations/versions`."""
 
 

@@ -47,6 +47,7 @@ __all__ = [
     "has_words",
     "hidden_docs",
     "hide_text",
+    "labelled",
     "large_scopes",
     "page_of_points",
     "points",
@@ -66,12 +67,12 @@ _x, _v, _m = tables.search_text, tables.vectors, tables.memories
 _s, _ms, _sc = tables.sources, tables.memory_sources, tables.scopes
 _ADD_VECTOR = Prepared(insert_row(_v, "doc", "fingerprint", "scope_id", "version", "vector"))
 _QUEUE = Prepared(insert_row(tables.outbox, "doc"))
-_SHOWN = ("revision", "words", "marks", "speaker", "tags", "names")
+_SHOWN = ("revision", "words", "marks", "speaker", "tags", "names", "labels")
 _SHOW = Prepared(upsert(_x, ("doc", "scope_id", *_SHOWN), key=("doc",), replacing=_SHOWN))
 _DROP_VECTORS = Prepared(delete(_v).where(_v.c.doc == bindparam("doc")))
 _HIDE = Prepared(
     "UPDATE search_text SET words = NULL, marks = 0, speaker = NULL, tags = '[]', names = NULL, "
-    "revision = :to_revision WHERE doc = :d"
+    "labels = '{}', revision = :to_revision WHERE doc = :d"
 )
 _TOUCH = Prepared(
     update(_x).where(_x.c.doc == bindparam("d")).values(revision=bindparam("to_revision"))
@@ -119,6 +120,8 @@ class TextRow(NamedTuple):
     tags: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     """The names of one person, where the memory lists them."""
+    labels: tuple[tuple[str, str], ...] = ()
+    """What lists and recall filter by, such as the status, by name."""
 
 
 def show_text(tx: Connection, doc: int, scope_id: int, row: TextRow, *, revision: int) -> None:
@@ -132,6 +135,7 @@ def show_text(tx: Connection, doc: int, scope_id: int, row: TextRow, *, revision
         "speaker": row.speaker,
         "tags": json.dumps(row.tags, ensure_ascii=False) if row.tags else "[]",
         "names": json.dumps(row.names, ensure_ascii=False) if row.names else None,
+        "labels": json.dumps(dict(row.labels), ensure_ascii=False) if row.labels else "{}",
     }
     _SHOW(tx, values)
 
@@ -248,6 +252,19 @@ def tagged(connection: Connection, scope_ids: Sequence[int], tags: Sequence[str]
     query = select(_x.c.doc).where(
         _x.c.scope_id.in_(list(scope_ids)),
         *(position(_x.c.tags, json.dumps(tag, ensure_ascii=False)) > 0 for tag in tags),
+    )
+    return set(connection.execute(query).scalars())
+
+
+def labelled(
+    connection: Connection, scope_ids: Sequence[int], labels: Mapping[str, str]
+) -> set[int]:
+    """Return the findable memories of these scopes that have all of these labels."""
+    position = text_position(connection)
+    pieces = [json.dumps({name: value}, ensure_ascii=False)[1:-1] for name, value in labels.items()]
+    query = select(_x.c.doc).where(
+        _x.c.scope_id.in_(list(scope_ids)),
+        *(position(_x.c.labels, piece) > 0 for piece in pieces),
     )
     return set(connection.execute(query).scalars())
 

@@ -302,6 +302,51 @@ edges = Table(
     Index(None, "to_doc"),
 )
 
+entity_names = Table(
+    "entity_names",
+    metadata,
+    Column("scope_id", Key, ForeignKey("scopes.id"), primary_key=True, autoincrement=False),
+    Column("name", Text, primary_key=True),
+    Column("doc", Key, ForeignKey("memories.doc"), nullable=False),
+    Column("type", Text, nullable=False),
+    Column("fingerprint", PackedName),
+    Column("vector", PackedVector),
+    Index(None, "doc"),
+)
+"""The entities that the graph made, by their names without case; `vector` is that of the name."""
+
+relations = Table(
+    "relations",
+    metadata,
+    Column("id", Key, primary_key=True, autoincrement=True),
+    Column("scope_id", Key, ForeignKey("scopes.id"), nullable=False),
+    Column("from_doc", Key, ForeignKey("memories.doc"), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("to_doc", Key, ForeignKey("memories.doc"), nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    UniqueConstraint("from_doc", "name", "to_doc"),
+    Index(None, "to_doc"),
+)
+"""What texts say of two entities, each triple once; `relation_mentions` has the texts."""
+
+relation_mentions = Table(
+    "relation_mentions",
+    metadata,
+    Column("relation_id", Key, ForeignKey("relations.id"), primary_key=True, autoincrement=False),
+    Column("doc", Key, ForeignKey("memories.doc"), primary_key=True, autoincrement=False),
+    Column("confidence", Integer, nullable=False),
+    Index(None, "doc"),
+)
+
+graph_texts = Table(
+    "graph_texts",
+    metadata,
+    Column("doc", Key, ForeignKey("memories.doc"), primary_key=True, autoincrement=False),
+    Column("scope_id", Key, ForeignKey("scopes.id"), nullable=False),
+    Column("version", Integer, nullable=False),
+)
+"""The version of each memory whose text the graph has read."""
+
 working = Table(
     "working",
     metadata,
@@ -327,6 +372,7 @@ search_text = Table(
     Column("speaker", Text),
     Column("tags", Text, nullable=False),
     Column("names", Text),
+    Column("labels", Text, nullable=False, server_default="{}"),
     Index(None, "scope_id", "revision"),
 )
 """The words by which an active memory is found, analyzed by `ranking`; NULL once it may no longer

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import SkipValidation
 
-from tallystick import memory
+from tallystick import graph, memory
 from tallystick.errors import InvalidInput
 from tallystick.memory.documents import (
     Document,
@@ -16,6 +16,7 @@ from tallystick.memory.documents import (
     memory_of_document,
 )
 from tallystick.memory.fields import labels_of
+from tallystick.memory.labels import labels_asked
 from tallystick.memory.recall import Recalled
 from tallystick.ranking import RecallWeights
 from tallystick.recorder import current_run
@@ -24,6 +25,7 @@ from tallystick.records import (
     Actor,
     ContextPack,
     Explored,
+    ExploreMode,
     HistoryEntry,
     Hit,
     IdOf,
@@ -91,6 +93,8 @@ class MemoryVerbs(ChangeVerbs):
         valid_until: Occasion | None = None,
         expires_at: Occasion | None = None,
         derived_from: MemoryIds = (),
+        related_to: MemoryIds = (),
+        depends_on: MemoryIds = (),
         mode: RememberMode = "auto",
         timeout_ms: int = 2_500,
         idempotency_key: str | None = None,
@@ -103,7 +107,8 @@ class MemoryVerbs(ChangeVerbs):
 
         A loose statement that repeats an active memory answers `duplicate`, and its source is kept.
         In a conversation each call is a turn of its own. `derived_from` names memories that this
-        one was concluded from; none may be hidden, redacted or forgotten. Raises Denied,
+        one was concluded from; none may be hidden, redacted or forgotten. `related_to` names
+        memories that it points to, `depends_on` those that come before it. Raises Denied, NotFound,
         InvalidRecord, InvalidInput, PositionTaken or IdempotencyMismatch; then nothing was stored.
         """
         new = NewMemory.load(
@@ -126,6 +131,8 @@ class MemoryVerbs(ChangeVerbs):
                 "valid_until": valid_until,
                 "expires_at": expires_at,
                 "derived_from": derived_from,
+                "related_to": related_to,
+                "depends_on": depends_on,
                 "idempotency_key": idempotency_key,
             }
         )
@@ -189,6 +196,10 @@ class MemoryVerbs(ChangeVerbs):
         namespace: Texts | None = None,
         min_score: float = 0.0,
         only_confident: bool = False,
+        status: Words | None = None,
+        project: Words | None = None,
+        assignee: Words | None = None,
+        language: Words | None = None,
     ) -> Recalled:
         """Return the memories that answer `query`, best first, each with the reasons for its place.
 
@@ -197,7 +208,9 @@ class MemoryVerbs(ChangeVerbs):
         what was said or happened, else was remembered, from `since` up to `until`; a timedelta is
         so long ago. What is valid now comes first; what it replaced follows as `hit.history`.
         `states` names the states to search instead; `as_of` asks for what was valid at a moment.
-        Items of stores are left out, but for those beneath `namespace` (`()` is all of them).
+        `status`, `project`, `assignee` and `language` are attributes of a memory; of a project are
+        those of its scope too. Items of stores are left out, but for those beneath `namespace`
+        (`()` is all of them).
         `asked_at` is the moment from which the query's "last week" is counted.
         At most `limit` hits (10), or with `budget_tokens` (up to 200 of) the best that fit
         together. `min_score` keeps those that answer with that likelihood, between 0 and 1;
@@ -233,6 +246,7 @@ class MemoryVerbs(ChangeVerbs):
                     weights=weights,
                     min_score=min_score,
                     only_confident=only_confident,
+                    labels=labels_asked(status, project, assignee, language),
                     budget=None
                     if budget_tokens is None
                     else lambda hits: self._fitting(hits, budget_tokens),
@@ -293,11 +307,16 @@ class MemoryVerbs(ChangeVerbs):
         limit: int = 50,
         before: MemoryId | None = None,
         namespace: Texts | None = (),
+        status: Words | None = None,
+        project: Words | None = None,
+        assignee: Words | None = None,
+        language: Words | None = None,
     ) -> list[Memory]:
         """List memories of the bound scope, newest first.
 
         Items of stores are among them: those beneath `namespace`, or with None no item. Give the
-        last id of a page as `before` for the next one.
+        last id of a page as `before` for the next one. `status`, `project`, `assignee` and
+        `language` filter as in `recall`, and then nothing that is hidden or forgotten is listed.
         """
         self._admit("read")
         return memory.list_memories(
@@ -310,6 +329,7 @@ class MemoryVerbs(ChangeVerbs):
             limit=limit,
             before=before,
             namespace=None if namespace is None else labels_of(namespace),
+            labels=labels_asked(status, project, assignee, language),
         )
 
     def inspect(self, memory_id: MemoryOrSourceId) -> Inspection:
@@ -340,6 +360,7 @@ class MemoryVerbs(ChangeVerbs):
         self,
         around: MemoryId | Scope | None = None,
         *,
+        mode: ExploreMode | None = None,
         depth: int = 1,
         limit: int = 50,
         before: MemoryId | None = None,
@@ -349,21 +370,33 @@ class MemoryVerbs(ChangeVerbs):
 
         Without `around` it lists the scopes that this actor may look into, with counts; around a
         scope its memories of these `states`, newest first (the last id of a page is `before` for
-        the next one); around a memory's id what was concluded from it, what it was concluded from,
-        replaced or shared, up to `depth` (1 or 2) links away. What the actor may not read is
-        neither shown nor named. Raises Denied, NotFound, InvalidInput.
+        the next one); around a memory's id what it is linked with, up to `depth` (1 to 3) links
+        away. `mode="dependencies"` lists what a memory, or those of a scope, depend on: each after
+        those that it depends on, with the circles. `mode="about"` gives everything about a name, or
+        an entity's id: what mentions it, what is said of it, and from a depth of 2 what is
+        mentioned along with it. What the actor may not read is neither shown nor named. Raises
+        Denied, NotFound, InvalidInput.
         """
         self._admit("read")
+        context = self._services.memory
         with self._observed("memory_read", "explore") as call:
-            explored = memory.explore(
-                self._services.memory,
-                self.actor,
-                around,
-                depth=depth,
-                limit=limit,
-                before=before,
-                states=states,
-            )
+            if mode == "about":
+                explored = graph.about(
+                    context, self.actor, self.scope, around, depth=depth, limit=limit
+                )
+            elif mode == "dependencies":
+                middle = self.scope if around is None else around
+                explored = memory.dependencies(context, self.actor, middle, limit=limit)
+            else:
+                explored = memory.explore(
+                    context,
+                    self.actor,
+                    around,
+                    depth=depth,
+                    limit=limit,
+                    before=before,
+                    states=states,
+                )
             if explored.memories:
                 ids = [listed.id for listed in explored.memories]
                 shown = [listed.scope for listed in explored.memories]

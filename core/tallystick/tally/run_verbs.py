@@ -62,7 +62,7 @@ from tallystick.tally.compiling import (
     require_fitting_scopes,
 )
 from tallystick.tally.later_replays import ReplayOutcome, enqueue_replay
-from tallystick.tally.memory_verbs import MemoryVerbs
+from tallystick.tally.review_verbs import ReviewVerbs
 from tallystick.tally.view import ObservedCall
 
 __all__ = ["JoinedRun", "RunVerbs"]
@@ -77,7 +77,7 @@ class JoinedRun(NamedTuple):
 
 
 @checked_arguments
-class RunVerbs(MemoryVerbs):
+class RunVerbs(ReviewVerbs):
     """What an actor does with runs, and with the context of their model calls."""
 
     def compile(

@@ -154,6 +154,8 @@ class Services:
             override_us=settings.manual_override_days * _DAY_US,
             forget_batch=settings.forget_batch,
             forget_preview_only=settings.forget_preview_only,
+            graph=settings.graph,
+            alias_threshold=settings.graph_alias_threshold,
             redactor=redactor,
             learning=settings.learning,
         )

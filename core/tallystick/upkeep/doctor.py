@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterable
 
 from tallystick.access.enforcers import rules_and_enforcers
 from tallystick.errors import ReadOnlyTally, StorageError, TallystickError
+from tallystick.graph import mend_graph
 from tallystick.memory import MemoryContext
 from tallystick.pipeline import Background
 from tallystick.records import JOB_STATES, Actor, Finding, commitment
 from tallystick.storage import (
     Connection,
+    graph,
     integrity,
     jobs,
     journal,
@@ -53,6 +55,7 @@ def diagnose(
         "policy rules": _rules,
         "jobs": lambda connection: [_jobs(connection)],
         "outbox": lambda connection: [_outbox(connection)],
+        "graph": lambda connection: [_graph(connection)],
     }
     findings: list[Finding] = _writing(context)
     for check, run in checks.items():
@@ -68,6 +71,8 @@ def diagnose(
             repaired += _guarded("erasure", lambda: [_finished(context, background)])
         elif finding.status == "problem" and finding.check == "jobs":
             repaired += _guarded("jobs", lambda: [_requeued(context, background, actor)])
+        elif finding.status == "problem" and finding.check == "graph":
+            repaired += _guarded("graph", lambda: [_mended_graph(context, actor)])
         elif finding.status == "problem" and finding.check == "index":
             repaired += _guarded("index", lambda: [_index(context, background, repair=True)])
         else:
@@ -125,6 +130,11 @@ def _finished(context: MemoryContext, background: Background) -> Finding:
         finish(context)
     text = "an erasure that was cut off is finished"
     return Finding(check="erasure", status="repaired", text=text)
+
+
+def _mended_graph(context: MemoryContext, actor: Actor) -> Finding:
+    text = f"{mend_graph(context, actor)} things of the graph were removed or put right"
+    return Finding(check="graph", status="repaired", text=text)
 
 
 def _requeued(context: MemoryContext, background: Background, actor: Actor) -> Finding:
@@ -317,6 +327,24 @@ def _span(microseconds: int) -> str:
         if seconds >= 2 * length:
             return f"{seconds // length} {unit}"
     return f"{seconds} seconds"
+
+
+def _graph(connection: Connection) -> Finding:
+    """Name what of the graph is not as it must be: entities that nothing mentions, and the like."""
+    drift = graph.drift(connection)
+    wrong = {
+        "entities that nothing mentions": len(drift.orphans),
+        "links that end at no entity of their scope": len(drift.strays),
+        "entities shown though no active memory mentions them": len(drift.shown),
+        "relations that no text says": len(drift.relations),
+    }
+    problems = [f"{count} {what}" for what, count in wrong.items() if count]
+    if problems:
+        text = f"{', '.join(problems)}: run `tally doctor --repair`"
+        return Finding(check="graph", status="problem", text=text)
+    count = graph.count_entities(connection)
+    text = f"{count} entities, each with a memory that mentions it" if count else "it is empty"
+    return Finding(check="graph", status="ok", text=text)
 
 
 def _outbox(connection: Connection) -> Finding:

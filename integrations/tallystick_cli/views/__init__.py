@@ -25,6 +25,7 @@ from tallystick_cli.views.memories import (
     memory_table,
     remembered_line,
 )
+from tallystick_cli.views.reviews import proposal_table, proposal_view
 from tallystick_cli.views.runs import (
     receipt_table,
     run_table,
@@ -47,6 +48,8 @@ from tallystick_cli.views.upkeep import (
 from tallystick_cli.views.verification import verification_view
 
 __all__ = [
+    "proposal_table",
+    "proposal_view",
     "token_line",
     "token_table",
     "approval_line",

@@ -143,6 +143,15 @@ def explored_view(explored: Explored) -> RenderableType:
     for link in explored.links:
         says = LINKS.get((link.kind, "to"), link.kind.lower())
         parts.append(Text(f"{short(link.from_id)} {says} {short(link.to_id)}", style="dim"))
+    said = {memory.id: one_line(memory.preview or "") for memory in explored.memories}
+    for relation in explored.relations:
+        line = f"{said[relation.from_id]} {relation.relation} {said[relation.to_id]}"
+        parts.append(Text(f"{line} ({len(relation.mentions)} say so)"))
+    for circle in explored.cycles:
+        parts.append(Text(f"in a circle: {', '.join(map(short, circle))}", style="yellow"))
+    if explored.unfinished:
+        unfinished = ", ".join(map(short, explored.unfinished))
+        parts.append(Text(f"not finished: {unfinished}", style="yellow"))
     if explored.elsewhere:
         parts.append(Text(f"{explored.elsewhere} more stand where you may not look.", style="dim"))
     if explored.more:

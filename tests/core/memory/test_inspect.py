@@ -499,7 +499,7 @@ def test_looking_around_leads_from_scopes_to_memories_to_what_hangs_on_them(
             {"active": 1},
         )
         with pytest.raises(InvalidInput):
-            apollo.explore(depth=3)
+            apollo.explore(depth=4)
         with apollo.run("coder") as run, run.step("tool_call") as step:
             apollo.explore("project:apollo")
         assert [use.step.step_id for use in apollo.inspect(origin.id).uses] == [step.id]

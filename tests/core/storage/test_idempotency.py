@@ -16,6 +16,7 @@ from tallystick.errors import ApprovalRequired, IdempotencyMismatch
 from tallystick.memory import Items, Put
 from tallystick.memory.working import WorkingMemory
 from tallystick.records import AccessToken, Actor, JobState, PolicyRule, SpaceMember
+from tallystick.settings import Settings
 from tallystick.storage import Connection, jobs, journal
 from tallystick.tally import BoundTally, Operator, Tally
 from tallystick.tally.services import services_of
@@ -38,6 +39,7 @@ CHANGES: dict[type, set[str]] = {
         "promote",
         "share",
         "keep_turn",
+        "review",
         "approve",
         "deny",
         "revoke",
@@ -103,6 +105,10 @@ OTHERS: dict[type, set[str]] = {
         "check_model_call",
         "approvals",
         "approval",
+        # What was proposed is not proposed again.
+        "reflect",
+        "reviews",
+        "proposal",
     },
     Operator: {
         # An export reads, and a proof looks without changing what it looks at.
@@ -186,6 +192,12 @@ class _World:
             step.record("request", {"prompt": "Mend it."})
         self.run.end()
 
+    def proposed(self) -> str:
+        """The oldest proposal of the scope, which there is one of at least."""
+        self.mine.remember("We decided to feed the heron at noon.", conversation="birds")
+        self.mine.reflect(conversation="birds")
+        return self.mine.reviews(states=())[0].id
+
     def confirmed(
         self, call: Callable[..., Any], *arguments: Any, **options: Any
     ) -> Callable[[str, str], Any]:
@@ -252,6 +264,9 @@ class _World:
             ),
             "keep_turn": lambda k, v: mine.keep_turn(
                 self.run, user=v, assistant="yes", idempotency_key=k
+            ),
+            "review": lambda k, v: mine.review(
+                self.proposed(), "defer", reason=v, idempotency_key=k
             ),
             "approve": lambda k, v: mine.approve(self.first(), reason=v, idempotency_key=k),
             "deny": lambda k, v: mine.deny(self.first(), reason=v, idempotency_key=k),
@@ -348,7 +363,9 @@ def test_a_call_made_twice_under_one_key_answers_alike_and_changes_nothing(
     open_tally: OpenTally, tmp_path: Path
 ) -> None:
     asking = PolicyRule(id="ask", name="Ask", effect="require_approval", applies_to="tool_call")
-    with open_tally(clock=StepClock(), rules=[asking]) as tally:
+    with open_tally(
+        clock=StepClock(), rules=[asking], settings=Settings(reflection="review")
+    ) as tally:
 
         def entries() -> int:
             with services_of(tally).store.database.read() as connection:

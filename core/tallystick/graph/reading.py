@@ -1,0 +1,278 @@
+"""Reading: from the texts of a scope to its entities, mentions and relations.
+
+The names are read and embedded first, and linked in one transaction after. Linking a text again
+gives the same links; a text that changed in between is left for the next page.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from tallystick.graph.aliases import alias_of, likeness
+from tallystick.graph.names import Name, Names, names_of, normal_name
+from tallystick.memory import MemoryContext
+from tallystick.memory.context import searchable
+from tallystick.memory.memory_write import MemoryWrite
+from tallystick.memory.mentions import GRAPH_VERSION, settle
+from tallystick.records import Memory, SourceHash, SourceRef, canonical_json
+from tallystick.storage import ScopeRow, edges, graph, memories, parts
+
+__all__ = ["ReadPage", "link_page", "read_page"]
+
+_READ = 20_000
+"""Characters of a text that are read for names."""
+
+
+@dataclass(frozen=True)
+class ReadPage:
+    """Texts of one scope with the names in them, read before the transaction that links them."""
+
+    scope_id: int
+    texts: tuple[tuple[memories.Stored, Names], ...]
+    vectors: dict[str, bytes] = field(default_factory=dict)
+    """By normal name, of those that were new when the page was read."""
+
+
+def read_page(context: MemoryContext, scope_id: int, *, limit: int) -> ReadPage | None:
+    """Return the next texts of a scope that the graph has not read; None where there are none."""
+    with context.store.database.read() as connection:
+        docs = graph.unread(connection, scope_id, limit=limit)
+        if not docs:
+            return None
+        stored = memories.get_docs(connection, docs)
+        texts = tuple(
+            (stored[doc], names_of(_text_of(stored[doc].memory))) for doc in docs if doc in stored
+        )
+        names = {normal_name(name.text) for _, found in texts for name in found.names}
+        new = sorted(names - set(graph.find_names(connection, scope_id, names)))
+    blobs = context.vectors_for(new).blobs
+    vectors = {name: blob for name, blob in zip(new, blobs, strict=True) if blob is not None}
+    return ReadPage(scope_id, texts, vectors)
+
+
+def _text_of(memory: Memory) -> str:
+    text = searchable(memory.content, memory.attributes)[:_READ]
+    return f"{text}\n{memory.subject}" if memory.subject else text
+
+
+def link_page(write: MemoryWrite, page: ReadPage) -> int:
+    """Link the texts of a page that are as they were read; return the number of mentions."""
+    linking = _Linking(write, page)
+    current = memories.get_docs(write.tx, [stored.doc for stored, _ in page.texts])
+    return sum(
+        linking.link(current[stored.doc], found)
+        for stored, found in page.texts
+        if stored.doc in current
+        and current[stored.doc].memory.version == stored.memory.version
+        and current[stored.doc].memory.state == "active"
+    )
+
+
+class _Linking:
+    """The entities of a scope, within the transaction that links a page of texts with them."""
+
+    def __init__(self, write: MemoryWrite, page: ReadPage) -> None:
+        self._write, self._page = write, page
+        self._types: dict[str, str] = {}
+        self._docs: dict[str, int] = {}
+        self._by_word: dict[str, set[str]] = defaultdict(set)
+        for entity in graph.names_in(write.tx, [page.scope_id]):
+            self._note(entity.name, entity.doc, entity.type)
+
+    def link(self, stored: memories.Stored, found: Names) -> int:
+        """Link one text with what it mentions, in place of what it mentioned before."""
+        tx, write, scope = self._write.tx, self._write, stored.scope
+        before = graph.drop_mentions(tx, stored.doc)
+        by_name: dict[str, int] = {}
+        for name in found.names:
+            normal = normal_name(name.text)
+            if normal and normal not in by_name:
+                by_name[normal] = self._entity(scope, name, normal)
+        for doc in by_name.values():
+            edges.add(
+                tx,
+                edge_id=write.context.store.ids.new(),
+                kind="MENTIONS",
+                scope_id=scope.id,
+                from_doc=stored.doc,
+                to_doc=doc,
+                at=write.now,
+            )
+        for said in found.relations:
+            source, target = (
+                by_name.get(normal_name(said.source)),
+                by_name.get(normal_name(said.target)),
+            )
+            if source is not None and target is not None and source != target:
+                graph.add_relation(
+                    tx,
+                    scope.id,
+                    source,
+                    said.relation,
+                    target,
+                    evidence=stored.doc,
+                    confidence=said.confidence,
+                    at=write.now,
+                )
+        graph.mark_read(tx, stored.doc, scope.id, stored.memory.version)
+        settle(write, before | set(by_name.values()))
+        return len(by_name)
+
+    def _note(self, name: str, doc: int, kind: str) -> None:
+        self._docs[name], self._types[name] = doc, kind
+        for key in _keys(name):
+            self._by_word[key].add(name)
+
+    def _entity(self, scope: ScopeRow, name: Name, normal: str) -> int:
+        """Return the entity of a name, which is made where the scope has none."""
+        if normal in self._docs:
+            return self._docs[normal]
+        doc = _insert_entity(self._write, scope, name)
+        fingerprint = self._write.context.embedder.fingerprint
+        vector = self._page.vectors.get(normal)
+        graph.add_name(
+            self._write.tx,
+            scope.id,
+            normal,
+            doc,
+            type=name.type,
+            fingerprint=fingerprint if vector is not None else None,
+            vector=vector,
+        )
+        near: set[str] = set().union(*(self._by_word[key] for key in _keys(normal)))
+        self._note(normal, doc, name.type)
+        self._merge(normal, name.type, near)
+        return doc
+
+    def _merge(self, normal: str, kind: str, near: Iterable[str]) -> None:
+        """Take a new name for another form of one that is known, or the other way round."""
+        threshold = self._write.context.alias_threshold
+        known = [(name, self._types[name]) for name in sorted(near) if name in self._docs]
+        self._part_ambiguous(normal, [name for name, _ in known], threshold)
+        alias = alias_of(normal, kind, known, threshold=threshold)
+        if alias is None:
+            return
+        # The fuller name stands for both.
+        shorter, fuller = sorted((normal, alias.name), key=lambda name: (len(name), name))
+        if self._is_ambiguous(shorter, fuller, threshold):
+            return
+        tx = self._write.tx
+        part, whole = self._docs[shorter], self._docs[fuller]
+        ends = edges.follow_to_end(tx, "DUPLICATE_OF", [part, whole], forward=True)
+        whole = ends.get(whole, whole)
+        if part in ends or part == whole or edges.was_linked(tx, "DUPLICATE_OF", part, whole):
+            # It stands for another one already, or somebody parted the two.
+            return
+        stored = memories.get_docs(tx, [part, whole])
+        if stored[part].memory.state != "active" or stored[whole].memory.state == "deleted":
+            return
+        mark_alias(self._write, stored[part], stored[whole], alias.likeness)
+
+    def _is_ambiguous(self, name: str, fuller: str, threshold: int) -> bool:
+        """Return True if a name could stand for another fuller name as well."""
+        near: set[str] = set().union(*(self._by_word[key] for key in _keys(name)))
+        return any(
+            len(other) > len(name)
+            and likeness(name, other) >= threshold
+            and likeness(fuller, other) < threshold
+            for other in near - {name, fuller}
+        )
+
+    def _part_ambiguous(self, normal: str, known: Sequence[str], threshold: int) -> None:
+        """Part a short form from its entity where it could be this new one as well."""
+        tx = self._write.tx
+        names = {doc: name for name, doc in self._docs.items()}
+        for name in known:
+            if len(name) >= len(normal) or likeness(name, normal) < threshold:
+                continue
+            doc = self._docs[name]
+            ends = edges.follow_to_end(tx, "DUPLICATE_OF", [doc], forward=True)
+            other = names.get(ends.get(doc, -1))
+            if other is not None and likeness(other, normal) < threshold:
+                part_alias(self._write, memories.get_docs(tx, [doc])[doc])
+
+
+def mark_alias(
+    write: MemoryWrite, alias: memories.Stored, entity: memories.Stored, percent: int
+) -> None:
+    """Let a name stand for another entity, as `mark_duplicate` does: `restore` parts them again."""
+    reason = f"two forms of one name: {percent} of 100 alike"
+    edges.add(
+        write.tx,
+        edge_id=write.context.store.ids.new(),
+        kind="DUPLICATE_OF",
+        scope_id=alias.scope_id,
+        from_doc=alias.doc,
+        to_doc=entity.doc,
+        at=write.now,
+        reason=reason,
+    )
+    write.rewrite(
+        alias,
+        alias.memory.model_copy(update={"state": "duplicate", "corrected": "mark_duplicate"}),
+        "memory.correct",
+        reason=reason,
+        details=_correction("mark_duplicate", alias.memory, "duplicate", entity.memory.id),
+    )
+
+
+def part_alias(write: MemoryWrite, alias: memories.Stored) -> None:
+    """Part a name from the entity that the graph took it for; it is not taken for it again."""
+    links = [
+        edge
+        for edge in edges.of(write.tx, alias.doc)
+        if edge.kind == "DUPLICATE_OF" and edge.from_doc == alias.doc
+    ]
+    edges.close(write.tx, [edge.id for edge in links], at=write.now)
+    if alias.memory.state != "duplicate":
+        return
+    write.rewrite(
+        alias,
+        alias.memory.model_copy(update={"state": "active", "corrected": None}),
+        "memory.correct",
+        reason="the name could be two entities",
+        details=_correction("restore", alias.memory, "active", None),
+    )
+
+
+def _correction(kind: str, before: Memory, after: str, other: str | None) -> dict[str, str]:
+    details = {"correction": kind, "before": before.state, "after": after}
+    return details if other is None else {**details, "other": other}
+
+
+def _keys(name: str) -> set[str]:
+    """Return what two names have in common that are forms of one: a word, a beginning, initials."""
+    words = name.replace("-", " ").split()
+    keys = {f"word {word}" for word in words if len(word) > 1}
+    keys |= {f"begins {name[:3]}", f"initials {''.join(word[0] for word in words)}"}
+    if len(words) == 1:
+        keys.add(f"initials {name}")
+    return keys
+
+
+def _insert_entity(write: MemoryWrite, scope: ScopeRow, name: Name) -> int:
+    """Write an entity: a memory whose source is what was read, and which recall does not index."""
+    tx, context = write.tx, write.context
+    body = canonical_json({"entity": name.text, "type": name.type})
+    key = parts.put(tx, scope, body, at=write.now)
+    reference = SourceRef(source_type="app_state", version=GRAPH_VERSION)
+    source_id = write.add_source(scope, reference, key)
+    memory = Memory(
+        id=context.store.ids.new(),
+        scope=scope.scope,
+        kind="entity",
+        content=name.text,
+        sources=(SourceHash(source_id=source_id, content_hash=key),),
+        attributes={"type": name.type},
+        transform_version=GRAPH_VERSION,
+        created_at=write.now,
+        updated_at=write.now,
+        created_by=write.actor.user,
+    )
+    doc, committed = memories.insert_memory(tx, memory, scope=scope, content_key=key)
+    memories.link_source(tx, doc, source_id, ordinal=0)
+    details = {"version": 1, "kind": "entity", "commitment": committed, "source": source_id}
+    write.journal_event(scope.scope, "memory.add", memory.id, details)
+    return doc

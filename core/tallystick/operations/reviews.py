@@ -1,0 +1,122 @@
+"""Operations of reflection and review: propose conclusions, list what waits, decide it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from tallystick.operations.operation import Arguments, IdempotencyKey, Operation, Reason
+from tallystick.records import (
+    JsonObject,
+    Proposal,
+    ProposalState,
+    Reflected,
+    ReviewDecision,
+    Reviewed,
+)
+
+__all__ = ["OPERATIONS"]
+
+ProposalId = Annotated[str, Field(description="Id of a proposal.")]
+
+
+class Reflect(Arguments):
+    """Arguments of `reflect`."""
+
+    sources: Annotated[
+        tuple[str, ...], Field(description="Ids of memories or sources to reflect on.")
+    ] = ()
+    conversation: Annotated[
+        str | None, Field(description="Or a conversation of the bound scope.")
+    ] = None
+    run: Annotated[str | None, Field(description="Or a run whose memories to reflect on.")] = None
+    into: Annotated[
+        str | None, Field(description="The scope of the conclusions; by default the bound one.")
+    ] = None
+
+
+class Reviews(Arguments):
+    """Arguments of `reviews`."""
+
+    states: Annotated[
+        tuple[ProposalState, ...], Field(description="States of the proposals; none lists all.")
+    ] = ("pending", "deferred")
+    limit: Annotated[int, Field(description="Proposals at most.", ge=1)] = 50
+    after: Annotated[str | None, Field(description="The last id of the page before.")] = None
+
+
+class OfProposal(Arguments):
+    """Arguments of `proposal`."""
+
+    proposal_id: ProposalId
+
+
+class Review(Arguments):
+    """Arguments of `review`."""
+
+    proposal_id: ProposalId
+    decision: Annotated[ReviewDecision, Field(description="accept, edit, defer or reject.")]
+    reason: Reason
+    changes: Annotated[
+        JsonObject | None, Field(description="With edit: content, kind and others, changed.")
+    ] = None
+    idempotency_key: IdempotencyKey = None
+
+
+OPERATIONS = (
+    Operation(
+        name="reflect",
+        title="Reflect",
+        description="Propose the decisions, procedures, plans, tasks, artifacts, claims and "
+        "relations that memories state; policy applies what is safe, the rest waits.",
+        model_description="Propose what memories state as decisions, tasks and the like.",
+        effect="change",
+        arguments=Reflect,
+        result=Reflected,
+        errors=("denied", "invalid_input", "not_found", "rate_limited"),
+        verb="reflect",
+    ),
+    Operation(
+        name="reviews",
+        title="List reviews",
+        description="List the proposals that wait for a person, or were decided, oldest first.",
+        model_description="List the proposals that wait for a person.",
+        effect="read",
+        arguments=Reviews,
+        result=list[Proposal],
+        errors=("denied", "invalid_input", "not_found", "rate_limited"),
+        verb="reviews",
+    ),
+    Operation(
+        name="proposal",
+        title="Read a proposal",
+        description="Read one proposal with everything that happened to it.",
+        model_description="Read one proposal by its id.",
+        effect="read",
+        arguments=OfProposal,
+        result=Reviewed,
+        errors=("not_found", "rate_limited"),
+        verb="proposal",
+    ),
+    Operation(
+        name="review",
+        title="Decide a proposal",
+        description="Accept, edit, defer or reject a proposal, by a person and for a reason.",
+        model_description="Decide a proposal; only a person may.",
+        effect="change",
+        arguments=Review,
+        result=Proposal,
+        errors=(
+            "denied",
+            "invalid_input",
+            "invalid_record",
+            "not_found",
+            "state_conflict",
+            "idempotency_mismatch",
+            "rate_limited",
+        ),
+        verb="review",
+    ),
+)
+"""In the order in which surfaces list them."""

@@ -1,0 +1,127 @@
+"""The verbs of reflection and review: propose conclusions, and decide what waits for a person."""
+
+from __future__ import annotations
+
+from tallystick.pipeline.reflection import Material, reflect
+from tallystick.pipeline.reviews import decide, listed, review_of
+from tallystick.records import (
+    Count,
+    JsonObject,
+    MemoryOrSourceIds,
+    Proposal,
+    ProposalId,
+    ProposalStates,
+    Reflected,
+    ReviewDecision,
+    Reviewed,
+    RunId,
+    Scope,
+    Words,
+    checked_arguments,
+)
+from tallystick.tally.memory_verbs import MemoryVerbs
+
+__all__ = ["ReviewVerbs"]
+
+
+@checked_arguments
+class ReviewVerbs(MemoryVerbs):
+    """What an actor concludes from memories, and what a person decides about it."""
+
+    def reflect(
+        self,
+        sources: MemoryOrSourceIds = (),
+        *,
+        conversation: Words | None = None,
+        run: RunId | None = None,
+        into: str | Scope | None = None,
+    ) -> Reflected:
+        """Propose the decisions, procedures, plans, tasks, artifacts, claims and relations that
+        memories state: those of `sources` (their ids, or those of sources), of a `conversation` or
+        of a `run` of the bound scope.
+
+        With the setting `reflection="policy"` what is safe by rule is applied; the rest waits as
+        `reviews`. Nothing is proposed twice. Conclusions are of the bound scope, or of `into`, and
+        never get more readers than their sources, but for sources of several scopes with the
+        broadest of these named. Raises InvalidInput, NotFound, Denied (`mixed_scopes`,
+        `scope_crossing_requires_promotion`).
+        """
+        services = self._services
+        with self._observed("memory_write", "reflect") as call:
+            self._admit("write")
+            reflected = reflect(
+                services.memory,
+                self._traced_actor,
+                self.scope,
+                Material(tuple(sources), conversation, run),
+                into=None if into is None else self.actor.home(into),
+                mode=services.settings.reflection,
+                correlation_id=call.correlation_id,
+            )
+            summary = {
+                "proposals": [proposal.id for proposal in reflected.proposals],
+                "applied": reflected.applied,
+            }
+            call.record("memory_write", reflected, summary=summary, scopes=[reflected.scope])
+        self._wake_worker()
+        return reflected
+
+    def reviews(
+        self,
+        *,
+        states: ProposalStates = ("pending", "deferred"),
+        limit: Count = 50,
+        after: ProposalId | None = None,
+    ) -> list[Proposal]:
+        """List the proposals of the bound scope in some states, oldest first; with `states=()` of
+        every state. Give the last id of a page as `after` for the next one. The words of a proposal
+        whose sources this actor may not see are left out. Raises Denied, InvalidInput, NotFound.
+        """
+        self._admit("read")
+        return listed(
+            self._services.memory,
+            self.actor,
+            self.scope,
+            states=tuple(states),
+            limit=limit,
+            after=after,
+        )
+
+    def proposal(self, proposal_id: ProposalId) -> Reviewed:
+        """Return a proposal with its history. Raises NotFound."""
+        self._admit("read")
+        return review_of(self._services.memory, self.actor, proposal_id)
+
+    def review(
+        self,
+        proposal_id: ProposalId,
+        decision: ReviewDecision,
+        *,
+        reason: str,
+        changes: JsonObject | None = None,
+        idempotency_key: str | None = None,
+    ) -> Proposal:
+        """Accept, edit, defer or reject a proposal, for a reason that is kept. A person decides.
+
+        `edit` accepts it with `changes`: its content, kind, subject, attributes, confidence or
+        valid_from. What it replaces stays as history, with the reason; what it withdraws can be
+        recovered. Raises NotFound, Denied (`person_required`, or the reason for which a source may
+        not be concluded from any more), InvalidInput, InvalidRecord, StateConflict where it was
+        decided or its target changed, IdempotencyMismatch; then nothing changed.
+        """
+        with self._observed("memory_write", "review") as call:
+            self._admit("write")
+            decided = decide(
+                self._services.memory,
+                self._traced_actor,
+                proposal_id,
+                decision,
+                reason=reason,
+                changes=changes or {},
+                idempotency_key=idempotency_key,
+                correlation_id=call.correlation_id,
+            )
+            summary = {"id": decided.id, "state": decided.state, "made": decided.made}
+            call.record("memory_write", {"reason": reason}, summary=summary)
+        self._wake_worker()
+        return decided
