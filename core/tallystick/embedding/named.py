@@ -64,9 +64,13 @@ class Model2VecEmbedder:
         """Length of every vector. Raises EmbedderUnavailable."""
         return int(self._table.rows.shape[1])
 
-    @cached_property
+    @property
     def fingerprint(self) -> str:
         """Name of the folder, digest of both files, dimension. Raises EmbedderUnavailable."""
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
         digest = hashlib.sha256(_METHOD)
         for name in _FILES:
             digest.update(hashlib.sha256((self._folder / name).read_bytes()).digest())
