@@ -58,6 +58,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -784,12 +785,10 @@ class RecordedFailure(RecorderError):
 
 def require(package: str, *, extra: str) -> None:
     """Raise MissingExtra unless `package` is installed; the first line of every adapter."""
-    try:
-        installed = find_spec(package) is not None
-    except ModuleNotFoundError:
-        installed = False
-    if not installed:
-        raise MissingExtra(package, extra)
+    with suppress(ModuleNotFoundError):
+        if find_spec(package) is not None:
+            return
+    raise MissingExtra(package, extra)
 
 
 def _plain(value: Any) -> Any:
@@ -799,32 +798,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple | set | frozenset):
         return [_plain(inner) for inner in value]
     return value if value is None or isinstance(value, str | int | float) else str(value)
-
-
-_WANTED = {
-    "string_type": "takes a text",
-    "int_type": "takes a whole number",
-    "int_parsing": "takes a whole number",
-    "bool_type": "takes True or False",
-    "tuple_type": "takes a list; write [value] for one",
-    "list_type": "takes a list; write [value] for one",
-    "dict_type": "takes a mapping",
-    "mapping_type": "takes a mapping",
-}
-
-
-def explain_problem(problem: Any) -> str:
-    """Return one problem of a pydantic ValidationError in words, without the value that was
-    given.
-    """
-    text = str(_WANTED.get(problem["type"], problem["msg"]))
-    return text.removeprefix("Value error, ")
-
-
-def explain_validation(error: Any) -> str:
-    """Turn a pydantic ValidationError into one line per field, without echoing the values given."""
-    lines = [
-        f"{'.'.join(str(part) for part in problem['loc']) or 'value'}: {explain_problem(problem)}"
-        for problem in error.errors(include_input=False, include_url=False, include_context=False)
-    ]
-    return "; ".join(lines)

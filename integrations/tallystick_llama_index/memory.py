@@ -33,7 +33,8 @@ from tallystick.adapters.binder import id_text
 from tallystick.adapters.frames import framed_hits, without_frames
 from tallystick.aio import in_thread
 from tallystick.compiler import FRAMED
-from tallystick.errors import BudgetInfeasible, InvalidInput, explain_validation
+from tallystick.errors import BudgetInfeasible, InvalidInput
+from tallystick.explanations import explain_validation
 from tallystick.logs import get_logger
 from tallystick.records import (
     CompileConfig,

@@ -21,7 +21,8 @@ from tallystick.adapters import (
     has_rules,
 )
 from tallystick.aio import in_thread
-from tallystick.errors import ApprovalRequired, InvalidInput, TallystickError, explain_validation
+from tallystick.errors import ApprovalRequired, InvalidInput, TallystickError
+from tallystick.explanations import explain_validation
 from tallystick.operations import NOTICE, Arguments, not_approved
 from tallystick.records import Actor, JsonObject, Scope
 from tallystick.tally import BoundTally, Tally, ToolCheck

@@ -13,7 +13,8 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from tallystick.adapters.serving import problem_of
-from tallystick.errors import InvalidInput, TallystickError, explain_validation
+from tallystick.errors import InvalidInput, TallystickError
+from tallystick.explanations import explain_validation
 from tallystick.logs import get_logger
 from tallystick.records import JsonObject, Record
 from tallystick.tally import BoundTally, Recalled

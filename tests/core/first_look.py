@@ -13,7 +13,7 @@ FIRST_LOOK = {
     "test_settings.py": "errors remedies",
     "pipeline/test_reflection.py": "pipeline/reflection_rules pipeline/reviews operations/reviews "
     "tally/review_verbs",
-    "graph/test_about.py": "memory/dependencies memory/labels",
+    "graph/test_about.py": "memory/dependencies",
     "graph/test_graph.py": "graph/aliases graph/mending graph/names graph/reading "
     "memory/mentions pipeline/graph storage/graph",
     "memory/test_matching.py": "access/confirm",
@@ -32,7 +32,7 @@ FIRST_LOOK = {
     "testing/capture testing/comparison",
     "../callbacks/test_langchain_middleware.py": "adapters/rendering testing/adapter_contract",
     "../integrations/test_first_arguments.py": "adapters/arguments",
-    "../integrations/test_foreign_memories.py": "adapters/foreign_memories",
+    "../integrations/test_foreign_memories.py": "adapters/foreign_memories storage/foreign_stores",
     "../integrations/test_remote_tools.py": "adapters/elsewhere adapters/item_filters "
     "adapters/remote_binder",
     "../integrations/test_dbos.py": "adapters/job_running",

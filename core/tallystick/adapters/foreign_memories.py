@@ -8,10 +8,8 @@ owners that somebody names.
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -22,6 +20,7 @@ from tallystick.errors import InvalidInput, InvalidRecord, TallystickError
 from tallystick.memory import Put
 from tallystick.records import Memory, NewMemory, SourceRef
 from tallystick.records._base import Json, Record
+from tallystick.storage.foreign_stores import rows_of_store
 from tallystick.tally import BoundTally
 
 __all__ = [
@@ -306,19 +305,14 @@ def _rows(format: ForeignFormat, file: Path) -> Iterator[tuple[str, Any]]:
     """Yield the rows of the database of LangGraph's SqliteStore."""
     if format not in ("langgraph-store", "langmem"):
         raise InvalidInput(f"{file} is a database; {format} is read from a JSON export.")
-    query = "SELECT prefix, key, value FROM store ORDER BY prefix, key"
-    try:
-        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as opened:
-            for prefix, key, value in opened.execute(query):
-                row = {"namespace": str(prefix).split("."), "key": key}
-                try:
-                    row["value"] = json.loads(value)
-                except ValueError:
-                    yield f"{prefix} {key}", _Unreadable(f"{prefix} {key}", "is no JSON")
-                    continue
-                yield f"{prefix} {key}", row
-    except sqlite3.Error as error:
-        raise InvalidInput(f"{file} is no database of a SqliteStore: {error}.") from error
+    for prefix, key, value in rows_of_store(file):
+        row: dict[str, Any] = {"namespace": prefix.split("."), "key": key}
+        try:
+            row["value"] = json.loads(value)
+        except ValueError:
+            yield f"{prefix} {key}", _Unreadable(f"{prefix} {key}", "is no JSON")
+            continue
+        yield f"{prefix} {key}", row
 
 
 def _of_mem0(place: str, value: dict[str, Any]) -> Iterator[_Entry]:

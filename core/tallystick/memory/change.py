@@ -11,6 +11,7 @@ from tallystick.access import is_expired
 from tallystick.errors import InvalidInput, StateConflict, VersionConflict
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.memory_write import MemoryWrite
+from tallystick.memory.mentions import withdraw_copies
 from tallystick.records import (
     FIRST_MOMENT,
     LAST_MOMENT,
@@ -422,16 +423,12 @@ def follow(
     None).
     """
     sharing = edges.sharing(write.tx, origin.doc) if sharing is None else sharing
-    for edge_id, copy in sharing.copies:
+    if memory is None:
+        withdraw_copies(write, sharing)
+        return
+    for _, copy in sharing.copies:
         copied = memories.get_docs(write.tx, [copy])[copy]
         if copied.memory.state == "deleted":
-            continue
-        if memory is None:
-            forgotten = copied.memory.model_copy(update={"state": "deleted", "corrected": "delete"})
-            write.rewrite(
-                copied, forgotten, "memory.forget", reason="the shared memory was withdrawn"
-            )
-            edges.close(write.tx, [edge_id], at=write.now)
             continue
         again = as_shared(copied.memory, origin.memory, memory)
         if memories.body_of(again) == memories.body_of(copied.memory):

@@ -30,7 +30,17 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["MemoryContext", "is_local_only", "recall_keys", "searchable"]
+__all__ = [
+    "MemoryContext",
+    "is_local_only",
+    "labels_asked",
+    "labels_of_memory",
+    "recall_keys",
+    "searchable",
+]
+
+_LABELS = ("status", "project", "assignee", "language")
+"""Attributes that are labels, where they are texts."""
 
 
 class TextVectors(NamedTuple):
@@ -256,3 +266,27 @@ def is_local_only(attributes: JsonObject) -> bool:
         "restricted",
         "secret",
     )
+
+
+def labels_of_memory(memory: Memory) -> tuple[tuple[str, str], ...]:
+    """Return the labels of a memory. One of a project's scope belongs to the project unless it
+    names another.
+    """
+    labels = {
+        name: value
+        for name in _LABELS
+        if isinstance(value := memory.attributes.get(name), str) and value.strip()
+    }
+    if memory.kind in ("task", "milestone"):
+        labels.setdefault("status", "todo")
+    if memory.scope.kind == "project" and memory.scope.key:
+        labels.setdefault("project", memory.scope.key)
+    return tuple(labels.items())
+
+
+def labels_asked(
+    status: str | None, project: str | None, assignee: str | None, language: str | None
+) -> dict[str, str]:
+    """Return the labels that a call filters by."""
+    values = dict(zip(_LABELS, (status, project, assignee, language), strict=True))
+    return {name: value for name, value in values.items() if value is not None}

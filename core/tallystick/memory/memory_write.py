@@ -9,8 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tallystick.logs import get_logger
-from tallystick.memory.context import MemoryContext, is_local_only, recall_keys, searchable
-from tallystick.memory.labels import labels_of_memory
+from tallystick.memory.context import (
+    MemoryContext,
+    is_local_only,
+    labels_of_memory,
+    recall_keys,
+    searchable,
+)
 from tallystick.memory.mentions import follow_change, is_of_graph, queue_reading
 from tallystick.ranking import indexed_words, slices, text_flags
 from tallystick.records import Actor, Memory, Scope, SourceRef
@@ -169,7 +174,8 @@ class MemoryWrite:
         the job that will embed it, where the embedder is remote.
         """
         context = self.context
-        queue_reading(self, memory, scope_id)
+        if context.graph:
+            queue_reading(self, memory, scope_id)
         revision = self._revision(scope_id)
         text = _text_row(self.tx, memory)
         search.show_text(self.tx, doc, scope_id, text, revision=revision)

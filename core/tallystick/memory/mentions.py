@@ -8,13 +8,11 @@ One that somebody pinned, changed or forgot by hand is left as that person left 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
-from tallystick.records import Memory
-from tallystick.storage import edges, erasing, graph, jobs, memories
-
-if TYPE_CHECKING:
-    from tallystick.memory.memory_write import MemoryWrite
+from tallystick.memory.context import MemoryContext
+from tallystick.records import Memory, Scope
+from tallystick.storage import Connection, edges, erasing, graph, jobs, memories
 
 __all__ = [
     "GRAPH_VERSION",
@@ -24,6 +22,7 @@ __all__ = [
     "queue_reading",
     "remove_orphans",
     "settle",
+    "withdraw_copies",
 ]
 
 GRAPH_VERSION = "graph-1"
@@ -32,18 +31,39 @@ _GONE = "no memory mentions it any more"
 _BACK = "a memory mentions it again"
 
 
+class Write(Protocol):
+    """The transaction in which a memory changes, as far as the graph follows it."""
+
+    @property
+    def tx(self) -> Connection: ...
+    @property
+    def context(self) -> MemoryContext: ...
+    @property
+    def now(self) -> int: ...
+    @property
+    def graph_scopes(self) -> set[int]: ...
+    def rewrite(
+        self, current: memories.Stored, memory: Memory, event: str, *, reason: str | None
+    ) -> object: ...
+    def journal_event(
+        self,
+        scope: Scope,
+        event: str,
+        memory_id: str,
+        details: dict[str, Any],
+        *,
+        reason: str | None = None,
+    ) -> str: ...
+
+
 def is_of_graph(memory: Memory) -> bool:
     """Return True if the graph made a memory: recall finds it by what mentions it, not by words."""
     return memory.transform_version is not None and memory.transform_version == GRAPH_VERSION
 
 
-def queue_reading(write: MemoryWrite, memory: Memory, scope_id: int) -> None:
-    """Enqueue the job that reads what the graph has not read of a scope, where the graph is on."""
-    if (
-        not write.context.graph
-        or memory.kind in graph.UNREAD_KINDS
-        or scope_id in write.graph_scopes
-    ):
+def queue_reading(write: Write, memory: Memory, scope_id: int) -> None:
+    """Enqueue the job that reads what the graph has not read of a scope."""
+    if memory.kind in graph.UNREAD_KINDS or scope_id in write.graph_scopes:
         return
     write.graph_scopes.add(scope_id)
     jobs.enqueue(
@@ -62,7 +82,7 @@ def graph_subject(scope_id: int) -> str:
     return f"{scope_id}:graph"
 
 
-def follow_change(write: MemoryWrite, before: memories.Stored, after: Memory) -> None:
+def follow_change(write: Write, before: memories.Stored, after: Memory) -> None:
     """Bring the graph along with a memory that was just rewritten.
 
     What a text said is dropped with the text, before anybody reads the new one; what the new text
@@ -79,11 +99,11 @@ def follow_change(write: MemoryWrite, before: memories.Stored, after: Memory) ->
         return
     if mentioned:
         settle(write, mentioned)
-    if is_active:
+    if is_active and write.context.graph:
         queue_reading(write, after, before.scope_id)
 
 
-def settle(write: MemoryWrite, docs: Iterable[int]) -> int:
+def settle(write: Write, docs: Iterable[int]) -> int:
     """Forget those of these entities that no active memory mentions, bring back those that one
     mentions again, and remove those that nothing mentions at all; return the number of changes.
     """
@@ -118,7 +138,7 @@ def settle(write: MemoryWrite, docs: Iterable[int]) -> int:
     return changed
 
 
-def remove_orphans(write: MemoryWrite, entities: Sequence[memories.Stored]) -> None:
+def remove_orphans(write: Write, entities: Sequence[memories.Stored]) -> None:
     """Remove entities that nothing mentions, each named in the journal of its scope."""
     for entity in entities:
         _withdraw_copies(write, entity)
@@ -134,8 +154,16 @@ def remove_orphans(write: MemoryWrite, entities: Sequence[memories.Stored]) -> N
         erasing.destroy(write.tx, docs, at=write.now, keep_rows=False)
 
 
-def _withdraw_copies(write: MemoryWrite, entity: memories.Stored) -> None:
-    if edges.sharing(write.tx, entity.doc).copies:
-        from tallystick.memory.change import follow
+def withdraw_copies(write: Write, sharing: edges.Sharing) -> None:
+    """Forget the shared copies of a memory that is withdrawn, and end their links."""
+    for edge_id, doc in sharing.copies:
+        copied = memories.get_docs(write.tx, [doc])[doc]
+        if copied.memory.state == "deleted":
+            continue
+        forgotten = copied.memory.model_copy(update={"state": "deleted", "corrected": "delete"})
+        write.rewrite(copied, forgotten, "memory.forget", reason="the shared memory was withdrawn")
+        edges.close(write.tx, [edge_id], at=write.now)
 
-        follow(write, entity, None)
+
+def _withdraw_copies(write: Write, entity: memories.Stored) -> None:
+    withdraw_copies(write, edges.sharing(write.tx, entity.doc))

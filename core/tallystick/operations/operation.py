@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from tallystick.errors import InvalidInput, explain_validation
+from tallystick.errors import InvalidInput
+from tallystick.explanations import explain_validation
 from tallystick.records import JsonObject
 from tallystick.tally import BoundTally
 

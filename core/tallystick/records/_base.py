@@ -32,7 +32,8 @@ from pydantic import (
 from pydantic_core import CoreSchema, PydanticCustomError, PydanticSerializationError
 from pydantic_core.core_schema import no_info_before_validator_function
 
-from tallystick.errors import InvalidInput, InvalidRecord, explain_problem, explain_validation
+from tallystick.errors import InvalidInput, InvalidRecord
+from tallystick.explanations import explain_problem, explain_validation
 from tallystick.records.canonical import read_json
 from tallystick.records.html import cut, html_of
 from tallystick.records.times import DatetimeOf

@@ -19,7 +19,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from tallystick.errors import InvalidRecord, explain_validation
+from tallystick.errors import InvalidRecord
+from tallystick.explanations import explain_validation
 from tallystick.records._base import JsonObject, Labels, Persisted, Record, Texts, tuple_of
 from tallystick.records.html import cut
 from tallystick.records.identity import Scope

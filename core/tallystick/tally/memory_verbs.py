@@ -9,6 +9,7 @@ from pydantic import SkipValidation
 
 from tallystick import graph, memory
 from tallystick.errors import InvalidInput
+from tallystick.memory.context import labels_asked
 from tallystick.memory.documents import (
     Document,
     NewMemories,
@@ -16,7 +17,6 @@ from tallystick.memory.documents import (
     memory_of_document,
 )
 from tallystick.memory.fields import labels_of
-from tallystick.memory.labels import labels_asked
 from tallystick.memory.recall import Recalled
 from tallystick.ranking import RecallWeights
 from tallystick.recorder import current_run

@@ -13,14 +13,8 @@ from urllib.parse import quote
 from pydantic import BaseModel, ValidationError, create_model
 
 from tallystick import errors
-from tallystick.errors import (
-    ApprovalRequired,
-    Denied,
-    InvalidInput,
-    TallystickError,
-    Unreachable,
-    explain_validation,
-)
+from tallystick.errors import ApprovalRequired, Denied, InvalidInput, TallystickError, Unreachable
+from tallystick.explanations import explain_validation
 from tallystick.operations import OPERATIONS, Operation
 from tallystick.records import AccessDecision
 from tallystick_server.endpoints import path_names
