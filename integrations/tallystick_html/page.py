@@ -22,6 +22,7 @@ from tallystick.adapters.transcripts import (
     answer_messages,
     request_messages,
 )
+from tallystick.adapters.words import DECISIONS, REASONS
 from tallystick.errors import InvalidRecord
 from tallystick.recorder.bundle import BundledRun, BundledStep, bundle_in, bundle_link, read_bundle
 from tallystick.records import CompiledContext, Json, StepEntry
@@ -227,26 +228,30 @@ def _context(entry: StepEntry) -> Html:
         used, budget = (compiled.token_allocation.get(name, 0) for name in ("used", "budget"))
         caption += f" ({used} of {budget} tokens)"
         decisions = [
-            (each.decision, each.item_id, each.reason_code.replace("_", " "), each.final_tokens)
+            (each.decision, each.item_id, _why(each.reason_code), each.final_tokens)
             for each in compiled.decisions
         ]
     except InvalidRecord:
         # Not kept, or of a release whose contexts have another form: the summary has the rest.
         listed = entry.summary.get("decisions")
         decisions = [
-            (item[1], item[0], str(item[2]).replace("_", " "), item[3])
+            (item[1], item[0], _why(str(item[2])), item[3])
             for item in (listed if isinstance(listed, list) else [])
             if isinstance(item, list) and len(item) >= 4
         ]
     taken = [row for row in decisions if row[0] != "exclude"]
     left = [row[1:3] for row in decisions if row[0] == "exclude"]
-    shown = [(*row[1:3], "" if row[0] == "include" else row[0], row[3]) for row in taken]
+    shown = [(*row[1:3], DECISIONS.get(str(row[0]), row[0]), row[3]) for row in taken]
     header = ("candidate", "why", "", "tokens")
     table = html_table(caption, header, shown)
     if not left:
         return table
     folded = _folded(f"{len(left)} left out", [html_table("", ("candidate", "why"), left)])
     return Html(table + folded)
+
+
+def _why(code: str) -> str:
+    return REASONS.get(code, code.replace("_", " "))
 
 
 def _request(new: list[Message], before: int) -> Iterator[Html]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from tallystick.adapters.words import DECISIONS, reason
 from tallystick.recorder import Run, Step
 from tallystick.records import (
     CompiledContext,
@@ -47,7 +48,7 @@ def _facts(caption: str, facts: Mapping[str, object]) -> Html:
 def _compiled(compiled: CompiledContext) -> Html:
     used, budget = (compiled.token_allocation.get(name, 0) for name in ("used", "budget"))
     rows = [
-        (each.decision, each.item_id, each.reason_code.replace("_", " "), each.final_tokens)
+        (DECISIONS[each.decision], each.item_id, reason(each), each.final_tokens)
         for each in compiled.decisions
     ]
     return html_table(f"{used} of {budget} tokens", ("decision", "item", "why", "tokens"), rows)

@@ -18,11 +18,12 @@ import pytest
 from tests.terminals import run_piped
 
 from tallystick import Actor, Tally
+from tallystick.adapters import words
 from tallystick.adapters.serving import COOKIE
 from tallystick.records import CompileReason, ContextItem, StepKind
 from tallystick.testing import HashEmbedder
 from tallystick_server import Entrance, serve_in_background
-from tallystick_server.dashboard import rendering, words
+from tallystick_server.dashboard import rendering
 
 from .dashboard import HOSTILE, SECRET, WITHHELD, Browser, Page, Played, play, rows_of
 from .served import ADA, BOB, Served, problem, served

@@ -16,7 +16,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import HTMLResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tallystick_server.dashboard import words
+from tallystick.adapters import words
 
 __all__ = ["STATIC", "SafeHeaders", "html", "static_version"]
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from tallystick.adapters import words
 from tallystick.errors import InvalidInput, NotFound
 from tallystick.records import (
     CompilationDecision,
@@ -20,7 +21,6 @@ from tallystick.records import (
     StepEntry,
     StepRecord,
 )
-from tallystick_server.dashboard import words
 from tallystick_server.dashboard.figures import figures_of
 from tallystick_server.dashboard.messages import messages_of
 from tallystick_server.dashboard.runs import neighbours, replayed_step
