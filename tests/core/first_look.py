@@ -20,7 +20,6 @@ FIRST_LOOK = {
     "policy/test_permissions.py": "access/gate access/spaces memory/access_preview",
     "compiler/test_rules.py": "policy/rules policy/rule_checks",
     "policy/test_arguments.py": "policy/tool_classes",
-    "records/test_records.py": "explanations",
     "tally/test_arguments.py": "access/short_ids storage/short_ids tally/change_verbs records/html",
     "access/test_access_tokens.py": "operations/tokens records/access_tokens storage/access_tokens",
     "access/test_approvals.py": "storage/approvals operations/approvals tally/policy_verbs",
@@ -104,7 +103,7 @@ FIRST_LOOK = {
     "recorder/test_verify.py": "recorder/receipts recorder/recordings",
     "recorder/test_bundle.py": "recorder/signing",
     "recorder/test_replay.py": "recorder/answers",
-    "records/test_records.py": "records/_base records/answers records/canonical records/context "
+    "records/test_records.py": "explanations records/_base records/answers records/canonical records/context "
     "records/correction records/identity records/inspection records/journal records/memory "
     "records/policy records/recording records/source records/space records/tape records/upkeep",
     "policy/test_secret_rules.py": "policy/secret_checks policy/vendor_tokens",
