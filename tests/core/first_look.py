@@ -103,7 +103,8 @@ FIRST_LOOK = {
     "recorder/test_verify.py": "recorder/receipts recorder/recordings",
     "recorder/test_bundle.py": "recorder/signing",
     "recorder/test_replay.py": "recorder/answers",
-    "records/test_records.py": "explanations records/_base records/answers records/canonical records/context "
+    "records/test_records.py": "explanations records/_base records/answers records/canonical "
+    "records/context "
     "records/correction records/identity records/inspection records/journal records/memory "
     "records/policy records/recording records/source records/space records/tape records/upkeep",
     "policy/test_secret_rules.py": "policy/secret_checks policy/vendor_tokens",
