@@ -29,6 +29,7 @@ from tallystick.errors import (
 from tallystick.operations import NOT_OPERATIONS, OPERATIONS
 from tallystick.recorder import Recordings, verify_bundle
 from tallystick.records import AccessDecision, ContextItem, Record
+from tallystick.settings import Settings
 from tallystick.tally import BoundTally, Operator
 from tallystick_server import RemoteTally
 from tallystick_server.client.calls import error_of
@@ -41,7 +42,9 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 @pytest.fixture(scope="module")
 def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with served(tmp_path_factory.mktemp("served"), rules=[ASKING]) as there:
+    with served(
+        tmp_path_factory.mktemp("served"), rules=[ASKING], settings=Settings(reflection="review")
+    ) as there:
         yield there
 
 

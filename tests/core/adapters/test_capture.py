@@ -7,6 +7,8 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable
+from functools import partial
+from operator import mul
 from typing import Any
 
 from pydantic import BaseModel
@@ -25,11 +27,11 @@ class TestDirectCalls(CaptureContract):
             if scene == "streaming":
                 self._asked(run, stream={"chunks": 3, "first_us": 10, "last_us": 30})
                 return
-            self._asked(run)
             if scene == "parallel tools":
-                for value in (1, 2):
-                    self._called(run, "double", {"value": value}, lambda: 42, str(value))
-            elif scene == "error":
+                self._doubled(run)
+                return
+            self._asked(run)
+            if scene == "error":
                 self._called(run, "divide", {"value": 0}, lambda: 1 / 0)
             elif scene == "nested agent":
                 self._called(run, "expert", {"question": "How much?"}, lambda: self._inner(run))
@@ -61,6 +63,24 @@ class TestDirectCalls(CaptureContract):
             step.record(
                 "response", {"text": "It is 42."}, summary={"stream": stream} if stream else {}
             )
+
+    def _doubled(self, run: Run) -> None:
+        """Ask for two calls at once, make them, and send all of it along with the next request."""
+        said: list[Json] = [{"role": "user", "content": "How much?"}]
+        calls: list[Json] = [
+            {"id": str(value), "name": "double", "args": {"value": value}} for value in (1, 2)
+        ]
+        answer: Json = {"role": "assistant", "text": "", "tool_calls": calls}
+        with run.step("model_call") as step:
+            step.record("request", {"messages": list(said)})
+            step.record("response", answer)
+        said.append(answer)
+        for value in (1, 2):
+            self._called(run, "double", {"value": value}, partial(mul, 2, value), str(value))
+            said.append({"role": "tool", "tool_call_id": str(value), "content": 2 * value})
+        with run.step("model_call") as step:
+            step.record("request", {"messages": said})
+            step.record("response", {"text": "It is 42."})
 
     def _inner(self, run: Run) -> str:
         self._asked(run, parent=current_step())

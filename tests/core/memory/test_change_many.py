@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tests.whole import whole
+
 from tallystick.records import Actor
 from tallystick.tally import Tally
 
@@ -38,4 +40,4 @@ def test_what_is_refused_is_told_and_the_others_are_done(open_tally: Callable[..
         assert (results[1].expected, results[1].actual) == (7, 1)
         assert [len(mine.history(one)) for one in (first, second)] == [2, 2]
         assert his.get(foreign).content == "Semicolons."
-        assert "Semicolons" not in repr(results)
+        assert "Semicolons" not in whole(results)

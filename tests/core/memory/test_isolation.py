@@ -25,6 +25,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from tests.whole import whole
 
 from tallystick.adapters import Binder
 from tallystick.errors import ApprovalRequired, Denied, NotFound, TallystickError
@@ -96,7 +97,7 @@ class Isolation(RuleBasedStateMachine):
     def tried(self, actor: Actor, call: Callable[[], Any]) -> str:
         """What a call told, whether by its result or by its error."""
         try:
-            return repr(call())
+            return whole(call())
         except TallystickError as error:
             return f"{error!r} {error}"
 
@@ -229,7 +230,7 @@ class Isolation(RuleBasedStateMachine):
         by its name.
         """
         found = self.tally.bind(actor).explore()
-        self.check(actor, repr(found))
+        self.check(actor, whole(found))
         opened = {
             *(scope for scope in self.marks if self.may(actor, scope)),
             Scope(kind="private", key=actor.user),
@@ -282,11 +283,11 @@ class Isolation(RuleBasedStateMachine):
         bound.items.put([Put(("notes", label), "key", {"text": f"egret {text}"})])
         for named in (None, label, other):
             namespace = None if named is None else ("notes", named)
-            shown = repr(bound.recall("egret", limit=100, namespace=namespace))
+            shown = whole(bound.recall("egret", limit=100, namespace=namespace))
             for (owner, beneath), mark in self.items.items():
                 assert (mark in shown) == (owner == user and beneath == named), (named, shown)
         for tool, arguments in (("memory_search", {"query": "egret"}), ("memory_list", {})):
-            assert "egret" not in repr(MEMORY_TOOLS[tool].function(bound, **arguments))
+            assert "egret" not in whole(MEMORY_TOOLS[tool].function(bound, **arguments))
 
     @rule(configurable=st.none() | keys, context=st.none() | keys, metadata=st.none() | keys)
     def call_through_a_runtime(
@@ -409,7 +410,7 @@ class Isolation(RuleBasedStateMachine):
     @rule(actor=people, other=people, scope=places)
     def preview(self, actor: Actor, other: Actor, scope: Scope) -> None:
         told = self.tally.bind(actor).preview_access(actor=other, scopes=[scope])
-        self.check(actor, repr(told))
+        self.check(actor, whole(told))
         if not self.may(actor, scope):
             assert [(one.visible, one.denied, one.hidden) for one in told.scopes] == [((), (), {})]
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.whole import whole
 
 from tallystick import Actor, Tally
 from tallystick.errors import Denied, TallystickError
@@ -62,6 +63,7 @@ WORDS: dict[str, list[Any]] = {
     "limit": [1, 5, 50],
     "depth": [1, 2],
     "budget_tokens": [50, 500],
+    "timeout_ms": [1, 100],
     "if_version": [1, 2],
     "threshold": [0.1, 0.9],
     "importance": [0, 500, 1_000],
@@ -70,7 +72,17 @@ WORDS: dict[str, list[Any]] = {
     "recipe": [None, {"token_budget": 200}],
     "namespace": [None, ["a"]],
     "changes": [{"content": "The heron left."}, {"tags": ["late"]}, {"name": "crew"}],
-    "attributes": [{}, {"a": [1, {"b": None}]}],
+    "attributes": [{}, {"a": [1, {"b": None}]}, {"status": "todo", "assignee": "bob"}],
+    # A filter that nothing passes hides what would leak: most calls leave it out.
+    "status": [None, None, None, "todo"],
+    "project": [None, None, None, "apollo"],
+    "assignee": [None, None, None, "bob"],
+    "language": [None, None, None, "de"],
+}
+LINKS = ("derived_from", "evidence", "related_to", "depends_on")
+MODES = {
+    "remember": ["auto", "raw", "sync", "async"],
+    "explore": ["links", "dependencies", "about"],
 }
 RARE = {"erase": 0.004, "erase_recorded": 0.02, "purge": 0.02, "doctor": 0.02, "export": 0.01}
 RARE |= {"import_from": 0.02, "freeze": 0.005, "remember": 4.0, "forget": 2.0, "recall": 3.0}
@@ -121,7 +133,7 @@ class Caller:
             raise AssertionError(f"{told}: {type(error).__name__}: {error}") from error
         else:
             self.answered += 1
-            answer = repr(result)
+            answer = whole(result)
             self._collect(answer)
             if name in ("promote", "share"):
                 # Whoever owns a memory lets others see it.
@@ -153,9 +165,8 @@ class Caller:
 
     def _collect(self, answer: str) -> None:
         """Keep ids and tokens of an answer for later calls."""
-        for kind, value in re.findall(r"\b(\w*id|token|confirm_token)='([\w.:~+/=-]+)'", answer)[
-            :20
-        ]:
+        given = re.findall(r'"(\w*id|token|confirm_token)": ?"([\w.:~+/=-]+)"', answer)
+        for kind, value in given[:20]:
             pool = self.tokens if "token" in kind else self.ids.setdefault(kind, [])
             pool.append(value)
             if len(pool) > 300:
@@ -171,7 +182,10 @@ class Caller:
             if drawn > 0.985:
                 arguments[argument] = chance.choice(WRONG)
             elif drawn > 0.01:
-                arguments[argument] = self._value(argument)
+                values = MODES.get(name) if argument == "mode" else None
+                arguments[argument] = (
+                    self._value(argument) if values is None else chance.choice(values)
+                )
         if chance.random() < 0.01:
             arguments["unknown"] = 1
         return arguments
@@ -199,7 +213,7 @@ class Caller:
                 else {"memory_id": self._id("memory_id"), "reason": "r", "content": "New."}
                 for _ in range(count)
             ]
-        if argument.endswith("ids") or argument in ("derived_from", "evidence"):
+        if argument.endswith("ids") or argument in LINKS:
             return [self._id("memory_id") for _ in range(chance.randint(0, 2))]
         if argument.endswith("_id") or argument in ("around", "before", "after", "by"):
             return self._id("step_id" if argument in ("before", "after") else argument)
@@ -228,7 +242,7 @@ def test_random_calls_give_errors_of_ours_alone_and_nothing_of_others(
     tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     soaks = request.config.getoption("--hypothesis-profile") == "soak"
-    seed = random.SystemRandom().randrange(2**32) if soaks else 9
+    seed = random.SystemRandom().randrange(2**32) if soaks else 7
     monkeypatch.chdir(tmp_path)
     settings = Settings.read(vector_search="exact", rate_limits={})
     with Tally.open(
@@ -241,8 +255,7 @@ def test_random_calls_give_errors_of_ours_alone_and_nothing_of_others(
                 caller.record()
             caller.call()
         assert caller.answered > calls // 10, caller.refused
-        # Most calls have filters that nothing passes.
-        assert caller.own_seen > calls // 400
+        assert caller.own_seen > calls // 100
         assert {"invalid_input", "denied", "not_found"} <= set(caller.refused)
         findings = tally.bind(OLGA).operator.doctor()
         broken = [

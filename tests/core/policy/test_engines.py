@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.whole import whole
 
 from tallystick.errors import MissingExtra
 from tallystick.policy import engines
@@ -89,8 +90,8 @@ def test_a_tally_that_is_set_to_it_keeps_such_a_secret_out_of_packs_and_payloads
             step.record("request", {"prompt": f"Use {AIRTABLE}"})
         [entry] = mine.recordings.entries(step.id)
         outputs: list[Any] = [mine.context_pack("key of the table").text, entry.payload]
-        assert AIRTABLE not in repr(outputs)
-        assert "airtable" in repr(outputs)
+        assert AIRTABLE not in whole(outputs)
+        assert "airtable" in whole(outputs)
         assert mine.recordings.verify(run.id).ok
 
 

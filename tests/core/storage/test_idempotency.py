@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,8 @@ OTHERS: dict[type, set[str]] = {
         "worker",
         "reconcile_index",
         "rebuild_index",
+        "rules",
+        "rule_over_tool_call",
     },
 }
 """Everything else that is public. A new method belongs in one of the two tables."""
@@ -192,6 +195,7 @@ class _World:
             step.record("request", {"prompt": "Mend it."})
         self.run.end()
 
+    @cached_property
     def proposed(self) -> str:
         """The oldest proposal of the scope, which there is one of at least."""
         self.mine.remember("We decided to feed the heron at noon.", conversation="birds")
@@ -265,9 +269,7 @@ class _World:
             "keep_turn": lambda k, v: mine.keep_turn(
                 self.run, user=v, assistant="yes", idempotency_key=k
             ),
-            "review": lambda k, v: mine.review(
-                self.proposed(), "defer", reason=v, idempotency_key=k
-            ),
+            "review": lambda k, v: mine.review(self.proposed, "defer", reason=v, idempotency_key=k),
             "approve": lambda k, v: mine.approve(self.first(), reason=v, idempotency_key=k),
             "deny": lambda k, v: mine.deny(self.first(), reason=v, idempotency_key=k),
             "revoke": lambda k, v: mine.revoke(self.granted(), reason=v, idempotency_key=k),
