@@ -3,7 +3,7 @@
 Pure: the same text gives the same names. Names are what a script marks as such: capitals inside of
 a sentence, titles in quotes, addresses, handles, and identifiers of code. A word that begins a
 sentence counts only with more evidence; in German, whose nouns all have capitals, several words or
-a title are needed. Whatever is not marked is not found: `docs/graph.md` gives the measured share.
+a title are needed. Whatever is not marked is not found.
 """
 
 from __future__ import annotations
