@@ -53,9 +53,9 @@ def _acknowledged(lines: list[str]) -> dict[int, str]:
 
 @pytest.mark.slow
 def test_a_killed_process_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
-    """SIGKILL at random points of 300 remembers, in `make soak` of 3,000, until all are written."""
+    """SIGKILL at random points of 150 remembers, in `make soak` of 3,000, until all are written."""
     place, chance = tmp_path / "tally", random.Random(11)
-    count = 300 if settings().max_examples <= 100 else 3_000
+    count = 150 if settings().max_examples <= 100 else 3_000
     acknowledged: dict[int, str] = {}
     kills = 0
     while len(acknowledged) < count:
@@ -63,7 +63,7 @@ def test_a_killed_process_loses_nothing_that_was_acknowledged(tmp_path: Path) ->
         process = _writer(place, start, count - start)
         assert process.stdout is not None
         lines: list[str] = []
-        stop_after = chance.randint(1, 100)
+        stop_after = chance.randint(1, count // 3)
         for line in process.stdout:
             lines.append(line)
             if len(lines) > stop_after:
@@ -75,7 +75,7 @@ def test_a_killed_process_loses_nothing_that_was_acknowledged(tmp_path: Path) ->
         process.stdout.close()
         acknowledged |= _acknowledged(lines)
 
-    assert kills >= 3
+    assert kills >= 2
     with Tally.open(place, background=False) as tally:
         owner = tally.bind()
         for number, memory_id in acknowledged.items():

@@ -11,7 +11,7 @@ import pytest
 from tallystick.testing.evals import SUITES, run_suite
 
 ONCE = {"feedback-loop"}
-"""A loop of 200 turns is played once here; `make eval` plays it twice."""
+"""A loop of 200 turns is too long for `make test`: `make soak` plays it once, `make eval` twice."""
 
 
 def test_the_scoreboard_has_every_suite() -> None:
@@ -32,7 +32,10 @@ def test_the_scoreboard_has_every_suite() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", SUITES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.soak] if name in ONCE else []) for name in SUITES],
+)
 def test_a_suite_of_the_scoreboard_passes_and_a_second_run_agrees(
     name: str, tmp_path: Path
 ) -> None:
