@@ -50,7 +50,7 @@ test-oldest: $(VENV)/bin/python ## run the adapters' tests on the oldest runtime
 	@$(PYTHON) -m venv $(VENV)/oldest
 	@$(VENV)/oldest/bin/python -m pip install -q --upgrade 'pip>=25.1'
 	@$(call install,$(VENV)/oldest/bin/python,-e '.[all]' --group test -c tests/oldest.txt)
-	@$(VENV)/oldest/bin/python -m pytest -q -n 2 -W default tests/checkpointers tests/callbacks tests/integrations -k "not postgres and not test_cli and not test_server_ and not test_surface_parity and not test_mcp_isolation and not test_mcp_processes and not test_hooks and not test_client_files and not test_elements and not test_saver_damage and not test_saver_model and not test_importing and not test_documents and not test_receipt_page and not test_dashboard"
+	@$(VENV)/oldest/bin/python -m pytest -q -n 2 -W default tests/checkpointers tests/callbacks tests/integrations -k "not postgres and not test_cli and not test_server_ and not test_surface_parity and not test_mcp_isolation and not test_mcp_processes and not test_hooks and not test_client_files and not test_elements and not test_saver_damage and not test_saver_model and not test_importing and not test_documents and not test_receipt_page and not test_dashboard and not test_saver_threads and not test_saver_safety and not test_foreign_memories and not test_opentelemetry and not test_mcp_discovery and not test_dbos and not test_surfaces"
 
 .PHONY: test-peers
 test-peers: $(VENV)/peers/.made ## run other projects' suites on our pieces; ARGS="--only langgraph -k name"
