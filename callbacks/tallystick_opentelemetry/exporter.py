@@ -106,6 +106,11 @@ class Exporter:
         """
         return self._subscription.missed
 
+    @property
+    def failures(self) -> int:
+        """Number of events whose export raised; the log has the errors."""
+        return self._subscription.failures
+
     def close(self) -> None:
         """Export what was recorded before, and stop. Closing twice is allowed."""
         self._subscription.close(wait_seconds=_PATIENCE)
@@ -127,9 +132,10 @@ class Exporter:
         run = event.run
         with self._guard:
             if event.kind == "step_ended" and event.step is not None:
-                self._exported.setdefault(run.run_id, set()).add(event.step.step_id)
                 receipt = self._bound.recordings.receipt(event.step.step_id)
                 self._spans.step(run, event.step, receipt)
+                # Afterwards: one that failed is exported with its run.
+                self._exported.setdefault(run.run_id, set()).add(event.step.step_id)
             elif event.kind == "run_ended":
                 done = self._exported.pop(run.run_id, set())
                 # With what came too fast for this listener.

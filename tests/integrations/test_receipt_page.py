@@ -160,3 +160,4 @@ def test_records_show_themselves_in_a_notebook_and_print_short(open_sqlite: Open
             assert "<img" not in html
         several = [*shown, bound.context_pack("heron"), bound.inspect(memory.id), memory]
         assert [record for record in several if len(repr(record)) > 300] == []
+        assert str(several[2]).startswith("Memory('The heron")

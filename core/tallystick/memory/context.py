@@ -259,7 +259,7 @@ def searchable(content: str, attributes: JsonObject, keys: Sequence[bytes] = ())
 
 
 def is_local_only(attributes: JsonObject) -> bool:
-    """Return True if a text stays here: no remote embedder, reranker, extractor or summarizer is
+    """Return True if a text stays here: no remote embedder, reranker, extractor or decider is
     given it.
     """
     return attributes.get("local_only") is True or attributes.get("sensitivity") in (

@@ -224,7 +224,9 @@ class Record(BaseModel):
             room -= len(field)
         return f"{type(self).__name__}({', '.join(shown)})"
 
-    __str__ = __repr__
+    def __str__(self) -> str:
+        """Return the representation, of a subclass its own."""
+        return repr(self)
 
     def _repr_html_(self) -> str | None:
         """Return the record for a notebook; None where no surface renders its kind."""

@@ -17,6 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from tallystick.errors import ReadOnlyTally
+from tallystick.logs import get_logger
 from tallystick.storage.database import Database
 from tallystick.storage.database_errors import translate
 from tallystick.storage.dialects import let_go_of_socket
@@ -72,6 +73,8 @@ class Liveness:
         beside an embedded database; for PostgreSQL in the state folder of this user, on this
         machine. Return False where that cannot be written.
         """
+        if self._lost is None:
+            return False
         try:
             make_private_folder(self._lost)
             write_losses(self._lost / (self.token + _LOSSES), by_run)
@@ -81,19 +84,28 @@ class Liveness:
         return True
 
     def losses(self) -> dict[str, Losses]:
-        """Return what processes that have ended could not write, by their tokens."""
-        if not self._lost.is_dir():
+        """Return what processes that have ended could not write, by their tokens. Where their notes
+        of a PostgreSQL tally cannot be read, the log says so.
+        """
+        if self._lost is None:
             return {}
-        tokens = [file.name.removesuffix(_LOSSES) for file in self._lost.glob("*" + _LOSSES)]
-        return {
-            token: read_losses(self._lost / (token + _LOSSES))
-            for token in sorted(tokens)
-            if self.is_gone(token)
-        }
+        try:
+            tokens = [file.name.removesuffix(_LOSSES) for file in self._lost.glob("*" + _LOSSES)]
+            return {
+                token: read_losses(self._lost / (token + _LOSSES))
+                for token in sorted(tokens)
+                if self.is_gone(token)
+            }
+        except OSError as error:
+            if self._folder is not None:
+                raise
+            get_logger("storage").warning("losses.not_read", error=type(error).__name__)
+            return {}
 
     def forget_losses(self, token: str) -> None:
         """Remove what a process noted: the tally says it now."""
-        (self._lost / (token + _LOSSES)).unlink(missing_ok=True)
+        if self._lost is not None:
+            (self._lost / (token + _LOSSES)).unlink(missing_ok=True)
 
     def is_gone(self, token: str | None) -> bool:
         """Return True if the process that recorded `token` has ended; one that recorded none was of
@@ -161,12 +173,15 @@ class Liveness:
         return session.execute(text(f"SELECT {function}({int(token[:15], 16)})")).scalar()
 
 
-def _state_folder(database: Database) -> Path:
+def _state_folder(database: Database) -> Path | None:
     """Return the folder of this user for what a database cannot be told, by its address without
-    the password, and its schema.
+    the password, and its schema; None for a user without a home, as in some containers.
     """
     base = os.environ.get("XDG_STATE_HOME")
-    state = Path(base) if base else Path.home() / ".local" / "state"
+    try:
+        state = Path(base) if base else Path.home() / ".local" / "state"
+    except RuntimeError:
+        return None
     address = database.url.set(password=None).render_as_string(hide_password=False)
     name = hashlib.sha256(f"{address} {database.schema}".encode()).hexdigest()[:32]
     return state / "tallystick" / "lost" / name

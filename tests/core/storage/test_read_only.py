@@ -312,6 +312,26 @@ def test_what_a_server_did_not_take_before_the_close_is_told_by_the_next_process
             assert list(tmp_path.rglob("*.lost")) == []
 
 
+@pytest.mark.postgres
+def test_a_user_without_a_home_opens_and_closes_a_tally_on_a_server(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", no_home)
+    with Tally.open(postgres_url, schema="homeless", background=False) as tally:
+        tally.bind(Actor(user="ada")).remember(MARCH)
+    # A home that is somebody else's, as in a container with another user.
+    closed = tmp_path / "closed"
+    closed.write_text("no folder")
+    monkeypatch.setenv("XDG_STATE_HOME", str(closed))
+    with Tally.open(postgres_url, schema="homeless", background=False) as tally:
+        assert len(tally.bind(Actor(user="ada")).memories()) == 1
+
+
 @contextmanager
 def _as_role(url: str, role: str) -> Iterator[tuple[str, Connection]]:
     """Yield the address of the database as another role, and a connection of its owner."""
