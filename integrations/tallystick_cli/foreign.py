@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from rich.console import Group
@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tallystick.adapters.foreign_memories import (
+    ForeignFormat,
     Imported,
     export_lines,
     import_memories,
@@ -31,7 +32,7 @@ _ALL = 1_000_000
 """Memories that an export takes at most."""
 
 Format = Annotated[
-    Literal["mem0", "langmem", "langgraph-store", "llama-index", "jsonl"],
+    ForeignFormat,
     typer.Argument(metavar="FORMAT", help="mem0, langmem, langgraph-store, llama-index or jsonl."),
 ]
 
