@@ -100,6 +100,21 @@ def test_no_adapter_reaches_behind_the_kit() -> None:
     assert reaching == set(REACHING_ALLOWED)
 
 
+@in_checkout
+def test_what_runs_beside_the_wheel_imports_nothing_that_stays_behind() -> None:
+    """The wheel is tested with a copy of the tests, away from the source, the docs and examples."""
+    behind = ("docs", "examples")
+    reaching = [
+        (file.relative_to(ROOT).as_posix(), name)
+        for file in (ROOT / "tests").rglob("*.py")
+        if not file.name.endswith("_docs.py") and ROOT / "tests/examples" not in file.parents
+        for name in _imported_modules(file)
+        if name.split(".")[0] in behind
+    ]
+
+    assert reaching == []
+
+
 def _imported_modules(file: Path) -> set[str]:
     modules: set[str] = set()
     for node in ast.walk(ast.parse(file.read_text())):
