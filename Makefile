@@ -169,6 +169,10 @@ bench-limits: $(VENV)/.dev ## measure how recall, remember, compile and a turn o
 bench-surfaces: $(VENV)/.dev ## measure what HTTP, MCP and hooks add to a call in Python, and the memory of an idle server
 	@$(BIN)/python -m tests.benchmarks.surfaces $(ARGS)
 
+.PHONY: bench-dashboard
+bench-dashboard: $(VENV)/.dev ## measure the first byte of each page at 100,000 memories and 10,000 steps; exits 1 above 100 ms
+	@$(BIN)/python -m tests.benchmarks.dashboard $(ARGS)
+
 .PHONY: bench-secrets
 bench-secrets: $(VENV)/.dev ## count the formats of secrets that are caught, and what is taken for one and is none
 	@$(BIN)/python -m tests.benchmarks.redaction $(ARGS)

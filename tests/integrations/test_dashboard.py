@@ -206,6 +206,22 @@ def test_a_long_run_is_read_page_by_page(there: Served, ada: Browser) -> None:
     assert ada.get(f"runs/{run.id}/totals").status == 200
 
 
+def test_a_long_run_says_the_tokens_of_each_step_and_its_totals(there: Served) -> None:
+    carol = Actor(user="carol")
+    with there.tally.bind(carol).run("counted") as run:
+        for number in range(210):
+            with run.step("model_call", name=f"n{number}") as step:
+                usage = {"input_tokens": 1_000 * number, "output_tokens": 7}
+                step.record("response", {"answer": "so"}, summary={"usage": usage})
+    with Browser(there.tcp, there.token(carol, token_class="session")) as browser:
+        page = browser.get(f"runs/{run.id}?after=199")
+        totals = browser.get(next(link for link in page.links if link.endswith("/totals")))
+
+    tokens = re.findall(r"<td>([\d\u202f]+\u202f\d+)<td>", page.source)
+    assert tokens == [f"{number}\u202f007" for number in range(200, 210)]
+    assert "21\u202f945\u202f000 in, 1\u202f470 out" in totals.text
+
+
 def test_a_page_of_two_hundred_has_less_than_150_kb_with_all_that_it_loads(
     there: Served, ada: Browser
 ) -> None:

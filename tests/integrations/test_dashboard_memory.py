@@ -222,13 +222,14 @@ def test_another_user_finds_and_changes_none_of_it(there: Served, ada: Browser) 
         pages = [
             bob.get("memory?q=painting"),
             bob.get("spaces?user=ada"),
+            bob.get("spaces/access?user=ada"),
             bob.get(f"memories/{memory_id}"),
             bob.get(f"memories/{memory_id}/modify"),
             bob.get(f"sources/{source_id}"),
             bob.send(form, reason="so"),
         ]
 
-    assert [page.status for page in pages] == [200, 200, 404, 404, 404, 404]
+    assert [page.status for page in pages] == [200, 200, 200, 404, 404, 404, 404]
     for page in pages:
         assert "behind the" not in page.source
         assert page.url.endswith(memory_id) or memory_id[-8:] not in page.text.replace(
@@ -289,8 +290,13 @@ def test_text_that_means_harm_is_text_in_every_form(there: Served, ada: Browser)
 
 def test_what_somebody_could_recall_is_counted_scope_by_scope(there: Served, ada: Browser) -> None:
     remember(there, "For all of apollo.", ADA, "project:apollo")
-    page = ada.get("spaces?user=ada&projects=apollo")
+    asked = ada.get("spaces?user=ada&projects=apollo")
+    page = ada.get(next(link for link in asked.links if "/spaces/access?" in link))
     export = ada.get("export?scope=private:ada")
+    counts = ada.get(next(link for link in export.links if "/export/counts?" in link))
 
     assert re.search(r"project:apollo yes allowed project \d", page.text)
     assert "tally export FOLDER" in export.text
+    assert re.search(r"Memories [1-9]", counts.text)
+    assert ada.get("export/counts?scope=private:bob").status == 403
+    assert ada.get("spaces/access").status == 422

@@ -22,7 +22,7 @@ import pytest
 from fastapi import FastAPI
 
 from tallystick import Actor, Tally
-from tallystick.adapters.serving import BODY_LIMIT, COOKIE, bind_socket
+from tallystick.adapters.serving import BODY_LIMIT, COOKIE, bind_port, bind_socket
 from tallystick.errors import InvalidInput
 from tallystick.operations import OPERATIONS
 from tallystick.recorder import verify_bundle
@@ -641,3 +641,23 @@ def test_a_hook_neither_learns_nor_notes_anything_in_the_scope_of_another(there:
     assert run.id not in answered.text
     assert noted == []
     assert bob.runs()[0].run_id == run.id
+
+
+def test_an_answer_of_two_writes_does_not_wait_for_an_acknowledgement() -> None:
+    async def delayed(bound: socket.socket) -> int:
+        accepted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            connection = writer.get_extra_info("socket")
+            accepted.set_result(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        server = await asyncio.start_server(accept, sock=bound)
+        async with server:
+            _, writer = await asyncio.open_connection(*bound.getsockname())
+            no_delay = await accepted
+            writer.close()
+        return no_delay
+
+    with bind_port(0) as bound:
+        assert asyncio.run(delayed(bound)) == 1

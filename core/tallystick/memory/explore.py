@@ -129,15 +129,11 @@ def _counted_scope(
     """Return a scope with its memories counted; those that recall never gives are counted only for
     actors who may inspect (`whole`).
     """
-    states: dict[str, int] = {}
-    kinds: dict[str, int] = {}
-    for state, kind, count in memories.state_counts(
-        connection, [row.id for row in scopes.find(connection, [scope])]
-    ):
-        if state == "active":
-            kinds[kind] = kinds.get(kind, 0) + count
-        if whole or state == "active":
-            states[state] = states.get(state, 0) + count
+    ids = [row.id for row in scopes.find(connection, [scope])]
+    states = memories.state_counts(connection, ids)
+    if not whole:
+        states = {state: count for state, count in states.items() if state == "active"}
+    kinds = memories.active_kinds(connection, ids)
     return ExploredScope(
         scope=scope,
         name=name,

@@ -35,6 +35,7 @@ from tallystick.records import (
     CompiledContext,
     ContextCandidate,
     Count,
+    EntryKind,
     Foil,
     IdOf,
     JsonObject,
@@ -69,7 +70,7 @@ from tallystick.storage.journal import run_stream
 from tallystick.storage.payloads import Payloads
 from tallystick.storage.short_ids import IdKind
 
-__all__ = ["RecordedCompile", "Recordings", "StepPrefixReuse"]
+__all__ = ["EntrySummary", "RecordedCompile", "Recordings", "StepPrefixReuse"]
 
 ErrorTypes = Annotated[Sequence[type[Exception]], tuple_of(type[Exception])]
 RunOrStepId = Annotated[str, IdOf("run", "step")]
@@ -83,6 +84,14 @@ class RecordedCompile(NamedTuple):
 
     request: CompilationRequest
     compiled: CompiledContext
+
+
+class EntrySummary(NamedTuple):
+    """The summary of an entry of a step, without its payload."""
+
+    kind: EntryKind
+    summary: JsonObject
+    redactions: dict[str, int]
 
 
 class StepPrefixReuse(NamedTuple):
@@ -268,23 +277,39 @@ class Recordings:
             CompilationRequest.load(request.payload), CompiledContext.load(compiled.payload)
         )
 
+    def summaries(
+        self, run_id: RunId, *, after: Count | None = None, limit: Count | None = None
+    ) -> dict[str, list[EntrySummary]]:
+        """Return the summaries of the entries of a run by the ids of its steps, or those of a page
+        of `steps`. Raises NotFound.
+
+        They are what receipts say of models, tokens, cost and decisions, read without the chain.
+        """
+        with self._read() as connection:
+            self._find_run(connection, run_id)
+            rows = recordings.summaries_of(connection, run_id, after=after, limit=limit)
+        summaries: dict[str, list[EntrySummary]] = {}
+        for row in rows:
+            summaries.setdefault(row.step_id, []).append(
+                EntrySummary(row.kind, json.loads(row.summary), json.loads(row.redactions))
+            )
+        return summaries
+
     # Questions
+
+    def candidates(self, step_id: StepId) -> list[ContextCandidate]:
+        """Return what `knew` and `unseen` return, in one answer: every candidate of a step's
+        compile in the order of its decisions. Raises NotFound.
+        """
+        return candidates_of(*self.compiled(step_id))
 
     def knew(self, step_id: StepId) -> list[ContextCandidate]:
         """Return every candidate that went into a step's context, and why. Raises NotFound."""
-        return [
-            item
-            for item in candidates_of(*self.compiled(step_id))
-            if item.decision.decision != "exclude"
-        ]
+        return [item for item in self.candidates(step_id) if item.decision.decision != "exclude"]
 
     def unseen(self, step_id: StepId) -> list[ContextCandidate]:
         """Return every candidate left out of a step's context, and why. Raises NotFound."""
-        return [
-            item
-            for item in candidates_of(*self.compiled(step_id))
-            if item.decision.decision == "exclude"
-        ]
+        return [item for item in self.candidates(step_id) if item.decision.decision == "exclude"]
 
     def trace(self, step_id: StepId, text: str) -> list[Provenance]:
         """Trace a sentence of a step's context to where it came from: to the raw source where the

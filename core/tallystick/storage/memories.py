@@ -40,13 +40,13 @@ from tallystick.storage.scopes import ScopeRow
 
 __all__ = [
     "access_counts",
+    "active_kinds",
     "BODY_FIELDS",
     "FINDABLE",
     "InsertedMemory",
     "MemoryStatus",
     "SameContent",
     "SourceLink",
-    "StateCount",
     "Statement",
     "Stored",
     "Turn",
@@ -277,14 +277,6 @@ class Turn(NamedTuple):
     version: int
     content_key: str
     state: str
-
-
-class StateCount(NamedTuple):
-    """The number of memories of one state and kind."""
-
-    state: str
-    kind: str
-    memories: int
 
 
 class MemoryStatus(NamedTuple):
@@ -610,12 +602,23 @@ def _among(connection: Connection, docs: Collection[int]) -> Any:
     )
 
 
-def state_counts(connection: Connection, scope_ids: Iterable[int]) -> list[StateCount]:
-    """Return the numbers of memories of these scopes, by state and kind."""
-    query = select(_m.c.state, _m.c.kind, func.count()).where(_m.c.scope_id.in_(list(scope_ids)))
-    return [
-        StateCount._make(row) for row in connection.execute(query.group_by(_m.c.state, _m.c.kind))
-    ]
+def state_counts(connection: Connection, scope_ids: Iterable[int]) -> dict[str, int]:
+    """Return the numbers of memories of these scopes, by state."""
+    query = select(_m.c.state, func.count()).where(_m.c.scope_id.in_(list(scope_ids)))
+    return {row[0]: row[1] for row in connection.execute(query.group_by(_m.c.state))}
+
+
+def active_kinds(connection: Connection, scope_ids: Iterable[int]) -> dict[str, int]:
+    """Return the numbers of active memories of these scopes, by kind."""
+    kinds: dict[str, int] = {}
+    active = _m.c.scope_id.in_(list(scope_ids)) & (_m.c.state == literal_column("'active'"))
+    # Loose statements are counted apart, in the index of them: it has the kinds, so that no row of
+    # theirs is read.
+    for part in (_m.c.conversation.is_(None), _m.c.conversation.is_not(None)):
+        query = select(_m.c.kind, func.count()).where(active, part).group_by(_m.c.kind)
+        for kind, count in connection.execute(query):
+            kinds[kind] = kinds.get(kind, 0) + count
+    return kinds
 
 
 def statuses(connection: Connection, scope_ids: Iterable[int]) -> list[MemoryStatus]:

@@ -36,7 +36,9 @@ __all__ = [
     "LEFT_OUT",
     "ScopeSelection",
     "add_rows",
+    "binary_values",
     "checked_row",
+    "count_rows",
     "docs_with_vectors",
     "move_sequences",
     "non_empty_table",
@@ -186,6 +188,25 @@ def rows_of(
     source = tables.metadata.tables[table]
     query = select(source).where(selection.condition(source)).order_by(*source.primary_key.columns)
     yield from connection.execute(query).mappings()
+
+
+def count_rows(connection: Connection, selection: ScopeSelection, table: str) -> int:
+    """Return the number of selected rows of a table."""
+    source = tables.metadata.tables[table]
+    query = select(func.count()).select_from(source).where(selection.condition(source))
+    return int(connection.execute(query).scalar_one())
+
+
+def binary_values(
+    connection: Connection, selection: ScopeSelection, table: str
+) -> Iterator[bytes | memoryview]:
+    """Yield the binary values of the selected rows of a table."""
+    source = tables.metadata.tables[table]
+    columns = [column for column in source.columns if column.type.python_type is bytes]
+    if not columns:
+        return
+    for row in connection.execute(select(*columns).where(selection.condition(source))):
+        yield from (value for value in row if value is not None)
 
 
 def add_rows(tx: Connection, table: str, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import orjson
 from sqlalchemy import Connection, bindparam, exists, func, select, update
 
-from tallystick.records import RunRecord, Scope, StepKind, StepRecord, StepStatus
+from tallystick.records import EntryKind, RunRecord, Scope, StepKind, StepRecord, StepStatus
 from tallystick.storage import tables
 from tallystick.storage.dialects import text_position
 from tallystick.storage.payloads import Layout
@@ -21,6 +21,7 @@ __all__ = [
     "NewRun",
     "StoredPayload",
     "StoredRun",
+    "StoredSummary",
     "UnfinishedRun",
     "add_entries",
     "add_runs",
@@ -50,6 +51,7 @@ __all__ = [
     "step_texts_of",
     "steps_of",
     "steps_of_task",
+    "summaries_of",
     "unfinished_runs",
 ]
 
@@ -160,6 +162,15 @@ class StoredPayload(NamedTuple):
     step_id: str
     scope_id: int
     entry_id: str
+
+
+class StoredSummary(NamedTuple):
+    """An entry without its payload; its summary and redactions are JSON."""
+
+    step_id: str
+    kind: EntryKind
+    summary: str
+    redactions: str
 
 
 def add_runs(tx: Connection, runs: Sequence[NewRun]) -> None:
@@ -382,6 +393,24 @@ def steps_of_task(connection: Connection, task_id: str) -> list[str]:
     metadata = func.replace(_s.c.metadata, " ", "")
     query = select(_s.c.id).where(metadata.contains(f':{task_id}"', autoescape=True))
     return list(connection.execute(query.order_by(_s.c.started_at, _s.c.id)).scalars())
+
+
+def summaries_of(
+    connection: Connection, run_id: str, *, after: int | None = None, limit: int | None = None
+) -> list[StoredSummary]:
+    """Return the entries of a run in the order of its steps, or those of `limit` steps after the
+    one with index `after`: without payloads.
+    """
+    steps = select(_s.c.id, _s.c.step_index).where(_s.c.run_id == run_id)
+    if after is not None:
+        steps = steps.where(_s.c.step_index > after)
+    chosen = steps.order_by(_s.c.step_index).limit(limit).subquery()
+    query = (
+        select(_e.c.step_id, _e.c.kind, _e.c.summary, _e.c.redactions)
+        .join(chosen, chosen.c.id == _e.c.step_id)
+        .order_by(chosen.c.step_index, _e.c.position)
+    )
+    return [StoredSummary._make(row) for row in connection.execute(query)]
 
 
 def entries_naming(connection: Connection, identity: str) -> list[EntryRow]:

@@ -62,12 +62,12 @@ def preview_export(context: MemoryContext, actor: Actor, chosen: Sequence[Scope]
         lines: dict[str, int] = {}
         blobs: dict[str, int] = {}
         for table in rows.table_names():
-            if table in rows.DERIVED:
+            if table in rows.LEFT_OUT:
                 continue
-            lines[table] = 0
-            for row in rows.rows_of(connection, selection, table):
-                _encode(row, None, blobs)
-                lines[table] += 1
+            lines[table] = rows.count_rows(connection, selection, table)
+            for value in rows.binary_values(connection, selection, table):
+                if len(value) > _INLINE:
+                    blobs[hashlib.sha256(value).hexdigest()] = len(value)
         states = rows.state_counts(connection, selection)
     return _transfer("preview", selection.names, lines, blobs, states)
 
@@ -210,10 +210,8 @@ def _write_files(connection: Connection, chosen: Sequence[Scope], folder: Path) 
     return _transfer_of(manifest, states=rows.state_counts(connection, selection))
 
 
-def _encode(row: Mapping[Any, Any], folder: Path | None, blobs: dict[str, int]) -> dict[str, Any]:
-    """Return a row as its line; long binary values become blobs, written unless `folder` is
-    None.
-    """
+def _encode(row: Mapping[Any, Any], folder: Path, blobs: dict[str, int]) -> dict[str, Any]:
+    """Return a row as its line; long binary values become blobs, which are written."""
     line: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, bytes | memoryview):
@@ -221,9 +219,8 @@ def _encode(row: Mapping[Any, Any], folder: Path | None, blobs: dict[str, int]) 
             if len(body) > _INLINE:
                 key = hashlib.sha256(body).hexdigest()
                 if key not in blobs:
-                    if folder is not None:
-                        with open_private(folder / "blobs" / key) as stream:
-                            stream.write(body)
+                    with open_private(folder / "blobs" / key) as stream:
+                        stream.write(body)
                     blobs[key] = len(body)
                 line[name] = {"blob": key}
             else:

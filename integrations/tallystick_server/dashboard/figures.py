@@ -5,21 +5,38 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from typing import Protocol
 
 from tallystick.operations import OPERATIONS
-from tallystick.records import ExploredScope, Receipt, RunRecord, Verification
+from tallystick.records import EntryKind, ExploredScope, JsonObject, RunRecord, Verification
 from tallystick.tally import BoundTally
 
-__all__ = ["Figures", "Mark", "RunFigures", "figures_of"]
+__all__ = ["Figures", "Mark", "RunFigures", "Summarized", "context_tokens", "figures_of"]
 
 _COUNTED_SECONDS = 15
 _MOST = 2_000
 """Runs whose figures and marks a server keeps."""
 _MOST_STEPS = 200
 """Steps up to which a list adds up a run; for longer ones its own page does."""
+
+
+class Summarized(Protocol):
+    """An entry of a step, or of its receipt."""
+
+    @property
+    def kind(self) -> EntryKind:
+        """What it is."""
+
+    @property
+    def summary(self) -> JsonObject:
+        """What it says in short."""
+
+    @property
+    def redactions(self) -> Mapping[str, int]:
+        """How often secrets of each kind were taken out of it."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +94,8 @@ class Figures:
 
     def add_up(self, bound: BoundTally, run: RunRecord) -> RunFigures:
         """Return the figures of a run, however long it is."""
-        figures = figures_of(bound.recordings.receipts(run.run_id))
+        summaries = bound.recordings.summaries(run.run_id)
+        figures = figures_of(entry for entries in summaries.values() for entry in entries)
         if run.ended_at is not None:
             with self._lock:
                 self._figures[run.run_id] = figures
@@ -117,30 +135,29 @@ class Figures:
                 self._marks.popitem(last=False)
 
 
-def figures_of(receipts: Iterable[Receipt]) -> RunFigures:
-    """Add up what receipts say of models, tokens and cost."""
+def figures_of(entries: Iterable[Summarized]) -> RunFigures:
+    """Add up what the entries of steps say of models, tokens and cost."""
     models: dict[str, None] = {}
     counted = {"input_tokens": 0, "output_tokens": 0}
     context, currency = 0, ""
     cost: Decimal | None = None
-    for receipt in receipts:
-        for entry in receipt.entries:
-            summary = entry.summary
-            if entry.kind in ("request", "response") and isinstance(summary.get("model"), str):
-                models[str(summary["model"])] = None
-            if entry.kind == "compiled":
-                context += _context_tokens(summary.get("decisions"))
-            if entry.kind != "response":
-                continue
-            usage, price = summary.get("usage"), summary.get("cost")
-            if isinstance(usage, dict):
-                for name in counted:
-                    tokens = usage.get(name)
-                    counted[name] += tokens if isinstance(tokens, int) else 0
-            amount = _decimal(price.get("amount")) if isinstance(price, dict) else None
-            if amount is not None and isinstance(price, dict):
-                cost = amount if cost is None else cost + amount
-                currency = str(price.get("currency", ""))
+    for entry in entries:
+        summary = entry.summary
+        if entry.kind in ("request", "response") and isinstance(summary.get("model"), str):
+            models[str(summary["model"])] = None
+        if entry.kind == "compiled":
+            context += context_tokens(summary)
+        if entry.kind != "response":
+            continue
+        usage, price = summary.get("usage"), summary.get("cost")
+        if isinstance(usage, dict):
+            for name in counted:
+                tokens = usage.get(name)
+                counted[name] += tokens if isinstance(tokens, int) else 0
+        amount = _decimal(price.get("amount")) if isinstance(price, dict) else None
+        if amount is not None and isinstance(price, dict):
+            cost = amount if cost is None else cost + amount
+            currency = str(price.get("currency", ""))
     return RunFigures(
         models=tuple(models),
         input_tokens=counted["input_tokens"],
@@ -151,8 +168,11 @@ def figures_of(receipts: Iterable[Receipt]) -> RunFigures:
     )
 
 
-def _context_tokens(decisions: object) -> int:
-    """Return the tokens of a compiled context, from the decisions that a receipt has."""
+def context_tokens(summary: JsonObject) -> int:
+    """Return the tokens of a compiled context, from the summary of its entry."""
+    tokens, decisions = summary.get("tokens"), summary.get("decisions")
+    if isinstance(tokens, int):
+        return tokens
     if not isinstance(decisions, list):
         return 0
     return sum(

@@ -175,13 +175,6 @@ def _spaces(visit: Visit) -> Response:
     """Scopes, spaces and their members, and what somebody could recall."""
     spaces = {str(space.scope): space for space in visit.call("spaces")}
     user, agent = visit.text("user"), visit.text("agent")
-    preview, names = None, {}
-    if user:
-        where = [str(each.scope) for each in scopes_of(visit)]
-        projects = frozenset(visit.text("projects").replace(",", " ").split())
-        reader = Actor(user=user, agent=agent or None, projects=projects)
-        preview = visit.call("preview_access", actor=reader.dump(), scopes=where)
-        names = {str(each.scope): each.visible[-_LISTED:] for each in preview.scopes}
     return visit.page(
         "spaces.html",
         scopes=scopes_of(visit),
@@ -189,16 +182,38 @@ def _spaces(visit: Visit) -> Response:
         user=user,
         agent=agent,
         projects=visit.text("projects"),
-        preview=preview,
-        names=names,
+        counts=visit.address(
+            "/spaces/access", user=user, agent=agent, projects=visit.text("projects")
+        ),
     )
 
 
+def _access(visit: Visit) -> Response:
+    """What somebody could recall, which takes a moment in large scopes."""
+    user, agent = visit.text("user"), visit.text("agent")
+    if not user:
+        raise InvalidInput("user: say who.")
+    where = [str(each.scope) for each in scopes_of(visit)]
+    projects = frozenset(visit.text("projects").replace(",", " ").split())
+    reader = Actor(user=user, agent=agent or None, projects=projects)
+    preview = visit.call("preview_access", actor=reader.dump(), scopes=where)
+    names = {str(each.scope): each.visible[-_LISTED:] for each in preview.scopes}
+    return visit.page("access.html", preview=preview, names=names)
+
+
 def _export(visit: Visit) -> Response:
-    """What an export of a scope would contain."""
-    scope = visit.text("scope") or str(visit.bound.scope)
-    transfer = visit.call("export", scopes=[scope], mode="preview")
-    return visit.page("export.html", scope=Scope.parse(scope), transfer=transfer)
+    """How a scope is exported."""
+    scope = visit.bound.scope
+    return visit.page(
+        "export.html", scope=scope, counts=visit.address("/export/counts", scope=scope)
+    )
+
+
+def _export_counts(visit: Visit) -> Response:
+    """What an export of a scope would contain, which takes a moment to count."""
+    scope = visit.bound.scope
+    transfer = visit.call("export", scopes=[str(scope)], mode="preview")
+    return visit.page("export_counts.html", scope=scope, transfer=transfer)
 
 
 ROUTES = [
@@ -206,5 +221,7 @@ ROUTES = [
     page("/memories/{memory_id}", _memory),
     page("/sources/{source_id}", _source),
     page("/spaces", _spaces),
+    page("/spaces/access", _access),
     page("/export", _export),
+    page("/export/counts", _export_counts),
 ]

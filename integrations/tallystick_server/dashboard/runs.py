@@ -10,8 +10,8 @@ from typing import Any, get_args
 from starlette.responses import Response
 
 from tallystick.errors import InvalidInput, NotFound
-from tallystick.records import ExploredScope, Receipt, RunRecord, StepKind, StepRecord, StepStatus
-from tallystick_server.dashboard.figures import Figures, RunFigures, figures_of
+from tallystick.records import ExploredScope, RunRecord, StepKind, StepRecord, StepStatus
+from tallystick_server.dashboard.figures import Figures, RunFigures, Summarized, figures_of
 from tallystick_server.dashboard.messages import Message, messages_of
 from tallystick_server.dashboard.visits import Visit, page
 
@@ -22,7 +22,8 @@ _STEPS = 200
 _SCANNED = 2_000
 """Runs that a filter looks through for one page."""
 _CONVERSED = 60
-"""Model calls of a run that are read for one page of its conversation."""
+"""Steps of a run that are read for one page of its conversation."""
+_SAID = ("request", "response", "tool_result", "error")
 STATUSES: tuple[str, ...] = get_args(StepStatus)
 STEP_KINDS: tuple[str, ...] = get_args(StepKind)
 
@@ -150,14 +151,12 @@ def _run(visit: Visit) -> Response:
     steps = visit.call("steps", run_id=run.run_id, after=after, limit=_STEPS + 1)
     has_more, steps = len(steps) > _STEPS, steps[:_STEPS]
     count = bound.recordings.step_counts([run]).get(run.run_id, 0)
-    receipts: dict[str, Receipt] = {}
-    if count <= _STEPS:
-        receipts = {receipt.step_id: receipt for receipt in bound.recordings.receipts(run.run_id)}
+    summaries = bound.recordings.summaries(run.run_id, after=after, limit=_STEPS)
     totals = figures(visit).of(bound, run, count)
     return visit.page(
         "run.html",
         run=run,
-        rows=_rows(run, steps, receipts, scale, visit.tally.now()),
+        rows=_rows(run, steps, summaries, scale, visit.tally.now()),
         count=count,
         failed=sum(step.status in ("failed", "blocked") for step in steps),
         totals=totals,
@@ -184,7 +183,7 @@ def _totals(visit: Visit) -> Response:
 def _rows(
     run: RunRecord,
     steps: Sequence[StepRecord],
-    receipts: dict[str, Receipt],
+    summaries: Mapping[str, Sequence[Summarized]],
     scale: str,
     now: int,
 ) -> list[StepRow]:
@@ -211,24 +210,24 @@ def _rows(
     rows = []
     for step in steps:
         start, stop = place(step.started_at), place(ends[step.step_id])
-        receipt = receipts.get(step.step_id)
+        entries = summaries.get(step.step_id, ())
         rows.append(
             StepRow(
                 step=step,
                 depth=min(depths[step.step_id], 8),
                 start=round(start * 1000),
                 width=max(round((stop - start) * 1000), 3),
-                figures=None if receipt is None else figures_of([receipt]),
-                facts="" if receipt is None else _facts(receipt),
+                figures=figures_of(entries),
+                facts=_facts(entries),
             )
         )
     return rows
 
 
-def _facts(receipt: Receipt) -> str:
-    """Return in a few words what a step did, from its receipt."""
+def _facts(entries: Sequence[Summarized]) -> str:
+    """Return in a few words what a step did, from the summaries of its entries."""
     facts: list[str] = []
-    for entry in receipt.entries:
+    for entry in entries:
         summary = entry.summary
         if entry.kind == "memory_read" and summary.get("memories"):
             facts.append(f"read {_count(summary.get('memories'), 'memory', 'memories')}")
@@ -264,11 +263,14 @@ def _conversation(visit: Visit) -> Response:
     after = visit.number("after")
     steps = visit.call("steps", run_id=run.run_id, after=after, limit=_CONVERSED + 1)
     has_more, steps = len(steps) > _CONVERSED, steps[:_CONVERSED]
+    recorded = visit.bound.recordings.summaries(run.run_id, after=after, limit=_CONVERSED)
     turns: list[tuple[StepRecord, Message]] = []
     shown: set[tuple[str, str]] = set()
     for step in steps:
+        if not any(entry.kind in _SAID for entry in recorded.get(step.step_id, ())):
+            continue
         for entry in visit.call("entries", step_id=step.step_id):
-            if entry.kind not in ("request", "response", "tool_result", "error"):
+            if entry.kind not in _SAID:
                 continue
             for message in messages_of(entry.kind, entry.payload):
                 mark = (message.role, message.text)

@@ -124,7 +124,7 @@ def _step(visit: Visit) -> Response:
             if entry.kind not in _OWN_VIEW or entry.payload_state in ("not_kept", "erased")
         ],
         receipt=receipt,
-        figures=None if receipt is None else figures_of([receipt]),
+        figures=None if receipt is None else figures_of(receipt.entries),
         prefix=prefix,
         context=context,
         only=only,
@@ -161,11 +161,7 @@ def _context(visit: Visit, step_id: str, entries: list[StepEntry]) -> Context | 
     ):
         return None
     compiled = CompiledContext.load(payload)
-    candidates = [
-        *visit.call("knew", step_id=step_id),
-        *visit.call("unseen", step_id=step_id),
-    ]
-    return context_of(compiled, candidates)
+    return context_of(compiled, visit.bound.recordings.candidates(step_id))
 
 
 def context_of(compiled: CompiledContext, candidates: list[ContextCandidate]) -> Context:

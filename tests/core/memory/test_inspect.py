@@ -39,6 +39,22 @@ def _corrected(bound: BoundTally, memory_id: str, correction: Any, **options: An
     )
 
 
+def test_exploring_counts_loose_memories_and_turns_by_kind(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        alice = tally.bind(ALICE)
+        alice.remember_many(["The heron nests.", "The heron sleeps."])
+        alice.remember("It nests in reeds.", kind="fact")
+        alice.remember("Where does it nest?", conversation="birds")
+        alice.forget(alice.remember("It is a crane.", kind="fact").id, reason="wrong")
+        [place] = alice.explore().scopes
+
+        turn, note = alice.memories(limit=1)[0].kind, alice.memories(limit=4)[-1].kind
+        assert place.states == {"active": 4, "deleted": 1}
+        assert sum(place.kinds.values()) == 4
+        assert place.kinds["fact"] == 1
+        assert {turn, note} <= set(place.kinds)
+
+
 def test_inspecting_tells_what_it_is_what_hangs_on_it_and_what_comes_next(
     open_tally: OpenTally,
 ) -> None:
