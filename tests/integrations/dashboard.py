@@ -18,7 +18,7 @@ from tallystick.adapters.serving import COOKIE
 from tallystick.records import ContextItem, PolicyConditions, PolicyRule
 from tallystick.tally import BoundTally
 
-__all__ = ["HOSTILE", "SECRET", "WITHHELD", "Browser", "Page", "Played", "play", "rows_of"]
+__all__ = ["HOSTILE", "SECRET", "WITHHELD", "Browser", "Page", "Played", "play", "rows_of", "spend"]
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'><b>{{ 7*7 }}</b>\u202e\x1b[31m"
 """Text that a careless page would run."""
@@ -233,6 +233,25 @@ def play(tally: Tally, actor: Actor, *, scope: str | None = None) -> Played:
             outer.record("tool_result", {"result": HOSTILE})
     [source_id] = bound.inspect(memory.id).sources
     return Played(run.id, step.id, outer.id, memory.id, other.id, source_id)
+
+
+def spend(tally: Tally, actor: Actor, tokens: list[int]) -> str:
+    """Record a run of model calls that took so many tokens each; return its id."""
+    bound = tally.bind(actor)
+    with bound.run("spender", goal="Spend tokens.") as run:
+        for number, count in enumerate(tokens):
+            with run.step("model_call") as step:
+                asked = ContextItem(id="task", kind="user_msg", content=f"Question {number}?")
+                bound.compile([asked], budget=100 * (number + 1))
+                step.record(
+                    "response",
+                    {"answer": {"role": "assistant", "content": "Yes."}},
+                    summary={
+                        "usage": {"input_tokens": count, "output_tokens": 0},
+                        "cost": {"amount": "0.0021", "currency": "USD"},
+                    },
+                )
+    return run.id
 
 
 _OF_ACCESS = ("access_log", "sqlite_sequence")

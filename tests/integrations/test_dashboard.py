@@ -25,7 +25,7 @@ from tallystick.testing import HashEmbedder
 from tallystick_server import Entrance, serve_in_background
 from tallystick_server.dashboard import rendering
 
-from .dashboard import HOSTILE, SECRET, WITHHELD, Browser, Page, Played, play, rows_of
+from .dashboard import HOSTILE, SECRET, WITHHELD, Browser, Page, Played, play, rows_of, spend
 from .served import ADA, BOB, Served, problem, served
 
 HTMX = "a0abb04f2f45a1f89d1d4844023245537e5e6014c87b144553e0607b4cc32130"
@@ -154,6 +154,22 @@ def test_the_list_of_runs_has_what_a_person_looks_for(ada: Browser, played: Play
     assert "whole" in ada.get("runs").text
 
 
+def test_tokens_and_cost_over_runs_and_budgets_over_steps_are_plotted(there: Served) -> None:
+    flo = Actor(user="flo")
+    runs = [spend(there.tally, flo, [100, 200]), spend(there.tally, flo, [300])]
+    with Browser(there.tcp, there.token(flo, token_class="session")) as browser:
+        listed = browser.get("runs")
+        first, second = (browser.get(f"runs/{run_id}") for run_id in runs)
+
+    bars = r'class="k-model_call" x="[\d.]+" y="[\d.]+" width="66.67" height="([\d.]+)"'
+    assert re.findall(bars, listed.source) == ["1000.0", "1000.0", "1000.0", "500.0"]
+    assert listed.source.count("<title>spender: 300 tokens</title>") == 2
+    assert "<title>spender: 0.0042 USD</title>" in listed.source
+    budgets = re.findall(r"<title>Step \d+: \d+ of (\d+) tokens</title>", first.source)
+    assert budgets == ["100", "200"]
+    assert "Budget over steps" not in second.text  # one context is compared with nothing
+
+
 def test_older_runs_are_on_the_next_page(there: Served) -> None:
     carol = Actor(user="carol")
     bound = there.tally.bind(carol)
@@ -172,7 +188,7 @@ def test_older_runs_are_on_the_next_page(there: Served) -> None:
 
 
 def test_the_timeline_of_a_run_shows_each_step_and_what_happened(
-    ada: Browser, played: Played
+    there: Served, ada: Browser, played: Played
 ) -> None:
     page = ada.get(f"runs/{played.run_id}")
     log = ada.get(f"runs/{played.run_id}?time=log")
@@ -219,7 +235,7 @@ def test_a_long_run_says_the_tokens_of_each_step_and_its_totals(there: Served) -
 
     tokens = re.findall(r"<td>([\d\u202f]+\u202f\d+)<td>", page.source)
     assert tokens == [f"{number}\u202f007" for number in range(200, 210)]
-    assert "21\u202f945\u202f000 in, 1\u202f470 out" in totals.text
+    assert "21 945 000 in, 1 470 out" in totals.text
 
 
 def test_a_page_of_two_hundred_has_less_than_150_kb_with_all_that_it_loads(

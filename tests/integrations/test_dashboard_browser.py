@@ -20,8 +20,9 @@ import pytest
 
 from tallystick.adapters.serving import COOKIE
 from tallystick.errors import ApprovalRequired
+from tallystick.settings import Settings
 
-from .dashboard import Played, play
+from .dashboard import Played, play, spend
 from .served import ADA, ASKING, ROOT, Served, served
 
 playwright = pytest.importorskip(
@@ -35,6 +36,7 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium"),
     pytest.mark.slow,
 ]
+REFLECTING = Settings(reflection="review")
 SCREENS = Path(__file__).parents[2] / "build" / "screens"
 AXE = Path(axe.__file__).parent / "axe.min.js"
 
@@ -47,6 +49,7 @@ class Window:
     browser: Any
     played: Played
     approval: str
+    proposal: str
     secret: str
     said: list[str] = field(default_factory=list)
     """What the console said, and requests that left the origin."""
@@ -84,6 +87,12 @@ class Window:
         """The addresses of all screens, by name."""
         played = self.played
         return {
+            "overview": "/overview",
+            "reads": "/reads",
+            "diary": "/diary",
+            "reviews": "/reviews",
+            "review": f"/reviews/{self.proposal}",
+            "working": f"/runs/{played.run_id}/working",
             "runs": "/runs",
             "run": f"/runs/{played.run_id}",
             "step": f"/steps/{played.step_id}",
@@ -101,7 +110,10 @@ class Window:
             "edit": f"/memories/{played.memory_id}/modify",
             "source": f"/sources/{played.source_id}",
             "spaces": "/spaces?user=ada",
+            "access": "/spaces/access?user=ada",
             "export": "/export",
+            "counts": "/export/counts",
+            "disk": "/health/disk",
             "approvals": "/approvals",
             "approval": f"/approvals/{self.approval}",
             "policy": "/policy?tool=deploy",
@@ -112,17 +124,20 @@ class Window:
 @pytest.fixture(scope="module")
 def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Window]:
     with (
-        served(tmp_path_factory.mktemp("window"), rules=[ASKING]) as there,
+        served(tmp_path_factory.mktemp("window"), rules=[ASKING], settings=REFLECTING) as there,
         playwright.sync_playwright() as tools,
     ):
         played = play(there.tally, ROOT)
         with pytest.raises(ApprovalRequired):
             there.tally.bind(ROOT).check_tool_call("deploy", {"to": "production"})
         [waiting] = there.tally.bind(ROOT).approvals()
+        spend(there.tally, ROOT, [900, 2_400, 600])
+        told = there.tally.bind(ROOT).remember("We decided to feed the heron.", kind="episode")
+        [proposal] = there.tally.bind(ROOT).reflect([told.id]).proposals
         browser = tools.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         try:
             secret = there.token(ROOT, token_class="session")
-            yield Window(there, browser, played, waiting.id, secret)
+            yield Window(there, browser, played, waiting.id, proposal.id, secret)
         finally:
             browser.close()
 
@@ -148,7 +163,7 @@ def _look(window: Window, scheme: str, names: list[str]) -> None:
     assert window.said == []
 
 
-MAIN = ["runs", "run", "step", "inspected"]
+MAIN = ["overview", "run", "step", "inspected"]
 
 
 @pytest.mark.parametrize(("scheme", "names"), [("light", MAIN), ("dark", ["step"])])

@@ -383,6 +383,11 @@ class Gate:
         if is_full:
             self.flush(wait=False)
 
+    def unwritten_reads(self) -> list[dict[str, Any]]:
+        """Return the reads that are still in memory, newest first, as the access log has them."""
+        with self._guard:
+            return [dict(read) for read in reversed(self._reads)]
+
     def flush(self, *, wait: bool = True) -> None:
         """Write the reads that are still in memory; `wait` for the commit. What could not be
         written is written with the next batch. Raises StorageError with `wait`.

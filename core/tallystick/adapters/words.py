@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from tallystick.records import CompilationDecision
 
 __all__ = [
+    "ACTIONS",
     "CLASSES",
     "DECISIONS",
     "EVENTS",
+    "HAPPENED",
     "IMPACTS",
     "KINDS",
     "LINKS",
@@ -116,6 +118,55 @@ LINKS: Mapping[tuple[str, str], str] = {
     ("SHARES", "to"): "shared from",
     ("SHARES", "from"): "shared as",
 }
+
+ACTIONS: Mapping[str, str] = {
+    "ADD": "add",
+    "UPDATE": "replace",
+    "DELETE": "withdraw",
+    "NONE": "change nothing",
+    "MERGE": "note that it is said already",
+    "RELATE": "relate",
+    "PROMOTE": "promote",
+}
+"""What a proposal would do."""
+
+HAPPENED: Mapping[str, str] = {
+    "memory.add": "captured",
+    "memory.seen": "seen again",
+    "memory.update": "changed",
+    "memory.forget": "forgot",
+    "memory.recover": "recovered",
+    "memory.correct": "corrected",
+    "memory.promote": "promoted",
+    "memory.share": "shared",
+    "memory.erase": "erased",
+    "memory.none": "found nothing new in",
+    "memory.merge": "found said already",
+    "working.set": "kept in working memory",
+    "working.drop": "dropped from working memory",
+    "proposal.add": "suggested",
+    "proposal.made": "suggested",
+    "proposal.accepted": "accepted",
+    "proposal.edited": "accepted in other words",
+    "proposal.deferred": "put off",
+    "proposal.rejected": "rejected",
+    "proposal.applied": "applied by policy",
+    "proposal.discarded": "discarded",
+    "approval.asked": "asked to be approved",
+    "approval.granted": "approved",
+    "approval.denied": "denied",
+    "approval.revoked": "took back",
+    "approval.used": "used an approval",
+    "access.denied": "was refused",
+    "call.denied": "was denied a call",
+    "recording.read": "looked at a recording",
+    "scope.export": "exported the scope",
+    "proof.unreachable": "proved forgotten",
+    "proof.erased": "proved erased",
+    "space.make": "opened a space",
+    "space.update": "changed who belongs",
+}
+"""What happened in a scope, by the event of the journal."""
 
 EVENTS: Mapping[str, str] = {
     "ADD": "written",

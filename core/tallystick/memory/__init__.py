@@ -1,6 +1,7 @@
 """Memory: what was said stays as it was said; what was concluded points back to it."""
 
 from tallystick.memory.access_preview import preview_access
+from tallystick.memory.activity import activity, reads
 from tallystick.memory.change import forget, modify, recover
 from tallystick.memory.change_many import modify_many
 from tallystick.memory.context import MemoryContext
@@ -34,7 +35,9 @@ __all__ = [
     "correct",
     "cross",
     "dependencies",
+    "activity",
     "explore",
+    "reads",
     "forget",
     "forget_matching",
     "get",

@@ -34,6 +34,7 @@ OPERATIONS: Mapping[str, Operation] = {
 """The operations by name, in the order in which surfaces list them."""
 
 NOT_OPERATIONS: Mapping[str, str] = {
+    "activity": "entries of a journal, which the dashboard shows as a diary",
     "aio": "the same verbs, awaited",
     "call_model": "calls a model in this process, with objects of its SDK",
     "stream_model": "calls a model in this process, with objects of its SDK",
@@ -46,6 +47,7 @@ NOT_OPERATIONS: Mapping[str, str] = {
     "keep_turn": "for adapters, which observe a turn",
     "on": "another view",
     "operator": "has operations of its own",
+    "reads": "lines of the access log, which the dashboard shows",
     "recordings": "has operations of its own",
     "spaces": "has operations of its own",
     "still_stand": "for adapters, which show recalled memories again",

@@ -88,6 +88,7 @@ from tallystick.records.identity import (
 )
 from tallystick.records.inspection import (
     Action,
+    Activity,
     ContextPack,
     DerivedMemory,
     Explored,
@@ -99,6 +100,7 @@ from tallystick.records.inspection import (
     Freshness,
     Inspection,
     LinkCount,
+    LoggedRead,
     PackItem,
     SourceInspection,
 )
@@ -309,6 +311,7 @@ __all__ = [
     "TokenClass",
     "AccessPreview",
     "Action",
+    "Activity",
     "Actor",
     "CallContext",
     "Affected",
@@ -364,6 +367,7 @@ __all__ = [
     "Limited",
     "Link",
     "LinkCount",
+    "LoggedRead",
     "Memory",
     "MemorySpace",
     "MemoryState",

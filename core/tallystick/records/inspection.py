@@ -15,6 +15,7 @@ from tallystick.records.times import datetime_of, optional_datetime_of
 
 __all__ = [
     "Action",
+    "Activity",
     "ContextPack",
     "DerivedMemory",
     "ExploreMode",
@@ -26,6 +27,7 @@ __all__ = [
     "Freshness",
     "Inspection",
     "LinkCount",
+    "LoggedRead",
     "PackItem",
     "SourceInspection",
 ]
@@ -276,6 +278,51 @@ class ExploredRelation(Record):
     """The memories that say it, oldest first."""
     confidence: int
     """Of the one that is surest, percent."""
+
+
+class Activity(Record):
+    """One event in a scope: an entry of its journal, as people read it."""
+
+    at: int
+    """Microseconds UTC."""
+    time = datetime_of("at")
+    position: int
+    """Its place in the journal of the scope."""
+    event: str
+    """Such as `memory.add` or `proposal.rejected`."""
+    user: str
+    agent: str | None = None
+    surface: str
+    reason: str | None = None
+    """None also where it is about a memory that the actor may not see."""
+    subject_id: str | None = None
+    """The record that it is about."""
+    is_memory: bool = False
+    """True if that is a memory."""
+    preview: str | None = None
+    """The beginning of its text as it is now, secrets replaced; None if the actor may not see it.
+    """
+    audit_id: str
+
+
+class LoggedRead(Record):
+    """One allowed read, as the access log has it."""
+
+    number: int | None
+    """The number of the line; later ones are larger. None until it is written, with the next batch
+    of this process.
+    """
+    at: int
+    """Microseconds UTC."""
+    time = datetime_of("at")
+    user: str
+    agent: str | None = None
+    surface: str
+    operation: str
+    """Such as `recall` or `get`."""
+    scopes: tuple[str, ...]
+    results: int
+    """The number of records that it returned."""
 
 
 class Explored(Record):

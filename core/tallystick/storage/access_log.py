@@ -20,7 +20,14 @@ def append(tx: Connection, reads: Sequence[dict[str, Any]]) -> None:
         tx.execute(_INSERT, list(reads))
 
 
-def recent(connection: Connection, *, limit: int) -> list[dict[str, Any]]:
-    """Return the newest rows, newest first."""
-    query = select(tables.access_log).order_by(tables.access_log.c.id.desc()).limit(limit)
+def recent(
+    connection: Connection, *, limit: int, before: int | None = None, operation: str | None = None
+) -> list[dict[str, Any]]:
+    """Return the newest rows, or those before one, of an operation or of all; newest first."""
+    columns = tables.access_log.c
+    query = select(tables.access_log).order_by(columns.id.desc()).limit(limit)
+    if before is not None:
+        query = query.where(columns.id < before)
+    if operation is not None:
+        query = query.where(columns.operation == operation)
     return [dict(row._mapping) for row in connection.execute(query)]

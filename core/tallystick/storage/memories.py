@@ -60,6 +60,7 @@ __all__ = [
     "findable_docs",
     "get",
     "get_docs",
+    "get_many",
     "insert_memory",
     "latest",
     "link_source",
@@ -547,6 +548,11 @@ def get_docs(connection: Connection, docs: Iterable[int]) -> dict[int, Stored]:
             for stored in _hydrate(connection, [_Row._make(row) for row in rows])
         )
     return memories
+
+
+def get_many(connection: Connection, ids: Collection[str]) -> list[Stored]:
+    """Return memories by their ids, a few hundred at most."""
+    return _hydrate(connection, connection.execute(_SELECT.where(_m.c.id.in_(list(ids)))).all())
 
 
 def latest(

@@ -22,8 +22,10 @@ from tallystick.ranking import RecallWeights
 from tallystick.recorder import current_run
 from tallystick.records import (
     AccessPreview,
+    Activity,
     Actor,
     ContextPack,
+    Count,
     Explored,
     ExploreMode,
     HistoryEntry,
@@ -32,6 +34,7 @@ from tallystick.records import (
     Inspection,
     JsonObject,
     Kinds,
+    LoggedRead,
     Memory,
     MemoryId,
     MemoryIds,
@@ -470,6 +473,45 @@ class MemoryVerbs(ChangeVerbs):
         self._admit("preview")
         return memory.preview_access(
             self._services.memory, self.actor, actor or self.actor, self._scopes(scopes)
+        )
+
+    def activity(
+        self,
+        *,
+        since: Occasion | None = None,
+        until: Occasion | None = None,
+        after: Count | None = None,
+        limit: Count = 100,
+        newest: bool = False,
+    ) -> list[Activity]:
+        """List what happened in the bound scope, in the order of time: captures, changes,
+        decisions, refusals, each with the memory that it is about as far as this actor may see it.
+
+        Give the last `position` of a page as `after` for the next one. With `newest` the last
+        events come first. Raises Denied, InvalidInput.
+        """
+        self._admit("read")
+        return memory.activity(
+            self._services.memory,
+            self.actor,
+            self.scope,
+            since=self._ago(since, "since"),
+            until=self._moment(until, "until", ahead=True),
+            after=after,
+            limit=limit,
+            newest=newest,
+        )
+
+    def reads(
+        self, *, operation: Words | None = None, limit: Count = 100, before: Count | None = None
+    ) -> list[LoggedRead]:
+        """List who has read, newest first, from the access log: the lines of scopes that this actor
+        may inspect, and its own. Give the last `number` of a page as `before` for the next one.
+        Raises InvalidInput.
+        """
+        self._admit("read")
+        return memory.reads(
+            self._services.memory, self.actor, operation=operation, limit=limit, before=before
         )
 
     @property

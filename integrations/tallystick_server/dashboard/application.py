@@ -12,7 +12,16 @@ from tallystick.errors import TallystickError
 from tallystick.logs import get_logger
 from tallystick.operations.error_status import wire_status
 from tallystick.tally import Tally
-from tallystick_server.dashboard import changes, governance, memory, replays, runs, steps
+from tallystick_server.dashboard import (
+    changes,
+    governance,
+    memory,
+    overview,
+    replays,
+    reviews,
+    runs,
+    steps,
+)
 from tallystick_server.dashboard.entrance import leave_with
 from tallystick_server.dashboard.figures import Figures
 from tallystick_server.dashboard.rendering import SafeHeaders
@@ -29,6 +38,8 @@ def dashboard_app(tally: Tally | None) -> ASGIApp:
         routes=[
             page("/", _home),
             form_page("/sign-out", _sign_out),
+            *overview.ROUTES,
+            *reviews.ROUTES,
             *runs.ROUTES,
             *governance.ROUTES,
             *replays.ROUTES,
@@ -50,7 +61,7 @@ def dashboard_app(tally: Tally | None) -> ASGIApp:
 
 
 def _home(visit: Visit) -> Response:
-    return visit.go("/runs")
+    return visit.go("/overview")
 
 
 def _sign_out(visit: Visit) -> Response:

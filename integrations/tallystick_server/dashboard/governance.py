@@ -11,7 +11,7 @@ from starlette.responses import Response
 from tallystick.errors import InvalidInput
 from tallystick.records import Actor, Approval, ApprovalState, JobState, Json, ToolClass
 from tallystick_server.dashboard.runs import scopes_of
-from tallystick_server.dashboard.visits import Visit, form_page, page
+from tallystick_server.dashboard.visits import Visit, form_page, page, reason_of
 
 __all__ = ["ROUTES"]
 
@@ -61,7 +61,7 @@ def _decide(visit: Visit) -> Response:
     if decision not in _DECISIONS:
         raise InvalidInput(f"A decision is {', '.join(_DECISIONS)}.")
     approval: Approval = visit.call("approval", approval_id=visit.path("approval_id"))
-    visit.call(decision, at=approval.scope, approval_id=approval.id, reason=_reason(visit.form))
+    visit.call(decision, at=approval.scope, approval_id=approval.id, reason=reason_of(visit.form))
     return visit.go(f"/approvals/{approval.id}", note=_DECISIONS[decision])
 
 
@@ -162,31 +162,25 @@ def _retry(visit: Visit) -> Response:
 
 def _cancel(visit: Visit) -> Response:
     job_id = visit.form.get("job_id", "")
-    visit.call("cancel_job", job_id=job_id, reason=_reason(visit.form))
+    visit.call("cancel_job", job_id=job_id, reason=reason_of(visit.form))
     return visit.go(f"/jobs/{job_id}", note="cancelled")
 
 
 def _freeze(visit: Visit) -> Response:
-    visit.call("freeze", reason=_reason(visit.form))
+    visit.call("freeze", reason=reason_of(visit.form))
     return visit.go("/health", note="frozen")
 
 
 def _thaw(visit: Visit) -> Response:
-    visit.call("thaw", reason=_reason(visit.form))
+    visit.call("thaw", reason=reason_of(visit.form))
     return visit.go("/health", note="thawed")
 
 
 def _revoke(visit: Visit) -> Response:
-    visit.call("revoke_token", token_id=visit.form.get("token_id", ""), reason=_reason(visit.form))
+    visit.call(
+        "revoke_token", token_id=visit.form.get("token_id", ""), reason=reason_of(visit.form)
+    )
     return visit.go("/health", note="revoked")
-
-
-def _reason(form: Mapping[str, str]) -> str:
-    """Return why a person does something. Raises InvalidInput."""
-    reason = form.get("reason", "").strip()
-    if not reason:
-        raise InvalidInput("Say why: it is kept with what you do.")
-    return reason
 
 
 ROUTES = [

@@ -13,6 +13,7 @@ from tallystick.errors import InvalidInput, NotFound
 from tallystick.records import ExploredScope, RunRecord, StepKind, StepRecord, StepStatus
 from tallystick_server.dashboard.figures import Figures, RunFigures, Summarized, figures_of
 from tallystick_server.dashboard.messages import Message, messages_of
+from tallystick_server.dashboard.plots import Plot, bars_of, budget_of_steps
 from tallystick_server.dashboard.visits import Visit, page
 
 __all__ = ["ROUTES", "figures", "neighbours", "replayed_step", "scopes_of"]
@@ -94,6 +95,7 @@ def _runs(visit: Visit) -> Response:
     return visit.page(
         "runs.html",
         rows=rows,
+        plots=_plots(rows),
         wanted=wanted,
         is_filtered=any(wanted.values()),
         statuses=STATUSES,
@@ -101,6 +103,26 @@ def _runs(visit: Visit) -> Response:
         is_first=before is None,
         is_live=any(run.status == "running" for run in listed),
     )
+
+
+def _plots(rows: Sequence[RunRow]) -> list[tuple[str, Plot]]:
+    """Return the plots of tokens and cost over the runs of a page, the oldest first."""
+    tokens, costs = [], []
+    for row in reversed(rows):
+        if row.figures is None:
+            continue
+        link = f"/runs/{row.run.run_id}"
+        name = row.run.agent_name
+        title = f"{name}: {row.figures.tokens:,} tokens"
+        tokens.append((float(row.figures.tokens), 0.0, title, link))
+        if row.figures.cost is not None:
+            title = f"{name}: {row.figures.cost:.4f} {row.figures.currency}"
+            costs.append((float(row.figures.cost), 0.0, title, link))
+    plots = (
+        ("Tokens", bars_of("Tokens of each run, the oldest first", tokens)),
+        ("Cost", bars_of("Cost of each run, the oldest first", costs)),
+    )
+    return [(name, plot) for name, plot in plots if plot is not None]
 
 
 def _matching(
@@ -156,6 +178,7 @@ def _run(visit: Visit) -> Response:
     return visit.page(
         "run.html",
         run=run,
+        budgets=budget_of_steps(steps, summaries),
         rows=_rows(run, steps, summaries, scale, visit.tally.now()),
         count=count,
         failed=sum(step.status in ("failed", "blocked") for step in steps),
@@ -285,6 +308,13 @@ def _conversation(visit: Visit) -> Response:
     )
 
 
+def _working(visit: Visit) -> Response:
+    """The values that a run keeps beside its memories."""
+    run: RunRecord = visit.call("run", run_id=visit.path("run_id"))
+    values = visit.within(run.scope).working(run.run_id).all()
+    return visit.page("working.html", run=run, values=values)
+
+
 def _verify(visit: Visit) -> Response:
     run = visit.call("run", run_id=visit.path("run_id"))
     verified = visit.call("verify", run_id=run.run_id)
@@ -328,5 +358,6 @@ ROUTES = [
     page("/runs/{run_id}", _run),
     page("/runs/{run_id}/totals", _totals),
     page("/runs/{run_id}/conversation", _conversation),
+    page("/runs/{run_id}/working", _working),
     page("/runs/{run_id}/verify", _verify),
 ]

@@ -21,29 +21,44 @@ from tallystick.records import Scope
 from tallystick.tally import BoundTally, Tally
 from tallystick_server.dashboard.rendering import html, query
 
-__all__ = ["ROOMS", "SURFACE", "StaleForm", "Visit", "form_page", "page", "visit_of"]
+__all__ = [
+    "ROOMS",
+    "SURFACE",
+    "StaleForm",
+    "Visit",
+    "form_page",
+    "page",
+    "reason_of",
+    "visit_of",
+]
 
 SURFACE = "dashboard"
 """The surface under which history names what was done here."""
 _MOST_FIELDS = 200
 ROOMS: tuple[tuple[str, str], ...] = (
+    ("/overview", "Overview"),
     ("/runs", "Runs"),
     ("/memory", "Memory"),
+    ("/reviews", "Reviews"),
+    ("/diary", "Diary"),
     ("/approvals", "Approvals"),
     ("/policy", "Policy"),
     ("/health", "Health"),
 )
 """The rooms in the navigation, in their order."""
 _WITHIN: Mapping[str, tuple[str, ...]] = {
+    "/overview": ("/overview", "/reads"),
     "/runs": ("/runs", "/steps", "/diff", "/replays"),
     "/memory": ("/memory", "/memories", "/sources", "/spaces", "/export"),
     "/health": ("/health", "/jobs"),
 }
 """The paths that belong to a room, where it has several."""
 _NOTES: Mapping[str, str] = {
+    "accepted": "The suggestion was accepted, and is a memory now.",
     "approved": "The action was approved, with exactly these arguments, once.",
     "cancelled": "The job was cancelled.",
     "corrected": "The correction was applied.",
+    "deferred": "It waits on.",
     "denied": "The action was denied.",
     "erased": "The text was erased.",
     "forgotten": "The memory was forgotten. It can be recovered for a while.",
@@ -51,6 +66,7 @@ _NOTES: Mapping[str, str] = {
     "modified": "The memory was changed. The old version stays in its history.",
     "promoted": "The copy was made.",
     "recovered": "The memory was recovered.",
+    "rejected": "The suggestion was rejected. It stays to be read.",
     "retried": "The jobs will be tried again.",
     "revoked": "It was taken back.",
     "thawed": "Memory can be changed again.",
@@ -203,6 +219,14 @@ def form_fields(body: bytes, content_type: str) -> dict[str, str]:
         raise InvalidInput("The form has a field twice. Send it from its page.")
     # A browser sends line ends of a text area as CR LF.
     return {name: value.replace("\r\n", "\n") for name, value in fields.items()}
+
+
+def reason_of(form: Mapping[str, str]) -> str:
+    """Return why a person does something. Raises InvalidInput."""
+    reason = form.get("reason", "").strip()
+    if not reason:
+        raise InvalidInput("Say why: it is kept with what you do.")
+    return reason
 
 
 def whole_number(name: str, text: str) -> int | None:

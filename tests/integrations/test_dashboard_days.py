@@ -1,0 +1,208 @@
+"""The overview of the dashboard, the days of a scope, who has read, and reviews that a person
+decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tallystick import Actor
+from tallystick.errors import Denied
+from tallystick.records import Scope
+from tallystick.settings import Settings
+from tallystick.tally import BoundTally
+
+from .dashboard import HOSTILE, Browser, Page, play, rows_of
+from .served import ADA, BOB, ROOT, Served, served
+
+DECISION = "We decided to fire the kiln on Tuesdays."
+
+
+@pytest.fixture(scope="module")
+def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("days")
+    with served(folder, settings=Settings(reflection="review")) as there:
+        yield there
+
+
+@pytest.fixture(scope="module")
+def ada(there: Served) -> Iterator[Browser]:
+    with Browser(there.tcp, there.token(ADA, token_class="session")) as browser:
+        yield browser
+
+
+def suggest(there: Served, text: str, actor: Actor = ADA) -> tuple[BoundTally, str]:
+    """A proposal that waits for a person."""
+    bound = there.tally.bind(actor)
+    memory = bound.remember(text, kind="episode")
+    [proposal] = bound.reflect([memory.id]).proposals
+    return bound, proposal.id
+
+
+def test_the_overview_shows_what_waits_and_what_happened_lately(
+    there: Served, ada: Browser
+) -> None:
+    bound, _ = suggest(there, "We decided to paint the shed green.")
+    play(there.tally, ADA)
+    agent = there.tally.bind(ADA.replace(agent="scribe"))
+    agent.recall("Which colour has the shed?")
+    page = ada.get("")
+
+    assert page.url.endswith("/overview")
+    for text in (
+        "Waits for you",
+        "paint the shed green",
+        "Somebody wrote",
+        "scribe for ada",
+        "recall private:ada",
+        "birdwatcher",
+    ):
+        assert text in page.text, text
+    recalls = ada.get("reads?operation=recall")
+    assert "ada scribe" in recalls.text
+    assert "inspect private" not in recalls.text
+    assert bound.reads(operation="recall", limit=1)[0].agent == "scribe"
+
+
+def test_another_user_sees_nothing_of_it(there: Served, ada: Browser) -> None:
+    _, proposal_id = suggest(there, "We decided to sell the barn.")
+    there.tally.bind(ADA).recall("barn")
+    with Browser(there.tcp, there.token(BOB, token_class="session")) as browser:
+        pages = [
+            browser.get(path)
+            for path in (
+                "",
+                "reads",
+                "diary",
+                "reviews",
+                "diary?scope=private:ada",
+                f"reviews/{proposal_id}",
+            )
+        ]
+        own = browser.get("reviews")
+        form = own.form("/sign-out")
+        form.action = form.action.replace("sign-out", f"reviews/{proposal_id}")
+        forged = browser.send(form, decision="accept", reason="mine")
+
+    assert [page.status for page in pages] == [200, 200, 200, 200, 403, 404]
+    assert forged.status == 404
+    for page in (*pages, forged):
+        assert "barn" not in page.source
+        assert page.url.endswith("private:ada") or "private:ada" not in page.text
+    with pytest.raises(Denied):
+        there.tally.bind(BOB, "private:ada").activity()
+
+
+def test_a_day_tells_captures_runs_and_decisions_in_order(there: Served) -> None:
+    dora = Actor(user="dora")
+    bound, proposal_id = suggest(there, DECISION, dora)
+    note = bound.remember(f"A note, {HOSTILE}", kind="fact")
+    with bound.run("potter", goal="Fire the kiln."):
+        pass
+    bound.forget(note.id, reason="it was a joke about HERONS")
+    with Browser(there.tcp, there.token(dora, token_class="session")) as browser:
+        page = browser.get("diary")
+        before = browser.get("diary?day=2001-01-01")
+        odd = browser.get("diary?day=soon")
+
+    said = [page.text.index(text) for text in ("captured We decided", "suggested", "ran potter")]
+    assert said == sorted(said)
+    assert any(link.endswith(f"/reviews/{proposal_id}") for link in page.links)
+    assert "forgot not shown" in page.text
+    assert "HERONS" not in page.source  # a reason may quote what nobody is shown any more
+    assert "A note" not in page.source
+    assert "Nothing happened" in before.text
+    assert odd.status == 422
+
+
+def test_a_long_day_is_read_page_by_page(there: Served) -> None:
+    eli = Actor(user="eli")
+    there.tally.bind(eli).remember_many([f"Event n{number} of many." for number in range(450)])
+    with Browser(there.tcp, there.token(eli, token_class="session")) as browser:
+        first = browser.get("diary")
+        second = browser.get(next(link for link in first.links if "after=" in link))
+
+    numbers = [[n for n in range(450) if f"n{n} of" in page.text] for page in (first, second)]
+    assert numbers[0][0] == 0
+    assert sorted({*numbers[0], *numbers[1]}) == list(range(450))
+
+
+def _decided(ada: Browser, proposal_id: str, decision: str, **fields: str) -> Page:
+    page = ada.get(f"reviews/{proposal_id}")
+    return ada.send(page.form(f"/{proposal_id}"), decision=decision, **fields)
+
+
+def test_a_person_accepts_edits_defers_and_rejects(there: Served, ada: Browser) -> None:
+    texts = [
+        f"We decided to {do}." for do in ("buy a lamp", "sell a rug", "keep a cat", "cut wood")
+    ]
+    bound = there.tally.bind(ADA)
+    ids = [suggest(there, text)[1] for text in texts]
+    listed = ada.get("reviews")
+    assert all(any(link.endswith(proposal_id) for link in listed.links) for proposal_id in ids)
+
+    accepted = _decided(ada, ids[0], "accept", reason="yes")
+    edited = _decided(ada, ids[1], "accept", reason="rather", content="Sell the red rug.")
+    deferred = _decided(ada, ids[2], "defer", reason="ask Bo")
+    rejected = _decided(ada, ids[3], "reject", reason="no")
+
+    states = [bound.proposal(proposal_id).proposal for proposal_id in ids]
+    assert [each.state for each in states] == ["accepted", "edited", "deferred", "rejected"]
+    assert [each.decided_reason for each in states] == ["yes", "rather", "ask Bo", "no"]
+    assert bound.get(states[1].made or "").content == "Sell the red rug."
+    assert "is a memory now" in accepted.text
+    assert "Sell the red rug." in edited.text
+    assert "It waits on." in deferred.text
+    assert "was rejected" in rejected.text
+    assert bound.proposal(ids[0]).history[-1].surface == "dashboard"
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [({"reason": " "}, 422), ({"decision": "burn"}, 422), ({"form_key": "x"}, 403)],
+)
+def test_a_malformed_decision_changes_nothing(
+    there: Served, ada: Browser, fields: dict[str, str], status: int
+) -> None:
+    bound, proposal_id = suggest(there, f"We decided to try {status} {sorted(fields)[0]}.")
+    form = ada.get(f"reviews/{proposal_id}").form(f"/{proposal_id}")
+
+    assert ada.send(form, **{"decision": "accept", "reason": "so", **fields}).status == status
+    assert bound.proposal(proposal_id).proposal.state == "pending"
+    assert ada.get("reviews/nothing").status == 404
+    assert ada.get("reviews?state=odd").status == 422
+
+
+def test_what_a_run_keeps_in_working_memory_is_on_its_page(there: Served, ada: Browser) -> None:
+    bound = there.tally.bind(ADA)
+    with bound.run("planner") as run:
+        bound.working().set("plan", ["fetch water", HOSTILE])
+    page = ada.get(f"runs/{run.id}/working")
+
+    assert "fetch water" in page.text
+    assert page.elements["script"] == 2
+    with Browser(there.tcp, there.token(BOB, token_class="session")) as bob:
+        assert bob.get(f"runs/{run.id}/working").status == 404
+
+
+def test_reading_these_pages_changes_nothing(there: Served, ada: Browser, tmp_path: Path) -> None:
+    folder = Path(there.tally.location)
+    suggest(there, "We decided to read a book.")
+    there.tally.bind(ADA).reads()
+    ada.get("")
+    before = rows_of(folder)
+    for path in ("overview", "reads", "diary", "reviews"):
+        assert ada.get(path).status == 200
+    assert rows_of(folder) == before
+
+
+def test_an_operator_reads_who_has_read_and_no_memory_of_others(there: Served) -> None:
+    there.tally.bind(ADA).recall("kiln")
+    root = there.tally.bind(ROOT)
+
+    assert {each.user for each in root.reads(limit=500)} >= {"ada"}
+    with pytest.raises(Denied):
+        there.tally.bind(ROOT, Scope.parse("private:ada")).activity()
