@@ -1,10 +1,39 @@
 """The `tally` command: read, recall and verify a tally from the terminal."""
 
-from tallystick.errors import require
+import sys
+from typing import TYPE_CHECKING, Any
 
-require("typer", extra="cli")
-require("rich", extra="cli")
-
-from tallystick_cli.app import app, main  # noqa: E402
+if TYPE_CHECKING:
+    from tallystick_cli.app import app
 
 __all__ = ["app", "main"]
+
+
+def main() -> None:
+    """Run the command. A hook is answered first, before what the other commands need is loaded."""
+    if sys.argv[1:2] == ["hook"]:
+        from tallystick_hooks.quick import answer
+
+        code = answer(sys.argv[2:])
+        if code is not None:
+            sys.exit(code)
+    _require_extras()
+    from tallystick_cli.app import main as run
+
+    run()
+
+
+def __getattr__(name: str) -> Any:
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    _require_extras()
+    from tallystick_cli.app import app
+
+    return app
+
+
+def _require_extras() -> None:
+    from tallystick.errors import require
+
+    require("typer", extra="cli")
+    require("rich", extra="cli")

@@ -8,10 +8,8 @@ answered; every other event ends with 0 then, with a line on standard error.
 from __future__ import annotations
 
 import argparse
-import http.client
 import json
 import os
-import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,26 +17,23 @@ from typing import Any, NoReturn
 
 from tallystick_hooks.events import EVENTS, HookFormat
 from tallystick_hooks.formats import BadPayload, answer_in, event_from
+from tallystick_hooks.quick import Unanswered, ask, finish
+from tallystick_hooks.quick import answer as quick_answer
 
 __all__ = ["main", "run"]
 
-_SECONDS = 20.0
-"""Seconds to wait for a server."""
 
-
-class _Unanswered(Exception):
-    """The event could not be answered; the message is for standard error."""
-
-
-def run(arguments: Sequence[str] | None = None) -> int:
-    """Answer one event; return the exit code."""
+def run(arguments: Sequence[str] | None = None, text: str | None = None) -> int:
+    """Answer one event; return the exit code. With `text` standard input was read already, and no
+    server answered.
+    """
     chosen = _parser().parse_args(arguments)
     is_closed = chosen.event == "before-tool" and chosen.rules is not None
     is_known = False
     try:
-        answer = _answer(chosen, sys.stdin.read())
+        answer = _answer(chosen, text)
         is_known = True
-    except _Unanswered as error:
+    except Unanswered as error:
         is_known = True
         print(f"tally hook {chosen.event}: {error}", file=sys.stderr)  # noqa: T201
         if is_closed:
@@ -48,15 +43,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
         if is_closed and not is_known:
             # A client takes every other code for a hook that has nothing to say.
             raise SystemExit(2)
-    if answer:
-        json.dump(answer, sys.stdout, ensure_ascii=False)
-        sys.stdout.write("\n")
-    return 2 if chosen.format == "neutral" and answer.get("decision") == "deny" else 0
+    return finish(answer, chosen.format)
 
 
 def main() -> NoReturn:
     """Answer one event and exit."""
-    sys.exit(run())
+    code = quick_answer(sys.argv[1:])
+    sys.exit(run() if code is None else code)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -77,66 +70,29 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _answer(chosen: argparse.Namespace, text: str) -> dict[str, Any]:
+def _answer(chosen: argparse.Namespace, text: str | None) -> dict[str, Any]:
     try:
-        payload = json.loads(text)
+        payload = json.loads(sys.stdin.read() if text is None else text)
     except (ValueError, RecursionError):
-        raise _Unanswered("Standard input is no JSON.") from None
+        raise Unanswered("Standard input is no JSON.") from None
     # A server has rules of its own: those of a file are checked here.
-    if chosen.rules is None or chosen.event != "before-tool":
+    if text is None and (chosen.rules is None or chosen.event != "before-tool"):
         answered = _over_socket(chosen, payload)
         if answered is not None:
             return answered
     return _direct(chosen, payload)
 
 
-class _Connection(http.client.HTTPConnection):
-    """HTTP over a Unix socket."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=_SECONDS)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
-
-
 def _over_socket(chosen: argparse.Namespace, payload: Any) -> dict[str, Any] | None:
-    """Return the answer of a server, or None where there is none. Raises _Unanswered."""
+    """Return the answer of a server, or None where there is none. Raises Unanswered."""
     path = chosen.socket or os.path.join(chosen.tally, "serve.sock")
     if not os.path.exists(path):
         return None
-    connection = _Connection(path)
-    asked = {
-        "payload": payload,
-        "format": chosen.format,
-        "scope": chosen.boundary,
-        "agent": chosen.agent,
-    }
-    body = json.dumps({name: value for name, value in asked.items() if value is not None})
-    try:
-        headers = {"Content-Type": "application/json"}
-        connection.request("POST", f"/v1/hooks/{chosen.event}", body, headers)
-        response = connection.getresponse()
-        text = response.read()
-    except ConnectionRefusedError:
-        return None  # it is gone, and has left its socket behind
-    except OSError as error:
-        raise _Unanswered(f"The server did not answer ({type(error).__name__}).") from error
-    finally:
-        connection.close()
-    if response.status == 404:
-        return None  # it answers no hooks
-    if response.status != 200:
-        raise _Unanswered(f"The server answered {response.status}.")
-    answer: dict[str, Any] = json.loads(text)
-    return answer
+    return ask(path, payload, **vars(chosen))
 
 
 def _direct(chosen: argparse.Namespace, payload: Any) -> dict[str, Any]:
-    """Return the answer of the tally itself. Raises _Unanswered."""
+    """Return the answer of the tally itself. Raises Unanswered."""
     from tallystick.errors import TallystickError
     from tallystick.records import PolicyRule
     from tallystick.tally import Tally
@@ -152,7 +108,7 @@ def _direct(chosen: argparse.Namespace, payload: Any) -> dict[str, Any]:
                 actor = actor.replace(agent=chosen.agent)
             answer = react(tally.bind(actor, chosen.boundary), event)
     except (TallystickError, BadPayload, OSError, ValueError) as error:
-        raise _Unanswered(str(error)) from error
+        raise Unanswered(str(error)) from error
     if answer.error is not None:
         print(f"tally hook {chosen.event}: {answer.error}", file=sys.stderr)  # noqa: T201
     return answer_in(answer, event, format)
@@ -161,7 +117,7 @@ def _direct(chosen: argparse.Namespace, payload: Any) -> dict[str, Any]:
 def _rules(file: str, kind: Any) -> list[Any]:
     rules = json.loads(Path(file).read_text(encoding="utf-8"))
     if not isinstance(rules, list):
-        raise _Unanswered("The file of rules is one JSON list.")
+        raise Unanswered("The file of rules is one JSON list.")
     return [kind.load(rule) for rule in rules]
 
 

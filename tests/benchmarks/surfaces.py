@@ -29,6 +29,7 @@ from tallystick_server import RemoteTally
 __all__ = ["SURFACES", "Row", "hook_rows", "http_rows", "mcp_rows"]
 
 _MEMORIES = 1_000
+_HOOK = "from tallystick_cli import main; main()"
 _RUN = "from tallystick_cli.app import main; main()"
 
 
@@ -231,18 +232,39 @@ def hook_rows(place: Path, calls: int) -> list[Row]:
                 handle(bound, event, payload)
                 times.append(1_000 * (time.perf_counter() - started))
             rows.append(Row("hook", f"{event}, warm: p95", _p95(times), "ms"))
+    rows.append(
+        Row("hook", "Python alone, a process of its own: p95", _process(["-c", ""], calls), "ms")
+    )
+    hook = ["-c", _HOOK, "hook", "prompt", "--tally", str(place)]
+    rows.append(Row("hook", "prompt, a process of its own: p95", _process(hook, calls), "ms"))
+    server = subprocess.Popen(
+        [sys.executable, "-c", _RUN, "serve", "--tally", str(place), "--json"],
+        stdout=subprocess.PIPE,
+    )
+    while not (place / "serve.sock").exists():
+        time.sleep(0.05)
+    time.sleep(1)
+    _process(hook, 1)
+    what = "prompt, a process beside a server: p95"
+    rows.append(Row("hook", what, _process(hook, 4 * calls), "ms"))
+    server.terminate()
+    server.communicate(timeout=60)
+    return rows
+
+
+def _process(arguments: list[str], calls: int) -> float:
+    """Return the time of a process that answers a prompt, 95th percentile, milliseconds."""
     times = []
-    command = [sys.executable, "-m", "tallystick_hooks.command", "prompt", "--tally", str(place)]
     for _ in range(max(calls // 20, 5)):
         started = time.perf_counter()
         subprocess.run(
-            command,
+            [sys.executable, *arguments],
             input=b'{"session": "s1", "prompt": "heron?"}',
             check=True,
             stdout=subprocess.DEVNULL,
         )
         times.append(1_000 * (time.perf_counter() - started))
-    return [*rows, Row("hook", "prompt, a process of its own: p95", _p95(times), "ms")]
+    return _p95(times)
 
 
 def _p95(times: list[float]) -> float:

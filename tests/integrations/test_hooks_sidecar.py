@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ import pytest
 
 from tallystick.tally import Tally
 from tallystick_hooks.command import run
+from tallystick_hooks.quick import Unanswered, answer, ask
 
 
 class _Server(UnixStreamServer):
@@ -141,3 +143,60 @@ def test_a_socket_that_was_left_behind_is_no_server(
 
     assert code == 0
     assert "We indent with tabs." in json.loads(out)["context"]
+
+
+_LIGHT = """
+import sys
+from tallystick_cli import main
+sys.argv[0] = "tally"
+try:
+    main()
+except SystemExit as ended:
+    heavy = {"typer", "pydantic", "sqlalchemy", "argparse", "http.client", "dataclasses", "inspect"}
+    print(ended.code, sorted(heavy & set(sys.modules)))
+"""
+
+
+def test_beside_a_warm_server_a_hook_imports_next_to_nothing(place: Path, server: _Server) -> None:
+    command = [sys.executable, "-I", "-c", _LIGHT, "hook", "prompt", "-t", str(place)]
+    ended = subprocess.run(
+        [*command, "--format=claude-code", "--agent", "scribe"],
+        input='{"prompt": "tabs?"}',
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert ended.stdout.splitlines() == ['{"context": "from the server"}', "0 []"]
+    [(path, asked)] = server.asked
+    assert path == "/v1/hooks/prompt"
+    expected = {"payload": {"prompt": "tabs?"}, "format": "claude-code", "agent": "scribe"}
+    assert asked == expected
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("install",), ("prompt", "--help"), ("prompt", "--json"), ("prompt", "--tally"), ("--help",)],
+)
+def test_what_is_no_event_is_left_to_the_command_line(options: tuple[str, ...]) -> None:
+    assert answer(options) is None
+
+
+@pytest.mark.parametrize("response", [b"", b"HTTP/1.1 200 OK\r\n\r\n{}", b"\x00", b"HTTP/1.1 200"])
+def test_an_answer_that_breaks_off_is_no_answer(tmp_path: Path, response: bytes) -> None:
+    path = str(tmp_path / "s")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as bound:
+        bound.bind(path)
+        bound.listen()
+
+        def serve_once() -> None:
+            connection, _ = bound.accept()
+            connection.recv(65_536)
+            connection.sendall(response)
+            connection.close()
+
+        thread = threading.Thread(target=serve_once)
+        thread.start()
+        with pytest.raises(Unanswered):
+            ask(path, {}, event="prompt")
+        thread.join()

@@ -1,0 +1,149 @@
+"""The short way of a hook: a warm server answers over its socket, and hardly anything is imported.
+
+A hook is a process of its own, before every prompt and every tool call. What this module imports is
+what Python has loaded anyway, and `json` and `socket`: a class of data or a client of HTTP would
+double the time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+__all__ = ["Unanswered", "answer", "ask", "finish"]
+
+_OPTIONS = {
+    "--format": "format",
+    "--tally": "tally",
+    "-t": "tally",
+    "--boundary": "boundary",
+    "--agent": "agent",
+    "--rules": "rules",
+    "--socket": "socket",
+}
+_SECONDS = 20.0
+"""Seconds to wait for a server."""
+_PIECE = 65_536
+
+
+class Unanswered(Exception):
+    """The event could not be answered; the message is for standard error."""
+
+
+def answer(arguments: Sequence[str]) -> int | None:
+    """Answer one event and return the exit code; None for arguments that are no event and its
+    options, such as `install` and `--help`. Standard input is not read then.
+    """
+    chosen = _chosen(arguments)
+    if chosen is None:
+        return None
+    # A server has rules of its own: those of a file are checked here.
+    text = None
+    is_checked_here = "rules" in chosen and chosen["event"] == "before-tool"
+    place = chosen.get("tally") or os.environ.get("TALLYSTICK_TALLY", ".tally")
+    path = chosen.get("socket") or os.path.join(place, "serve.sock")
+    if not is_checked_here and os.path.exists(path):
+        text = sys.stdin.read()
+        try:
+            payload = json.loads(text)
+            answered = ask(path, payload, **chosen)
+        except (ValueError, RecursionError):
+            answered = None  # no JSON, or deeper than it can be: the long way says so
+        except Unanswered as error:
+            print(f"tally hook {chosen['event']}: {error}", file=sys.stderr)  # noqa: T201
+            return 0
+        if answered is not None:
+            return finish(answered, chosen.get("format", "neutral"))
+    from tallystick_hooks.command import run
+
+    return run(arguments, text)
+
+
+def _chosen(arguments: Sequence[str]) -> dict[str, str] | None:
+    """Return the event and its options, by name; None for anything else."""
+    if not arguments or arguments[0].startswith("-") or arguments[0] in ("install", "uninstall"):
+        return None
+    chosen = {"event": arguments[0]}
+    rest = list(arguments[1:])
+    while rest:
+        option, is_joined, value = rest.pop(0).partition("=")
+        if option not in _OPTIONS or not (is_joined or rest):
+            return None
+        chosen[_OPTIONS[option]] = value if is_joined else rest.pop(0)
+    return chosen
+
+
+def ask(
+    path: str,
+    payload: Any,
+    *,
+    event: str,
+    format: str = "neutral",
+    boundary: str | None = None,
+    agent: str | None = None,
+    **options: object,
+) -> dict[str, Any] | None:
+    """Return the answer of the server at a socket, or None where there is none, or none that
+    answers hooks. Raises Unanswered, ValueError for a payload that is no JSON.
+    """
+    asked = {"payload": payload, "format": format, "scope": boundary, "agent": agent}
+    body = json.dumps({name: value for name, value in asked.items() if value is not None}).encode()
+    # HTTP/1.0: the answer comes whole and ends with the connection.
+    head = (
+        f"POST /v1/hooks/{event} HTTP/1.0\r\nHost: localhost\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(_SECONDS)
+        connection.connect(path)
+        connection.sendall(head.encode("ascii") + body)
+        pieces = []
+        while piece := connection.recv(_PIECE):
+            pieces.append(piece)
+    except ConnectionRefusedError:
+        return None  # it is gone, and has left its socket behind
+    except OSError as error:
+        raise Unanswered(f"The server did not answer ({type(error).__name__}).") from error
+    finally:
+        connection.close()
+    status, text = _parted(b"".join(pieces))
+    if status == 404:
+        return None  # it answers no hooks
+    if status != 200:
+        raise Unanswered(f"The server answered {status}.")
+    try:
+        answered: dict[str, Any] = json.loads(text)
+    except ValueError as error:
+        raise Unanswered("The server did not answer as a server of hooks does.") from error
+    return answered
+
+
+def _parted(response: bytes) -> tuple[int, bytes]:
+    """Return the status and the body of an answer. Raises Unanswered for one that broke off."""
+    head, _, body = response.partition(b"\r\n\r\n")
+    first, *lines = head.split(b"\r\n")
+    words = first.split()
+    length = None
+    for line in lines:
+        name, _, value = line.partition(b":")
+        if name.strip().lower() == b"content-length":
+            length = value.strip()
+    if len(words) < 2 or not words[1].isdigit() or length != str(len(body)).encode():
+        raise Unanswered("The server did not answer (its answer broke off).")
+    return int(words[1]), body
+
+
+def finish(answered: dict[str, Any], format: str) -> int:
+    """Write an answer and return the exit code: 2 where a tool does not run."""
+    if answered:
+        json.dump(answered, sys.stdout, ensure_ascii=False)
+        sys.stdout.write("\n")
+    return 2 if format == "neutral" and answered.get("decision") == "deny" else 0
