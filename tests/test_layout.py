@@ -148,7 +148,7 @@ class Absent:
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Absent())
 try:
-    import {adapter}
+    from {adapter} import *
 except ImportError as error:
     print(type(error).__name__, error)
 """

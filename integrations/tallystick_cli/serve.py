@@ -22,6 +22,12 @@ from tallystick_cli.session import open_as_owner
 __all__ = ["COMMANDS", "socket_of"]
 
 _SOCKET = "serve.sock"
+Rules = Annotated[
+    str | None,
+    typer.Option(
+        "--rules", metavar="FILE", help="TOML file of the rules over tools, models and memory."
+    ),
+]
 
 
 def serve(
@@ -40,6 +46,7 @@ def serve(
         list[str] | None,
         typer.Option("--name", help="A name by which this server is reached; repeatable."),
     ] = None,
+    rules: Rules = None,
     where: Where = ".tally",
     as_json: AsJson = False,
 ) -> None:
@@ -50,7 +57,7 @@ def serve(
     """
     from tallystick_server import serve as serve_tally
 
-    with open_as_owner(where, background=True) as owner:
+    with open_as_owner(where, background=True, rules=rules) as owner:
         tally = owner.tally
         socket = uds if uds is not None or port is not None else str(socket_of(tally))
 
@@ -80,6 +87,7 @@ def ui(
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Whether to open the browser.")
     ] = True,
+    rules: Rules = None,
     where: Where = ".tally",
     as_json: AsJson = False,
 ) -> None:
@@ -90,7 +98,7 @@ def ui(
     require_person("tally ui")
     from tallystick_server import serve_dashboard
 
-    with open_as_owner(where, background=True) as owner:
+    with open_as_owner(where, background=True, rules=rules) as owner:
 
         def started(link: str) -> None:
             opened = browser and open_in_browser(link)

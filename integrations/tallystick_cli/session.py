@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from tallystick.errors import InvalidInput, NotFound, TallyNotFound
+from tallystick.policy.rules import load_rules
 from tallystick.records import Actor, RunRecord, Scope, StepRecord
 from tallystick.tally import BoundTally, Tally
 from tallystick_cli.output import Terminal
@@ -39,15 +40,21 @@ def set_actor(user: str | None, projects: Iterable[str]) -> None:
 
 @contextmanager
 def open_as_owner(
-    where: str, *, create: bool = False, background: bool = False
+    where: str,
+    *,
+    create: bool = False,
+    background: bool = False,
+    rules: str | None = None,
 ) -> Iterator[BoundTally]:
-    """Open the tally as its owner, or as the actor named with `--as`; close it afterwards.
+    """Open the tally as its owner, or as the actor named with `--as`, with the rules of a TOML
+    file; close it afterwards.
 
     With `background` follow-up work is done meanwhile. Where a tally has an owner, the owner alone
     operates it; without one, whoever may write to its database.
     """
     try:
-        opened = Tally.open(where, create=create, background=background)
+        chosen = () if rules is None else load_rules(rules)
+        opened = Tally.open(where, create=create, background=background, rules=chosen)
     except TallyNotFound as error:
         raise TallyNotFound(
             f"{error} Make one with `tally init --tally {where}`, or name another with --tally."

@@ -21,6 +21,7 @@ from tallystick.adapters.transcripts import (
     ToolResultPart,
     answer_messages,
     request_messages,
+    tool_result,
 )
 from tallystick.adapters.words import DECISIONS, REASONS
 from tallystick.errors import InvalidRecord
@@ -198,10 +199,7 @@ def _entry(entry: StepEntry) -> Iterator[Html]:
     elif kind == "tool_call":
         yield _titled("called with", _text(fields.get("arguments", payload)))
     elif kind == "tool_result":
-        result = fields.get("result", payload)
-        # A runtime's own message around a result is the runtime's: its content is what came back.
-        said = result["content"] if isinstance(result, dict) and "content" in result else result
-        yield _titled("gave back", _text(said))
+        yield _titled("gave back", _text(tool_result(payload)))
     elif kind == "error":
         yield _titled("failed", _text(fields.get("message", payload)))
     elif kind == "memory_read" and isinstance(fields.get("hits"), list):

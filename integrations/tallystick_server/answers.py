@@ -22,7 +22,6 @@ from tallystick.tally import BoundTally, Recalled
 __all__ = ["Answer", "Problem", "add_handlers", "answer", "plain"]
 
 T = TypeVar("T")
-_logger = get_logger("server")
 _CODES = {404: "not_found", 405: "method_not_allowed", 408: "too_slow", 413: "too_large"}
 
 
@@ -116,7 +115,9 @@ def add_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def _unknown(request: Request, error: Exception) -> Response:
-        _logger.error("server.failed", error=type(error).__name__, path=request.url.path)
+        get_logger("server").error(
+            "server.failed", error=type(error).__name__, path=request.url.path
+        )
         return _problem(500, "The server failed. Its log says more.")
 
 

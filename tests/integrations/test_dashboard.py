@@ -440,10 +440,25 @@ def test_tally_ui_serves_until_it_is_stopped_and_ends_its_session(tmp_path: Path
     where = tmp_path / "t"
     with Tally.open(where, owner=ADA, embedder=HashEmbedder(), background=False):
         pass
+    rules = tmp_path / "rules.toml"
+    rules.write_text(
+        '[[rules]]\nid = "r"\nname = "No shells"\ndescription = "None."\neffect = "deny"\n'
+        'applies_to = "tool_call"\n'
+    )
     person, terminal = pty.openpty()
     command = "from tallystick_cli.app import main; main()"
     started = subprocess.Popen(
-        [sys.executable, "-c", command, "ui", "--no-browser", "--tally", str(where)],
+        [
+            sys.executable,
+            "-c",
+            command,
+            "ui",
+            "--no-browser",
+            "--tally",
+            str(where),
+            "--rules",
+            str(rules),
+        ],
         stdin=terminal,
         stdout=subprocess.PIPE,
         text=True,
@@ -460,6 +475,7 @@ def test_tally_ui_serves_until_it_is_stopped_and_ends_its_session(tmp_path: Path
             entered = browser.get(key)
             browser.secret = browser.http.cookies.get(COOKIE)
             inside = browser.get("runs")
+            policy = browser.get("policy")
         started.send_signal(signal.SIGINT)
         assert started.wait(timeout=30) == 0
     finally:
@@ -473,6 +489,7 @@ def test_tally_ui_serves_until_it_is_stopped_and_ends_its_session(tmp_path: Path
         [session] = tally.bind(ADA).tokens.list()
 
     assert (entered.status, inside.status) == (200, 200)
+    assert "No shells" in policy.text
     assert (session.token_class, session.revoked_reason) == ("session", "the dashboard was closed")
 
 

@@ -206,3 +206,31 @@ def test_an_operator_reads_who_has_read_and_no_memory_of_others(there: Served) -
     assert {each.user for each in root.reads(limit=500)} >= {"ada"}
     with pytest.raises(Denied):
         there.tally.bind(ROOT, Scope.parse("private:ada")).activity()
+
+
+def test_communities_are_a_picture_with_words(tmp_path: Path) -> None:
+    pytest.importorskip("graspologic_native")
+    with served(tmp_path, settings=Settings(graph=True)) as there:
+        bound = there.tally.bind(ADA)
+        bound.remember_many(
+            [
+                "Anna Schmidt sails the Seeadler from Hamburg.",
+                "In Hamburg we met Anna Schmidt at the harbour.",
+                "The Seeadler left Hamburg with Anna Schmidt at dawn.",
+            ]
+        )
+        there.tally.drain()
+        with Browser(there.tcp, there.token(ADA, token_class="session")) as browser:
+            page = browser.get("communities")
+            named = browser.get("communities?q=Anna+Schmidt")
+            none = browser.get("communities?q=quarterly+tax+declaration")
+        with Browser(there.tcp, there.token(BOB, token_class="session")) as bob:
+            foreign = bob.get("communities")
+            closed = bob.get("communities?scope=private:ada")
+
+    for each in (page, named):
+        assert "3 memories. About Anna Schmidt, Hamburg, Seeadler." in each.text
+        assert each.elements["circle"] == 1
+    assert "None about" in none.text
+    assert closed.status == 403
+    assert "Anna" not in foreign.source + closed.source

@@ -18,6 +18,7 @@ from tallystick import errors
 from tallystick.access import AccessTokens, Spaces
 from tallystick.adapters.serving import problem_of
 from tallystick.errors import (
+    ApprovalRequired,
     Denied,
     InvalidInput,
     RateLimited,
@@ -26,6 +27,7 @@ from tallystick.errors import (
     Unreachable,
     VersionConflict,
 )
+from tallystick.memory import Put
 from tallystick.operations import NOT_OPERATIONS, OPERATIONS
 from tallystick.recorder import Recordings, verify_bundle
 from tallystick.records import AccessDecision, ContextItem, Record
@@ -250,6 +252,13 @@ async def test_the_verbs_are_awaited_without_holding_the_loop(
     assert memory.content == "Awaited."
     assert stored.id in [hit.memory.id for hit in found]
     assert await ada.aio.tokens.list()
+    assert (await ada.aio.whoami()).user == "ada"
+    with pytest.raises(ApprovalRequired):  # the rule of the server asks for every tool
+        await ada.aio.call_tool("memory_search", {"query": "awaited"})
+    assert await ada.aio.frame_codes(["one"]) == ada.frame_codes(["one"])
+    await ada.aio.items.put([Put(("aio",), "a", {"n": 1})])
+    [item] = await ada.aio.items.get([(("aio",), "a")])
+    assert item == ada.items.get([(("aio",), "a")])[0]
 
 
 class _Flaky(BaseHTTPRequestHandler):

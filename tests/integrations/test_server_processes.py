@@ -109,3 +109,15 @@ def test_curl_alone_is_a_client(where: Path) -> None:
     assert "The kiln is hot." in json.dumps(found)
     assert refused["code"] == "not_found"
     assert not (where / "serve.sock").exists()
+
+
+_UNUSED = ("structlog", "rich", "httpx2", "jinja2", "alembic", "chromadb", "tiktoken", "mcp")
+
+
+def test_a_server_does_not_load_what_it_may_never_use() -> None:
+    code = "import sys, tallystick.tally, tallystick_server; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+
+    assert [name for name in _UNUSED if name in loaded] == []

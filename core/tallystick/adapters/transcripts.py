@@ -28,6 +28,7 @@ __all__ = [
     "ToolResultPart",
     "answer_messages",
     "request_messages",
+    "tool_result",
 ]
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -142,6 +143,16 @@ def request_messages(payload: Json) -> list[Message]:
     if not messages and isinstance(prompt, str):
         messages.append(Message("user", (TextPart(prompt),)))
     return messages
+
+
+def tool_result(payload: Json) -> Json:
+    """Return what a tool gave back, from the payload of a `tool_result`: without the message that a
+    runtime puts around it, which is the runtime's own.
+    """
+    if not isinstance(payload, dict):
+        return payload
+    result = payload.get("result", payload.get("error", payload))
+    return result["content"] if isinstance(result, dict) and "content" in result else result
 
 
 def answer_messages(payload: Json) -> list[Message]:

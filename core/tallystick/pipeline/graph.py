@@ -15,7 +15,6 @@ from tallystick.storage import Connection, graph, jobs
 
 __all__ = ["GraphHandler", "enqueue_unread"]
 
-_log = get_logger("pipeline")
 _PAGE = 100
 _LEASE_SECONDS = 120
 
@@ -80,7 +79,7 @@ class GraphHandler:
         try:
             division = read_division(self._context, job.scope_id)
         except MissingExtra as error:
-            _log.info("communities_not_made", reason=str(error))
+            get_logger("pipeline").info("communities_not_made", reason=str(error))
             return
         if division is None:
             return

@@ -8,6 +8,8 @@ text needs no language of its own. To add a language, add its line to each table
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from functools import cached_property
 
 __all__ = [
     "CHANGED",
@@ -24,23 +26,53 @@ __all__ = [
     "NO_NAMES",
     "PREFERENCE",
     "PROCEDURE",
+    "Phrase",
     "RETRACTED",
     "phrases",
 ]
 
 
-def phrases(*alternatives: str) -> re.Pattern[str]:
+class Phrase:
+    """A pattern that is compiled when it is first used: some take long, and a process that learns
+    nothing, such as a hook, needs none.
+    """
+
+    def __init__(self, source: str, flags: int = 0) -> None:
+        self._source, self._flags = source, flags
+
+    @cached_property
+    def _compiled(self) -> re.Pattern[str]:
+        return re.compile(self._source, self._flags)
+
+    def search(self, text: str, start: int = 0) -> re.Match[str] | None:
+        """Same as that of `re.Pattern`."""
+        return self._compiled.search(text, start)
+
+    def match(self, text: str) -> re.Match[str] | None:
+        """Same as that of `re.Pattern`."""
+        return self._compiled.match(text)
+
+    def finditer(self, text: str) -> Iterator[re.Match[str]]:
+        """Same as that of `re.Pattern`."""
+        return self._compiled.finditer(text)
+
+    def sub(self, replacement: str, text: str, count: int = 0) -> str:
+        """Same as that of `re.Pattern`."""
+        return self._compiled.sub(replacement, text, count)
+
+
+def phrases(*alternatives: str) -> Phrase:
     """Return one pattern for any of these phrases, as whole words and without case; a phrase that
     begins with `^` must begin the sentence.
     """
     whole = "|".join(alternatives)
     # Chinese writes no spaces: its phrases begin anywhere.
-    return re.compile(rf"(?:(?<![^\W_])|(?=[\u4e00-\u9fff]))(?:{whole})", re.IGNORECASE)
+    return Phrase(rf"(?:(?<![^\W_])|(?=[\u4e00-\u9fff]))(?:{whole})", re.IGNORECASE)
 
 
 _END = r"(?![^\W_])"
 
-CHATTER = re.compile(
+CHATTER = Phrase(
     r"^[\W_]*(?:"
     r"(?:hi|hello|hey|thanks?(?: you)?(?: so much| a lot| again)?|thx|ok(?:ay)?|yes|no|yeah|yep"
     r"|nope"
@@ -64,7 +96,7 @@ CHATTER = re.compile(
 )
 """A whole sentence that says nothing to keep."""
 
-HYPOTHETICAL = re.compile(
+HYPOTHETICAL = Phrase(
     r"^\s*(?:if|whether|suppose|imagine|what if|would|could|should i|shall|can you|could you"
     r"|please tell"
     r"|i wonder|maybe|perhaps|hopefully|i wish|i hope|let'?s say"
@@ -109,7 +141,7 @@ _ALL = (
     r"|[oa]s?)"
 )
 _BEGIN = r"(?:^|[.!?:;\n>}]\s*|(?:and|und|et|y|e) )"
-INSTRUCTION = re.compile(
+INSTRUCTION = Phrase(
     "|".join(
         (
             # What a text says to whoever reads it with a model.

@@ -12,7 +12,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from tallystick.pipeline.phrases import CHANGED, ENDED, FILLER, GRAMMAR, NEGATED, RETRACTED, phrases
+from tallystick.pipeline.phrases import (
+    CHANGED,
+    ENDED,
+    FILLER,
+    GRAMMAR,
+    NEGATED,
+    RETRACTED,
+    Phrase,
+    phrases,
+)
 from tallystick.ranking import analyze, query_terms
 
 __all__ = [
@@ -69,7 +78,7 @@ _USER = phrases(
 _END = r"(?![^\W_])"
 _REST = r"(?P<v>[^,;:.!?。，]+(?:[.,:]\d[^,;:.!?。，]*)*)"
 
-_SLOTS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
+_SLOTS: tuple[tuple[str, Phrase], ...] = tuple(
     (name, phrases(alternative))
     for name, alternatives in (
         (
@@ -173,7 +182,7 @@ _SLOTS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     )
     for alternative in alternatives
 )
-_COPULA = re.compile(
+_COPULA = Phrase(
     r"^(?P<k>.{2,80}?)(?:(?<=\w)'s (?:now|currently|no longer) |"
     r"\s+(?:(?:is|are|was|were|will be|'s)(?: now| currently| actually| still| no longer"
     r"| not)*(?: set to| scheduled for| due| called"
@@ -199,8 +208,8 @@ _COPULA = re.compile(
     r"(?P<v>.+)$",
     re.IGNORECASE,
 )
-_ZH_COPULA = re.compile(r"^(?P<k>.{2,20}?)(?:现在)?(?:是|叫|改为|改成|改到)(?P<v>.+)$")
-_POSSESSIVE = re.compile(
+_ZH_COPULA = Phrase(r"^(?P<k>.{2,20}?)(?:现在)?(?:是|叫|改为|改成|改到)(?P<v>.+)$")
+_POSSESSIVE = Phrase(
     r"^(?:(?:actually|correction|update|from now on|as of \w+|now|also|btw|fyi|and|but|so"
     r"|note that|remember that|jetzt|maintenant|ahora"
     r"|desde ahora|ab sofort|désormais|correction)[,:]?\s+)*(?:my|our|the|a|an|mein\w*|unser\w*"
@@ -208,11 +217,9 @@ _POSSESSIVE = re.compile(
     r"|el|los|las|il mio|la mia|il|lo|gli|meu|minha|o|我的)?\s*",
     re.IGNORECASE,
 )
-_THING = re.compile(
-    r"^(?:the|our|this|der|die|das|unser\w*|le|la|notre|el|nuestr\w+) ", re.IGNORECASE
-)
+_THING = Phrase(r"^(?:the|our|this|der|die|das|unser\w*|le|la|notre|el|nuestr\w+) ", re.IGNORECASE)
 """The beginning of a sentence about a thing, which moves to a day or a value and lives nowhere."""
-_PRONOUN = re.compile(
+_PRONOUN = Phrase(
     r"(?:^|[^\w])(?:i|we|i've|i'm|we've|we're|ich|wir|je|j['’]|nous|on|yo|nosotros|io|noi|eu|nós)"
     r"(?:['’ ]+[\w'’]+){0,3}\s*$|[我们]+[现在已经]*$|^(?:user|the user)\s*$",
     re.IGNORECASE,
@@ -227,10 +234,10 @@ _PARTING = phrases(
     r"(?:sold|gave away|got rid of|lost|verkauft|vendu|vendí|vendido|quit|stopped|gave up)" + _END
 )
 _VALUE_KIND = (
-    ("time", re.compile(r"\b\d{1,2}(?::\d{2}| ?[ap]\.?m\.?| uhr|h\d{0,2}\b)", re.IGNORECASE)),
+    ("time", Phrase(r"\b\d{1,2}(?::\d{2}| ?[ap]\.?m\.?| uhr|h\d{0,2}\b)", re.IGNORECASE)),
     (
         "day",
-        re.compile(
+        Phrase(
             r"\b(?:(?:mon|tues|wednes|thurs|fri|satur|sun)days?|montag|dienstag|mittwoch"
             r"|donnerstag|freitag|samstag|sonntag|lundi|mardi"
             r"|mercredi|jeudi|vendredi|samedi|dimanche|lunes|martes|miércoles|jueves|viernes"
@@ -242,10 +249,10 @@ _VALUE_KIND = (
             re.IGNORECASE,
         ),
     ),
-    ("number", re.compile(r"\d")),
+    ("number", Phrase(r"\d")),
     (
         "state",
-        re.compile(
+        Phrase(
             r"^(?:very |really |quite |too |not |so )*[a-z]+(?:ed|ing|ful|able|ible|ous|ive|al|y"
             r"|ish|ic)?\W*$"
         ),
@@ -253,7 +260,7 @@ _VALUE_KIND = (
 )
 
 
-_LEAD_IN = re.compile(
+_LEAD_IN = Phrase(
     r"^(?:(?:by the way|btw|fyi|as (?:i|we) (?:said|mentioned)|as you (?:may )?know|like i said"
     r"|well|oh|so|and|but|also|actually|in fact|just so you know|note that|remember that"
     r"|for the record|übrigens|wie gesagt|au fait|comme je l'ai dit|por cierto|como dije)"
@@ -261,7 +268,7 @@ _LEAD_IN = re.compile(
     re.IGNORECASE,
 )
 """Words before a statement that say nothing of it."""
-_SAID = re.compile(
+_SAID = Phrase(
     r"^\s*(?:i|we|ich|j'ai|je t'ai|he|ho|eu)?\s*(?:have |habe |te )?(?:said|told you|wrote"
     r"|mentioned|noted|gesagt|dit|dicho|dije|detto|disse)?"
     r"\s*(?:earlier|before)?\s*(?:about|that|über|sur|sobre|de|di)?\s*",

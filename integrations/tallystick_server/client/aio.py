@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from tallystick.access import AccessTokens, Spaces
+from tallystick.aio import in_thread
 from tallystick.recorder import Recordings
+from tallystick.records import Actor, JsonObject
 from tallystick.tally import BoundTally, Operator
 from tallystick.tally.async_view import Awaited
+from tallystick_server.client.items import RemoteItems
+from tallystick_server.recording import CheckedCall
 
 __all__ = ["AsyncRemoteTally"]
 
@@ -77,6 +83,16 @@ class AsyncRemoteRecordings(_Face):
     export_receipt = Awaited(Recordings.export_receipt)
 
 
+class AsyncRemoteItems(_Face):
+    """Same as `RemoteItems`, awaited."""
+
+    put = Awaited(RemoteItems.put)
+    get = Awaited(RemoteItems.get)
+    find = Awaited(RemoteItems.find)
+    namespaces = Awaited(RemoteItems.namespaces)
+    sweep = Awaited(RemoteItems.sweep)
+
+
 class AsyncRemoteTally(_Face):
     """What `remote.aio` is: each verb of the client, awaited. Safe to share between tasks."""
 
@@ -114,6 +130,34 @@ class AsyncRemoteTally(_Face):
     deny = Awaited(BoundTally.deny)
     revoke = Awaited(BoundTally.revoke)
     compile = Awaited(BoundTally.compile)
+
+    async def call_tool(self, name: str, arguments: JsonObject) -> JsonObject:
+        """Same as `remote.call_tool`, awaited."""
+        answer: JsonObject = await in_thread(partial(self.sync.call_tool, name, arguments))
+        return answer
+
+    async def frame_codes(self, texts: Sequence[str]) -> list[str]:
+        """Same as `remote.frame_codes`, awaited."""
+        codes: list[str] = await in_thread(partial(self.sync.frame_codes, texts))
+        return codes
+
+    async def check_call(
+        self, kind: str, name: str | None = None, arguments: Any = None, **facts: Any
+    ) -> CheckedCall:
+        """Same as `remote.check_call`, awaited."""
+        call = partial(self.sync.check_call, kind, name, arguments, **facts)
+        checked: CheckedCall = await in_thread(call)
+        return checked
+
+    async def whoami(self) -> Actor:
+        """Same as `remote.whoami`, awaited."""
+        actor: Actor = await in_thread(self.sync.whoami)
+        return actor
+
+    @property
+    def items(self) -> AsyncRemoteItems:
+        """Same as `remote.items`, awaited."""
+        return AsyncRemoteItems(self.sync.items)
 
     @property
     def operator(self) -> AsyncRemoteOperator:

@@ -14,6 +14,7 @@ from tallystick.operations.error_status import wire_status
 from tallystick.tally import Tally
 from tallystick_server.dashboard import (
     changes,
+    communities,
     governance,
     memory,
     overview,
@@ -29,8 +30,6 @@ from tallystick_server.dashboard.visits import StaleForm, Visit, form_page, page
 
 __all__ = ["dashboard_app"]
 
-_logger = get_logger("dashboard")
-
 
 def dashboard_app(tally: Tally | None) -> ASGIApp:
     """Return the application of the pages, for who was let in."""
@@ -45,6 +44,7 @@ def dashboard_app(tally: Tally | None) -> ASGIApp:
             *replays.ROUTES,
             *steps.ROUTES,
             *memory.ROUTES,
+            *communities.ROUTES,
             *changes.ROUTES,
         ],
         exception_handlers={
@@ -90,7 +90,9 @@ async def _stale(request: Request, error: Exception) -> Response:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    _logger.error("dashboard.failed", error=type(error).__name__, path=request.url.path)
+    get_logger("dashboard").error(
+        "dashboard.failed", error=type(error).__name__, path=request.url.path
+    )
     return _problem(request, 500, "The server failed. Its log says more.")
 
 

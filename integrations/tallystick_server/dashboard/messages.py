@@ -38,10 +38,8 @@ def messages_of(kind: EntryKind, payload: Json) -> list[Message]:
     if kind == "error":
         text = payload.get("message") if isinstance(payload, dict) else payload
         return [Message("error", text)] if isinstance(text, str) else []
-    if kind == "tool_result" and isinstance(payload, dict):
-        result = payload.get("result", payload.get("error"))
-        content = result.get("content", result) if isinstance(result, dict) else result
-        return [Message("tool", _readable(content))]
+    if kind == "tool_result":
+        return [Message("tool", _readable(transcripts.tool_result(payload)))]
     read = transcripts.answer_messages if kind == "response" else transcripts.request_messages
     found = [
         Message(

@@ -8,15 +8,17 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.datastructures import MutableHeaders
 from starlette.responses import HTMLResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tallystick.adapters import words
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 __all__ = ["STATIC", "SafeHeaders", "html", "static_version"]
 
@@ -81,6 +83,9 @@ def static_version(name: str) -> str:
 
 @cache
 def _environment() -> Environment:
+    # Loaded with the first page: a server that shows none needs no templates.
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
     environment = Environment(
         loader=FileSystemLoader(_HERE / "templates"),
         autoescape=True,

@@ -49,7 +49,7 @@ ROOMS: tuple[tuple[str, str], ...] = (
 _WITHIN: Mapping[str, tuple[str, ...]] = {
     "/overview": ("/overview", "/reads"),
     "/runs": ("/runs", "/steps", "/diff", "/replays"),
-    "/memory": ("/memory", "/memories", "/sources", "/spaces", "/export"),
+    "/memory": ("/memory", "/memories", "/communities", "/sources", "/spaces", "/export"),
     "/health": ("/health", "/jobs"),
 }
 """The paths that belong to a room, where it has several."""

@@ -15,6 +15,7 @@ from tallystick.adapters.transcripts import (
     ToolResultPart,
     answer_messages,
     request_messages,
+    tool_result,
 )
 from tallystick.records import Json
 
@@ -102,3 +103,18 @@ def test_what_is_not_known_stays_as_it_is() -> None:
     for payload in unread:
         assert request_messages(payload) == []
     assert request_messages({"prompt": "Say."}) == [Message("user", (TextPart("Say."),))]
+
+
+@pytest.mark.parametrize(
+    ("payload", "result"),
+    [
+        ({"result": "3 herons"}, "3 herons"),
+        ({"result": {"type": "tool", "content": "3 herons"}}, "3 herons"),
+        ({"result": None}, None),
+        ({"error": "no pond"}, "no pond"),
+        ({"herons": 3}, {"herons": 3}),
+        ("3 herons", "3 herons"),
+    ],
+)
+def test_a_result_of_a_tool_is_what_came_back(payload: Json, result: Json) -> None:
+    assert tool_result(payload) == result
