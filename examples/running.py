@@ -50,8 +50,7 @@ def check_receipts(tally: Tally) -> str:
     problems = [problem for each in verified for problem in each.problems]
     if problems or not verified:
         raise SystemExit(f"The receipts do not verify: {problems or 'nothing was recorded'}")
-    receipts = sum(each.receipts for each in verified)
-    return f"{receipts} receipts of {len(runs)} runs verify"
+    return f"receipts that verify: {sum(each.receipts for each in verified)}, runs: {len(runs)}"
 
 
 def main() -> None:

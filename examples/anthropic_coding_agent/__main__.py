@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 from examples.anthropic_coding_agent.offline import offline_client
 from examples.coding_agent.agent import BUDGET, REQUEST, RESERVE
@@ -23,7 +24,7 @@ from tallystick import Actor, ContextItem, Tally, ToolSpec
 from tallystick.compiler import FRAMED
 from tallystick.errors import ActionDenied, ApprovalRequired
 from tallystick.recorder import Run
-from tallystick.records import Approval, ModelToolCall
+from tallystick.records import ModelToolCall
 from tallystick.tally import BoundTally
 from tallystick_anthropic import MessagesProvider
 
@@ -32,8 +33,8 @@ SCOPE = "project:code"
 MOST_CALLS = 40
 """Calls of the model after which the agent stops."""
 
-Decide = Callable[[Approval], bool]
-"""A person: True lets the action happen."""
+Decide = Callable[[Any], bool]
+"""A person: takes the approval that waits, and answers True to let the action happen."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -70,14 +71,7 @@ def work(
 ) -> str:
     """Compile, ask the model, run its tools, until it calls none; return its last words."""
     tools = {function.__name__: function for function in coding_tools(bound, workspace)}
-    specs = [
-        ToolSpec(
-            name=name,
-            description=function.__doc__ or "",
-            parameters=TypeAdapter(function).json_schema(),
-        )
-        for name, function in tools.items()
-    ]
+    specs = [_spec(function) for function in tools.values()]
     talk = [
         ContextItem(id="system", kind="system", content=SYSTEM),
         ContextItem(id="request", kind="user_msg", content=request),
@@ -102,6 +96,15 @@ def work(
             talk.append(_run_tool(bound, run, tools, tool_call, decide=decide))
             print(f"tool  {tool_call.name}: {talk[-1].content.splitlines()[-1][:70]}")
     return f"Stopped after {MOST_CALLS} calls."
+
+
+def _spec(function: Any) -> ToolSpec:
+    """Return a function as the compiler and the model see it."""
+    return ToolSpec(
+        name=function.__name__,
+        description=function.__doc__ or "",
+        parameters=TypeAdapter(function).json_schema(),
+    )
 
 
 def _run_tool(
@@ -143,7 +146,7 @@ def _allowed(bound: BoundTally, call: ModelToolCall, *, decide: Decide) -> dict[
     return allowed
 
 
-def ask(approval: Approval) -> bool:
+def ask(approval: Any) -> bool:
     """Ask at the terminal whether an action may happen."""
     print(f"\n{approval.subject} waits: {approval.reason}\n{approval.arguments}")
     return input("Approve? [y/N] ").strip().lower() == "y"

@@ -24,6 +24,8 @@ _MOST = 100_000
 class TestRun:
     """The result of pytest."""
 
+    __test__ = False
+
     passed: bool
     output: str
 

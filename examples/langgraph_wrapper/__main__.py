@@ -53,11 +53,11 @@ def visit(desk: Any, user: str, config: Any) -> None:
 
 def diff() -> list[str]:
     """Return the lines of the difference between before and after."""
-    texts = [
+    old, new = (
         Path(str(module.__file__)).read_text(encoding="utf-8").splitlines(keepends=True)
         for module in (before, after)
-    ]
-    return list(unified_diff(*texts, "before.py", "after.py", n=1))
+    )
+    return list(unified_diff(old, new, "before.py", "after.py", n=1))
 
 
 if __name__ == "__main__":
