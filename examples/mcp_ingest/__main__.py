@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from examples.running import OPERATOR, check_receipts, example_options
 from mcp import Client, StdioServerParameters
@@ -20,7 +21,7 @@ from tallystick_mcp import Bridge
 
 QUESTION = "When does the heron nest, and how close may a boat come?"
 HANDBOOK = StdioServerParameters(
-    command=sys.executable, args=["-m", "examples.mcp_ingest.handbook"]
+    command=sys.executable, args=[str(Path(__file__).with_name("handbook.py"))]
 )
 
 

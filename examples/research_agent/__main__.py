@@ -71,9 +71,7 @@ def write_report(bound: BoundTally) -> str:
     lines = [f"{claim.content} [{number}]" for number, claim in enumerate(claims, 1)]
     for number, claim in enumerate(claims, 1):
         if "contradiction" in claim.tags:
-            lines.append(
-                f"Sources disagree: [{number}] says otherwise than another, and both stay."
-            )
+            lines.append(f"Sources disagree: [{number}] contradicts an earlier one. Both stay.")
     for number, claim in enumerate(claims, 1):
         addresses = [bound.source(source.source_id).uri for source in claim.sources]
         lines.append(f"[{number}] {addresses[0]}")

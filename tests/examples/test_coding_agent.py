@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 import pytest
 from examples.anthropic_coding_agent import __main__ as anthropic_agent
+from examples.anthropic_coding_agent.offline import offline_client
 from examples.coding_agent import __main__ as coding_agent
+from examples.coding_agent.agent import REQUEST
 from examples.coding_agent.scripted import ScriptedChatModel
 from examples.coding_agent.tools import RULES, TOOL_CLASSES, class_of_command
 from examples.coding_agent.workspace import TestRun, Workspace, sample_workspace
@@ -16,6 +18,7 @@ from tallystick import Tally
 from tallystick.errors import ApprovalRequired
 from tallystick.records import CompiledContext, ReplayResult, StepRecord
 from tallystick.tally import BoundTally
+from tallystick_anthropic import MessagesProvider
 
 
 class Worked(NamedTuple):
@@ -61,7 +64,7 @@ def worked() -> Iterator[Worked]:
         bound = tally.bind(agent, scope=coding_agent.SCOPE)
         model = ScriptedChatModel()
         steps = coding_agent.change(
-            bound, workspace, model, coding_agent.REQUEST, coding_agent.TIGHT, decide=decide
+            bound, workspace, model, REQUEST, coding_agent.TIGHT, decide=decide
         )
         replayed = coding_agent.replay(bound, steps[0], model)
         yield Worked(bound, workspace, steps, asked, replayed)
@@ -220,9 +223,7 @@ def test_a_patch_that_a_person_refuses_leaves_the_files_as_they_are(
     ):
         agent = anthropic_agent.OWNER.model_copy(update={"agent": "coder"})
         bound = tally.bind(agent, scope=anthropic_agent.SCOPE)
-        provider = anthropic_agent.MessagesProvider(
-            "claude-sonnet-5", client=anthropic_agent.offline_client()
-        )
+        provider = MessagesProvider("claude-sonnet-5", client=offline_client())
         with bound.run("coder") as run:
             last = anthropic_agent.work(
                 bound, run, workspace, provider, "Mend it.", decide=lambda approval: False
