@@ -168,7 +168,7 @@ def test_candidates_of_the_application_are_chosen_beside_the_messages(
 ) -> None:
     with open_tally() as tally:
         anna = tally.bind(ANNA)
-        items = [
+        items: list[Any] = [
             ContextItem(id="timetable", kind="file", content="The night train leaves at nine."),
             {"id": "menu", "kind": "file", "content": "Soup of the day: leek and potato."},
             ContextItem(id="rule", kind="constraint", content="Answer in one line.", tags={"hard"}),
@@ -234,7 +234,7 @@ def test_a_request_made_of_a_recorded_context_is_the_one_that_was_sent(
         assert texts_of(seen[0]) == texts_of(sent)
         [called] = [message for message in seen[0] if isinstance(message, AIMessage)]
         assert [(each["name"], each["args"]) for each in called.tool_calls] == [
-            ("look", {"at": "it"})
+            ("look", {"at": "train"})
         ]
         assert replayed.diff is not None
         assert replayed.diff.budget_after == 1_500
