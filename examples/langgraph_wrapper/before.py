@@ -34,7 +34,7 @@ def build_desk(model: BaseChatModel) -> Any:
         return {"trip": state["trip"] if interrupt(f"Book {state['trip']}?") == "yes" else ""}
 
     def book(state: Desk) -> dict[str, Any]:
-        user = get_config()["configurable"]["user_id"]
+        user = get_config().get("configurable", {})["user_id"]
         if state["trip"]:
             get_store().put(("trips", user), state["trip"], {"text": f"Booked: {state['trip']}"})
         return {
