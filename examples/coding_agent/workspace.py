@@ -123,11 +123,13 @@ def sample_workspace() -> Iterator[Workspace]:
     with tempfile.TemporaryDirectory(prefix="tallystick-", ignore_cleanup_errors=True) as home:
         root = Path(home) / "project"
         shutil.copytree(SAMPLE, root, ignore=shutil.ignore_patterns(*_GENERATED[:2]))
-        author = ("-c", "user.name=Sample", "-c", "user.email=sample@example.org")
+        # Whatever the settings of this machine say of authors and signatures.
+        settings = ("user.name=Sample", "user.email=sample@example.org", "commit.gpgsign=false")
+        options = [part for setting in settings for part in ("-c", setting)]
         for command in (
             ("init", "-q", "-b", "main"),
             ("add", "."),
-            (*author, "commit", "-q", "-m", "A small ledger"),
+            (*options, "commit", "-q", "-m", "A small ledger"),
         ):
             subprocess.run(["git", *command], cwd=root, env=_clean_environment(), check=True)
         yield Workspace(root)

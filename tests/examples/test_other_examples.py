@@ -9,7 +9,9 @@ import pytest
 from examples.langgraph_wrapper import __main__ as langgraph_wrapper
 from examples.openai_context_demo import __main__ as openai_context_demo
 from examples.research_agent import __main__ as research_agent
-from examples.running import EXAMPLES
+from examples.running import EXAMPLES, OPERATOR, check_receipts
+
+from tallystick import Actor, Tally
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -83,3 +85,14 @@ def test_every_example_is_run_by_the_command_that_runs_all() -> None:
     folders = {file.parent.name for file in (ROOT / "examples").glob("*/__main__.py")}
 
     assert folders - {"golden_path"} == set(EXAMPLES)
+
+
+def test_receipts_of_every_user_are_checked_and_none_at_all_is_an_alarm() -> None:
+    with Tally.open(":memory:", owner=OPERATOR, background=False) as tally:
+        with pytest.raises(SystemExit, match="nothing was recorded"):
+            check_receipts(tally)
+
+        for user in ("ada", "bob"):
+            with tally.bind(Actor(user=user)).run("helper") as run, run.step("model_call") as step:
+                step.record("response", "Hello.")
+        assert check_receipts(tally) == "receipts that verify: 2, runs: 2"
