@@ -63,9 +63,9 @@ class RecallWeights(Record):
     source: float = Field(default=0.0, allow_inf_nan=False)
     """The query names the source it was drawn from: its title, its address or its file."""
 
-    mentions: float = Field(default=0.0, allow_inf_nan=False)
+    mentions: float = Field(default=0.5, allow_inf_nan=False)
     """It mentions an entity that the query names, where the graph is on: 1 for a rare one."""
-    related: float = Field(default=0.0, allow_inf_nan=False)
+    related: float = Field(default=4.0, allow_inf_nan=False)
     """It mentions an entity that texts relate to one of the query, where the graph is on."""
 
     def by_itself(self) -> RecallWeights:
