@@ -185,6 +185,21 @@ bench-surfaces: $(VENV)/.dev ## measure what HTTP, MCP and hooks add to a call i
 bench-secrets: $(VENV)/.dev ## count the formats of secrets that are caught, and what is taken for one and is none
 	@$(BIN)/python -m tests.benchmarks.redaction $(ARGS)
 
+.PHONY: release
+release: $(VENV)/release/.made ## build and check a release in dist/: wheel, sdist, thin distributions, SBOM; ARGS=--extras installs each extra
+	@UV=$(UV) $(VENV)/release/bin/python -m tests.release $(ARGS)
+
+.PHONY: newcomer
+newcomer: $(VENV)/release/.made ## time the way from pip install of the wheel to a first receipt
+	@rm -rf build/newcomer && $(VENV)/release/bin/python -m build --no-isolation --wheel -o build/newcomer . > /dev/null
+	@UV=$(UV) $(VENV)/release/bin/python tests/release/newcomer.py build/newcomer/*.whl
+
+$(VENV)/release/.made: pyproject.toml | $(VENV)/bin/python
+	@$(PYTHON) -m venv $(VENV)/release
+	@$(VENV)/release/bin/python -m pip install -q --upgrade 'pip>=25.1'
+	@$(call install,$(VENV)/release/bin/python,--group release)
+	@touch $@
+
 .PHONY: clean
 clean: ## remove the environment and what tools left behind
 	@rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
