@@ -281,7 +281,7 @@ def explore(
         str | None,
         typer.Argument(
             help="A scope such as project:apollo, or the id of a memory, or its beginning or end; "
-            "with --mode about a name."
+            "with --mode about or communities a name."
         ),
     ] = None,
     mode: Annotated[
@@ -299,7 +299,8 @@ def explore(
 ) -> None:
     """Look around: what there is, what stands in a scope, what hangs on a memory."""
     with open_as_owner(where) as owner:
-        if around is not None and mode != "about" and ":" not in around and around != "public":
+        by_name = mode in ("about", "communities")
+        if around is not None and not by_name and ":" not in around and around != "public":
             around = id_of(around)
         page = None if before is None else id_of(before)
         explored = owner.explore(
@@ -311,6 +312,13 @@ def explore(
         )
         if as_json:
             print_json(explored.dump())
+        elif mode == "communities" and not explored.communities:
+            print_view(
+                Text(
+                    f"{explored.around} has no communities. They are made of the names in its "
+                    "memories once the setting graph is on."
+                )
+            )
         elif explored.memories or (around is None and explored.scopes):
             print_view(views.explored_view(explored))
         elif around is not None:

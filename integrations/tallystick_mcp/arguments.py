@@ -45,6 +45,7 @@ ExploreMode = Literal[
     "related",
     "dependencies",
     "about",
+    "communities",
     "get",
     "inspect",
     "history",

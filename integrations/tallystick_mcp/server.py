@@ -66,14 +66,14 @@ TOOLS: Mapping[str, _Tool] = {
     ),
     "explore": _Tool(
         Explore,
-        "scopes: which scopes and projects. list: what is stored, by page. related: links; "
-        "concluded from it. dependencies: order, blockers. about: all on a name. get: read whole "
-        "text. inspect: who may see it, why. history: what changed. source: open "
-        "original text. context: text pack answering a question. wake: to know as a session "
-        "starts. runs: recorded runs of agents. steps: of a run. receipt: of a step. why: what the "
-        "agent saw or missed at a step. trace: where a sentence comes from. verify: prove a run "
-        "unaltered. uses: steps with a memory. reviews: proposals. approvals: pending. access: "
-        "reach of an actor. policy: would a rule allow a tool call.",
+        "scopes: scopes, projects. list: what is stored, by page. related: links; concluded from "
+        "it. dependencies: order, blockers. about: all on a name. communities: topics. get: whole "
+        "text. inspect: who may see it, why. history: what changed. source: original text. "
+        "context: a pack answering a question. wake: as a session starts. runs: recorded runs of "
+        "agents. steps: of a run. receipt: of a step. why: what the agent saw or missed at a step. "
+        "trace: where a sentence comes from. verify: prove a run unaltered. uses: steps with a "
+        "memory. reviews: proposals. approvals: pending. access: an actor's reach. policy: would "
+        "rules allow a tool call.",
         _READS,
     ),
     "add": _Tool(

@@ -60,6 +60,7 @@ EXPLORE: Mapping[str, Route] = {
     "related": _route("explore", "depth", "limit", id="around"),
     "dependencies": _route("explore", "limit", id="around"),
     "about": _route("explore", "depth", "limit", query="around"),
+    "communities": _route("explore", "depth", "limit", query="around"),
     "get": _route("get", id="memory_id"),
     "inspect": _route("inspect", id="memory_id"),
     "history": _route("history", id="memory_id"),

@@ -155,6 +155,8 @@ def _explore(caller: Caller, bound: BoundTally, arguments: Explore, values: Json
         if isinstance(result, Explored):
             if mode == "scopes":
                 return f"{len(result.scopes)} scopes", shown(result)
+            if mode == "communities":
+                return f"{len(result.communities)} communities", shown(result)
             return f"{len(result.memories)} memories", shown(result)
         if mode == "why":
             unseen = OPERATIONS["unseen"].call(bound, wanted)

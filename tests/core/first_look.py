@@ -14,6 +14,8 @@ FIRST_LOOK = {
     "pipeline/test_reflection.py": "pipeline/reflection_rules pipeline/reviews operations/reviews "
     "tally/review_verbs",
     "graph/test_about.py": "memory/dependencies",
+    "graph/test_communities.py": "graph/concepts graph/overview pipeline/summaries "
+    "storage/communities",
     "graph/test_graph.py": "graph/aliases graph/mending graph/names graph/reading "
     "memory/mentions pipeline/graph storage/graph",
     "memory/test_matching.py": "access/confirm",
@@ -61,7 +63,7 @@ FIRST_LOOK = {
     "compiler/test_selection.py": "compiler/budgeting compiler/candidates compiler/classes "
     "compiler/compile compiler/conflicts compiler/dedupe compiler/dependencies compiler/measure "
     "compiler/normalize compiler/required compiler/scoring compiler/state",
-    "compiler/test_compression.py": "compiler/code compiler/shorten",
+    "compiler/test_compression.py": "compiler/code compiler/shorten ranking/sentences",
     "compiler/test_prefix.py": "compiler/diff compiler/history",
     "compiler/test_layout.py": "compiler/outline",
     "compiler/test_tool_pairs.py": "compiler/calls compiler/validate",

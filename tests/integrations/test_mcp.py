@@ -109,6 +109,7 @@ _EXPLORED: dict[str, dict[str, str]] = {
     "list": {},
     "related": {"id": "memory"},
     "dependencies": {"id": "memory"},
+    "communities": {},
     "get": {"id": "memory"},
     "inspect": {"id": "memory"},
     "history": {"id": "memory"},

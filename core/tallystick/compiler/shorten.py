@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from tallystick.compiler.code import diff_forms, is_code, is_diff, outlines
-from tallystick.ranking import analyze
+from tallystick.ranking import analyze, sentence_spans
 
 __all__ = ["GAP", "ShortForm", "cut", "largest_that_fits", "shorten"]
 
@@ -27,7 +27,6 @@ _STEP = 32
 _JSON_STEPS = ((40, 800), (12, 300), (4, 120), (1, 60))
 """Longest list and longest string, from gentle to harsh."""
 _JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|\s+')
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 _NUMBERS = re.compile(r"\b(?:0x[0-9a-fA-F]+|[0-9a-fA-F]{8,}|\d+)\b|\d+")
 _LOG_LINE = re.compile(
     r"^\s*(?:\[?\d{4}-\d\d-\d\d|\[?\d\d:\d\d:\d\d|\[?(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|FATAL|CRITICAL)\b)"
@@ -176,7 +175,7 @@ def _head_and_tail(lines: Sequence[str], target: int, count: Callable[[str], int
 def _by_sentences(
     content: str, target: int, query: frozenset[str], count: Callable[[str], int]
 ) -> str | None:
-    spans = _sentences(content)
+    spans = sentence_spans(content)
     if len(spans) < 2:
         return None
     ranked = _sentences_by_worth(content, spans, query)
@@ -220,17 +219,6 @@ def largest_that_fits(
             high, at_high = keep, tokens
         by_half = at_high > 0 and not by_half
     return best
-
-
-def _sentences(content: str) -> list[tuple[int, int]]:
-    """Return the character ranges of the sentences and lines that contain more than white space."""
-    spans: list[tuple[int, int]] = []
-    start = 0
-    for match in _SENTENCE_END.finditer(content):
-        spans.append((start, match.start()))
-        start = match.end()
-    spans.append((start, len(content)))
-    return [(start, end) for start, end in spans if content[start:end].strip()]
 
 
 def _sentences_by_worth(

@@ -6,21 +6,30 @@ turns it on.
 
 from tallystick.graph.about import about
 from tallystick.graph.aliases import alias_of, likeness
+from tallystick.graph.communities import Division, divide, read_division, wants_summary
 from tallystick.graph.mending import mend_graph
 from tallystick.graph.names import Name, Names, Said, names_of, normal_name
+from tallystick.graph.overview import Shown, communities_in, shown_communities
 from tallystick.graph.reading import ReadPage, link_page, read_page
 
 __all__ = [
+    "Division",
     "Name",
     "Names",
     "ReadPage",
     "Said",
+    "Shown",
     "about",
     "alias_of",
+    "communities_in",
+    "divide",
     "likeness",
     "link_page",
     "mend_graph",
     "names_of",
     "normal_name",
+    "read_division",
     "read_page",
+    "shown_communities",
+    "wants_summary",
 ]

@@ -26,7 +26,7 @@ from tallystick.records import (
 )
 from tallystick.storage import Connection, edges, graph, memories, scopes
 
-__all__ = ["about"]
+__all__ = ["Walk", "about"]
 
 _NEAR = 0.8
 """The cosine of two names from which on one is taken for the other, where none is spelled alike."""
@@ -57,7 +57,7 @@ def about(
         if not context.gate.decide(connection, actor, "read", scope).allowed:
             raise NotFound(_nothing(around, scope))
         ids = [row.id for row in scopes.find(connection, [scope])]
-        walk = _Walk(connection, context, actor, ids, limit)
+        walk = Walk(connection, context, actor, ids, limit)
         entities = walk.named(around, normal, vector)
         if not entities:
             raise NotFound(_nothing(around, scope))
@@ -73,7 +73,7 @@ def _nothing(around: str, scope: Scope) -> str:
     )
 
 
-class _Walk:
+class Walk:
     """A walk through the graph of some scopes, by one snapshot."""
 
     def __init__(

@@ -24,6 +24,7 @@ def mend_graph(context: MemoryContext, actor: Actor) -> int:
         orphans = graph.without_mention(tx)
         remove_orphans(write, list(memories.get_docs(tx, orphans).values()))
         settle(write, set(drift.shown) - set(orphans))
-        return len({*drift.shown, *orphans}) + len(drift.strays) + len(drift.relations)
+        derived = len(drift.strays) + len(drift.relations) + len(drift.communities)
+        return len({*drift.shown, *orphans}) + derived
 
     return context.store.database.write(unit, name="graph.mend")

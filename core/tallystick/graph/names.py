@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 import regex  # type: ignore[import-untyped]
 
+from tallystick.embedding import is_common_word
 from tallystick.ranking.languages import ENGLISH, languages_of, stop_words
 from tallystick.ranking.words import surfaces_of
 
-__all__ = ["Name", "Names", "Said", "names_of", "normal_name"]
+__all__ = ["Name", "Names", "Said", "grammar_of", "names_of", "normal_name"]
 
 _MOST = 40
 """Names of one text at most, those that come first."""
@@ -33,6 +34,10 @@ class Name(NamedTuple):
     """One of person, organization, place, work, address, code, name; `name` where nothing tells."""
     start: int
     end: int
+    is_sure: bool = True
+    """False for a word that may be none, such as one that begins a sentence: it is a name where the
+    scope knows it as one.
+    """
 
 
 class Said(NamedTuple):
@@ -60,7 +65,16 @@ _PROPER = regex.compile(
     rf"(?<![\p{{L}}\p{{N}}_@#./\\-])(?:{_INITIAL} ?|{_CAPITAL})"
     rf"(?:[ \u00a0](?:(?:{_JOIN}[ \u00a0]){{1,2}}(?={_CAPITAL}))?(?:{_INITIAL}|{_CAPITAL}))*"
 )
-_BEGINS = regex.compile(r"(?:^|[.!?…:;。！？\n]|[-–—•*]\s|[\"“”„«»(\[]\s?)\s*$")
+_BEGINS = regex.compile(r"(?:^|[.!?…:;。！？\n|]|[-–—•*#>]\s|[\"“”„«»(\[]\s?|[*_]{1,3})\s*$")
+_NO_PROSE = regex.compile(
+    r"^```.*?(?:^```|\Z)"  # code
+    r"|^[ \t]*\#{1,6}[ \t].*?$"  # a heading
+    r"|^[ \t>]*(?:[-*•+]|\d{1,3}[.)])?[ \t]*\*\*[^*\n]{1,80}\*\*:?"  # the label of an entry
+    r"|^[ \t>]*(?:[-*•+]|\d{1,3}[.)])[ \t]+[^\s:][^:\n]{0,40}:(?=\s)"
+    r"|\[[^\[\]\n]{1,40}\](?!\()",  # to be filled in
+    regex.MULTILINE | regex.DOTALL,
+)
+"""What gives its words capitals by its form."""
 _TITLE = regex.compile(
     r"(?:\"(?P<a>\p{Lu}[^\"\n]{1,60}?)\"|“(?P<b>\p{Lu}[^”\n]{1,60}?)”|«\s?(?P<c>\p{Lu}[^»\n]{1,60}?)"
     r"\s?»|《(?P<d>[^》\n]{1,40})》|『(?P<e>[^』\n]{1,40})』)"
@@ -125,13 +139,20 @@ _MONTHS = (
     "tuesday wednesday thursday friday saturday sunday januar februar märz mai juni juli oktober "
     "dezember montag dienstag mittwoch donnerstag freitag samstag sonntag"
 )
+_CONTRACTED = regex.compile(r"['’](?:s|re|ve|ll|d|m|t)$")
 _NO_NAMES = frozenset(
     f"""
     {_MONTHS} i im ive ill id ok okay yes no hey hi hello thanks thank please sorry wow oh ah great
     good nice cool sure well also today tomorrow yesterday tonight now then later always never often
     sometimes maybe perhaps everyone someone anyone nothing everything something lets dont cant wont
     didnt doesnt isnt remember note todo use see check make add run set go new old first last next
-    mr mrs ms dr prof sir english assistant user system ai pm am""".split()
+    mr mrs ms dr prof sir english assistant user system ai pm am yeah yep yup nope nah woah whoa
+    woohoo yay ooh ohh ugh um umm uh uhh hmm huh gotta gotcha awesome super absolutely definitely
+    exactly totally agreed congrats congratulations bye goodbye anyway however almost listen look
+    stay alright cause yknow btw fyi imo lol omg asap tldr etc ps nb eg ie vs aka welcome hopefully
+    moreover furthermore therefore instead otherwise meanwhile finally firstly secondly mon
+    tue tues wed thu thur thurs fri sat sun jan feb mar
+    apr jun jul aug sep sept oct nov dec""".split()
 )
 
 _RELATIONS: tuple[tuple[str, str], ...] = (
@@ -178,10 +199,11 @@ def normal_name(text: str) -> str:
 
 def names_of(text: str) -> Names:
     """Return the names in a text and what it says of two of them."""
+    text = _NO_PROSE.sub(lambda match: "\n" * len(match.group()), text)
     taken: list[Name] = []
     spans: list[tuple[int, int]] = []
 
-    def take(found: str, kind: str, start: int) -> None:
+    def take(found: str, kind: str, start: int, is_sure: bool = True) -> None:
         stripped = found.strip(" .,;:!?'’\"“”")
         start += found.find(stripped) if stripped else 0
         end = start + len(stripped)
@@ -190,7 +212,7 @@ def names_of(text: str) -> Names:
         ):
             return
         spans.append((start, end))
-        taken.append(Name(stripped, kind, start, end))
+        taken.append(Name(stripped, kind, start, end, is_sure))
 
     for match in _ADDRESS.finditer(text):
         take(match.group(), "address", match.start())
@@ -205,20 +227,22 @@ def names_of(text: str) -> Names:
         take(match.group("name"), "person", match.start())
     for match in _KATAKANA.finditer(text):
         take(match.group(), "name", match.start())
-    grammar, is_german = _language(text)
+    grammar, is_german = grammar_of(text)
     for match in _PROPER.finditer(text):
-        for found, kind, start in _proper(
+        for name in _proper(
             text, match.group(), match.start(), grammar=grammar, is_german=is_german
         ):
-            take(found, kind, start)
+            take(*name)
     names = tuple(sorted(taken, key=lambda name: name.start)[:_MOST])
     return Names(names, tuple(_relations(text, names)))
 
 
 def _proper(
     text: str, found: str, start: int, *, grammar: frozenset[str], is_german: bool
-) -> list[tuple[str, str, int]]:
-    """Return the names in a run of words with capitals."""
+) -> list[tuple[str, str, int, bool]]:
+    """Return the names in a run of words with capitals, each with its type, its place and whether
+    it is surely one.
+    """
     before = text[max(0, start - _FAR) : start]
     if is_german and " von " in found and _ARTICLE.search(f"{before}{found.split()[0]} "):
         # "der Hund von Anna Schmidt": the first is no part of the name.
@@ -244,6 +268,7 @@ def _proper(
     length = last - first
     after = text[start + offset + len(name) :][:_FAR]
     before = text[max(0, start + offset - _FAR) : start + offset]
+    is_sure = True
     if not honored and length == 1:
         if len(name) < 2 or name.isdigit():
             return []
@@ -254,9 +279,11 @@ def _proper(
             is_plural = name.endswith("s") and not after.startswith(("'s", "’s"))
             if name.endswith(("ing", "ly")) or not _SUBJECT_AFTER.search(after):
                 return []
-            if is_plural and not _PERSON_AFTER.search(after):
+            is_person = _PERSON_AFTER.search(after) is not None
+            if is_plural and not is_person:
                 return []
-    return [(name, _type_of(name, before, after, honored=honored), start + offset)]
+            is_sure = is_person or not is_common_word(name)
+    return [(name, _type_of(name, before, after, honored=honored), start + offset, is_sure)]
 
 
 def _type_of(name: str, before: str, after: str, *, honored: bool) -> str:
@@ -271,15 +298,19 @@ def _type_of(name: str, before: str, after: str, *, honored: bool) -> str:
     return "name"
 
 
-def _language(text: str) -> tuple[frozenset[str], bool]:
+def grammar_of(text: str) -> tuple[frozenset[str], bool]:
+    """Return the words of grammar of the languages of a text, and whether one is German."""
     languages = languages_of(surfaces_of(text[:2_000])) or (ENGLISH,)
     grammar: frozenset[str] = frozenset().union(*map(stop_words, languages))
     return grammar, "german" in languages
 
 
 def _is_empty(word: str, grammar: frozenset[str]) -> bool:
-    plain = regex.sub(r"['’]", "", word.casefold())
-    return plain in _NO_NAMES or plain in grammar
+    whole = word.casefold()
+    plain = regex.sub(r"['’]", "", whole)
+    # "That's" is "that", and begins many a sentence.
+    short = _CONTRACTED.sub("", whole)
+    return not _NO_NAMES.isdisjoint((plain, short)) or not grammar.isdisjoint((plain, short))
 
 
 def _relations(text: str, names: tuple[Name, ...]) -> list[Said]:

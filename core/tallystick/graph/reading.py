@@ -45,7 +45,9 @@ def read_page(context: MemoryContext, scope_id: int, *, limit: int) -> ReadPage 
         texts = tuple(
             (stored[doc], names_of(_text_of(stored[doc].memory))) for doc in docs if doc in stored
         )
-        names = {normal_name(name.text) for _, found in texts for name in found.names}
+        names = {
+            normal_name(name.text) for _, found in texts for name in found.names if name.is_sure
+        }
         new = sorted(names - set(graph.find_names(connection, scope_id, names)))
     blobs = context.vectors_for(new).blobs
     vectors = {name: blob for name, blob in zip(new, blobs, strict=True) if blob is not None}
@@ -88,7 +90,7 @@ class _Linking:
         by_name: dict[str, int] = {}
         for name in found.names:
             normal = normal_name(name.text)
-            if normal and normal not in by_name:
+            if normal and normal not in by_name and (name.is_sure or normal in self._docs):
                 by_name[normal] = self._entity(scope, name, normal)
         for doc in by_name.values():
             edges.add(

@@ -82,6 +82,8 @@ class MemoryContext:
     rerank_deadline_ms: int = 300
     graph: bool = False
     """True if the names in new and changed memories are read into the graph."""
+    summarizes: bool = False
+    """True if a model summarizes the communities of the graph."""
     alias_threshold: int = 90
     """The least likeness of two names, percent, at which the graph takes them for one entity."""
     corpora: CorpusCache = field(default_factory=lambda: CorpusCache(most_bytes=512 * 1024 * 1024))

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from tallystick.memory.context import MemoryContext
-from tallystick.records import Memory, Scope
-from tallystick.storage import Connection, edges, erasing, graph, jobs, memories
+from tallystick.records import Actor, Memory, Scope
+from tallystick.storage import Connection, communities, edges, erasing, graph, jobs, memories
 
 __all__ = [
     "GRAPH_VERSION",
@@ -28,6 +28,7 @@ __all__ = [
 GRAPH_VERSION = "graph-1"
 """The `transform_version` of what the graph made; nothing else has it."""
 _GONE = "no memory mentions it any more"
+_UNSAID = "what it was made from changed"
 _BACK = "a memory mentions it again"
 
 
@@ -38,6 +39,8 @@ class Write(Protocol):
     def tx(self) -> Connection: ...
     @property
     def context(self) -> MemoryContext: ...
+    @property
+    def actor(self) -> Actor: ...
     @property
     def now(self) -> int: ...
     @property
@@ -62,7 +65,9 @@ def is_of_graph(memory: Memory) -> bool:
 
 
 def queue_reading(write: Write, memory: Memory, scope_id: int) -> None:
-    """Enqueue the job that reads what the graph has not read of a scope."""
+    """Enqueue the job that reads what the graph has not read of a scope, and the one that
+    summarizes it.
+    """
     if memory.kind in graph.UNREAD_KINDS or scope_id in write.graph_scopes:
         return
     write.graph_scopes.add(scope_id)
@@ -75,10 +80,22 @@ def queue_reading(write: Write, memory: Memory, scope_id: int) -> None:
         job_id=write.context.store.ids.new(),
         at=write.now,
     )
+    if write.context.summarizes:
+        # A model is called with the authority of whoever wrote.
+        jobs.enqueue(
+            write.tx,
+            kind=jobs.SUMMARIZE,
+            subject_id=graph_subject(scope_id),
+            scope_id=scope_id,
+            actor=write.actor,
+            job_id=write.context.store.ids.new(),
+            at=write.now,
+            priority=jobs.NORMAL_PRIORITY + 1,
+        )
 
 
 def graph_subject(scope_id: int) -> str:
-    """Return the subject of the job that reads a scope for the graph."""
+    """Return the subject of the jobs that read a scope for the graph and summarize it."""
     return f"{scope_id}:graph"
 
 
@@ -88,6 +105,8 @@ def follow_change(write: Write, before: memories.Stored, after: Memory) -> None:
     What a text said is dropped with the text, before anybody reads the new one; what the new text
     says is read by the job.
     """
+    if after.state != "active" or before.memory.content != after.content:
+        _remove_summaries(write, before.doc)
     if after.kind in graph.UNREAD_KINDS and before.memory.kind in graph.UNREAD_KINDS:
         return
     is_active, was_active = after.state == "active", before.memory.state == "active"
@@ -101,6 +120,14 @@ def follow_change(write: Write, before: memories.Stored, after: Memory) -> None:
         settle(write, mentioned)
     if is_active and write.context.graph:
         queue_reading(write, after, before.scope_id)
+
+
+def _remove_summaries(write: Write, doc: int) -> None:
+    """Remove the summaries of communities that were made from a memory which no longer says so."""
+    summaries = communities.summaries_of(write.tx, [doc])
+    if summaries:
+        stored = memories.get_docs(write.tx, summaries)
+        remove_orphans(write, list(stored.values()), reason=_UNSAID)
 
 
 def settle(write: Write, docs: Iterable[int]) -> int:
@@ -138,8 +165,12 @@ def settle(write: Write, docs: Iterable[int]) -> int:
     return changed
 
 
-def remove_orphans(write: Write, entities: Sequence[memories.Stored]) -> None:
-    """Remove entities that nothing mentions, each named in the journal of its scope."""
+def remove_orphans(
+    write: Write, entities: Sequence[memories.Stored], *, reason: str = _GONE
+) -> None:
+    """Remove what the graph made and nothing bears out any more, such as entities that nothing
+    mentions, each named in the journal of its scope.
+    """
     for entity in entities:
         _withdraw_copies(write, entity)
         write.journal_event(
@@ -147,7 +178,7 @@ def remove_orphans(write: Write, entities: Sequence[memories.Stored]) -> None:
             "memory.purge",
             entity.memory.id,
             {"version": entity.memory.version},
-            reason=_GONE,
+            reason=reason,
         )
     if entities:
         docs = [entity.doc for entity in entities]

@@ -322,9 +322,12 @@ class Explore(Arguments):
     ] = None
     mode: Annotated[
         ExploreMode | None,
-        Field(description="dependencies of a memory or scope; about: everything about a name."),
+        Field(
+            description="dependencies of a memory or scope; about: everything about a name; "
+            "communities: what a scope, a name or words belong to."
+        ),
     ] = None
-    depth: Annotated[int, Field(description="Links away from the middle.", ge=1, le=3)] = 1
+    depth: Annotated[int, Field(description="Links away from the middle; levels.", ge=1, le=3)] = 1
     limit: Annotated[int, Field(description="Memories at most.", ge=1)] = 50
     before: Before = None
     states: States = ("active",)

@@ -5,16 +5,19 @@ from tallystick.pipeline.background import Background, Chore, Drained
 from tallystick.pipeline.decide import RuleDecider, Thresholds
 from tallystick.pipeline.extract import RuleExtractor
 from tallystick.pipeline.learning import LearningContext, LearningHandler
-from tallystick.pipeline.models import ModelDecider, ModelExtractor
+from tallystick.pipeline.models import ModelDecider, ModelExtractor, ModelSummarizer
 from tallystick.pipeline.outbound import Outbound
 from tallystick.pipeline.reconcile import Reconciled
 from tallystick.pipeline.runner import TALLY_ACTOR, Ended, Handler, JobRunner, Work
+from tallystick.pipeline.summaries import SummaryHandler
 from tallystick.pipeline.worker import Worker
 
 __all__ = [
     "LearnedBy",
     "LearningContext",
     "LearningHandler",
+    "SummaryHandler",
+    "ModelSummarizer",
     "ModelDecider",
     "ModelExtractor",
     "Observer",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from tallystick.pipeline.statements import Comparison, Relation, compare, read_statement
@@ -130,12 +130,14 @@ def check_decisions(
     *,
     thresholds: Thresholds,
     reliable: bool = True,
+    instructs: bool = False,
 ) -> list[CheckedDecision]:
     """Return the decisions in the order of their facts, each with the rule that stops it, if one
     does. A fact that nothing was decided about is added, if it is sure enough.
 
     Of several decisions about one fact all but the first are discarded: a model that answers twice
     has answered nothing. `reliable` False lets nothing be replaced or withdrawn without a person.
+    So does `instructs`: the text that the facts are from tells its reader what to do.
     """
     checked: list[CheckedDecision] = []
     decided: set[int] = set()
@@ -155,7 +157,15 @@ def check_decisions(
         if place not in decided:
             undecided = MemoryDecision(fact=place, action="ADD", confidence=fact.confidence)
             checked.append(_checked(fact, candidates[place], undecided, thresholds, reliable))
-    return sorted(_without_contradictions(facts, checked), key=lambda each: each.fact)
+    checked = _without_contradictions(facts, checked)
+    if instructs:
+        checked = [
+            replace(each, verdict="instruction_in_text")
+            if each.is_applicable and each.action in _CHANGING
+            else each
+            for each in checked
+        ]
+    return sorted(checked, key=lambda each: each.fact)
 
 
 def _checked(

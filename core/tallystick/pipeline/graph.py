@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tallystick.graph import ReadPage, link_page, read_page
+from tallystick.errors import MissingExtra
+from tallystick.graph import ReadPage, divide, link_page, read_division, read_page
+from tallystick.logs import get_logger
 from tallystick.memory import MemoryContext
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.memory.mentions import graph_subject
@@ -13,6 +15,7 @@ from tallystick.storage import Connection, graph, jobs
 
 __all__ = ["GraphHandler", "enqueue_unread"]
 
+_log = get_logger("pipeline")
 _PAGE = 100
 _LEASE_SECONDS = 120
 
@@ -40,6 +43,7 @@ class GraphHandler:
         while not work.is_stopping:
             page = self._next_page(job)
             if page is None:
+                self._divide(work, job)
                 if self._end(work, job, texts, mentions):
                     break
                 continue
@@ -65,6 +69,30 @@ class GraphHandler:
 
         work.commit(unit)
         return mentions
+
+    def _divide(self, work: Work, job: jobs.LeasedJob) -> None:
+        """Divide the scope into communities anew, where enough of it is new and the extra `graph`
+        is installed.
+        """
+        assert job.scope_id is not None
+        if not self._context.graph:
+            return
+        try:
+            division = read_division(self._context, job.scope_id)
+        except MissingExtra as error:
+            _log.info("communities_not_made", reason=str(error))
+            return
+        if division is None:
+            return
+
+        def unit(tx: Connection, allowed: Sequence[jobs.LeasedJob]) -> dict[str, Ended]:
+            now = self._context.store.clock.now()
+            divide(tx, division, at=now)
+            if self._context.summarizes:
+                jobs.start_again(tx, jobs.SUMMARIZE, job.subject_id)
+            return {}
+
+        work.commit(unit)
 
     def _end(self, work: Work, job: jobs.LeasedJob, texts: int, mentions: int) -> bool:
         """End the job, unless something was written since the last page: that found the job under

@@ -21,9 +21,10 @@ from tallystick.pipeline.apply import Conclusions, LearnedBy, Observer, Outcome,
 from tallystick.pipeline.decide import RuleDecider, Thresholds, check_decisions
 from tallystick.pipeline.extract import RuleExtractor, capped, sentences
 from tallystick.pipeline.outbound import Answered, Outbound, OutboundSubject
+from tallystick.pipeline.phrases import INSTRUCTION
 from tallystick.pipeline.runner import Ended, Work
 from tallystick.pipeline.statements import queries_about
-from tallystick.ports import Decider, Extractor
+from tallystick.ports import Decider, Extractor, Summarizer
 from tallystick.records import (
     Actor,
     DecisionCandidate,
@@ -70,6 +71,8 @@ class LearningContext:
     extractors: Sequence[Extractor] = (RuleExtractor(),)
     deciders: Sequence[Decider] = (RuleDecider(),)
     thresholds: Thresholds = field(default_factory=Thresholds)
+    summarizer: Summarizer | None = None
+    """Summarizes the communities of the graph."""
     observers: Sequence[Observer] = ()
     """Called with every extraction that is applied."""
 
@@ -175,6 +178,7 @@ class LearningHandler:
                 decisions,
                 thresholds=context.thresholds,
                 reliable=reliable,
+                instructs=INSTRUCTION.search(stored.memory.content) is not None,
             ),
             vectors=vectors.blobs,
             extracted_by=extracted_by,

@@ -19,6 +19,7 @@ __all__ = [
     "FILLER",
     "GRAMMAR",
     "HYPOTHETICAL",
+    "INSTRUCTION",
     "NEGATED",
     "NO_NAMES",
     "PREFERENCE",
@@ -96,6 +97,57 @@ RETRACTED = phrases(
     r"忘掉|忘记我说的|不要再记住",
 )
 """A sentence that takes back what was said, and puts nothing in its place."""
+
+_STORED = (
+    r"[^.\n]{0,40}?(?:memor(?:y|ies)|records?|entr(?:y|ies)|notes?|facts?|labell?ed|stored"
+    r"|erinnerung(?:en)?|einträge?|notiz(?:en)?|souvenirs?|mémoires?|recuerdos?|memorias?"
+    r"|ricordi|memórias?)"
+)
+_ALL = (
+    r"(?:the|all|every|each|any|my|his|her|their|our|your|what|whatever|this|that|these|those|it|die"
+    r"|den|das|alles?|jede[nsr]?|le|la|les|tou(?:t|te|s|tes)|el|los|las|tod[oa]s?|il|lo|gli|tutt[oaie]"
+    r"|[oa]s?)"
+)
+_BEGIN = r"(?:^|[.!?:;\n>}]\s*|(?:and|und|et|y|e) )"
+INSTRUCTION = re.compile(
+    "|".join(
+        (
+            # What a text says to whoever reads it with a model.
+            r"\b(?:ignore|disregard|override|bypass)\b[^.\n]{0,30}\b(?:instructions?|rules?|prompts?"
+            r"|polic(?:y|ies)|guidelines?)\b",
+            r"\b(?:new|following|hidden|system|updated) (?:instructions?|prompts?|directives?)\b",
+            r"(?:^|\n)\W*(?:system|assistant|developer|operator)\s*:",
+            r"\b(?:maintenance|developer|admin|debug|god|root) mode\b",
+            r"\b(?:i|we) (?:hereby )?authori[sz]e you\b",
+            r"\byou (?:must|shall|have to|are to|need to|are required to|will) "
+            r"(?:now |always |also )?(?:delete|remove|replace|update|overwrite|erase|forget|merge"
+            r"|store|change|set|mark|ignore|drop|rewrite|purge)\b",
+            rf"{_BEGIN}(?:please )?(?:delete|remove|replace|overwrite|erase|merge|rewrite|purge"
+            rf"|wipe|update|change|forget|drop) {_ALL}\b{_STORED}\b",
+            rf"{_BEGIN}(?:please )?(?:replace|overwrite|rewrite) {_ALL}\b[^.\n]{{1,60}}?"
+            r"(?: with\b| by\b|:)",
+            r"\bignorier(?:e|en sie|t)?\b[^.\n]{0,30}\b(?:anweisungen|regeln)\b",
+            r"\bneuen? anweisung(?:en)?\b",
+            rf"{_BEGIN}(?:bitte )?(?:lösche?|ersetze?|überschreibe?|entferne?|vergiss) {_ALL}\b"
+            rf"(?:{_STORED}\b|[^.\n]{{1,60}}? durch\b)",
+            r"\bignore[rz]?\b[^.\n]{0,20}\bles\b[^.\n]{0,20}\b(?:instructions|consignes|règles)\b",
+            r"\bnouvelles (?:instructions|consignes)\b",
+            rf"{_BEGIN}(?:supprimez?|remplacez?|effacez?|écrasez?|oubliez?) {_ALL}\b"
+            rf"(?:{_STORED}\b|[^.\n]{{1,60}}? par\b)",
+            r"\bignor[ae]d?\b[^.\n]{0,20}\b(?:instrucciones|instruções|istruzioni|reglas|regras"
+            r"|regole)\b",
+            r"\b(?:nuevas instrucciones|novas instruções|nuove istruzioni)\b",
+            rf"{_BEGIN}(?:borra|elimina|reemplaza|sobrescribe|olvida|cancella|sostituisci|apague|exclua"
+            rf"|substitua) {_ALL}\b(?:{_STORED}\b|[^.\n]{{1,60}}? (?:por|con|com)\b)",
+            r"(?:忽略|无视)[^。\n]{0,12}(?:指令|指示|规则|提示)",
+            r"(?:删除|替换|覆盖|清除)[^。\n]{0,12}(?:记忆|记录|条目)",
+        )
+    ),
+    re.IGNORECASE,
+)
+"""A text that tells a reader what to do with instructions or with what is stored: nothing is
+replaced or withdrawn for it without a person.
+"""
 
 ENDED = phrases(
     rf"no longer{_END}",

@@ -15,6 +15,7 @@ from tallystick.ranking.languages import text_flags
 from tallystick.ranking.order import QUERY_READ, Pool, Question, Ranked, ask, proposals, rank
 from tallystick.ranking.passages import BestSlice, best_slices, passage_of
 from tallystick.ranking.relevance import Text, WorkingSets
+from tallystick.ranking.sentences import sentence_spans
 from tallystick.ranking.signals import names_source
 from tallystick.ranking.vectors import (
     cosines,
@@ -63,6 +64,7 @@ __all__ = [
     "quantise",
     "query_terms",
     "rank",
+    "sentence_spans",
     "slices",
     "slices_of",
     "spans",

@@ -21,6 +21,7 @@ __all__ = [
     "Explored",
     "ExploredLink",
     "ExploredMemory",
+    "ExploredCommunity",
     "ExploredRelation",
     "ExploredScope",
     "Freshness",
@@ -214,7 +215,7 @@ class LinkCount(Record):
     count: int
 
 
-ExploreMode = Literal["dependencies", "about"]
+ExploreMode = Literal["dependencies", "about", "communities"]
 """Ways of exploring beside the links of a memory and the contents of a scope."""
 
 
@@ -278,6 +279,30 @@ class ExploredRelation(Record):
     """Of the one that is surest, percent."""
 
 
+class ExploredCommunity(Record):
+    """Entities that memories mention together, and what these say, as far as it may be read."""
+
+    id: str
+    parent: str | None = None
+    """The broader community that it is a part of."""
+    level: int
+    """0 for the broadest ones."""
+    scope: Scope
+    entities: tuple[str, ...]
+    """Their ids, those that most memories mention first."""
+    names: tuple[str, ...]
+    """Their names, in the same order."""
+    key_concepts: tuple[str, ...]
+    """The names and words that most of its memories share."""
+    summary: str
+    summarized_by: str | None = None
+    """The model that wrote the summary; None if it is sentences of the memories."""
+    sources: tuple[str, ...]
+    """The memories that the summary is made from; of sentences, one for each in their order."""
+    memory_count: int
+    """The memories that mention two of its entities at least, of the newest 200."""
+
+
 class Explored(Record):
     """The result of exploring without a query."""
 
@@ -296,6 +321,8 @@ class Explored(Record):
     unfinished: tuple[str, ...] = ()
     """Ids of the tasks and milestones shown that are neither done nor cancelled, in the same mode.
     """
+    communities: tuple[ExploredCommunity, ...] = ()
+    """In the mode `communities`: broad ones first, of a level those with most entities first."""
     elsewhere: int = 0
     """The number of linked memories in scopes that the actor may not read."""
     more: bool = False

@@ -65,6 +65,7 @@ ProposalReason = Literal[
     "manual_override",
     "contradiction_in_batch",
     "foreign_text",
+    "instruction_in_text",
     "conversation_turn",
     "shared_memory",
     "already_said",

@@ -28,6 +28,7 @@ from tallystick.errors import BusyTally, StorageError
 from tallystick.records import JournalEntry, SourceRef
 from tallystick.storage import (
     byte_search,
+    communities,
     edges,
     graph,
     items,
@@ -117,8 +118,12 @@ def destroy(tx: Connection, docs: Sequence[int], *, at: int, keep_rows: bool = T
     """Remove the text of memories from versions, words, vectors, links and sources.
 
     With `keep_rows` the rows stay, as tombstones without text; else they are removed too, links
-    first. Entities that only these memories mentioned are removed with them.
+    first. Entities that only these memories mentioned are removed with them, and summaries of
+    communities that were made from them.
     """
+    summaries = [doc for doc in communities.summaries_of(tx, docs) if doc not in docs]
+    if summaries:
+        destroy(tx, summaries, at=at, keep_rows=False)
     mentioned = graph.remove(tx, docs)
     sources = own_sources(tx, docs)
     items.forget_docs(tx, docs)
@@ -432,6 +437,7 @@ def _rewrite_postgres(database: Database) -> None:
                 "sources",
                 "entity_names",
                 "relations",
+                "communities",
                 "step_entries",
                 "thread_states",
                 "thread_writes",

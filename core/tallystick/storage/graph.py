@@ -22,7 +22,7 @@ from sqlalchemy import (
     select,
 )
 
-from tallystick.storage import tables
+from tallystick.storage import communities, tables
 from tallystick.storage.prepared import Prepared, insert_row, upsert
 
 __all__ = [
@@ -120,6 +120,8 @@ class Drift(NamedTuple):
     """Entities that are shown though no active memory mentions them."""
     relations: tuple[int, ...]
     """Relations without a text that says so, or across scopes."""
+    communities: tuple[str, ...] = ()
+    """Communities without an entity, or with one of another scope."""
 
 
 def find_names(connection: Connection, scope_id: int, names: Iterable[str]) -> dict[str, int]:
@@ -332,6 +334,7 @@ def remove(tx: Connection, docs: Sequence[int]) -> set[int]:
     _drop_evidence(tx, docs)
     about = select(_r.c.id).where(or_(_r.c.from_doc.in_(docs), _r.c.to_doc.in_(docs)))
     _remove_relations(tx, list(tx.execute(about).scalars()))
+    communities.drop_members(tx, docs, mentioned)
     tx.execute(delete(_n).where(_n.c.doc.in_(docs)))
     tx.execute(delete(_g).where(_g.c.doc.in_(docs)))
     return mentioned - set(docs)
@@ -399,11 +402,13 @@ def drift(connection: Connection) -> Drift:
         tuple(connection.execute(strays.order_by(_e.c.id)).scalars()),
         tuple(connection.execute(shown).scalars()),
         tuple(connection.execute(unsaid.order_by(_r.c.id)).scalars()),
+        tuple(communities.empty_communities(connection)),
     )
 
 
 def remove_drift(tx: Connection, found: Drift) -> None:
-    """Remove stray edges and relations that nothing says."""
+    """Remove stray edges, relations that nothing says and communities of nothing."""
     if found.strays:
         tx.execute(delete(_e).where(_e.c.id.in_(found.strays)))
     _remove_relations(tx, found.relations)
+    communities.remove_empty(tx, found.communities)

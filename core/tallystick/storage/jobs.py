@@ -45,6 +45,7 @@ __all__ = [
     "OPEN",
     "OVER",
     "REEMBED",
+    "SUMMARIZE",
     "TALLY_ACTOR",
     "LeasedJob",
     "Waiting",
@@ -71,6 +72,7 @@ __all__ = [
     "renew",
     "requeue",
     "retry",
+    "start_again",
     "wait",
     "waiting_since",
 ]
@@ -82,6 +84,8 @@ EXTRACT = "extract"
 REEMBED = "reembed"
 """The kind of job that gives the memories of a scope vectors of the current embedder."""
 
+SUMMARIZE = "summarize"
+"""The kind of job that has a model summarize the communities of a scope."""
 GRAPH = "graph"
 """The kind of job that reads the names in a scope's memories into the graph."""
 TALLY_ACTOR = Actor(user="tallystick", surface="upkeep")
@@ -677,6 +681,18 @@ def _move(tx: Connection, jobs: Iterable[LeasedJob], **values: Any) -> None:
     still = held(tx, jobs)
     if still:
         tx.execute(update(_j).where(_j.c.id.in_([job.id for job in still])).values(**values))
+
+
+def start_again(tx: Connection, kind: str, subject_id: str) -> None:
+    """Let a job that is over start anew, with the authority that it had; one under way or absent is
+    left alone.
+    """
+    query = select(_j.c.id).where(
+        _j.c.kind == kind, _j.c.subject_id == subject_id, _j.c.state.in_(("done", "empty"))
+    )
+    ids = list(tx.execute(query).scalars())
+    if ids:
+        _start_anew(tx, ids, code="enqueued")
 
 
 def _start_anew(tx: Connection, job_ids: Sequence[str], *, code: str, **values: Any) -> None:

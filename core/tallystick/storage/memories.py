@@ -575,14 +575,15 @@ def latest(
     """Return memories of these scopes, newest first, page by page: pass the last `doc` as
     `before_doc`.
 
-    Of the kind `without_kind` only those of `but_docs` are returned, and the entities that the
-    graph made only where `kinds` names them.
+    Of the kind `without_kind` only those of `but_docs` are returned, and the entities and
+    summaries that the graph made only where `kinds` names them.
     """
     query = _SELECT.where(_m.c.scope_id.in_(list(scope_ids)), _m.c.state.in_(list(states)))
     if kinds:
         query = query.where(_m.c.kind.in_(list(kinds)))
     else:
         query = query.where(_m.c.doc.not_in(select(tables.entity_names.c.doc)))
+        query = query.where(_m.c.kind != "community")
     if conversation is not None:
         query = query.where(_m.c.conversation == conversation)
     if run_id is not None:

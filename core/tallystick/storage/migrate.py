@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HEAD", "migrate", "revision_of", "upgrade"]
 
-HEAD = "0016"
+HEAD = "0017"
 """The newest revision in `migrations/versions`."""
 
 

@@ -347,6 +347,36 @@ graph_texts = Table(
 )
 """The version of each memory whose text the graph has read."""
 
+partitions = Table(
+    "partitions",
+    metadata,
+    Column("scope_id", Key, ForeignKey("scopes.id"), primary_key=True, autoincrement=False),
+    Column("texts", Integer, nullable=False),
+    Column("made_at", BigInteger, nullable=False),
+)
+"""The number of texts that the graph of a scope had when it was last divided into communities."""
+
+communities = Table(
+    "communities",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("scope_id", Key, ForeignKey("scopes.id"), nullable=False),
+    Column("level", Integer, nullable=False),
+    Column("parent", Text),
+    Column("fingerprint", PackedName),
+    Column("vector", PackedVector),
+    Index(None, "scope_id"),
+)
+"""Groups of entities that texts mention together; `vector` is that of what they are about."""
+
+community_members = Table(
+    "community_members",
+    metadata,
+    Column("community_id", Text, ForeignKey("communities.id"), primary_key=True),
+    Column("doc", Key, ForeignKey("memories.doc"), primary_key=True, autoincrement=False),
+    Index(None, "doc"),
+)
+
 working = Table(
     "working",
     metadata,

@@ -13,22 +13,31 @@ from tallystick.pipeline import (
     LearningContext,
     ModelDecider,
     ModelExtractor,
+    ModelSummarizer,
     Outbound,
     RuleDecider,
     RuleExtractor,
     Thresholds,
 )
-from tallystick.ports import Decider, Extractor, StructuredModel, TokenCounter
+from tallystick.ports import Decider, Extractor, StructuredModel, Summarizer, TokenCounter
 from tallystick.recorder import RecorderContext
 from tallystick.records import Actor, ProviderDeclaration
 from tallystick.settings import Settings
 from tallystick.storage import Store, journal
 from tallystick.tokens.prices import PriceTable, cost_of
 
-__all__ = ["DeciderLike", "ExtractorLike", "learning_context", "named_model", "note_consent"]
+__all__ = [
+    "DeciderLike",
+    "ExtractorLike",
+    "SummarizerLike",
+    "learning_context",
+    "named_model",
+    "note_consent",
+]
 
 ExtractorLike = Extractor | StructuredModel
 DeciderLike = Decider | StructuredModel
+SummarizerLike = Summarizer | StructuredModel
 P = TypeVar("P")
 
 _GROUP = "tallystick.structured_models"
@@ -41,6 +50,7 @@ def learning_context(
     *,
     extractors: ExtractorLike | Sequence[ExtractorLike] | None,
     deciders: DeciderLike | Sequence[DeciderLike] | None,
+    summarizer: SummarizerLike | None,
     prices: PriceTable | None,
     counter: Callable[[str | None], TokenCounter],
 ) -> LearningContext:
@@ -52,6 +62,11 @@ def learning_context(
         raise SettingsError(
             "`learning` is off, so that no extractor or decider is ever called. Set it to shadow, "
             "add_only or full, or give none."
+        )
+    if summarizer is not None and not settings.graph:
+        raise SettingsError(
+            "The setting `graph` is off, so that there are no communities and the summarizer is "
+            "never called. Turn it on, or give none."
         )
     named = [named_model(name, settings) for name in settings.learning_models]
     chosen_extractors = [
@@ -77,6 +92,9 @@ def learning_context(
         cast("Sequence[Extractor]", chosen_extractors) or (RuleExtractor(),),
         cast("Sequence[Decider]", chosen_deciders) or (RuleDecider(),),
         Thresholds(settings.learning_add_confidence, settings.learning_change_confidence),
+        summarizer
+        if summarizer is None or isinstance(summarizer, Summarizer)
+        else ModelSummarizer(summarizer),
     )
 
 
@@ -84,7 +102,9 @@ def note_consent(store: Store, context: LearningContext, actor: Actor) -> None:
     """Journal that a developer passed providers which may send text to other machines, once for
     each opening.
     """
-    providers: list[Extractor | Decider] = [*context.extractors, *context.deciders]
+    providers: list[Extractor | Decider | Summarizer] = [*context.extractors, *context.deciders]
+    if context.summarizer is not None:
+        providers.append(context.summarizer)
     declared = {
         (each.declaration.name, each.declaration.model)
         for each in providers

@@ -374,14 +374,20 @@ class MemoryVerbs(ChangeVerbs):
         away. `mode="dependencies"` lists what a memory, or those of a scope, depend on: each after
         those that it depends on, with the circles. `mode="about"` gives everything about a name, or
         an entity's id: what mentions it, what is said of it, and from a depth of 2 what is
-        mentioned along with it. What the actor may not read is neither shown nor named. Raises
-        Denied, NotFound, InvalidInput.
+        mentioned along with it. `mode="communities"` gives the groups of entities that memories
+        mention together, in `depth` levels: those of a scope, or those that a name or words are
+        about. What the actor may not read is neither shown nor named. Raises Denied, NotFound,
+        InvalidInput, MissingExtra.
         """
         self._admit("read")
         context = self._services.memory
         with self._observed("memory_read", "explore") as call:
             if mode == "about":
                 explored = graph.about(
+                    context, self.actor, self.scope, around, depth=depth, limit=limit
+                )
+            elif mode == "communities":
+                explored = graph.communities_in(
                     context, self.actor, self.scope, around, depth=depth, limit=limit
                 )
             elif mode == "dependencies":

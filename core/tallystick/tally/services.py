@@ -27,7 +27,7 @@ from tallystick.errors import (
 )
 from tallystick.logs import get_logger
 from tallystick.memory import MemoryContext
-from tallystick.pipeline import Background, Chore, LearningHandler
+from tallystick.pipeline import Background, Chore, LearningHandler, SummaryHandler
 from tallystick.policy.engines import KingfisherFinder
 from tallystick.policy.redaction import Finder, Redactor
 from tallystick.policy.tool_classes import ToolClassSource
@@ -46,6 +46,7 @@ from tallystick.tally.compile_requests import CompileRequests
 from tallystick.tally.learning import (
     DeciderLike,
     ExtractorLike,
+    SummarizerLike,
     learning_context,
     note_consent,
 )
@@ -94,6 +95,7 @@ class Services:
         reranker: Reranker | None,
         extractors: ExtractorLike | Sequence[ExtractorLike] | None,
         deciders: DeciderLike | Sequence[DeciderLike] | None,
+        summarizer: SummarizerLike | None,
         secret_finders: Iterable[Finder],
         actor_from: Callable[[CallContext], Actor | None] | None,
         owner_fallback: bool,
@@ -155,6 +157,7 @@ class Services:
             forget_batch=settings.forget_batch,
             forget_preview_only=settings.forget_preview_only,
             graph=settings.graph,
+            summarizes=summarizer is not None,
             alias_threshold=settings.graph_alias_threshold,
             redactor=redactor,
             learning=settings.learning,
@@ -178,6 +181,7 @@ class Services:
             self.recorder,
             extractors=extractors,
             deciders=deciders,
+            summarizer=summarizer,
             prices=self.prices,
             counter=self.counter,
         )
@@ -188,6 +192,7 @@ class Services:
             [
                 RetentionHandler(self.memory, lambda: self.windows, self.drop_caches),
                 LearningHandler(self.learning),
+                SummaryHandler(self.learning),
             ],
             chores=[
                 Chore(lambda: enqueue_retention(self.memory), _HOUR, first=_RETENTION_AFTER),

@@ -34,7 +34,7 @@ from tallystick.storage import Location, Store, scopes
 from tallystick.tally.async_view import AsyncBoundTally
 from tallystick.tally.call_rules import CallFacts
 from tallystick.tally.later_replays import ReplayHandler
-from tallystick.tally.learning import DeciderLike, ExtractorLike
+from tallystick.tally.learning import DeciderLike, ExtractorLike, SummarizerLike
 from tallystick.tally.model_verbs import ModelVerbs
 from tallystick.tally.services import Services, record_owner
 
@@ -72,6 +72,7 @@ class Tally:
         reranker: Reranker | None = None,
         extractor: Annotated[ExtractorLike | Sequence[ExtractorLike] | None, SkipValidation] = None,
         decider: Annotated[DeciderLike | Sequence[DeciderLike] | None, SkipValidation] = None,
+        summarizer: Annotated[SummarizerLike | None, SkipValidation] = None,
         secret_finders: Annotated[Sequence[Finder], tuple_of(Finder)] = (),
         actor_from: Callable[[CallContext], Actor | None] | None = None,
         owner_fallback: bool = False,
@@ -88,6 +89,8 @@ class Tally:
         best hits anew, if it answers in time. An `extractor` draws facts from what is remembered
         and a `decider` decides what becomes of them, where the setting `learning` is on; each may
         be a model of a runtime's adapter, or several of which the next is asked where one is away.
+        A `summarizer` says what each community of the graph is about, where the setting `graph` is
+        on.
         `secret_finders` are engines of your own that find
         what to redact in a text. `actor_from` says for every piece of every runtime who acts in a
         call (by default read from the places where the runtime carries identity). Once a runtime
@@ -126,6 +129,7 @@ class Tally:
                 reranker=reranker,
                 extractors=extractor,
                 deciders=decider,
+                summarizer=summarizer,
                 secret_finders=secret_finders,
                 actor_from=actor_from,
                 owner_fallback=owner_fallback,

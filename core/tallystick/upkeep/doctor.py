@@ -337,6 +337,7 @@ def _graph(connection: Connection) -> Finding:
         "links that end at no entity of their scope": len(drift.strays),
         "entities shown though no active memory mentions them": len(drift.shown),
         "relations that no text says": len(drift.relations),
+        "communities of nothing": len(drift.communities),
     }
     problems = [f"{count} {what}" for what, count in wrong.items() if count]
     if problems:

@@ -122,6 +122,13 @@ def explored_view(explored: Explored) -> RenderableType:
                 _counts(scope.kinds),
             )
         parts.append(scopes)
+    for community in explored.communities:
+        more = "…" if len(community.names) > _NAMES else ""
+        names = Text(f"{'  ' * community.level}{', '.join(community.names[:_NAMES])}{more}")
+        names.stylize("bold")
+        count = "1 memory" if community.memory_count == 1 else f"{community.memory_count} memories"
+        about = f"{community.summary} ({count}; {short(community.id)})"
+        parts += [names, Text(f"{'  ' * community.level}  {about}")]
     if explored.memories:
         table = plain_table("id", "state", "kind", "says", "links")
         for memory in explored.memories:
@@ -239,6 +246,10 @@ def history_table(entries: Sequence[HistoryEntry]) -> Table:
             _change_text(entry),
         )
     return table
+
+
+_NAMES = 8
+"""Names of a community that are shown."""
 
 
 def _counts(counts: Mapping[str, int]) -> str:

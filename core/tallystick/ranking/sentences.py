@@ -1,0 +1,22 @@
+"""Sentences: where the sentences and lines of a text begin and end. Pure."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["sentence_spans"]
+
+_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
+
+
+def sentence_spans(text: str) -> list[tuple[int, int]]:
+    """Return the character ranges of the sentences and lines that contain more than white space, in
+    their order.
+    """
+    spans: list[tuple[int, int]] = []
+    start = 0
+    for match in _END.finditer(text):
+        spans.append((start, match.start()))
+        start = match.end()
+    spans.append((start, len(text)))
+    return [(start, end) for start, end in spans if text[start:end].strip()]

@@ -1,0 +1,252 @@
+"""Communities: entities that memories mention together, told by what the actor may see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tallystick.errors import NotFound, SettingsError
+from tallystick.graph.communities import grouped
+from tallystick.records import Actor, ExploredCommunity, ProviderDeclaration
+from tallystick.settings import Settings
+from tallystick.storage import byte_search, communities, graph, tables
+from tallystick.storage.communities import Togetherness
+from tallystick.tally import BoundTally, Tally
+from tallystick.tally.services import services_of
+
+OpenTally = Callable[..., Tally]
+ALICE = Actor(user="alice")
+BOB = Actor(user="bob")
+ROOT = Actor(user="root", role="operator")
+ON = Settings(graph=True)
+BOATS = (
+    "Anna Schmidt sails the Seeadler from Hamburg.",
+    "In Hamburg we met Anna Schmidt at the harbour.",
+    "The Seeadler left Hamburg with Anna Schmidt at dawn.",
+)
+MUSIC = (
+    "Bob Miller plays cello with Clara Jones at Studio Nine.",
+    "Yesterday Clara Jones recorded a song at Studio Nine.",
+    "We heard Bob Miller and Clara Jones in Vienna.",
+)
+
+
+def communities_of(bound: BoundTally, *around: str, depth: int = 1) -> list[ExploredCommunity]:
+    return list(bound.explore(*around, mode="communities", depth=depth).communities)
+
+
+def told(bound: BoundTally) -> list[set[str]]:
+    return [set(each.names) for each in communities_of(bound)]
+
+
+def test_names_that_memories_mention_together_are_a_community(open_tally: OpenTally) -> None:
+    with open_tally(settings=ON) as tally:
+        alice = tally.bind(ALICE)
+        alice.remember_many([*BOATS, *MUSIC, "Nothing is said here of anybody."])
+        assert told(alice) == [], "they are made by the job that reads the names"
+        tally.drain()
+        boats, music = sorted(communities_of(alice), key=lambda each: "Vienna" in each.names)
+
+        assert set(boats.names) == {"Anna Schmidt", "Seeadler", "Hamburg"}
+        assert set(music.names) == {"Bob Miller", "Clara Jones", "Studio Nine", "Vienna"}
+        assert boats.memory_count == music.memory_count == 3
+        assert "Hamburg" in boats.key_concepts
+        cited = [alice.get(memory_id).content for memory_id in boats.sources]
+        assert boats.summary == " ".join(cited)
+        assert set(cited) <= set(BOATS)
+        assert [alice.get(entity).content for entity in boats.entities] == list(boats.names)
+
+
+def test_a_name_and_words_find_the_communities_that_they_are_about(open_tally: OpenTally) -> None:
+    with open_tally(settings=ON) as tally:
+        alice = tally.bind(ALICE)
+        alice.remember_many([*BOATS, *MUSIC])
+        tally.drain()
+
+        [by_name] = communities_of(alice, "anna schmidt")
+        assert "Seeadler" in by_name.names
+        assert "Studio Nine" in communities_of(alice, "recorded a song on the cello")[0].names
+        assert communities_of(alice, by_name.id) == [by_name]
+        with pytest.raises(NotFound, match="No community of"):
+            communities_of(alice, "quarterly tax declaration")
+
+
+def test_what_may_not_be_seen_is_neither_named_nor_quoted(open_tally: OpenTally) -> None:
+    """Between two divisions too: what is shown is drawn from the memories at each call."""
+    with open_tally(settings=ON) as tally:
+        alice = tally.bind(ALICE)
+        alice.remember_many(BOATS)
+        secret = alice.remember("Anna Schmidt met Viktor Krause in Hamburg.").id
+        tally.drain()
+        assert any("Viktor Krause" in names for names in told(alice))
+
+        alice.forget(secret, reason="not needed")
+        [community] = communities_of(alice)
+        assert "Viktor" not in str(community.dump())
+        alice.recover(secret, reason="needed again")
+        assert any("Viktor Krause" in names for names in told(alice))
+        assert told(tally.bind(BOB)) == [], "a scope has communities of its own"
+
+
+def test_an_erased_text_leaves_no_byte_in_the_communities(open_tally: OpenTally) -> None:
+    with open_tally(settings=ON) as tally:
+        alice, root = tally.bind(ALICE), tally.bind(ROOT)
+        alice.remember_many(BOATS)
+        secret = alice.remember("Anna Schmidt met Viktor Krause in Hamburg.").id
+        tally.drain()
+        store = services_of(tally).store
+        with store.database.read() as connection:
+            scope_id = connection.execute(tables.communities.select()).one().scope_id
+            [before] = communities.of_scopes(connection, [scope_id])
+            assert before.vector is not None
+        preview = root.operator.erase(secret, reason="asked for")
+        root.operator.erase(
+            secret, reason="asked for", mode="apply", confirm_token=preview.confirm_token
+        )
+        with store.database.read() as connection:
+            [after] = communities.of_scopes(connection, [scope_id])
+            assert after.vector is None, "it was made from the text too"
+            assert len(after.members) == len(before.members) - 1
+            needles = byte_search.needles_of(["Viktor"], ["viktor krause"])
+            assert byte_search.rows_with(connection, needles) == {}
+        assert "Viktor" not in str(communities_of(alice)[0].dump())
+
+
+def test_a_community_keeps_its_id_while_most_of_it_stays(open_tally: OpenTally) -> None:
+    with open_tally(settings=ON) as tally:
+        alice = tally.bind(ALICE)
+        alice.remember_many([*BOATS, *MUSIC])
+        tally.drain()
+        before = {each.id: set(each.names) for each in communities_of(alice)}
+        alice.remember("Then the Seeadler took Otto Lang to Hamburg.")
+        tally.drain()
+        after = {each.id: set(each.names) for each in communities_of(alice)}
+
+        assert set(after) == set(before)
+        assert {"Otto Lang"} in [after[name] - before[name] for name in after]
+
+
+def test_large_communities_have_levels_each_within_its_parent() -> None:
+    """Twelve cliques of four entities, three of which are loosely linked to one another."""
+    texts = [
+        Togetherness(clique * 10 + turn, tuple(clique * 4 + member for member in range(4)))
+        for clique in range(12)
+        for turn in range(2)
+    ]
+    texts += [Togetherness(1000 + clique, (clique * 4, (clique + 1) * 4)) for clique in range(11)]
+    groups = grouped(texts)
+
+    assert groups == grouped(texts), "the same texts give the same groups"
+    for group in groups:
+        if group.parent is not None:
+            parent = groups[group.parent]
+            assert group.members < parent.members
+            assert group.level == parent.level + 1
+    clique_sets = [frozenset(range(clique * 4, clique * 4 + 4)) for clique in range(12)]
+    assert all(
+        any(clique <= group.members for group in groups if group.level == 0)
+        for clique in clique_sets
+    )
+
+
+def test_a_name_alone_and_a_pair_are_no_community(open_tally: OpenTally) -> None:
+    with open_tally(settings=ON) as tally:
+        alice = tally.bind(ALICE)
+        alice.remember_many(["Anna Schmidt lives in Berlin.", "Otto Lang was here."])
+        tally.drain()
+        assert told(alice) == []
+
+
+def test_the_doctor_finds_communities_of_nothing_and_removes_them(open_tally: OpenTally) -> None:
+    with open_tally(settings=ON) as tally:
+        alice, root = tally.bind(ALICE), tally.bind(ROOT)
+        alice.remember_many(BOATS)
+        tally.drain()
+        store = services_of(tally).store
+        store.database.write(
+            lambda tx: tx.execute(tables.community_members.delete()), name="damage"
+        )
+        with store.database.read() as connection:
+            assert len(graph.drift(connection).communities) == 1
+        root.operator.doctor(repair=True)
+        with store.database.read() as connection:
+            assert graph.drift(connection).communities == ()
+
+
+class Scribe:
+    """A summarizer that keeps what it was given."""
+
+    def __init__(self, *, local: bool = True) -> None:
+        self.declaration = ProviderDeclaration(name="scribe", model="s-1", local=local)
+        self.texts: list[str] = []
+
+    def summarize(self, text: str, *, max_tokens: int) -> str:
+        self.texts.append(text)
+        return f"Summary {len(self.texts)}: Anna sails."
+
+
+MORE = ("Anna Schmidt painted the Seeadler.", "In Hamburg they gave Anna Schmidt a prize.")
+
+
+def test_a_model_summarizes_until_what_it_read_changes(open_tally: OpenTally) -> None:
+    scribe = Scribe()
+    with open_tally(settings=ON, summarizer=scribe) as tally:
+        alice = tally.bind(ALICE)
+        ids = [each.id for each in alice.remember_many([*BOATS, *MORE])]
+        tally.drain()
+        [community] = communities_of(alice)
+        assert (community.summary, community.summarized_by) == (
+            "Summary 1: Anna sails.",
+            "scribe:s-1",
+        )
+        assert set(community.sources) == set(ids)
+        assert scribe.texts == ["\n".join([*BOATS, *MORE])]
+        [run] = alice.runs()
+        [step] = alice.recordings.steps(run.run_id)
+        assert (run.agent_name, step.name) == ("tallystick-extract", "summarize")
+        assert {memory.kind for memory in alice.memories()} == {"note"}
+        assert not any("Summary" in hit.content for hit in alice.recall("Summary 1"))
+
+        alice.forget(ids[0], reason="not needed")
+        [community] = communities_of(alice)
+        assert community.summarized_by is None
+        assert "Summary" not in community.summary
+        assert alice.memories(kinds=["community"], states=("active", "deleted")) == []
+
+
+def test_what_stays_on_this_machine_is_not_sent_away(open_tally: OpenTally) -> None:
+    scribe = Scribe(local=False)
+    with open_tally(settings=ON, summarizer=scribe) as tally:
+        alice = tally.bind(ALICE)
+        alice.remember_many([*BOATS, *MORE])
+        alice.remember(
+            "Anna Schmidt hid the key in Hamburg; sk-proj-aB3dE6gH9jK2mN5pQ8rT1vW4xY7zA0cF",
+            attributes={"local_only": True},
+        )
+        alice.remember("In Hamburg Anna Schmidt uses ghp_aB3dE6gH9jK2mN5pQ8rT1vW4xY7zA0cF2hJk.")
+        tally.drain()
+        [sent] = scribe.texts
+        assert "hid the key" not in sent
+        assert "ghp_" not in sent
+
+
+def test_a_summary_that_cannot_be_used_is_none(open_tally: OpenTally) -> None:
+    class Silent(Scribe):
+        def summarize(self, text: str, *, max_tokens: int) -> str:
+            return " "
+
+    scribe = Silent()
+    with open_tally(settings=ON, summarizer=scribe) as tally:
+        alice = tally.bind(ALICE)
+        alice.remember_many([*BOATS, *MORE])
+        tally.drain()
+        [community] = communities_of(alice)
+        assert community.summarized_by is None
+        [job] = [job for job in tally.bind(ROOT).operator.jobs() if job.kind == "summarize"]
+        assert job.state not in ("done", "empty")
+
+
+def test_a_summarizer_that_nothing_would_call_is_refused(open_tally: OpenTally) -> None:
+    with pytest.raises(SettingsError, match="never called"):
+        open_tally(summarizer=Scribe())
