@@ -73,7 +73,7 @@ def test_ours_solves_what_the_plain_runtime_forgets_and_tells_no_user_of_another
 
 
 def _slice() -> list[Task]:
-    """Return two tasks of each kind, without small talk."""
+    """Return two tasks of each kind, and one of compaction, without small talk."""
     names = {
         "decision-of-two-users",
         "owner-of-a-task",
@@ -84,7 +84,6 @@ def _slice() -> list[Task]:
         "read-file-with-address",
         "pasted-mail-with-account",
         "rule-of-the-session",
-        "corrected-within-the-session",
         "contract-clause",
         "newer-source",
     }
