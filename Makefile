@@ -160,6 +160,11 @@ eval-recall: $(VENV)/.dev ## measure what recall finds; DATA=one.json,another.js
 	@test -n "$(DATA)" || { echo "Name the data: make eval-recall DATA=one.json,another.json"; exit 1; }
 	@$(BIN)/python -m tests.benchmarks.eval_recall "$(DATA)" $(ARGS)
 
+.PHONY: eval-graph
+eval-graph: $(VENV)/.dev ## measure what the entities of a question would add to recall; DATA=one.json,another.json
+	@test -n "$(DATA)" || { echo "Name the data: make eval-graph DATA=one.json,another.json"; exit 1; }
+	@$(BIN)/python -m tests.benchmarks.graph "$(DATA)" $(ARGS)
+
 .PHONY: eval-context
 eval-context: $(VENV)/.dev ## measure what survives a budget and what a cache can reuse; DATA=file.json in the LoCoMo format
 	@test -n "$(DATA)" || { echo "Name the data: make eval-context DATA=conversations.json"; exit 1; }
