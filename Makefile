@@ -35,6 +35,10 @@ help: ## show this list
 demo: $(VENV)/.demo ## see it work, in a minute; ARGS="--model openai:gpt-5" uses a real model
 	@$(BIN)/python -m examples.golden_path $(ARGS)
 
+.PHONY: examples
+examples: $(VENV)/.dev ## run every example offline and verify its receipts; ARGS=research_agent runs one
+	@$(BIN)/python -m examples.running $(ARGS)
+
 .PHONY: test
 test: $(VENV)/.dev ## run the tests, on SQLite and on a PostgreSQL of their own
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal $(ARGS)
