@@ -11,6 +11,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 export UV_CACHE_DIR ?= $(CURDIR)/$(VENV)/cache
 export UV_COMPILE_BYTECODE = 1
 UV := $(shell command -v uv 2>/dev/null || echo $(BIN)/uv)
+comma := ,
 # $(call install,python,packages): quiet, but for what went wrong.
 install = { test -x $(UV) && $(UV) pip install -q --python $(1) $(2); } || $(1) -m pip install -q $(2)
 # For many packages: pip says every twentieth package, so that the first minute is not silent.
@@ -34,6 +35,10 @@ help: ## show this list
 demo: $(VENV)/.demo ## see it work, in a minute; ARGS="--model openai:gpt-5" uses a real model
 	@$(BIN)/python -m examples.golden_path $(ARGS)
 
+.PHONY: examples
+examples: $(VENV)/.dev ## run every example offline and verify its receipts; ARGS=research_agent runs one
+	@$(BIN)/python -m examples.running $(ARGS)
+
 .PHONY: test
 test: $(VENV)/.dev ## run the tests, on SQLite and on a PostgreSQL of their own
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal $(ARGS)
@@ -50,7 +55,7 @@ test-oldest: $(VENV)/bin/python ## run the adapters' tests on the oldest runtime
 	@$(PYTHON) -m venv $(VENV)/oldest
 	@$(VENV)/oldest/bin/python -m pip install -q --upgrade 'pip>=25.1'
 	@$(call install,$(VENV)/oldest/bin/python,-e '.[all]' --group test -c tests/oldest.txt)
-	@$(VENV)/oldest/bin/python -m pytest -q -n 2 -W default tests/checkpointers tests/callbacks tests/integrations -k "not postgres and not test_cli and not test_server_ and not test_surface_parity and not test_mcp_isolation and not test_mcp_processes and not test_hooks and not test_client_files and not test_elements and not test_saver_damage and not test_saver_model and not test_importing and not test_documents and not test_receipt_page and not test_dashboard and not test_saver_threads and not test_saver_safety and not test_foreign_memories and not test_opentelemetry and not test_mcp_discovery and not test_dbos and not test_surfaces"
+	@$(VENV)/oldest/bin/python -m pytest -q -n 2 -W default tests/checkpointers tests/callbacks tests/integrations -k "not postgres and not test_cli and not test_server_ and not test_surface_parity and not test_mcp_isolation and not test_mcp_processes and not test_hooks and not test_client_files and not test_elements and not test_saver_damage and not test_saver_model and not test_importing and not test_documents and not test_receipt_page and not test_dashboard and not test_saver_threads and not test_saver_safety and not test_foreign_memories and not test_opentelemetry and not test_mcp_discovery and not test_dbos and not test_surfaces and not test_agents_benchmark and not test_releases"
 
 .PHONY: test-peers
 test-peers: $(VENV)/peers/.made ## run other projects' suites on our pieces; ARGS="--only langgraph -k name"
@@ -131,6 +136,17 @@ bench-export: $(VENV)/.dev ## measure how long 1,000 recorded steps take to leav
 bench-prefix: $(VENV)/.dev ## measure how much of an agent's request begins the next, beside LangChain's stock middleware
 	@$(BIN)/python -m tests.benchmarks.prefix $(ARGS)
 
+.PHONY: bench-agents
+bench-agents: $(VENV)/agents/.made ## measure what an agent solves over sessions, with us and with other memories; ARGS="--model openai:gpt-5"
+	@$(VENV)/agents/bin/python -m tests.benchmarks.agents $(ARGS)
+
+$(VENV)/agents/.made: pyproject.toml | $(VENV)/bin/python
+	@echo "Making the environment $(VENV)/agents, with other memories (once) …"
+	@$(PYTHON) -m venv $(VENV)/agents
+	@$(VENV)/agents/bin/python -m pip install -q --upgrade 'pip>=25.1'
+	@$(call install,$(VENV)/agents/bin/python,-e '.[langgraph$(comma)langchain$(comma)llama-index]' --group agents)
+	@touch $@
+
 .PHONY: bench-compile
 bench-compile: $(VENV)/.dev ## measure a compile at 100 to 10,000 candidates beside what LangChain and LlamaIndex do
 	@$(BIN)/python -m tests.benchmarks.compile $(ARGS)
@@ -147,6 +163,11 @@ bench-pipeline: $(VENV)/.dev ## measure what learning costs remember, under outa
 eval-recall: $(VENV)/.dev ## measure what recall finds; DATA=one.json,another.json in the LoCoMo format
 	@test -n "$(DATA)" || { echo "Name the data: make eval-recall DATA=one.json,another.json"; exit 1; }
 	@$(BIN)/python -m tests.benchmarks.eval_recall "$(DATA)" $(ARGS)
+
+.PHONY: eval-graph
+eval-graph: $(VENV)/.dev ## measure what the entities of a question would add to recall; DATA=one.json,another.json
+	@test -n "$(DATA)" || { echo "Name the data: make eval-graph DATA=one.json,another.json"; exit 1; }
+	@$(BIN)/python -m tests.benchmarks.graph "$(DATA)" $(ARGS)
 
 .PHONY: eval-context
 eval-context: $(VENV)/.dev ## measure what survives a budget and what a cache can reuse; DATA=file.json in the LoCoMo format
@@ -176,6 +197,21 @@ bench-dashboard: $(VENV)/.dev ## measure the first byte of each page at 100,000 
 .PHONY: bench-secrets
 bench-secrets: $(VENV)/.dev ## count the formats of secrets that are caught, and what is taken for one and is none
 	@$(BIN)/python -m tests.benchmarks.redaction $(ARGS)
+
+.PHONY: release
+release: $(VENV)/release/.made ## build and check a release in dist/: wheel, sdist, thin distributions, SBOM; ARGS=--extras installs each extra
+	@UV=$(UV) $(VENV)/release/bin/python -m tests.release $(ARGS)
+
+.PHONY: newcomer
+newcomer: $(VENV)/release/.made ## time the way from pip install of the wheel to a first receipt
+	@rm -rf build/newcomer && $(VENV)/release/bin/python -m build --no-isolation --wheel -o build/newcomer . > /dev/null
+	@UV=$(UV) $(VENV)/release/bin/python tests/release/newcomer.py build/newcomer/*.whl
+
+$(VENV)/release/.made: pyproject.toml | $(VENV)/bin/python
+	@$(PYTHON) -m venv $(VENV)/release
+	@$(VENV)/release/bin/python -m pip install -q --upgrade 'pip>=25.1'
+	@$(call install,$(VENV)/release/bin/python,--group release)
+	@touch $@
 
 .PHONY: clean
 clean: ## remove the environment and what tools left behind

@@ -25,25 +25,22 @@ def test_the_demo_mends_plays_verifies_and_defends_what_it_recorded(
     monkeypatch.setenv("CI", "true")  # pytest prints more on a build machine; the demo the same
     monkeypatch.syspath_prepend(str(ROOT))
     demo, tampering, workspaces = (
-        import_module(f"examples.golden_path.{name}")
-        for name in ("__main__", "tampering", "workspace")
+        import_module(f"examples.{name}")
+        for name in ("golden_path.__main__", "golden_path.tampering", "coding_agent.workspace")
     )
     with demo.open_tally(tmp_path / "tally", vector_search="exact") as tally:
         for number in range(2):
             said = io.StringIO()
-            workspace = workspaces.Workspace()
-            try:
+            with workspaces.sample_workspace() as workspace:
                 playing = demo.Demo(
                     Console(file=said, width=80), tally, workspace, verbose=number == 1
                 )
                 playing.play()
-            finally:
-                workspace.close()
             shown = said.getvalue()
             lines = " ".join(shown.split())
             assert "Tests before: 1 failed, 3 passed" in lines
             assert "Tests after: 4 passed" in lines
-            assert "12 of 12 requests are the recorded ones" in lines
+            assert "13 of 13 requests are the recorded ones" in lines
             assert "The record is whole" in lines
             assert lines.count("Caught: ") == 3
             assert "✓ ls ran: CONVENTIONS.md build" in lines

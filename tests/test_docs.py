@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import zip_longest
 from pathlib import Path
 from types import ModuleType
@@ -145,7 +146,8 @@ def test_the_commands_of_a_page_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
-    links = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", page.read_text(encoding="utf-8"))
+    prose = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    links = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", prose)
 
     assert [link for link in links if not (page.parent / link).exists()] == []
 
@@ -177,6 +179,12 @@ def test_sentences_are_short(page: Path) -> None:
 
     assert sum(lengths) <= 20 * len(lengths)
     assert max(lengths) <= 50
+
+
+@pytest.mark.parametrize("module", ["pictures", "screens"])
+def test_what_draws_the_documentation_imports(module: str) -> None:
+    """It is run by hand, and imports examples that move."""
+    assert callable(import_module(f"docs.site.{module}").main)
 
 
 def test_every_public_name_is_written_about() -> None:

@@ -11,7 +11,7 @@ require("langchain_core", extra="langchain")
 from tallystick_langchain.compiling import compile_messages  # noqa: E402
 from tallystick_langchain.handler import TallyCallbackHandler  # noqa: E402
 from tallystick_langchain.learning import LearningModel  # noqa: E402
-from tallystick_langchain.replay import chat_model_call  # noqa: E402
+from tallystick_langchain.replay import chat_model_call, render_chat  # noqa: E402
 from tallystick_langchain.tape import TapeChatModel, TapeLLM, tape_tools  # noqa: E402
 from tallystick_langchain.tools import memory_tools  # noqa: E402
 
@@ -29,6 +29,7 @@ __all__ = [
     "chat_model_call",
     "compile_messages",
     "memory_tools",
+    "render_chat",
     "tape_tools",
 ]
 

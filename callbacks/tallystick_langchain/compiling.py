@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,7 +28,7 @@ from tallystick.adapters.frames import without_frames
 from tallystick.compiler import FRAMED
 from tallystick.errors import InvalidInput
 from tallystick.records import CompileConfig, PolicyRule, Scope
-from tallystick.tally import BoundTally, Tally
+from tallystick.tally import BoundTally, Candidate, Tally
 from tallystick_langchain.render import items_of, own_messages, render, tool_specs
 
 __all__ = ["compile_messages"]
@@ -42,8 +42,10 @@ def compile_messages(
     reserve: int = 0,
     system: str | SystemMessage | None = None,
     tools: Sequence[Any] = (),
+    items: Iterable[Candidate] = (),
     memories: int = 8,
     namespace: Sequence[str] | None = None,
+    query: str | None = None,
     config: RunnableConfig | None = None,
     messages_key: str = "messages",
     model: str | None = None,
@@ -56,11 +58,13 @@ def compile_messages(
     budget=8_000))`.
 
     `state` is the messages, or a state that has them under `messages_key`: a dict, TypedDict,
-    dataclass or pydantic model. It is not changed. `memories` are recalled for
-    the latest message of the user, with the items of the graph's store beneath `namespace`, whose
-    labels may be such as `"{user_id}"`. `actor` says who acts, by default what `config` (else that
-    of the node) names (docs/policy.md, "Who acts"). Inside a step of a run the compile is recorded
-    with it. Raises InvalidInput, BudgetInfeasible, InvalidContext or Denied.
+    dataclass or pydantic model. It is not changed. `items` are candidates of your own beside the
+    messages: files, documents, a diff. `memories` are recalled for the latest message of the user,
+    with the items of the graph's store beneath `namespace`, whose labels may be such as
+    `"{user_id}"`. Relevance is measured against `query`, by default that message. `actor` says who
+    acts, by default what `config` (else that of the node) names (docs/policy.md, "Who acts").
+    Inside a step of a run the compile is recorded with it. Raises InvalidInput,
+    BudgetInfeasible, InvalidContext or Denied.
     """
     binder = Binder(
         tally,
@@ -84,16 +88,17 @@ def compile_messages(
     bound = binder.bound(call)
     messages = own_messages(messages, partial(without_frames, bound))
     latest = next((message for message in reversed(messages) if message.type == "human"), None)
-    query = "" if latest is None else str(latest.text)
+    request = "" if latest is None else str(latest.text)
     # The id of a message says which turn it is; one without an id is recalled anew at each call.
     turn = None if latest is None else latest.id
-    items = items_of(messages, bound.tally.counter(model).count)
+    spoken = items_of(messages, bound.tally.counter(model).count)
     compiled = bound.compile(
         [
-            *(item for item, _ in items.values()),
+            *(item for item, _ in spoken.values()),
+            *items,
             *recall_for_turn(
                 bound,
-                query,
+                request,
                 limit=memories,
                 turn=turn,
                 namespace=namespace_for(namespace, call, bound.actor),
@@ -102,12 +107,13 @@ def compile_messages(
         budget=budget,
         reserve=reserve,
         model=model,
+        query=query,
         tools=tool_specs(tools),
         rules=rules,
         config=compile_config,
         target=FRAMED,
     )
-    return render(compiled, {item_id: message for item_id, (_, message) in items.items()}).all
+    return render(compiled, {item_id: message for item_id, (_, message) in spoken.items()}).all
 
 
 def _messages_in(state: Any, key: str) -> list[BaseMessage]:

@@ -1,4 +1,4 @@
-"""A LangChain chat model as the `call` of `recordings.replay`."""
+"""A LangChain chat model as the `call` of a replay, and its request as the `render`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from langchain_core.messages import BaseMessage
 from langchain_core.runnables import Runnable
 
 from tallystick.adapters import check_model
-from tallystick_langchain.messages import answer_of_message, to_messages
+from tallystick.records import CompiledContext
+from tallystick_langchain.messages import answer_of_message, request_of, to_messages
+from tallystick_langchain.render import render
 
-__all__ = ["chat_model_call"]
+__all__ = ["chat_model_call", "render_chat"]
 
 
 def chat_model_call(
@@ -27,3 +29,13 @@ def chat_model_call(
         return answer_of_message(model.invoke(to_messages(request)))
 
     return call
+
+
+def render_chat(compiled: CompiledContext) -> dict[str, Any]:
+    """Return the request of a chat model for a compiled context, as it is recorded: the `render` of
+    `bound.replay(step_id, token_budget=…, render=render_chat, call=chat_model_call(model))`.
+
+    Raises InvalidContext for calls and results that do not pair.
+    """
+    request = request_of(render(compiled, {}).all, {})
+    return {**request, "model": compiled.model}

@@ -12,8 +12,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from examples.coding_agent.workspace import sample_workspace
 from examples.golden_path.__main__ import OWNER, SCOPE, Demo, open_tally
-from examples.golden_path.workspace import Workspace
 from rich.console import Console
 
 from tallystick.adapters.serving import COOKIE
@@ -33,20 +33,17 @@ def main() -> None:
         raise SystemExit("The dashboard's pictures need Chromium: apt-get install chromium")
     from playwright.sync_api import sync_playwright
 
-    workspace = Workspace()
-    try:
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            open_tally(Path(folder) / "tally", vector_search="exact") as tally,
-        ):
-            Demo(Console(file=io.StringIO(), width=80), tally, workspace).play()
-            with sync_playwright() as tools:
-                options = ["--no-sandbox", "--force-color-profile=srgb"]
-                browser = tools.chromium.launch(executable_path=chromium, args=options)
-                _take(tally, browser)
-                browser.close()
-    finally:
-        workspace.close()
+    with (
+        sample_workspace() as workspace,
+        tempfile.TemporaryDirectory() as folder,
+        open_tally(Path(folder) / "tally", vector_search="exact") as tally,
+    ):
+        Demo(Console(file=io.StringIO(), width=80), tally, workspace).play()
+        with sync_playwright() as tools:
+            options = ["--no-sandbox", "--force-color-profile=srgb"]
+            browser = tools.chromium.launch(executable_path=chromium, args=options)
+            _take(tally, browser)
+            browser.close()
 
 
 def _take(tally: Tally, browser: Any) -> None:

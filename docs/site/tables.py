@@ -11,6 +11,7 @@ import inspect
 import json
 import re
 import textwrap
+import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -346,6 +347,30 @@ def _help(parameter: Any) -> str:
     return text
 
 
+def _runtimes() -> str:
+    """Return the runtimes with the oldest and the newest version that the tests run with."""
+    root = DOCS.parent
+    oldest, newest = (
+        dict(
+            line.split("==")
+            for line in (root / "tests" / file).read_text(encoding="utf-8").splitlines()
+            if line and not line.startswith("#")
+        )
+        for file in ("oldest.txt", "newest.txt")
+    )
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    rows = []
+    for extra, requirements in project["optional-dependencies"].items():
+        for requirement in requirements:
+            name = re.split(r"[\[<>=~!]", requirement)[0]
+            if name in newest and extra != "all":
+                admitted = requirement.removeprefix(name).replace(",", ", ")
+                rows.append(
+                    (f"`{name}`", f"`{extra}`", admitted, oldest.get(name, "-"), newest[name])
+                )
+    return _table(("runtime", "extra", "admitted", "oldest tested", "newest tested"), rows)
+
+
 _TABLES: dict[str, Callable[[], str]] = {
     "kinds": _kinds,
     "memory": lambda: _fields(Memory),
@@ -360,6 +385,7 @@ _TABLES: dict[str, Callable[[], str]] = {
     "settings": _settings,
     "commands": _commands,
     "routes": _routes,
+    "runtimes": _runtimes,
 }
 
 if __name__ == "__main__":

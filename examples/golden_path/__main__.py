@@ -14,10 +14,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-from examples.golden_path import rules, scripted, tampering
-from examples.golden_path.agent import REQUEST, CodingAgent
-from examples.golden_path.workspace import TestRun, Workspace
-from langchain_core.language_models import BaseChatModel
+from examples.coding_agent.__main__ import chat_model
+from examples.coding_agent.agent import REQUEST, CodingAgent, approve, work
+from examples.coding_agent.tools import RULES, TOOL_CLASSES
+from examples.coding_agent.workspace import TestRun, Workspace, sample_workspace
+from examples.golden_path import scripted, tampering, tidying
+from langgraph.checkpoint.memory import InMemorySaver
 from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
 from rich.rule import Rule
@@ -65,14 +67,13 @@ def main() -> None:
         "--ui", action="store_true", help="then open the dashboard of the tally in the browser"
     )
     options = parser.parse_args()
-    workspace = Workspace()
-    try:
-        with open_tally(options.tally, vector_search="chroma") as tally:
-            Demo(Console(), tally, workspace, model=options.model, verbose=options.verbose).play()
-            if options.ui:
-                open_dashboard(tally)
-    finally:
-        workspace.close()
+    with (
+        sample_workspace() as workspace,
+        open_tally(options.tally, vector_search="chroma") as tally,
+    ):
+        Demo(Console(), tally, workspace, model=options.model, verbose=options.verbose).play()
+        if options.ui:
+            open_dashboard(tally)
 
 
 def open_dashboard(tally: Tally) -> None:
@@ -97,20 +98,19 @@ def open_tally(where: str | Path, **settings: Any) -> Tally:
         where,
         owner=OWNER,
         settings=Settings.read(**settings),
-        rules=rules.RULES,
-        tool_classes=rules.TOOL_CLASSES,
+        rules=RULES,
+        tool_classes=TOOL_CLASSES,
     )
 
 
 def draw_pictures(folder: Path, into: Path) -> None:
     """Play the demo on a tally in `folder` and write the pictures of the documentation."""
-    workspace = Workspace()
-    try:
-        with open_tally(folder / "tally", vector_search="exact") as tally:
-            demo = Demo(Console(file=io.StringIO(), width=80), tally, workspace)
-            demo.play()
-    finally:
-        workspace.close()
+    with (
+        sample_workspace() as workspace,
+        open_tally(folder / "tally", vector_search="exact") as tally,
+    ):
+        demo = Demo(Console(file=io.StringIO(), width=80), tally, workspace)
+        demo.play()
     for name, picture in demo.pictures.items():
         (into / name).write_text(picture, encoding="utf-8")
 
@@ -144,10 +144,8 @@ class Demo:
         self._heading("2  What it learned is known to every runtime")
         self._remember()
         self._heading("3  A person decides about what destroys")
-        self._line(
-            f"The rule of this tally: {rules.RULES[0].name.lower()}. An agent is asked to tidy up."
-        )
-        for outcome in rules.attempts(self._bound, self._workspace):
+        self._line(f"A rule of this tally: {RULES[-1].name.lower()}. An agent is asked to tidy up.")
+        for outcome in tidying.attempts(self._bound, self._workspace):
             self._line(outcome)
         self._heading("4  The record is replayed, and proved")
         self._replay(step_id)
@@ -161,28 +159,33 @@ class Demo:
         self._line(f"The request: [bold]{REQUEST}[/]")
         self._tests("Tests before", workspace.run_tests())
         with bound.run("coder", domain="coding", goal=REQUEST) as run:
-            agent = CodingAgent(
-                bound, run, workspace, _chat_model(self._model), model_name=_name(self._model)
-            )
-            outcome = agent.graph(TallySaver(bound)).invoke(
-                {"messages": [("user", REQUEST)]},
-                config={
+            agent = CodingAgent(bound, run, workspace, chat_model(self._model))
+            outcome = work(
+                agent.graph(TallySaver(bound)),
+                REQUEST,
+                {
                     "configurable": {"thread_id": f"demo-{run.id}"},
                     "callbacks": [TallyCallbackHandler(bound, strict=True)],
                     "recursion_limit": 60,
                 },
+                decide=self._approve_patch,
             )
         foil = run.end()
-        if agent.patch_step is None:
+        if not agent.patch_steps:
             self._line("[yellow]The model gave no patch; the rest of the demo needs one.[/]")
             return None
         self._line(
             "Before each call of the model, Tallystick chose what fits the budget of the request. "
             "For the call that wrote the patch it chose this:"
         )
-        self._show_patch(agent.patch_step, outcome)
+        self._show_patch(agent.patch_steps[-1], outcome)
         self._tests("Tests after", workspace.run_tests())
-        return run.id, agent.patch_step, foil
+        return run.id, agent.patch_steps[-1], foil
+
+    def _approve_patch(self, action: dict[str, Any]) -> dict[str, Any]:
+        """Approve, as a person would who has read the patch."""
+        self._line(f"? {action['name']} waits: {action['description']}. [green]Approved.[/]")
+        return approve(action)
 
     def _remember(self) -> None:
         """Recall what the agent noted down: here, through PydanticAI and through LlamaIndex."""
@@ -205,7 +208,7 @@ class Demo:
     def _replay(self, step_id: str) -> None:
         """Ask for the patch once more, and compile its request anew with a smaller budget."""
         recordings = self._bound.recordings
-        exact = recordings.replay(step_id, call=_replay_call(self._model))
+        exact = recordings.replay(step_id, call=chat_model_call(chat_model(self._model)))
         self._claim(exact.request_matches, "The recorded request was sent once more, unchanged.")
         self._claim(exact.response_matches, "The model gave the same patch.")
         budget = _smaller_budget(self._bound, step_id)
@@ -225,24 +228,21 @@ class Demo:
         """
         tape = self._bound.recordings.tape(recorded.run_id)
         player = Player(tape)
-        workspace = Workspace()
-        try:
-            with self._bound.run("coder, on tape", domain="coding", goal=REQUEST) as run:
-                agent = CodingAgent(
-                    self._bound,
-                    run,
-                    workspace,
-                    TapeChatModel(player, like=_chat_model(self._model)),
-                    model_name=_name(self._model),
-                    known_at=recorded.started_at,
-                    tools=lambda own: tape_tools(player, own, safe=["apply_patch"]),
-                )
-                agent.graph(None).invoke(
-                    {"messages": [("user", REQUEST)]}, config={"recursion_limit": 60}
-                )
-            report = player.finish()
-        finally:
-            workspace.close()
+        with (
+            sample_workspace() as workspace,
+            self._bound.run("coder, on tape", domain="coding", goal=REQUEST) as run,
+        ):
+            agent = CodingAgent(
+                self._bound,
+                run,
+                workspace,
+                TapeChatModel(player, like=chat_model(self._model)),
+                known_at=recorded.started_at,
+                tools=lambda own: tape_tools(player, own, safe=["apply_patch"]),
+            )
+            config = {"configurable": {"thread_id": "tape"}, "recursion_limit": 60}
+            work(agent.graph(InMemorySaver()), REQUEST, config, decide=approve)
+        report = player.finish()
         self._claim(
             report.matches,
             f"The whole agent ran again on its recorded answers, with nothing sent: "
@@ -406,33 +406,10 @@ def _ask_pydantic_ai(bound: BoundTally, model: str | None) -> str:
     return asyncio.run(agent.run(QUESTION)).output
 
 
-def _replay_call(model: str | None) -> Any:
-    """Return the model of the replay: the same real one, or the scripted answer once more."""
-    if model is not None:
-        return chat_model_call(_chat_model(model))
-    return chat_model_call(scripted.ScriptedChatModel(messages=iter([scripted.patching_answer()])))
-
-
 def _smaller_budget(bound: BoundTally, step: str) -> int:
     """Return a budget that fits the required items and little else."""
     _, compiled = bound.recordings.compiled(step)
     return compiled.token_allocation["budget"] * 3 // 4
-
-
-def _chat_model(model: str | None) -> BaseChatModel:
-    if model is None:
-        return scripted.coding_model()
-    from langchain.chat_models import init_chat_model
-
-    try:
-        chat_model: BaseChatModel = init_chat_model(model)
-    except ImportError as error:
-        raise SystemExit(f"{error}\nInstall it into .venv: both sessions need it.") from error
-    return chat_model
-
-
-def _name(model: str | None) -> str | None:
-    return None if model is None else model.rpartition(":")[2]
 
 
 def _who_answers(model: str | None) -> str:

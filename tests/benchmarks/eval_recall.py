@@ -35,6 +35,7 @@ from tallystick.ports import TokenCounter
 from tallystick.ranking import RecallWeights
 from tallystick.ranking.words import query_words
 from tallystick.records import NewMemory
+from tallystick.settings import Settings
 from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
 from tallystick.tokens import counter_for
@@ -314,7 +315,9 @@ def of_facts(made: Facts, speakers: tuple[str, str] | None) -> Conversation:
 
 
 @contextmanager
-def ours(conversation: Conversation) -> Iterator[tuple[Tally, dict[str, str]]]:
+def ours(
+    conversation: Conversation, *, settings: Settings | None = None
+) -> Iterator[tuple[Tally, dict[str, str]]]:
     """A tally that holds the conversation, its clock an hour after the last turn, and memory id to
     turn id.
     """
@@ -325,7 +328,9 @@ def ours(conversation: Conversation) -> Iterator[tuple[Tally, dict[str, str]]]:
     clock = StepClock(last + 3_600_000_000)
     with (
         tempfile.TemporaryDirectory() as folder,
-        Tally.open(folder, owner=Actor(user="anna"), clock=clock, background=False) as tally,
+        Tally.open(
+            folder, owner=Actor(user="anna"), clock=clock, background=False, settings=settings
+        ) as tally,
     ):
         made = tally.bind().remember_many(
             NewMemory(

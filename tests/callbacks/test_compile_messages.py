@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    AnyMessage,
+    BaseMessage,
+    HumanMessage,
+    ToolMessage,
+    messages_to_dict,
+)
 from langchain_core.prompts import ChatPromptTemplate
-from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables import RunnableConfig, RunnableLambda
 from langgraph.graph import START, MessagesState, StateGraph
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
-from tallystick import Actor, Tally
+from tallystick import Actor, ContextItem, Tally
 from tallystick.errors import BudgetInfeasible, InvalidInput
-from tallystick_langchain import compile_messages
+from tallystick_langchain import chat_model_call, compile_messages, render_chat
 from tallystick_langgraph import TallySaver
 
 OpenTally = Callable[..., Tally]
@@ -153,3 +161,80 @@ def test_what_has_no_messages_is_refused_by_name(
 ) -> None:
     with open_sqlite() as tally, pytest.raises(InvalidInput, match=reason):
         compile_messages(state, tally, budget=1_000, messages_key="turns")
+
+
+def test_candidates_of_the_application_are_chosen_beside_the_messages(
+    open_tally: OpenTally,
+) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        items: list[Any] = [
+            ContextItem(id="timetable", kind="file", content="The night train leaves at nine."),
+            {"id": "menu", "kind": "file", "content": "Soup of the day: leek and potato."},
+            ContextItem(id="rule", kind="constraint", content="Answer in one line.", tags={"hard"}),
+        ]
+        state = [HumanMessage("When does the night train leave?", id="request")]
+        with anna.run("desk") as run, run.step("model_call") as step:
+            system, context, request = compile_messages(state, anna, budget=2_000, items=items)
+
+        assert system.content == "Answer in one line."
+        assert "leaves at nine" in str(context.content)
+        assert "leek" not in str(context.content)
+        assert request.content == state[0].content
+        _, compiled = anna.recordings.compiled(step.id)
+        assert compiled.decision("menu").reason_code == "below_relevance"
+
+
+def test_relevance_is_measured_against_the_query_where_one_is_given(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        menu = ContextItem(id="menu", kind="file", content="Soup of the day: leek and potato.")
+
+        def sent(query: str | None) -> str:
+            state = [HumanMessage("Please go on with what the tool has answered, as before.")]
+            messages = compile_messages(state, anna, budget=2_000, items=[menu], query=query)
+            return "\n".join(message.text for message in messages)
+
+        assert "leek" in sent("Which soup is there today?")
+        assert "leek" not in sent("When does the night train leave from Oslo?")
+
+
+def test_a_request_made_of_a_recorded_context_is_the_one_that_was_sent(
+    open_tally: OpenTally,
+) -> None:
+    """Instructions, context, calls and results: what `replay` renders, a model can be sent."""
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        note = ContextItem(id="note", kind="file", content="The night train leaves at nine.")
+        state = [
+            HumanMessage("When does the night train leave?", id="1"),
+            AIMessage(
+                "", tool_calls=[{"name": "look", "args": {"at": "train"}, "id": "c"}], id="2"
+            ),
+            ToolMessage("at nine", tool_call_id="c", id="3"),
+        ]
+        with anna.run("desk") as run, run.step("model_call") as step:
+            sent = compile_messages(state, anna, budget=2_000, system="Be brief.", items=[note])
+            step.record("request", {"messages": messages_to_dict(sent)})
+            step.record("response", {"answer": "At nine."})
+
+        seen: list[list[BaseMessage]] = []
+
+        def model(messages: list[BaseMessage]) -> BaseMessage:
+            seen.append(messages)
+            return AIMessage("At nine.")
+
+        call = chat_model_call(RunnableLambda(model))
+        replayed = anna.replay(step.id, token_budget=1_500, render=render_chat, call=call)
+
+        def texts_of(messages: list[BaseMessage]) -> list[tuple[str, str]]:
+            # The code of a frame is the tally's; the compile of a replay is made without it.
+            return [(each.type, re.sub(r' code="\d+"', "", each.text)) for each in messages]
+
+        assert texts_of(seen[0]) == texts_of(sent)
+        [called] = [message for message in seen[0] if isinstance(message, AIMessage)]
+        assert [(each["name"], each["args"]) for each in called.tool_calls] == [
+            ("look", {"at": "train"})
+        ]
+        assert replayed.diff is not None
+        assert replayed.diff.budget_after == 1_500

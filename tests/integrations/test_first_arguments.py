@@ -151,6 +151,7 @@ OTHERS = {
     "tallystick_langgraph.TallySerializer",
     "tallystick_langgraph.import_checkpoints",
     "tallystick_langchain.LearningModel",
+    "tallystick_langchain.render_chat",
     "tallystick_llama_index.LearningModel",
     "tallystick_pydantic_ai.LearningModel",
     "tallystick_openai.ResponsesMemoryTools",

@@ -88,8 +88,13 @@ def _written(file: Path, value: Any) -> Path:
 
 @pytest.mark.parametrize(
     ("format", "content"),
-    [("mem0", _mem0()), ("langmem", _langmem()), ("llama-index", _chat_store())],
-    ids=["mem0", "langmem", "llama-index"],
+    [
+        ("mem0", _mem0()),
+        ("langmem", _langmem()),
+        ("llama-index", _chat_store()),
+        ("jsonl", [{"content": fact, "user": "anna", "id": fact} for fact in FACTS]),
+    ],
+    ids=["mem0", "langmem", "llama-index", "jsonl"],
 )
 def test_the_same_questions_find_the_same_memories_afterwards(
     open_sqlite: OpenTally, tmp_path: Path, format: ForeignFormat, content: Any
@@ -112,6 +117,54 @@ def test_the_same_questions_find_the_same_memories_afterwards(
         again = import_memories(anna, format, file, mode="apply")
         assert (again.created, again.present, again.found) == (0, 3, 3)
         assert len(anna.memories()) == 3
+
+
+def test_an_import_that_was_cut_off_goes_on_after_what_is_stored(
+    open_sqlite: OpenTally, tmp_path: Path
+) -> None:
+    memories = [{"id": f"m{n}", "memory": f"Note {n}.", "user_id": "anna"} for n in range(450)]
+    file = _written(tmp_path / "export.json", memories)
+
+    def cut_off(count: int) -> None:
+        raise KeyboardInterrupt
+
+    with open_sqlite() as tally:
+        anna = tally.bind(ANNA)
+        with pytest.raises(KeyboardInterrupt):
+            import_memories(anna, "mem0", file, mode="apply", progress=cut_off)
+        stored = len(anna.memories(limit=1_000))
+        assert 0 < stored < 450
+        done = import_memories(anna, "mem0", file, mode="apply")
+        assert (done.created, done.present, done.found) == (450 - stored, stored, 450)
+        assert len(anna.memories(limit=1_000)) == 450
+
+
+def test_the_lines_that_go_out_are_what_the_other_product_takes(open_sqlite: OpenTally) -> None:
+    from langgraph.store.memory import InMemoryStore
+    from llama_index.core.base.llms.types import ChatMessage
+
+    with open_sqlite() as tally:
+        anna = tally.bind(ANNA)
+        for fact in FACTS:
+            anna.remember(fact, kind="fact")
+        lines = {
+            format: [json.loads(line) for line in export_lines(anna.memories(), format, owner="a")]
+            for format in FORMATS
+        }
+    store = InMemoryStore()
+    for line in lines["langgraph-store"]:
+        store.put(tuple(line["namespace"]), line["key"], line["value"])
+    assert sorted(item.value["content"] for item in store.search(("memories", "a"))) == sorted(
+        FACTS
+    )
+    messages = [
+        ChatMessage.model_validate({name: line[name] for name in ("role", "blocks")})
+        for line in lines["llama-index"]
+    ]
+    assert sorted(message.content or "" for message in messages) == sorted(FACTS)
+    assert all(
+        line.keys() == {"messages", "user_id", "metadata", "infer"} for line in lines["mem0"]
+    )
 
 
 def test_a_store_of_langgraph_goes_on_in_ours(open_sqlite: OpenTally, tmp_path: Path) -> None:
@@ -190,19 +243,33 @@ def test_what_goes_out_comes_in_again(
 ) -> None:
     with open_sqlite() as tally:
         anna, bob = tally.bind(ANNA), tally.bind(Actor(user="bob"))
-        for fact in FACTS:
+        # Separators of lines that JSON does not escape stand within a line of it.
+        facts = [*FACTS, "A line\u2028that\u0085goes on\u2029here."]
+        for fact in facts:
             anna.remember(fact, kind="fact", tags=["t"])
         lines = list(export_lines(anna.memories(), format, owner="anna"))
         file = tmp_path / "out.jsonl"
         file.write_text("\n".join(lines))
         done = import_memories(bob, format, file, mode="apply")
-        assert (done.created, done.found, done.skipped) == (3, 3, ())
+        assert (done.created, done.found, done.skipped) == (4, 4, ())
         stored = (
             [item.value["content"] for item in bob.items.find(("memories", "anna"))]
             if format == "langgraph-store"
             else [memory.content for memory in bob.memories()]
         )
-        assert sorted(stored) == sorted(FACTS)
+        assert sorted(stored) == sorted(facts)
+        for question in QUESTIONS[:2]:
+            found = (
+                [
+                    item.value["content"]
+                    for item in TallyStore(tally, actor=Actor(user="bob")).search(
+                        ("memories",), query=question, limit=2
+                    )
+                ]
+                if format == "langgraph-store"
+                else [hit.content for hit in bob.recall(question, limit=2)]
+            )
+            assert found[0] == anna.recall(question, limit=2)[0].content
 
 
 @pytest.mark.parametrize(
@@ -241,6 +308,6 @@ def test_the_commands_preview_import_and_export(tmp_path: Path) -> None:
     code, output, _ = run_piped("export-to", "mem0", str(out), *place)
     assert (code, "3 memories" in output) == (0, True)
     assert out.stat().st_mode & 0o777 == 0o600
-    assert [json.loads(line)["memory"] for line in out.read_text().splitlines()] == list(FACTS)
+    assert [json.loads(line)["messages"] for line in out.read_text().splitlines()] == list(FACTS)
     code, _, errors = run_piped("export-to", "mem0", str(out), *place)
     assert (code, "there already" in errors) == (2, True)

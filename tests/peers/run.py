@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import parse_qs, quote, urlsplit
 
 HERE = Path(__file__).parent
 BUILD = Path("build/peers")
@@ -40,6 +41,9 @@ class Suite:
     insert: str
     fixtures: tuple[str, ...] = ()
     postgres: bool = False
+    """True if ours is on a PostgreSQL server."""
+    server: bool = False
+    """True if the suite as it is needs that server as well."""
 
 
 class Accepted(NamedTuple):
@@ -161,6 +165,8 @@ def run(
     }
     if url is not None:
         environment["TALLY_PEERS_URL"] = url
+        if suite.server:
+            environment["TALLY_PEERS_SERVER"] = _with_slash(url)
     command = [sys.executable, "-m", "pytest", "-p", "tally_peers", "-q", "-o", "addopts="]
     command += [
         "--tb=short",
@@ -185,6 +191,13 @@ def run(
     content: dict[str, Any] = json.loads(report.read_text())
     lost = sum(int(each.read_text()) for each in report.parent.glob(f"{report.name}.lost-*"))
     return Report(content["outcomes"], lost)
+
+
+def _with_slash(url: str) -> str:
+    """Return the URL of a server on a socket in the form to which a database can be appended."""
+    parts = urlsplit(url)
+    [folder] = parse_qs(parts.query)["host"]
+    return f"postgresql://{parts.username}@{quote(folder, safe='')}/"
 
 
 @contextmanager
@@ -218,7 +231,8 @@ def main() -> int:
         for suite in chosen:
             key = (suite.distribution, suite.paths, suite.fixtures, suite.official)
             if key not in as_they_are:
-                as_they_are[key] = run(suite, suite.official, url=None, options=options)
+                server = url if suite.server else None
+                as_they_are[key] = run(suite, suite.official, url=server, options=options)
             official = as_they_are[key]
             ours = run(suite, suite.insert, url=url if suite.postgres else None, options=options)
             accepted = [each for each in differences if each.suite == suite.name]

@@ -28,6 +28,9 @@ REPORT = os.environ.get("TALLY_PEERS_REPORT")
 URL = os.environ.get("TALLY_PEERS_URL")
 """A PostgreSQL server on which tallies are opened, each in a schema of its own."""
 
+SERVER = os.environ.get("TALLY_PEERS_SERVER")
+"""The same server for a suite that makes databases of its own on it: a URL that ends with `/`."""
+
 _outcomes: dict[str, str] = {}
 _folders: list[Path] = []
 
@@ -144,6 +147,74 @@ class OurAsyncStore:
         return _Both(lambda: OurStore.opened(options, is_async=True))
 
 
+def _opened_for_the_test(block: Any) -> Any:
+    """Enter a block that is left when the test under way is over."""
+    _of_the_test.append(block)
+    return block.__enter__()
+
+
+_of_the_test: list[Any] = []
+
+
+class OurPostgresSaver:
+    """`PostgresSaver` of LangGraph, made of a connection or a pool: with a saver of ours, on a
+    schema of its own.
+    """
+
+    def __new__(cls, connection: Any, *_: Any, serde: Any = None, **options: Any) -> Any:
+        return _opened_for_the_test(_saver(**({"serde": serde} if serde else {})))
+
+    @staticmethod
+    def from_conn_string(place: str, **options: Any) -> _Both:
+        serde = options.get("serde")
+        return _Both(lambda: _saver(**({"serde": serde} if serde else {})))
+
+
+class _NoCursor:
+    """A cursor for the statements by which a fixture prepares the official tables."""
+
+    async def __aenter__(self) -> _NoCursor:
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        """There is nothing to close."""
+
+    async def execute(self, *statement: Any) -> None:
+        """There are no such tables."""
+
+
+def _with_migrations(store_class: Any) -> Any:
+    """Return a class of stores with what the fixtures of the PostgreSQL store prepare."""
+    own = {"MIGRATIONS": (), "_cursor": lambda self: _NoCursor()}
+    return type(store_class.__name__, (store_class,), own)
+
+
+class OurPostgresStore:
+    """`PostgresStore.from_conn_string` of LangGraph, with a store of ours."""
+
+    is_async = False
+
+    @classmethod
+    def from_conn_string(cls, place: str, **options: Any) -> _Both:
+        return _Both(lambda: cls._opened(options))
+
+    @classmethod
+    @contextmanager
+    def _opened(cls, options: dict[str, Any]) -> Iterator[Any]:
+        from tallystick_langgraph import TallyStore
+
+        index = options.get("index")
+        make = _with_migrations(_async_store_class() if cls.is_async else TallyStore)
+        with _tally(embedder=index.get("embed") if index else None) as tally:
+            yield make(tally, index=index, ttl=options.get("ttl"))
+
+
+class OurAsyncPostgresStore(OurPostgresStore):
+    """Same as OurPostgresStore, for `AsyncPostgresStore`."""
+
+    is_async = True
+
+
 def _async_store_class() -> Any:
     """Return TallyStore with the methods awaited that the asynchronous stores of LangGraph have as
     coroutines under the same names.
@@ -170,6 +241,10 @@ _OFFICIAL: dict[str, Any] = {
     "AsyncSqliteSaver": OurSaver,
     "SqliteStore": OurStore,
     "AsyncSqliteStore": OurAsyncStore,
+    "PostgresSaver": OurPostgresSaver,
+    "AsyncPostgresSaver": OurPostgresSaver,
+    "PostgresStore": OurPostgresStore,
+    "AsyncPostgresStore": OurAsyncPostgresStore,
 }
 
 
@@ -278,6 +353,20 @@ def pytest_configure(config: pytest.Config) -> None:
         _add_middleware()
     elif INSERTED == "noop":
         _add_to_every_agent(_noop_middleware)
+
+
+def pytest_plugin_registered(plugin: Any) -> None:
+    """Give a suite's conftest the server in the place of the one that it expects on a port."""
+    if SERVER is not None and hasattr(plugin, "DEFAULT_POSTGRES_URI"):
+        plugin.DEFAULT_POSTGRES_URI = SERVER
+        plugin.DEFAULT_URI = f"{SERVER}postgres?sslmode=disable"
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Close what a test opened without a block of its own."""
+    while _of_the_test:
+        _of_the_test.pop().__exit__(None, None, None)
 
 
 @pytest.hookimpl(trylast=True)

@@ -149,8 +149,8 @@ def export_lines(memories: Iterable[Memory], format: ForeignFormat, *, owner: st
             facts["tags"] = list(memory.tags)
         line: dict[str, Json]
         if format == "mem0":
-            line = {"memory": memory.content, "user_id": owner, "metadata": facts}
-            line |= {"created_at": memory.created_time.isoformat(), "infer": False}
+            facts["created_at"] = memory.created_time.isoformat()
+            line = {"messages": memory.content, "user_id": owner, "metadata": facts, "infer": False}
         elif format == "langgraph-store":
             value: Json = {"content": memory.content, **facts}
             line = {"namespace": ["memories", owner], "key": memory.id, "value": value}
@@ -292,7 +292,8 @@ def _values(format: ForeignFormat, file: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _lines(text: str) -> Iterator[tuple[str, Any]]:
-    for number, line in enumerate(text.splitlines(), 1):
+    # Not `splitlines`: it also cuts at separators that JSON leaves as they are within a text.
+    for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         try:
@@ -321,10 +322,12 @@ def _of_mem0(place: str, value: dict[str, Any]) -> Iterator[_Entry]:
     )
     metadata = _mapping(value.get("metadata"))
     new = _new(
-        content=value["memory"] if "memory" in value else value["data"],
+        content=value[next((n for n in ("memory", "data", "messages") if n in value), "memory")],
         kind=metadata.pop("kind", "fact"),
         tags=_tags(metadata.pop("tags", value.get("categories"))),
-        occurred_at=value.get("updated_at") or value.get("created_at"),
+        occurred_at=value.get("updated_at")
+        or value.get("created_at")
+        or metadata.pop("created_at", None),
         attributes=metadata,
         source=("mem0", value.get("id"), owner),
     )

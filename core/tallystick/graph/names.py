@@ -8,7 +8,6 @@ a title are needed. Whatever is not marked is not found.
 
 from __future__ import annotations
 
-import unicodedata
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -16,6 +15,7 @@ import regex  # type: ignore[import-untyped]
 
 from tallystick.embedding import is_common_word
 from tallystick.ranking.languages import ENGLISH, languages_of, stop_words
+from tallystick.ranking.name_forms import normal_name
 from tallystick.ranking.words import surfaces_of
 
 __all__ = ["Name", "Names", "Said", "grammar_of", "names_of", "normal_name"]
@@ -186,15 +186,6 @@ _BETWEEN = tuple(
 )
 _FAR = 60
 """Characters between two names of a relation at most."""
-
-
-def normal_name(text: str) -> str:
-    """Return a name for comparison: compatibility form, without case, marks of possession and
-    repeated spaces.
-    """
-    plain = unicodedata.normalize("NFKC", text).casefold().strip()
-    plain = regex.sub(r"['’]s?$", "", plain)
-    return " ".join(plain.split())
 
 
 def names_of(text: str) -> Names:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, overload
 from tallystick.access import is_expired
 from tallystick.errors import EmbeddingError, InvalidInput, ReadOnlyTally, StorageError
 from tallystick.memory.context import MemoryContext, searchable
+from tallystick.memory.entity_signals import entity_signals
 from tallystick.memory.fields import STORE_ITEM
 from tallystick.memory.rerank import rerank
 from tallystick.memory.supersession import RankedMemory, resolve_replacements
@@ -430,7 +431,9 @@ def _search(
         pools.append(
             _pool(connection, context, corpus, scope_id, question, vector, proposed, allowed, depth)
         )
-    other_signals = _other_signals(connection, query, pools, weights, request, now, narrow=narrow)
+    other_signals = _other_signals(
+        connection, query, pools, weights, request, now, narrow=narrow, is_graph=context.graph
+    )
     words = context.word_vectors if vector is not None else None
     most = max(request.limit, _RERANKED) if context.reranker is not None else request.limit
     # More than the limit: some may have left since, or be no answer.
@@ -683,6 +686,7 @@ def _other_signals(
     now: int,
     *,
     narrow: bool,
+    is_graph: bool,
 ) -> dict[str, Floats]:
     """Return the signals beside text and vectors; each is read only where it has a weight, as it
     costs a query.
@@ -726,6 +730,10 @@ def _other_signals(
                 for doc in docs
             ]
         )
+    if is_graph and (weights.mentions or weights.related):
+        texts = sum(len(corpus) for corpus in query.corpora.values())
+        found = entity_signals(connection, query.corpora, query.question.text, docs, texts=texts)
+        values |= {name: signal for name, signal in found.items() if getattr(weights, name)}
     return values
 
 

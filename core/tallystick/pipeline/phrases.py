@@ -113,20 +113,44 @@ RETRACTED = phrases(
     r"(?:please )?(?:forget|disregard|ignore|delete|remove|scratch|drop) (?:that|what|the (?:fact"
     r"|note"
     r"|part|thing|bit)|everything|my (?:note|statement|remark))",
+    r"(?:please )?(?:forget|disregard|erase|delete|remove|scratch|drop|wipe|strike)(?: out)?"
+    r" (?:it|this|anything|all(?: that)?|whatever|the (?:bit|part|thing|stuff|remark|note|story))"
+    r" (?:that )?(?:i (?:said|told|mentioned|wrote|shared)|about|on|regarding)",
+    r"(?:please )?(?:erase|wipe) (?:that|what)",
+    r"i (?:hereby )?take (?:it |that |this )?back(?: what)?",
+    r"never ?mind (?:about|what|the|that|my)",
+    r"(?:please )?(?:don['’]t|do not) (?:keep|remember|store|save|note|hold on to) (?:that|this|the"
+    r"|my|what|any)",
+    r"pretend (?:that )?i (?:never|didn['’]t|hadn['’]t)",
+    r"(?:remove|delete|erase|wipe|take) my [^.]{1,40}? (?:from|out of) your",
     r"(?:it|that)(?: is|'s)(?: just)? (?:not true|false|wrong|a mistake) that",
     r"i (?:was wrong|lied|misspoke)(?: when i said| about)?",
     r"vergiss(?:,)? (?:dass|was)",
     r"es stimmt nicht,? dass",
     r"(?:bitte )?lösch(?:e)? (?:die notiz|dass)",
+    r"(?:bitte )?(?:lösch|streich|vergiss)(?:e)?(?: bitte)?(?: wieder)?,? (?:was|alles,? was"
+    r"|das mit|die sache)",
+    r"ich nehme [^.]{0,30}?zurück",
+    r"tu so,? als h(?:ä|ae)tte ich",
     r"oublie(?:z)? (?:que|ce que)",
     r"ce n'est pas vrai que",
+    r"(?:oublie|efface)(?:z)? (?:ce que|tout ce que|l'histoire|cette histoire|ça|le fait)",
+    r"fai(?:s|tes) comme si je n['’]avais (?:rien|pas|jamais)",
+    r"je retire ce que",
     r"olvida(?:te de)? (?:que|lo que)",
     r"no es (?:cierto|verdad) que",
+    r"(?:olvida(?:te de)?|borra|elimina) (?:lo (?:de|que)|todo lo que|eso (?:de|que))",
+    r"haz como si (?:no|nunca)",
+    r"retiro lo que",
     r"dimentica (?:che|quello che)",
     r"non è vero che",
+    r"(?:dimentica|cancella) (?:(?:tutto )?(?:quello|ciò) che|la storia|la cosa)",
+    r"fai finta che non",
     r"esque(?:ça|ce) (?:que|o que)",
     r"não é verdade que",
-    r"忘掉|忘记我说的|不要再记住",
+    r"(?:esque(?:ça|ce)|apaga|apague) (?:aquilo|isso|(?:tudo )?o que|a história)",
+    r"fa(?:z|ça) de conta que",
+    r"忘掉|忘了我|忘记我说的|不要再记住|别再?记|当我没说|删掉我说的",
 )
 """A sentence that takes back what was said, and puts nothing in its place."""
 
@@ -186,7 +210,8 @@ ENDED = phrases(
     rf"not [^.]{{0,60}}?any ?(?:more|longer){_END}",
     rf"\w*n't [^.]{{0,60}}?any ?(?:more|longer){_END}",
     rf"(?:stopped|quit|gave up|gave away|got rid of|sold|cancell?ed|dropped|left|removed|abandoned"
-    rf"|retired|decommissioned|deprecated){_END}",
+    rf"|retired|decommissioned|deprecated|is gone|are gone|went on leave|shut down|dissolved"
+    rf"|broke up|divorced|resigned|moved out|phased out){_END}",
     rf"nicht (?:mehr|länger){_END}",
     rf"kein(?:e|en|em|er)? [^.]{{0,60}}?mehr{_END}",
     rf"(?:aufgehört|gekündigt|verkauft|abgeschafft|aufgegeben|abgesagt){_END}",
@@ -205,7 +230,12 @@ CHANGED = phrases(
     rf"(?:now|nowadays|from now on|as of|since|instead|changed|moved|switched|migrated|renamed"
     rf"|replaced"
     rf"|updated|relocated|postponed|rescheduled|became|new|recently|actually|correction|meanwhile"
-    rf"|these days|ended up|went up|went down|raised|lowered|increased|reduced){_END}",
+    rf"|these days|ended up|went up|went down|raised|lowered|increased|reduced|doubled|halved"
+    rf"|from (?:today|tomorrow|next \w+|january|february|march|april|may|june|july|august"
+    rf"|september|october|november|december)(?: on)?|starting (?:today|tomorrow|next \w+|in \w+|on"
+    rf" \w+)|pushed (?:back|forward|[^.]{{1,40}}? to)|bumped|took over|takes over|taken over"
+    rf"|has grown on|have grown on|i misread|i was mistaken|i misspoke|my mistake"
+    rf"|brought forward|handed over|passed on to){_END}",
     rf"(?:jetzt|nun|inzwischen|neuerdings|ab sofort|seit|stattdessen|umgezogen|gewechselt"
     rf"|verschoben"
     rf"|geändert|umgestellt|mittlerweile|neue[rsn]?|doch|erhöht|gesenkt|gezogen){_END}",

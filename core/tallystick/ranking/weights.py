@@ -63,6 +63,11 @@ class RecallWeights(Record):
     source: float = Field(default=0.0, allow_inf_nan=False)
     """The query names the source it was drawn from: its title, its address or its file."""
 
+    mentions: float = Field(default=0.5, allow_inf_nan=False)
+    """It mentions an entity that the query names, where the graph is on: 1 for a rare one."""
+    related: float = Field(default=4.0, allow_inf_nan=False)
+    """It mentions an entity that texts relate to one of the query, where the graph is on."""
+
     def by_itself(self) -> RecallWeights:
         """Return these weights for the memory's own text alone, without its neighbours."""
         return self.replace(near=0.0, far=0.0, answers=0.0, session=0.0)

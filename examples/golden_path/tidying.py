@@ -1,56 +1,36 @@
-"""A shell under rules: what reads runs, what destroys waits for a person, and a grant is for exact
-arguments.
+"""An agent that tidies up under rules: what reads runs, what destroys waits for a person, and a
+grant is for exact arguments.
 """
 
 from __future__ import annotations
 
-import shlex
-import subprocess
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from examples.coding_agent.tools import coding_tools
+from examples.coding_agent.workspace import Workspace
 from examples.golden_path.scripted import tidying_model
-from examples.golden_path.workspace import Workspace
 from langchain.agents import create_agent
 from langchain_core.messages import ToolMessage
-from langchain_core.tools import BaseTool, tool
+from langchain_core.tools import tool
 from langgraph.types import Command
 
-from tallystick import PolicyRule
-from tallystick.records import PolicyConditions, ToolClass
 from tallystick.tally import BoundTally
 from tallystick_langchain import TallyMiddleware
 from tallystick_langgraph import TallySaver
-
-RULES = [
-    PolicyRule(
-        id="ask-before-destroying",
-        name="Ask before a command that destroys",
-        description="a person looks at what would be destroyed",
-        effect="require_approval",
-        applies_to="tool_call",
-        conditions=PolicyConditions(tool=("shell",), tool_class=("destructive",)),
-    )
-]
-_READS = ("ls", "cat", "head", "wc")
-
-
-def class_of_command(arguments: Any) -> ToolClass:
-    """Return the class of a shell command: what is not known to read counts as destructive."""
-    command = str(arguments["command"])
-    plain = not set(command) & set(";&|><`$\n")
-    return "read_only" if plain and shlex.split(command)[0] in _READS else "destructive"
-
-
-TOOL_CLASSES = {"shell": class_of_command}
 
 
 def attempts(bound: BoundTally, workspace: Workspace) -> Iterator[str]:
     """Yield what happens to each command of an agent that tidies the workspace."""
     (workspace.root / "build").mkdir()
+    [shell] = [
+        tool(function)
+        for function in coding_tools(bound, workspace)
+        if function.__name__ == "shell"
+    ]
     agent = create_agent(
         tidying_model(),
-        [_shell(workspace)],
+        [shell],
         middleware=[TallyMiddleware(bound, memories=0, agent_name="tidier")],
         checkpointer=TallySaver(bound),
     )
@@ -71,24 +51,6 @@ def attempts(bound: BoundTally, workspace: Workspace) -> Iterator[str]:
     no: Any = {"type": "reject", "message": "Not the sources."}
     state = agent.invoke(Command(resume={"decisions": [no]}), config)
     yield f"[red]✗ a person said no to that: {_latest(state)}[/]"
-
-
-def _shell(workspace: Workspace) -> BaseTool:
-    @tool
-    def shell(command: str) -> str:
-        """Run a command in the workspace."""
-        process = subprocess.run(
-            shlex.split(command),
-            cwd=workspace.root,
-            text=True,
-            capture_output=True,
-            timeout=60,
-            check=False,
-        )
-        output = " ".join((process.stdout + process.stderr).split())
-        return f"{command} ran: {output or 'done'}"
-
-    return shell
 
 
 def _latest(state: Mapping[str, Any]) -> str:

@@ -1,0 +1,1 @@
+"""Does an agent do better with us? Forty tasks over several sessions, one file for each arm."""

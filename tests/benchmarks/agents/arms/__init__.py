@@ -1,0 +1,1 @@
+"""The arms: each in a file of its own, written as its own documentation says."""
