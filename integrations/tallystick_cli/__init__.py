@@ -1,9 +1,13 @@
 """The `tally` command: read, recall and verify a tally from the terminal."""
 
+from __future__ import annotations
+
 import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tallystick_cli.app import app
 
 __all__ = ["app", "main"]
@@ -14,7 +18,7 @@ def main() -> None:
     if sys.argv[1:2] == ["hook"]:
         from tallystick_hooks.quick import answer
 
-        code = answer(sys.argv[2:])
+        code = answer(sys.argv[2:], _answer_here)
         if code is not None:
             sys.exit(code)
     _require_extras()
@@ -30,6 +34,12 @@ def __getattr__(name: str) -> Any:
     from tallystick_cli.app import app
 
     return app
+
+
+def _answer_here(arguments: Sequence[str], text: str | None) -> int:
+    from tallystick_hooks.command import run
+
+    return run(arguments, text)
 
 
 def _require_extras() -> None:

@@ -48,7 +48,7 @@ def run(arguments: Sequence[str] | None = None, text: str | None = None) -> int:
 
 def main() -> NoReturn:
     """Answer one event and exit."""
-    code = quick_answer(sys.argv[1:])
+    code = quick_answer(sys.argv[1:], run)
     sys.exit(run() if code is None else code)
 
 

@@ -14,7 +14,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
 __all__ = ["Unanswered", "answer", "ask", "finish"]
@@ -37,9 +37,13 @@ class Unanswered(Exception):
     """The event could not be answered; the message is for standard error."""
 
 
-def answer(arguments: Sequence[str]) -> int | None:
+def answer(
+    arguments: Sequence[str], otherwise: Callable[[Sequence[str], str | None], int]
+) -> int | None:
     """Answer one event and return the exit code; None for arguments that are no event and its
     options, such as `install` and `--help`. Standard input is not read then.
+
+    Where no server answers, `otherwise` does: it gets the arguments, and what was read already.
     """
     chosen = _chosen(arguments)
     if chosen is None:
@@ -61,9 +65,7 @@ def answer(arguments: Sequence[str]) -> int | None:
             return 0
         if answered is not None:
             return finish(answered, chosen.get("format", "neutral"))
-    from tallystick_hooks.command import run
-
-    return run(arguments, text)
+    return otherwise(arguments, text)
 
 
 def _chosen(arguments: Sequence[str]) -> dict[str, str] | None:

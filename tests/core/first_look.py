@@ -17,7 +17,7 @@ FIRST_LOOK = {
     "graph/test_communities.py": "graph/concepts graph/overview pipeline/summaries "
     "storage/communities",
     "graph/test_graph.py": "graph/aliases graph/mending graph/names graph/reading "
-    "memory/mentions pipeline/graph storage/graph",
+    "ranking/name_forms memory/mentions pipeline/graph storage/graph",
     "memory/test_matching.py": "access/confirm",
     "policy/test_permissions.py": "access/gate access/spaces memory/access_preview",
     "compiler/test_rules.py": "policy/rules policy/rule_checks",

@@ -179,7 +179,7 @@ def test_beside_a_warm_server_a_hook_imports_next_to_nothing(place: Path, server
     [("install",), ("prompt", "--help"), ("prompt", "--json"), ("prompt", "--tally"), ("--help",)],
 )
 def test_what_is_no_event_is_left_to_the_command_line(options: tuple[str, ...]) -> None:
-    assert answer(options) is None
+    assert answer(options, run) is None
 
 
 @pytest.mark.parametrize("response", [b"", b"HTTP/1.1 200 OK\r\n\r\n{}", b"\x00", b"HTTP/1.1 200"])
