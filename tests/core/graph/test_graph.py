@@ -56,7 +56,9 @@ def test_nothing_is_read_until_the_graph_is_turned_on(open_tally: OpenTally) -> 
         assert "Bob Miller" not in entities(alice)
 
 
-def test_recall_without_an_entity_gives_the_same_with_the_graph_and_without(open_tally: OpenTally) -> None:
+def test_recall_without_an_entity_gives_the_same_with_the_graph_and_without(
+    open_tally: OpenTally,
+) -> None:
     texts = ["Anna Schmidt works in Berlin.", "Then Bob moved to Oslo.", "Tea is in the kitchen."]
     with open_tally(settings=ON) as tally:
         alice = tally.bind(ALICE)
