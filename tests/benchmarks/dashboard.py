@@ -148,6 +148,10 @@ def _pages(bound: BoundTally) -> list[str]:
     memory = bound.memories(limit=1)[0]
     [source] = bound.inspect(memory.id).sources
     pages = [
+        "/overview",
+        "/reads",
+        "/diary",
+        "/reviews",
         "/memory",
         "/memory?state=hidden",
         "/memory?q=heron of pond 12",

@@ -29,14 +29,17 @@ class Summarized(Protocol):
     @property
     def kind(self) -> EntryKind:
         """What it is."""
+        raise NotImplementedError
 
     @property
     def summary(self) -> JsonObject:
         """What it says in short."""
+        raise NotImplementedError
 
     @property
     def redactions(self) -> Mapping[str, int]:
         """How often secrets of each kind were taken out of it."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
