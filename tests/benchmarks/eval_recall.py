@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 from tests.benchmarks.facts import LANGUAGES, Facts, chat, documents, facts
 from tests.benchmarks.languages import SAID, SPEAKERS, UNSPACED
+from tests.benchmarks.plots import Bar, Scored, plot_ablation, plot_calibration
 
 from tallystick import Actor, Tally
 from tallystick.embedding import StaticEmbedder
@@ -578,6 +579,38 @@ def ablation(conversations: Sequence[Conversation]) -> Results:
     return results
 
 
+def calibration(conversations: Sequence[Conversation]) -> list[Scored]:
+    """The score of the best hit of each question, and whether it answers; no hit scores 0."""
+    scored = []
+    for conversation in conversations:
+        with ours(conversation) as (tally, names):
+            for query in conversation.queries:
+                best = next(iter(tally.bind().recall(query.text, limit=1)), None)
+                answers = (
+                    best is not None
+                    and query.kind != ADVERSARIAL
+                    and names[best.memory.id] in query.gold
+                )
+                scored.append(Scored(0.0 if best is None else best.score, answers))
+    return scored
+
+
+def bars_of(results: Results) -> list[Bar]:
+    """What each change of an ablation does to R@10."""
+    asked = {
+        name: [one["R@10"] for one in rows if one["kind"] != ADVERSARIAL]
+        for name, rows in results.items()
+    }
+    bars = []
+    for name, values in asked.items():
+        if name != _RECALL:
+            differences = [
+                value - other for value, other in zip(values, asked[_RECALL], strict=True)
+            ]
+            bars.append(Bar(name, float(np.mean(differences)), *interval(differences)))
+    return bars
+
+
 def report(row: str, results: Results) -> None:
     """Print a row of the table: each system with its measures, recall beside the plain fusion with
     the interval of their difference, and recall's R@10 by the kind of question.
@@ -668,6 +701,7 @@ def main() -> None:
     parser.add_argument("--no-chroma", action="store_true", help="leave Chroma and its fusion out")
     parser.add_argument("--no-packs", action="store_true", help="leave the product's packs out")
     parser.add_argument("--ablation", action="store_true", help="what each signal is worth")
+    parser.add_argument("--plots", type=Path, help="a folder for plots of both, as SVG")
     parser.add_argument("--no-robust", action="store_true", help="leave harder variants out")
     parser.add_argument("--no-generated", action="store_true", help="leave generated rows out")
     parser.add_argument("--every", type=int, default=1, help="ask every nth question alone")
@@ -685,8 +719,14 @@ def main() -> None:
         turns = sum(len(one.turns) for one in said)
         print(f"\n== {name}: {len(said)} conversations, {turns} turns; {skipped} questions skipped")
         report(name, run(said, **how))
-        if chosen.ablation:
-            report_ablation(name, ablation(said))
+        if chosen.ablation or chosen.plots:
+            ablated = ablation(said)
+            report_ablation(name, ablated)
+            if chosen.plots:
+                slug = re.sub(r"\W+", "-", name)
+                plot_ablation(name, bars_of(ablated), chosen.plots / f"{slug}-ablation.svg")
+                scored = calibration(said)
+                plot_calibration(name, scored, chosen.plots / f"{slug}-calibration.svg")
         for variant, change in _VARIANTS.items() if not chosen.no_robust else ():
             report(
                 f"{name}, {variant}",

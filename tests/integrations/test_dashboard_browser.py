@@ -204,7 +204,7 @@ def _sign_in(window: Window, page: Any) -> None:
     page.goto(f"{window.there.tcp}/ui/runs")
     page.fill("#token", window.secret)
     page.click("button:has-text('Sign in')")
-    page.wait_for_url("**/ui/runs")
+    page.wait_for_url("**/ui/overview")
     page.wait_for_selector("text=Sign out")
 
 
