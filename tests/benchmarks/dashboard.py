@@ -126,7 +126,7 @@ def timed_pages(place: Path, often: int) -> Iterator[Timed]:
         headers = {"cookie": f"{COOKIE}={made.secret}", "sec-fetch-site": "same-origin"}
         http.get("/ui/policy", headers=headers)  # what any first page loads
         for path in _pages(bound):
-            times = []
+            times, size = [], 0
             for _ in range(often + 1):
                 began = time.perf_counter()
                 with http.stream("GET", f"/ui{path}", headers=headers) as response:
