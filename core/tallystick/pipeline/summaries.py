@@ -20,7 +20,7 @@ from tallystick.pipeline.learning import LearningContext
 from tallystick.pipeline.outbound import OutboundSubject
 from tallystick.pipeline.runner import TALLY_ACTOR, Ended, Work
 from tallystick.ports import Summarizer
-from tallystick.records import Memory, SourceHash, SourceRef, canonical_json
+from tallystick.records import Memory, ProviderDeclaration, SourceHash, SourceRef, canonical_json
 from tallystick.storage import Connection, communities, edges, jobs, memories, parts
 
 __all__ = ["SummaryHandler"]
@@ -65,13 +65,11 @@ class SummaryHandler:
         assert job.scope_id is not None
         count = 0
         summarizer = self._context.summarizer
-        for shown in self._waiting(job.scope_id) if summarizer is not None else ():
-            if work.is_stopping:
-                return count
-            assert summarizer is not None
-            written = self._write(summarizer, job, shown)
-            if written is not None:
-                count += self._store(work, job, written)
+        if summarizer is not None:
+            for shown in self._waiting(job.scope_id, summarizer.declaration):
+                if work.is_stopping:
+                    return count
+                count += self._store(work, job, self._write(summarizer, job, shown))
                 work.note_progress(job, count)
         work.commit(
             lambda tx, allowed: {
@@ -80,8 +78,10 @@ class SummaryHandler:
         )
         return count
 
-    def _waiting(self, scope_id: int) -> list[Shown]:
-        """Return the communities of a scope without a summary that still holds."""
+    def _waiting(self, scope_id: int, declared: ProviderDeclaration) -> list[Shown]:
+        """Return the communities of a scope without a summary of what a model would be given now,
+        each with these texts alone.
+        """
         context = self._context.memory
         if not context.graph:
             return []
@@ -93,28 +93,23 @@ class SummaryHandler:
                 stored[doc].memory.attributes.get("community"): docs
                 for doc, docs in made_from.items()
             }
-            return [
-                shown
+            given = [
+                shown._replace(texts=_given(connection, shown.texts, declared))
                 for shown in shown_communities(connection, context, every)
-                if wants_summary(by_community.get(shown.row.id), [text.doc for text in shown.texts])
             ]
+        return [
+            shown
+            for shown in given
+            if wants_summary(by_community.get(shown.row.id), [text.doc for text in shown.texts])
+        ]
 
-    def _write(self, summarizer: Summarizer, job: jobs.LeasedJob, shown: Shown) -> _Written | None:
-        """Return what a model says of a community; None where nothing of it may be sent."""
+    def _write(self, summarizer: Summarizer, job: jobs.LeasedJob, shown: Shown) -> _Written:
+        """Return what a model says of a community. Raises ExtractionError."""
         context, declared = self._context, summarizer.declaration
         assert job.actor is not None
         with context.memory.store.database.read() as connection:
             stored = memories.get_docs(connection, [text.doc for text in shown.texts])
-        texts = _newest(
-            [
-                text
-                for text in shown.texts
-                if text.doc in stored
-                and (declared.local or not is_local_only(stored[text.doc].memory.attributes))
-            ]
-        )
-        if not texts:
-            return None
+        texts = [text for text in shown.texts if text.doc in stored]
         sources = tuple(stored[text.doc] for text in texts)
         sent = "\n".join(text.content for text in texts)
         subject = OutboundSubject(job.actor, sources[-1].memory, sources[-1].scope_id, job.id)
@@ -164,16 +159,23 @@ class SummaryHandler:
         return count
 
 
-def _newest(texts: Sequence[Text]) -> list[Text]:
-    """Return the newest texts that a model is given, in their order."""
+def _given(
+    connection: Connection, texts: Sequence[Text], declared: ProviderDeclaration
+) -> tuple[Text, ...]:
+    """Return the texts that a model is given, in their order: the newest that fit, without those
+    that must stay here where the model is elsewhere.
+    """
+    stored = memories.get_docs(connection, [text.doc for text in texts])
     chosen: list[Text] = []
     size = 0
     for text in reversed(texts):
+        if not declared.local and is_local_only(stored[text.doc].memory.attributes):
+            continue
         size += len(text.content)
         if size > _SENT:
             break
         chosen.append(text)
-    return chosen[::-1]
+    return tuple(reversed(chosen))
 
 
 def _replace(write: MemoryWrite, written: _Written) -> None:

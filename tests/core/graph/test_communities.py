@@ -215,6 +215,25 @@ def test_a_model_summarizes_until_what_it_read_changes(open_tally: OpenTally) ->
         assert alice.memories(kinds=["community"], states=("active", "deleted")) == []
 
 
+def test_a_community_with_more_than_a_model_is_given_is_summarized_once(
+    open_tally: OpenTally,
+) -> None:
+    """What counts is what the model would be given now, not all that the community has."""
+    scribe = Scribe()
+    with open_tally(settings=ON, summarizer=scribe) as tally:
+        alice = tally.bind(ALICE)
+        alice.remember_many(
+            f"{text} {turn} {'It was a long day at sea. ' * 80}"
+            for turn in range(7)
+            for text in BOATS
+        )
+        tally.drain()
+        first = len(scribe.texts)
+        alice.remember("In Hamburg we saw Anna Schmidt.")
+        tally.drain()
+        assert (first, len(scribe.texts)) == (1, 1)
+
+
 def test_what_stays_on_this_machine_is_not_sent_away(open_tally: OpenTally) -> None:
     scribe = Scribe(local=False)
     with open_tally(settings=ON, summarizer=scribe) as tally:
