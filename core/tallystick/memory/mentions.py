@@ -25,7 +25,7 @@ __all__ = [
     "withdraw_copies",
 ]
 
-GRAPH_VERSION = "graph-1"
+GRAPH_VERSION = communities.GRAPH_VERSION
 """The `transform_version` of what the graph made; nothing else has it."""
 _GONE = "no memory mentions it any more"
 _UNSAID = "what it was made from changed"

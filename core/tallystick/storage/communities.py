@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, Select, delete, func, insert, select, update
 from sqlalchemy import exists as sql_exists
 
 from tallystick.storage import tables
 
 __all__ = [
+    "GRAPH_VERSION",
     "Community",
     "Togetherness",
     "count_texts",
@@ -28,10 +29,32 @@ __all__ = [
     "summaries_of",
     "summarized",
     "together_in",
+    "written_summaries",
 ]
 
 _c, _cm, _p = tables.communities, tables.community_members, tables.partitions
+_ms, _s = tables.memory_sources, tables.sources
 _e, _m, _g = tables.edges, tables.memories, tables.graph_texts
+
+
+GRAPH_VERSION = "graph-1"
+"""The version of the sources, and of the `transform_version`, of what the graph made."""
+
+
+def written_summaries() -> Select[Any]:
+    """Return the query for the summaries that the graph made; a memory of the kind `community` that
+    somebody remembered is none.
+    """
+    return (
+        select(_ms.c.doc)
+        .join(_s, _s.c.id == _ms.c.source_id)
+        .join(_m, _m.c.doc == _ms.c.doc)
+        .where(
+            _m.c.kind == "community",
+            _s.c.source_type == "app_state",
+            _s.c.source_version == GRAPH_VERSION,
+        )
+    )
 
 
 class Community(NamedTuple):
@@ -174,6 +197,7 @@ def summaries_of(connection: Connection, docs: Iterable[int]) -> list[int]:
             _e.c.to_doc.in_(list(docs)),
             _e.c.kind == "DERIVED_FROM",
             _m.c.kind == "community",
+            _m.c.doc.in_(written_summaries()),
         )
         .distinct()
         .order_by(_e.c.from_doc)
@@ -192,6 +216,7 @@ def summarized(connection: Connection, scope_ids: Iterable[int]) -> dict[int, fr
             _m.c.scope_id.in_(list(scope_ids)),
             _m.c.kind == "community",
             _m.c.state == "active",
+            _m.c.doc.in_(written_summaries()),
             _e.c.kind == "DERIVED_FROM",
         )
     )

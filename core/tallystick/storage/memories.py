@@ -34,7 +34,7 @@ from tallystick.records import (
     commitment,
     json_bytes,
 )
-from tallystick.storage import tables
+from tallystick.storage import communities, tables
 from tallystick.storage.prepared import Prepared, PreparedInsert, insert_row, integer_list
 from tallystick.storage.scopes import ScopeRow
 
@@ -581,7 +581,8 @@ def latest(
         query = query.where(_m.c.kind.in_(list(kinds)))
     else:
         query = query.where(_m.c.doc.not_in(select(tables.entity_names.c.doc)))
-        query = query.where(_m.c.kind != "community")
+        is_other = _m.c.doc.not_in(communities.written_summaries())
+        query = query.where((_m.c.kind != "community") | is_other)
     if conversation is not None:
         query = query.where(_m.c.conversation == conversation)
     if run_id is not None:
