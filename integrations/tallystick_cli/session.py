@@ -13,6 +13,7 @@ from tallystick.tally import BoundTally, Tally
 from tallystick_cli.output import Terminal
 
 __all__ = [
+    "acting",
     "complete_id",
     "id_of",
     "open_as_owner",
@@ -36,6 +37,14 @@ def set_actor(user: str | None, projects: Iterable[str]) -> None:
     names = frozenset(projects)
     _ACTING.set(None if user is None else Actor.load({"user": user, "projects": names}))
     _PROJECTS.set(names)
+
+
+def acting() -> Actor | None:
+    """Return the actor named with `--as`, for what is done to a tally that is not open; None names
+    its owner.
+    """
+    named = _ACTING.get()
+    return None if named is None else named.replace(role="operator", surface="cli")
 
 
 @contextmanager

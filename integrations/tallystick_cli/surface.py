@@ -310,6 +310,7 @@ CLI = Surface(
                 "preview": "a flag, beside the writing that is the default",
             },
         ),
+        "backup": Offer(("backup",)),
         "import": Offer(("import_from",), renamed={"key": "idempotency_key"}),
         "init": Offer(
             ("choose_windows",),
@@ -347,6 +348,8 @@ CLI = Surface(
         "export-receipt": "writes a bundle to a file",
         "tape": "writes a tape to a file",
         "keygen": "makes a key, without a tally",
+        "restore": "makes a tally, so that there is none yet to ask",
+        "migrate": "works on a tally that this release has not opened yet",
         "rebuild-index": "work on the folder, whose owner needs no permission",
         "hook": "a door, which answers events of an agent's session",
         "mcp": "a door, whose tools are held against the table themselves",

@@ -1,4 +1,6 @@
-"""Commands of upkeep: check and mend, remove what is past its window, erase, move, rebuild."""
+"""Commands of upkeep: check and mend, remove what is past its window, erase, back up, move,
+rebuild.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,13 @@ from rich.text import Text
 
 from tallystick.errors import InvalidInput
 from tallystick.records import Scope
-from tallystick.tally import BoundTally
+from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 from tallystick_cli import views
 from tallystick_cli.options import Apply, AsJson, CheckOnly, Key, Reason, Token, Where
 from tallystick_cli.output import print_json, print_preview, print_view, progress_bar
 from tallystick_cli.person import confirm, require_person
-from tallystick_cli.session import id_of, open_as_owner
+from tallystick_cli.session import acting, id_of, open_as_owner
 from tallystick_cli.surface import help_of
 
 __all__ = ["COMMANDS"]
@@ -152,6 +154,84 @@ def import_(
         print_view(views.transfer_view(transfer, verb="imported from", folder=folder))
 
 
+def backup(
+    folder: Annotated[Path, typer.Argument(help=help_of("backup", "folder"))],
+    where: Where = ".tally",
+    as_json: AsJson = False,
+) -> None:
+    """Write the whole tally as it is now to a new folder, while others read and write."""
+    with open_as_owner(where) as owner:
+        result = owner.operator.backup(folder)
+    if as_json:
+        print_json(result.dump())
+    else:
+        print_view(views.backup_view(result, folder))
+
+
+def restore(
+    folder: Annotated[Path, typer.Argument(help="The folder of a backup.")],
+    where: Where = ".tally",
+    as_json: AsJson = False,
+) -> None:
+    """Restore a backup into a new place, never over a tally. Digests, rows, chains and texts are
+    checked before it is there.
+    """
+    with progress_bar("Restoring", as_json=as_json) as bar:
+        task = bar.add_task("restore", total=None)
+        result = Tally.restore(
+            folder,
+            where,
+            actor=acting(),
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    if as_json:
+        print_json(result.dump())
+    else:
+        print_view(views.backup_view(result, Path(where)))
+
+
+def migrate(
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Only say what would change; the default.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Do it, check the result, and take it back.")
+    ] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Do it.")] = False,
+    backup: Annotated[
+        Path | None, typer.Option("--backup", help="A new folder for the backup before it.")
+    ] = None,
+    no_backup: Annotated[
+        bool, typer.Option("--no-backup", help="Do it without a backup of ours.")
+    ] = False,
+    where: Where = ".tally",
+    as_json: AsJson = False,
+) -> None:
+    """Bring a tally of an older release to the schema of this one: say what changes, try it, or do
+    it after a backup. By default only says it.
+    """
+    if plan + dry_run + apply > 1:
+        raise InvalidInput("--plan, --dry-run and --apply are three things. Name one.")
+    if (backup is not None or no_backup) and not apply:
+        raise InvalidInput("Nothing is changed without --apply, so that no backup is needed.")
+    if backup is not None and no_backup:
+        raise InvalidInput("--backup and --no-backup contradict one another. Name one.")
+    with progress_bar("Backing up", as_json=as_json) as bar:
+        task = bar.add_task("backup", total=None, visible=backup is not None)
+        result = Tally.migrate(
+            where,
+            mode="dry_run" if dry_run else "apply" if apply else "plan",
+            backup=backup,
+            without_backup=no_backup,
+            actor=acting(),
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    if as_json:
+        print_json(result.dump())
+    else:
+        print_view(views.migration_view(result))
+
+
 def rebuild_index(
     where: Where = ".tally", check: CheckOnly = False, as_json: AsJson = False
 ) -> None:
@@ -190,6 +270,9 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "doctor": doctor,
     "purge": purge,
     "erase": erase,
+    "backup": backup,
+    "restore": restore,
+    "migrate": migrate,
     "export": export,
     "import": import_,
     "rebuild-index": rebuild_index,

@@ -260,6 +260,7 @@ MCP = Surface(
                 "create_space",
                 "update_space",
                 "export",
+                "backup",
                 "import_from",
             ),
             _PERSON,

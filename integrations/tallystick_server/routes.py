@@ -226,7 +226,7 @@ ROUTES: tuple[Route, ...] = (
 fits the first one answers.
 """
 
-EXCLUDED: Mapping[str, str] = {"import_from": _NO_PATHS}
+EXCLUDED: Mapping[str, str] = {"import_from": _NO_PATHS, "backup": _NO_PATHS}
 """Operations without a route, each with the reason."""
 
 OWN: Mapping[str, str] = {

@@ -134,6 +134,12 @@ def test_the_json_of_every_command_keeps_its_names_and_types(
     run("purge")
     run("erase", ids["old"], *reason)
     run("export", str(tmp_path / "export"))
+    run("backup", str(tmp_path / "backup"))
+    _, output, _ = run_piped(
+        "restore", str(tmp_path / "backup"), "--tally", str(tmp_path / "restored"), "--json"
+    )
+    took(output, "restore")
+    run("migrate", "--plan")
     run("rebuild-index")
     run("freeze", *reason)
     run("thaw", *reason)

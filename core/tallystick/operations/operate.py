@@ -1,4 +1,6 @@
-"""Operations of somebody in charge: erase and prove it, purge, freeze, check, export, import."""
+"""Operations of somebody in charge: erase and prove it, purge, freeze, check, back up, export and
+import.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from tallystick.operations.operation import (
     RunId,
     Scopes,
 )
-from tallystick.records import Erasure, Finding, Freezable, Proof, Purge, Sizes, Transfer
+from tallystick.records import Backup, Erasure, Finding, Freezable, Proof, Purge, Sizes, Transfer
 
 __all__ = ["OPERATIONS"]
 
@@ -110,6 +112,12 @@ class Export(Arguments):
     mode: Annotated[
         Literal["preview", "apply"], Field(description="Only count it, or write it.")
     ] = "apply"
+
+
+class BackUp(Arguments):
+    """Arguments of `backup`."""
+
+    folder: Annotated[str, Field(description="A new folder.")]
 
 
 class Import(Arguments):
@@ -255,6 +263,18 @@ OPERATIONS = (
         result=Transfer,
         errors=("denied", "invalid_input", "storage_error", "rate_limited"),
         verb="operator.export",
+    ),
+    Operation(
+        name="backup",
+        title="Backup",
+        description="Write the whole tally as it is now to a new folder, while others read and "
+        "write, with a manifest of digests.",
+        model_description="Write the whole tally to a folder.",
+        effect="operate",
+        arguments=BackUp,
+        result=Backup,
+        errors=("denied", "invalid_input", "storage_error", "rate_limited"),
+        verb="operator.backup",
     ),
     Operation(
         name="import_from",

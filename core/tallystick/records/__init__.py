@@ -221,8 +221,11 @@ from tallystick.records.times import (
     seconds,
 )
 from tallystick.records.upkeep import (
+    Backup,
     Erasure,
     Finding,
+    Migration,
+    MigrationStep,
     Proof,
     Purge,
     Searched,
@@ -232,6 +235,9 @@ from tallystick.records.upkeep import (
 )
 
 __all__ = [
+    "Backup",
+    "Migration",
+    "MigrationStep",
     "DecisionAction",
     "Freezable",
     "Processing",

@@ -1,4 +1,6 @@
-"""Results of upkeep: Proof, Searched, Erasure, Purge, Transfer, Finding, Sizes."""
+"""Results of upkeep: Proof, Searched, Erasure, Purge, Transfer, Backup, Migration, Finding,
+Sizes.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,19 @@ from typing import Literal
 from tallystick.records._base import Record
 from tallystick.records.times import datetime_of, optional_datetime_of
 
-__all__ = ["Erasure", "Finding", "Proof", "Purge", "Searched", "Sizes", "SpaceUse", "Transfer"]
+__all__ = [
+    "Backup",
+    "Erasure",
+    "Finding",
+    "Migration",
+    "MigrationStep",
+    "Proof",
+    "Purge",
+    "Searched",
+    "Sizes",
+    "SpaceUse",
+    "Transfer",
+]
 
 
 class Searched(Record):
@@ -181,3 +195,56 @@ class Transfer(Record):
     """Long binary values, each stored once."""
     bytes: int
     """Of the blobs."""
+
+
+class Backup(Record):
+    """A backup that was written, or one that was restored."""
+
+    mode: Literal["backup", "restore"]
+    digest: str
+    """Digest of the manifest, which has that of every file."""
+    version: str
+    """The release that wrote it."""
+    schema_revision: str
+    """The schema of its rows."""
+    database: Literal["sqlite", "postgresql"]
+    at: int
+    """When it was written, microseconds UTC."""
+    time = datetime_of("at")
+    tables: int
+    rows: int
+    """Of all tables; the manifest has those of each."""
+    chains: int
+    """Hash chains, of which the backup has the heads."""
+    bytes: int
+    """Of all its files."""
+    took_ms: int
+    checked: tuple[str, ...]
+    """What was found to hold."""
+    left_out: tuple[str, ...] = ()
+    """What belongs to the tally and is not in the backup, and why."""
+
+
+class MigrationStep(Record):
+    """One migration of the schema."""
+
+    schema_revision: str
+    text: str
+    """What it changes."""
+
+
+class Migration(Record):
+    """What bringing a tally to this release's schema changes, would change or changed."""
+
+    mode: Literal["plan", "dry_run", "apply"]
+    before: str
+    """The schema that the tally has, or had."""
+    after: str
+    """The schema of this release."""
+    steps: tuple[MigrationStep, ...] = ()
+    """In the order in which they run; none where the tally has this schema already."""
+    checked: tuple[str, ...] = ()
+    """What was found to hold afterwards."""
+    backup: Backup | None = None
+    """The backup that was written before anything was changed."""
+    took_ms: int = 0

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import resources
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import Connection, Dialect, inspect, text
 from sqlalchemy.schema import CreateIndex, CreateTable, ExecutableDDLElement
@@ -15,15 +16,26 @@ from tallystick.storage.tables import metadata
 if TYPE_CHECKING:
     from alembic.config import Config
 
-__all__ = ["HEAD", "migrate", "revision_of", "upgrade"]
+__all__ = ["HEAD", "Revision", "create", "migrate", "pending", "revision_of", "upgrade"]
 
 HEAD = "0017"
 """The newest revision in `migrations/versions`."""
 
+Noting = Callable[[Connection, str], None]
+"""Called in the transaction of a migration, with the revision that the database had."""
 
-def migrate(database: Database) -> None:
-    """Upgrade the schema to HEAD if it is older. Raises NewerTally, leaving everything as it is;
-    and ReadOnlyTally or TallyNotFound where it would have to write and cannot.
+
+class Revision(NamedTuple):
+    """One migration, and what it changes."""
+
+    number: str
+    text: str
+
+
+def migrate(database: Database, noting: Noting = lambda tx, before: None) -> None:
+    """Upgrade the schema to HEAD if it is older, and let `noting` note it. Raises NewerTally,
+    leaving everything as it is; and ReadOnlyTally or TallyNotFound where it would have to write and
+    cannot.
     """
     if database.unwritable is not None:
         _require_head(database, database.unwritable)
@@ -41,6 +53,31 @@ def migrate(database: Database) -> None:
         elif revision != HEAD:
             _refuse_newer(revision)
             upgrade(connection)
+            noting(connection, revision)
+
+
+def pending(connection: Connection) -> list[Revision]:
+    """Return the migrations that a database lacks, in order. Raises TallyNotFound, NewerTally."""
+    from alembic.script import ScriptDirectory
+
+    revision = revision_of(connection)
+    if revision is None:
+        raise TallyNotFound("There is no tally here yet.")
+    if revision == HEAD:
+        return []
+    _refuse_newer(revision)
+    scripts = ScriptDirectory.from_config(_config()).iterate_revisions(HEAD, revision)
+    found = [Revision(script.revision, " ".join(script.longdoc.split())) for script in scripts]
+    return found[::-1]
+
+
+def create(connection: Connection, revision: str) -> None:
+    """Make the tables of a revision in an empty database."""
+    if revision == HEAD:
+        _create(connection)
+    else:
+        _refuse_newer(revision)
+        upgrade(connection, revision)
 
 
 def _require_head(database: Database, reason: UnwritableReason) -> None:

@@ -7,10 +7,17 @@ from __future__ import annotations
 
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["make_private_folder", "open_private", "restrict_tally", "wider_than_private"]
+__all__ = [
+    "make_private_folder",
+    "open_private",
+    "open_regular",
+    "restrict_tally",
+    "wider_than_private",
+]
 
 _FOLDER, _FILE = 0o700, 0o600
 _OTHERS = 0o077
@@ -31,6 +38,23 @@ def open_private(file: Path) -> BinaryIO:
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
     return os.fdopen(os.open(file, flags, _FILE), "wb")
+
+
+def open_regular(folder: Path, name: str) -> BufferedReader:
+    """Open a regular file inside of `folder` for reading, through no link: a link could lead out of
+    it, and a pipe would never end. Raises OSError.
+    """
+    file = folder / name
+    if file.parent != folder and file.parent.is_symlink():
+        raise OSError("a link")
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    if file.is_symlink():
+        raise OSError("a link")
+    number = os.open(file, flags | getattr(os, "O_BINARY", 0))
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise OSError("no regular file")
+    return os.fdopen(number, "rb")
 
 
 def restrict_tally(folder: Path) -> None:

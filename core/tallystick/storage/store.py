@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from tallystick.errors import ReadOnlyTally, StorageError, UnwritableReason
 from tallystick.logs import get_logger
 from tallystick.ports import Clock, Ids
-from tallystick.storage.database import Database
+from tallystick.records import Actor
+from tallystick.storage import journal
+from tallystick.storage.database import Connection, Database
 from tallystick.storage.database_errors import was_not_opened
 from tallystick.storage.liveness import Liveness
 from tallystick.storage.location import Location
-from tallystick.storage.migrate import migrate
+from tallystick.storage.migrate import HEAD, migrate
 from tallystick.storage.read_only import file_unwritable, unwritable_reason
 
-__all__ = ["Store"]
+__all__ = ["Store", "note_migration"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,10 @@ class Store:
         opened for reading. Raises NewerTally, CorruptTally, BusyTally, ReadOnlyTally.
         """
 
+        def noting(tx: Connection, before: str) -> None:
+            actor = Actor(user="tallystick", surface="open")
+            note_migration(tx, actor, before, at=clock.now(), audit_id=ids.new())
+
         def opened(unwritable: UnwritableReason | None) -> Database:
             database = Database(
                 location.url,
@@ -53,7 +59,7 @@ class Store:
                 unwritable=unwritable,
             )
             try:
-                migrate(database)
+                migrate(database, noting)
             except BaseException:
                 database.close()
                 raise
@@ -81,6 +87,30 @@ class Store:
         if reason is not None:
             get_logger("storage").warning("tally.read_only", reason=reason)
         return cls(location, database, clock, ids, Liveness(location.folder, database))
+
+
+def note_migration(
+    tx: Connection,
+    actor: Actor,
+    before: str,
+    *,
+    at: int,
+    audit_id: str,
+    backup: str | None = None,
+) -> None:
+    """Note in the tally's journal that its schema was changed, and the digest of the backup that
+    was written before.
+    """
+    details = {"before": before, "after": HEAD, **({"backup": backup} if backup else {})}
+    event = journal.Event(
+        stream="tally",
+        event="tally.migrate",
+        actor=actor,
+        at=at,
+        audit_id=audit_id,
+        details=details,
+    )
+    journal.append(tx, event)
 
 
 def _unwritable_reason(location: Location, error: StorageError) -> UnwritableReason | None:

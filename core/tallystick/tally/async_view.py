@@ -287,6 +287,7 @@ class AsyncOperator:
     sizes = Awaited(Operator.sizes)
     freeze = Awaited(Operator.freeze)
     thaw = Awaited(Operator.thaw)
+    backup = Awaited(Operator.backup)
     export = Awaited(Operator.export)
     import_from = Awaited(Operator.import_from)
 

@@ -1,4 +1,4 @@
-"""The operator's verbs: erase and prove it, purge, freeze, check, export and import."""
+"""The operator's verbs: erase and prove it, purge, freeze, check, back up, export and import."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tallystick.errors import InvalidInput
 from tallystick.memory.change import require_mode
 from tallystick.records import (
     Actor,
+    Backup,
     Count,
     Erasure,
     Finding,
@@ -35,7 +36,7 @@ from tallystick.records import (
 )
 from tallystick.storage.short_ids import IdKind
 from tallystick.tally.services import Services
-from tallystick.upkeep import doctor, erase, jobs, portable, proof, retention, sizes
+from tallystick.upkeep import backup, doctor, erase, jobs, portable, proof, retention, sizes
 from tallystick.upkeep.retention import Window
 
 __all__ = ["Operator"]
@@ -302,6 +303,19 @@ class Operator:
             raise InvalidInput('Name a new folder to export into, or preview with mode="preview".')
         gate.admit(self.actor, "export", self.scope)
         return portable.export(services.memory, self.actor, exported, Path(folder))
+
+    def backup(self, folder: str | os.PathLike[str]) -> Backup:
+        """Write the whole tally as it is now to a new folder, while others read and write.
+
+        The manifest in it has the digest of every file, the rows of every table and the heads of
+        every chain. It contains text in the clear and the keys of its digests: protect it as you
+        protect the tally. `Tally.restore` brings it back. Raises Denied, InvalidInput,
+        StorageError.
+        """
+        gate = self._services.gate
+        gate.admit(self.actor, "export", self.scope)
+        gate.flush()
+        return backup.backup(self._services.memory, self.actor, Path(folder))
 
     def import_from(
         self, folder: str | os.PathLike[str], *, idempotency_key: str | None = None

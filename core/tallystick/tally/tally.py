@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import SkipValidation
 
@@ -22,7 +23,9 @@ from tallystick.records import (
     AccessDecision,
     AccessToken,
     Actor,
+    Backup,
     CallContext,
+    Migration,
     PolicyRule,
     Scope,
     ToolClass,
@@ -37,6 +40,8 @@ from tallystick.tally.later_replays import ReplayHandler
 from tallystick.tally.learning import DeciderLike, ExtractorLike, SummarizerLike
 from tallystick.tally.model_verbs import ModelVerbs
 from tallystick.tally.services import Services, record_owner
+from tallystick.upkeep.backup import restore
+from tallystick.upkeep.migration import migrate_tally
 
 __all__ = ["BoundTally", "Tally"]
 
@@ -140,6 +145,69 @@ class Tally:
             store.location.remove_temporary()
             raise
         return cls(services)
+
+    @classmethod
+    def restore(
+        cls,
+        backup: str | os.PathLike[str],
+        where: str | os.PathLike[str],
+        *,
+        actor: Actor | None = None,
+        schema: str = "tallystick",
+        progress: Callable[[int, int], None] = lambda done, total: None,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+    ) -> Backup:
+        """Restore the backup in a folder into a new place: a folder that is new or empty, or a
+        schema of PostgreSQL without tables. Nothing is ever restored over a tally.
+
+        Digests are compared before anything is written, and rows, chains and texts before the tally
+        is there. Its journal says who restored it: `actor`, or the tally's owner. Raises
+        InvalidInput, StateConflict, NewerTally, CorruptTally, StorageError.
+        """
+        return restore(
+            Path(backup),
+            where,
+            schema=schema,
+            actor=actor,
+            clock=clock or SystemClock(),
+            ids=ids or UuidIds(),
+            progress=progress,
+        )
+
+    @classmethod
+    def migrate(
+        cls,
+        where: str | os.PathLike[str],
+        *,
+        mode: Literal["plan", "dry_run", "apply"] = "plan",
+        backup: str | os.PathLike[str] | None = None,
+        without_backup: bool = False,
+        actor: Actor | None = None,
+        schema: str = "tallystick",
+        progress: Callable[[int, int], None] = lambda done, total: None,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+    ) -> Migration:
+        """Say what bringing a tally of an older release to this one's schema changes, try it and
+        take it back, or do it.
+
+        To do it needs a new folder for a `backup` that is written before, or `without_backup`. The
+        tally's journal says that it was migrated, and has the digest of the backup. `open` migrates
+        as well, without a backup. Raises InvalidInput, TallyNotFound, NewerTally, CorruptTally,
+        BusyTally, StorageError.
+        """
+        return migrate_tally(
+            where,
+            mode=mode,
+            backup=None if backup is None else Path(backup),
+            without_backup=without_backup,
+            schema=schema,
+            actor=actor,
+            clock=clock or SystemClock(),
+            ids=ids or UuidIds(),
+            progress=progress,
+        )
 
     @property
     def location(self) -> str:

@@ -1,3 +1,3 @@
-"""Upkeep: proof of forgetting, erasure, retention, export and import, diagnosis: decisions, no
-SQL.
+"""Upkeep: proof of forgetting, erasure, retention, backup, migration, export and import,
+diagnosis: decisions, no SQL.
 """

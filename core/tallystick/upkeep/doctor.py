@@ -29,7 +29,7 @@ from tallystick.upkeep.erase import PENDING, finish
 from tallystick.upkeep.jobs import retry_jobs
 from tallystick.upkeep.retention import Windows, journal_window, purge, require_operator
 
-__all__ = ["diagnose"]
+__all__ = ["diagnose", "whole"]
 
 _MANY = 10_000
 """Entries of the outbox beyond which the doctor reports that Chroma lags."""
@@ -78,6 +78,11 @@ def diagnose(
         else:
             repaired.append(finding)
     return tuple(repaired)
+
+
+def whole(connection: Connection) -> list[Finding]:
+    """Check what no repair brings back: the file, the chains and the texts of versions."""
+    return [*_database(connection), *_journals(connection), _versions(connection)]
 
 
 def _read(

@@ -11,9 +11,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 import re
-import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import BufferedReader
@@ -34,7 +32,7 @@ from tallystick.storage import Connection, journal, search, settings_rows
 from tallystick.storage import portable as rows
 from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.migrate import HEAD
-from tallystick.storage.private_files import make_private_folder, open_private
+from tallystick.storage.private_files import make_private_folder, open_private, open_regular
 from tallystick.storage.scopes import FROZEN
 from tallystick.upkeep.retention import WINDOWS, require_operator
 
@@ -233,7 +231,7 @@ def _encode(row: Mapping[Any, Any], folder: Path, blobs: dict[str, int]) -> dict
 def _manifest(folder: Path) -> dict[str, Any]:
     file = folder / "manifest.json"
     try:
-        with _opened(folder, "manifest.json") as stream:
+        with open_regular(folder, "manifest.json") as stream:
             manifest: dict[str, Any] = strict_json(stream.read())
     except OSError as error:
         raise InvalidInput(f"{folder} is no export: its manifest.json cannot be read.") from error
@@ -348,24 +346,9 @@ class _Files:
 
     def _open(self, name: str) -> BufferedReader:
         try:
-            return _opened(self._folder, name)
+            return open_regular(self._folder, name)
         except OSError as error:
             raise CorruptTally(f"The export lacks {name}, or it is no file of its own.") from error
-
-
-def _opened(folder: Path, name: str) -> BufferedReader:
-    """Open a regular file inside of `folder`, through no link. Raises OSError."""
-    file = folder / name
-    if file.parent != folder and file.parent.is_symlink():
-        raise OSError("a link")
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-    if file.is_symlink():
-        raise OSError("a link")
-    number = os.open(file, flags | getattr(os, "O_BINARY", 0))
-    if not stat.S_ISREG(os.fstat(number).st_mode):
-        os.close(number)
-        raise OSError("no regular file")
-    return os.fdopen(number, "rb")
 
 
 def _require_empty(tx: Connection) -> None:

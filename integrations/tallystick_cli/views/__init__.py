@@ -36,8 +36,10 @@ from tallystick_cli.views.runs import (
 from tallystick_cli.views.spaces import preview_table, space_table
 from tallystick_cli.views.tokens import token_line, token_table
 from tallystick_cli.views.upkeep import (
+    backup_view,
     doctor_table,
     erasure_view,
+    migration_view,
     proof_view,
     purge_view,
     reconciled_view,
@@ -48,6 +50,8 @@ from tallystick_cli.views.upkeep import (
 from tallystick_cli.views.verification import verification_view
 
 __all__ = [
+    "backup_view",
+    "migration_view",
     "proposal_table",
     "proposal_view",
     "token_line",

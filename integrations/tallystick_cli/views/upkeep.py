@@ -12,8 +12,10 @@ from rich.text import Text
 
 from tallystick.pipeline import Reconciled
 from tallystick.records import (
+    Backup,
     Erasure,
     Finding,
+    Migration,
     Proof,
     Purge,
     Sizes,
@@ -28,9 +30,11 @@ from tallystick_cli.views.common import (
 )
 
 __all__ = [
+    "backup_view",
     "doctor_table",
     "sizes_table",
     "erasure_view",
+    "migration_view",
     "proof_view",
     "purge_view",
     "reconciled_view",
@@ -143,6 +147,41 @@ def transfer_preview(transfer: Transfer) -> Text:
         f"{transfer.threads} threads, {transfer.entries} journal entries, {transfer.blobs} blobs "
         f"of {transfer.bytes:,} bytes"
     )
+
+
+def backup_view(backup: Backup, folder: Path) -> Text:
+    """Return what a backup has, or what was restored from one."""
+    verb = "backed up to" if backup.mode == "backup" else "restored to"
+    text = Text()
+    text.append(
+        f"✓ {verb} {folder}: {backup.rows:,} rows of {backup.tables} tables, "
+        f"{backup.chains} chains, {backup.bytes / 1e6:,.1f} MB in {backup.took_ms / 1_000:.1f} s, "
+        f"schema {backup.schema_revision}\n  {backup.digest}\n",
+        style="green",
+    )
+    lines = [f"  ✓ {line}" for line in backup.checked]
+    lines += [f"  left out: {line}" for line in backup.left_out]
+    return text.append("\n".join(lines))
+
+
+def migration_view(migration: Migration) -> Text:
+    """Return what migrating changes, would change or changed."""
+    if not migration.steps:
+        return Text(f"✓ schema {migration.after}: nothing to migrate", style="green")
+    said = {
+        "plan": "would be migrated from",
+        "dry_run": "can be migrated (tried, checked and taken back) from",
+        "apply": "✓ migrated from",
+    }[migration.mode]
+    took = "" if migration.mode == "plan" else f" in {migration.took_ms / 1_000:.1f} s"
+    text = Text(f"{said} schema {migration.before} to {migration.after}{took}")
+    for step in migration.steps:
+        text.append(f"\n  {step.schema_revision}  {step.text}")
+    for line in migration.checked:
+        text.append(f"\n  ✓ {line}")
+    if migration.backup is not None:
+        text.append(f"\n  backup before it: {migration.backup.digest}")
+    return text
 
 
 def sizes_table(sizes: Sizes) -> RenderableType:

@@ -204,6 +204,7 @@ OPERATE: Mapping[str, Mapping[str, Any]] = {
     "sizes": {},
     "freeze": {"reason": "r"},
     "thaw": {"reason": "r"},
+    "backup": {"folder": "copy"},
     "export": {"folder": "copy", "scopes": ["private:ada"]},
     "import_from": {"folder": "copy"},
 }

@@ -116,6 +116,8 @@ OTHERS: dict[type, set[str]] = {
     Operator: {
         # An export reads, and a proof looks without changing what it looks at.
         "export",
+        # Each backup is of its moment, in a new folder.
+        "backup",
         "prove_unreachable",
         "prove_erased",
         "jobs",
@@ -130,6 +132,9 @@ OTHERS: dict[type, set[str]] = {
     Items: {"get", "find", "namespaces"},
     Tally: {
         "open",
+        # Into a new place only; and a tally that was migrated has nothing more to migrate.
+        "restore",
+        "migrate",
         "close",
         "bind",
         # Asks who sent a secret.

@@ -1,0 +1,101 @@
+"""Migration: what an older tally lacks, a trial of it that is taken back, and the change itself
+with a backup before it and an entry in the journal.
+
+Opening a tally migrates it too, without the backup: this is for those who want to see it first.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Literal
+
+from tallystick.errors import InvalidInput
+from tallystick.ports import Clock, Ids
+from tallystick.records import Actor, Backup, Migration, MigrationStep
+from tallystick.storage import Connection, Database, Location
+from tallystick.storage.migrate import HEAD, migrate, pending, revision_of, upgrade
+from tallystick.storage.store import note_migration
+from tallystick.upkeep.backup import Progress, acting, require_whole, write_backup
+
+__all__ = ["migrate_tally"]
+
+
+class _TakenBack(Exception):
+    """Ends a trial, so that its transaction is rolled back."""
+
+
+def migrate_tally(
+    where: str | os.PathLike[str],
+    *,
+    mode: Literal["plan", "dry_run", "apply"],
+    backup: Path | None,
+    without_backup: bool,
+    schema: str,
+    actor: Actor | None,
+    clock: Clock,
+    ids: Ids,
+    progress: Progress = lambda done, total: None,
+) -> Migration:
+    """Say what migrating a tally changes, try it, or do it.
+
+    A trial runs every migration and checks the result in one transaction that is rolled back:
+    others wait so long with their writes. The change needs a `backup`, a new folder, unless
+    `without_backup` refuses it. Raises InvalidInput, TallyNotFound, NewerTally, CorruptTally,
+    BusyTally, StorageError.
+    """
+    location = Location.find(where, create=False)
+    started = time.perf_counter()
+    database = Database(location.url, schema=schema)
+    try:
+        with database.read() as connection:
+            lacks = pending(connection)
+            before = revision_of(connection) or HEAD
+        steps = tuple(MigrationStep(schema_revision=one.number, text=one.text) for one in lacks)
+        checked: list[str] = []
+        written: Backup | None = None
+        if lacks and mode == "dry_run":
+            checked = _tried(database)
+        elif lacks and mode == "apply":
+            if backup is None and not without_backup:
+                raise InvalidInput(
+                    "Name a new folder for a backup, or say that you have one of your own: "
+                    "--backup FOLDER, or --no-backup.",
+                    argument="backup",
+                )
+            if backup is not None:
+                written = write_backup(database, backup, at=clock.now(), progress=progress)
+            digest = None if written is None else written.digest
+
+            def noting(tx: Connection, before: str) -> None:
+                by = acting(tx, actor, "migrate")
+                at, audit_id = clock.now(), ids.new()
+                note_migration(tx, by, before, at=at, audit_id=audit_id, backup=digest)
+
+            migrate(database, noting)
+            with database.read() as connection:
+                checked = require_whole(connection)
+    finally:
+        database.close()
+    return Migration(
+        mode=mode,
+        before=before,
+        after=HEAD,
+        steps=steps,
+        checked=tuple(checked),
+        backup=written,
+        took_ms=round((time.perf_counter() - started) * 1_000),
+    )
+
+
+def _tried(database: Database) -> list[str]:
+    """Migrate, check, and take all of it back."""
+    checked: list[str] = []
+    try:
+        with database.migrating() as connection:
+            upgrade(connection)
+            checked = require_whole(connection)
+            raise _TakenBack
+    except _TakenBack:
+        return checked

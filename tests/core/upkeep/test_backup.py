@@ -1,0 +1,380 @@
+"""A backup is the tally of one moment, taken while others write; what is restored is checked first,
+and a migration can be seen and tried before it is done.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import tarfile
+import threading
+import uuid
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+from sqlalchemy import create_engine, text
+
+from tallystick import Actor, Tally
+from tallystick.errors import (
+    ClosedTally,
+    CorruptTally,
+    Denied,
+    InvalidInput,
+    StateConflict,
+    StorageError,
+)
+from tallystick.storage import journal, migrate
+from tallystick.tally.services import services_of
+
+ROOT = Actor(user="root", role="operator")
+ADA = Actor(user="ada")
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "recordings"
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the tally of a test is, and where it is restored."""
+
+    tmp: Path
+    first: str
+    second: str
+    schema: str
+    other: str
+
+    @property
+    def is_postgres(self) -> bool:
+        return "://" in self.first
+
+    def open(self) -> Tally:
+        return Tally.open(self.first, schema=self.schema, background=False)
+
+    def open_second(self) -> Tally:
+        return Tally.open(self.second, schema=self.other, background=False, create=False)
+
+    def restore(self, **options: Any) -> Any:
+        return Tally.restore(
+            self.tmp / "backup", self.second, schema=self.other, actor=ROOT, **options
+        )
+
+    @property
+    def is_there(self) -> bool:
+        """Whether anything is at the second place."""
+        if not self.is_postgres:
+            return any(path.name.strip(".").startswith("second") for path in self.tmp.iterdir())
+        engine = create_engine(self.second.replace("postgresql://", "postgresql+psycopg://"))
+        query = text("SELECT COUNT(*) FROM pg_namespace WHERE nspname = :name")
+        with engine.connect() as connection:
+            count = connection.execute(query, {"name": self.other}).scalar()
+        engine.dispose()
+        return bool(count)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def places(request: pytest.FixtureRequest, tmp_path: Path) -> Places:
+    if request.param == "sqlite":
+        first, second = str(tmp_path / "first"), str(tmp_path / "second")
+        return Places(tmp_path, first, second, "tallystick", "tallystick")
+    url = request.getfixturevalue("postgres_url")
+    return Places(tmp_path, url, url, f"b{uuid.uuid4().hex}", f"r{uuid.uuid4().hex}")
+
+
+def _fill(tally: Tally) -> str:
+    ada = tally.bind(ADA)
+    ada.remember("Ada keeps a heron called Otto.", kind="fact")
+    with ada.run("keeper") as run, run.step("tool_call", name="feed") as step:
+        step.record("tool_call", {"fish": 3})
+    ada.remember("The heron eats three fish a day.", kind="fact")
+    return run.id
+
+
+def test_a_restored_backup_answers_verifies_and_goes_on(places: Places) -> None:
+    with places.open() as tally:
+        run_id = _fill(tally)
+        before = [hit.memory.id for hit in tally.bind(ADA).recall("what does the heron eat?")]
+        written = tally.bind(ROOT).operator.backup(places.tmp / "backup")
+
+    restored = places.restore()
+
+    assert restored.digest == written.digest
+    assert restored.rows == written.rows
+    assert written.left_out == restored.left_out
+    with places.open_second() as tally:
+        ada = tally.bind(ADA)
+        assert [hit.memory.id for hit in ada.recall("what does the heron eat?")] == before
+        assert ada.verify(run_id).ok
+        later = ada.remember("Otto sleeps on one leg.", kind="fact")
+        assert later.id not in before
+        findings = tally.bind(ROOT).operator.doctor()
+        assert [one for one in findings if one.status == "problem"] == []
+        with services_of(tally).store.database.read() as connection:
+            events = [entry.event for entry in journal.entries(connection, "tally")]
+        assert events[-1] == "tally.restore"
+        assert "tally.backup" in events
+
+
+def test_a_backup_is_taken_while_others_write_and_has_what_they_were_answered_before(
+    places: Places,
+) -> None:
+    stop, answered = threading.Event(), []
+    with places.open() as tally, Tally.open(places.first, schema=places.schema) as other:
+        writers = [tally.bind(ADA), other.bind(Actor(user="bob"))]
+
+        def write(number: int) -> None:
+            count = 0
+            while not stop.is_set():
+                said = writers[number].remember(f"{number} says {count}", kind="fact")
+                answered.append(said.id)
+                count += 1
+
+        threads = [threading.Thread(target=write, args=(number,)) for number in range(2)]
+        for thread in threads:
+            thread.start()
+        while len(answered) < 20:
+            pass
+        before = list(answered)
+        tally.bind(ROOT).operator.backup(places.tmp / "backup")
+        stop.set()
+        for thread in threads:
+            thread.join()
+    places.restore()
+    with places.open_second() as tally:
+        with services_of(tally).store.database.read() as connection:
+            found = set(connection.exec_driver_sql("SELECT COUNT(*) FROM memories").scalars())
+        [count] = found
+        assert len(before) <= count <= len(answered)
+        seen = {memory.id for user in ("ada", "bob") for memory in _all(tally, user)}
+        assert set(before) <= seen
+
+
+def _all(tally: Tally, user: str) -> list[Any]:
+    return list(tally.bind(Actor(user=user)).memories(limit=10_000))
+
+
+def test_nothing_is_restored_over_a_tally(places: Places) -> None:
+    with places.open() as tally:
+        _fill(tally)
+        tally.bind(ROOT).operator.backup(places.tmp / "backup")
+    places.restore()
+
+    with pytest.raises(StateConflict, match="in use"):
+        places.restore()
+    with places.open_second() as tally:
+        assert len(_all(tally, "ada")) == 2
+
+
+def test_a_damaged_backup_is_refused_and_leaves_nothing(places: Places) -> None:
+    with places.open() as tally:
+        _fill(tally)
+        tally.bind(ROOT).operator.backup(places.tmp / "backup")
+    [largest] = sorted((places.tmp / "backup").glob("*[!n]"), key=lambda path: path.stat().st_size)[
+        -1:
+    ]
+    whole = largest.read_bytes()
+    largest.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+
+    with pytest.raises(CorruptTally, match="does not match its digest"):
+        places.restore()
+
+    assert not places.is_there
+    largest.write_bytes(whole)
+    places.restore()
+
+
+def test_a_backup_whose_rows_were_changed_is_refused_although_every_digest_fits(
+    places: Places,
+) -> None:
+    """Somebody who rewrites the manifest too is found by the chain."""
+    with places.open() as tally:
+        _fill(tally)
+        tally.bind(ROOT).operator.backup(places.tmp / "backup")
+    _rewrite_an_entry(places.tmp / "backup", places.is_postgres)
+
+    with pytest.raises(CorruptTally, match="journal"):
+        places.restore()
+
+    assert not places.is_there
+
+
+def _rewrite_an_entry(backup: Path, is_postgres: bool) -> None:
+    from tallystick.records import canonical_json, text_digest
+    from tallystick.storage import snapshots
+
+    if is_postgres:
+        file = backup / "journal.copy.zst"
+        lines = zstandard.ZstdDecompressor().stream_reader(file.read_bytes()).read()
+        assert b"memory.created" in lines or b"memory." in lines
+        file.write_bytes(zstandard.ZstdCompressor().compress(lines.replace(b'"ada"', b'"eve"')))
+    else:
+        file = backup / "tally.db"
+        with closing(sqlite3.connect(file)) as database:
+            database.execute("UPDATE journal SET event = event || 'x' WHERE position = 2")
+            database.commit()
+    manifest = json.loads((backup / "manifest.json").read_text())
+    sha256, size = snapshots.file_digest(file)
+    manifest["files"][file.name] = {"sha256": sha256, "size": size}
+    manifest.pop("digest")
+    manifest["digest"] = text_digest("backup", canonical_json(manifest))
+    (backup / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_a_restore_that_was_cut_off_is_begun_anew(tmp_path: Path) -> None:
+    with Tally.open(tmp_path / "first", background=False) as tally:
+        _fill(tally)
+        tally.bind(ROOT).operator.backup(tmp_path / "backup")
+    left = tmp_path / ".second.restoring"
+    left.mkdir()
+    (left / "tally.db").write_bytes((tmp_path / "backup" / "tally.db").read_bytes()[:5_000])
+
+    Tally.restore(tmp_path / "backup", tmp_path / "second", actor=ROOT)
+
+    assert not left.exists()
+    with Tally.open(tmp_path / "second", background=False, create=False) as tally:
+        assert len(_all(tally, "ada")) == 2
+
+
+@pytest.mark.postgres
+def test_counters_go_on_behind_the_numbers_that_were_ever_given(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    """The newest memory was erased: its number is not given to another one."""
+    schema, other = f"b{uuid.uuid4().hex}", f"r{uuid.uuid4().hex}"
+    newest = "SELECT MAX(sequence) FROM outbox"
+    with Tally.open(postgres_url, schema=schema, background=False) as tally:
+        _fill(tally)
+        database = services_of(tally).store.database
+        with database.read() as connection:
+            last = connection.exec_driver_sql(newest).scalar()
+        database.write(lambda tx: tx.exec_driver_sql("DELETE FROM outbox"), name="drained")
+        tally.bind(ROOT).operator.backup(tmp_path / "backup")
+    Tally.restore(tmp_path / "backup", postgres_url, schema=other, actor=ROOT)
+    with Tally.open(postgres_url, schema=other, background=False) as tally:
+        database = services_of(tally).store.database
+        with database.read() as connection:
+            found = connection.exec_driver_sql("SELECT MIN(sequence) FROM outbox").scalar()
+    assert found is not None
+    assert last is not None
+    assert found > last
+
+
+def test_who_is_no_operator_backs_nothing_up(places: Places) -> None:
+    with places.open() as tally, pytest.raises(Denied):
+        tally.bind(Actor(user="eve")).operator.backup(places.tmp / "backup")
+    assert not (places.tmp / "backup").exists()
+
+
+def test_a_backup_needs_a_new_folder(places: Places) -> None:
+    (places.tmp / "backup").mkdir()
+    (places.tmp / "backup" / "mine").write_text("kept")
+    with places.open() as tally, pytest.raises(InvalidInput, match="already"):
+        tally.bind(ROOT).operator.backup(places.tmp / "backup")
+    assert [path.name for path in (places.tmp / "backup").iterdir()] == ["mine"]
+
+
+def test_a_backup_of_one_kind_of_database_names_the_way_to_the_other(tmp_path: Path) -> None:
+    with Tally.open(tmp_path / "first", background=False) as tally:
+        tally.bind(ROOT).operator.backup(tmp_path / "backup")
+    with pytest.raises(InvalidInput, match="tally export"):
+        Tally.restore(tmp_path / "backup", "postgresql://nobody@nowhere/none")
+
+
+def test_a_backup_that_cannot_be_finished_leaves_no_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tallystick.storage import snapshots
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(snapshots, "file_digest", full)
+    with (
+        Tally.open(tmp_path / "first", background=False) as tally,
+        pytest.raises(StorageError, match="No space left"),
+    ):
+        tally.bind(ROOT).operator.backup(tmp_path / "backup")
+    assert list((tmp_path / "backup").iterdir()) == []
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """A tally of an earlier schema, made by the code of its time."""
+    archive = FIXTURES / "schema-0012.tar.xz"
+    if not archive.exists():
+        pytest.skip("the fixtures are out of reach here")
+    with tarfile.open(archive) as tar:
+        tar.extractall(tmp_path / "then", filter="data")
+    [database] = (tmp_path / "then").rglob("tally.db")
+    return database.parent
+
+
+def _schema(folder: Path) -> str:
+    with closing(sqlite3.connect(folder / "tally.db")) as database:
+        [[schema]] = database.execute("SELECT version_num FROM alembic_version")
+        return str(schema)
+
+
+def _noted(folder: Path) -> Any:
+    """The entry of the journal that says that the tally was migrated."""
+    with Tally.open(folder, background=False) as tally:
+        database = services_of(tally).store.database
+        with database.read() as connection:
+            entries = list(journal.entries(connection, "tally"))
+    [noted] = [entry for entry in entries if entry.event == "tally.migrate"]
+    return noted
+
+
+def test_a_migration_is_seen_tried_and_done_with_a_backup_before_it(
+    old: Path, tmp_path: Path
+) -> None:
+    planned = Tally.migrate(old)
+    assert planned.before == "0012"
+    assert planned.after == migrate.HEAD
+    assert planned.steps[0].schema_revision == "0013"
+    assert all(step.text for step in planned.steps)
+    assert _schema(old) == "0012"
+
+    tried = Tally.migrate(old, mode="dry_run")
+    assert tried.steps == planned.steps
+    assert any("chains hold" in line for line in tried.checked)
+    assert _schema(old) == "0012"
+
+    with pytest.raises(InvalidInput, match="backup"):
+        Tally.migrate(old, mode="apply")
+    assert _schema(old) == "0012"
+
+    done = Tally.migrate(old, mode="apply", backup=tmp_path / "backup", actor=ROOT)
+    assert _schema(old) == migrate.HEAD
+    assert done.backup is not None
+    assert done.backup.schema_revision == "0012"
+    noted = _noted(old)
+    assert noted.details == {
+        "before": "0012",
+        "after": migrate.HEAD,
+        "backup": done.backup.digest,
+    }
+    assert noted.actor["user"] == "root"
+
+    assert Tally.migrate(old, mode="apply").steps == ()
+    restored = Tally.restore(tmp_path / "backup", tmp_path / "again", actor=ROOT)
+    assert restored.schema_revision == "0012"
+    assert _schema(tmp_path / "again") == migrate.HEAD
+
+
+def test_a_migration_on_opening_is_in_the_journal(old: Path) -> None:
+    noted = _noted(old)
+    assert noted.details == {"before": "0012", "after": migrate.HEAD}
+    assert noted.actor["user"] == "tallystick"
+
+
+def test_a_place_that_is_restored_to_was_closed_before(tmp_path: Path) -> None:
+    """Restoring opens the tally to check it, and leaves nothing open."""
+    with Tally.open(tmp_path / "first", background=False) as tally:
+        mine = tally.bind(ROOT)
+        mine.operator.backup(tmp_path / "backup")
+    with pytest.raises(ClosedTally):
+        mine.operator.backup(tmp_path / "other")
+    Tally.restore(tmp_path / "backup", tmp_path / "second", actor=ROOT)
+    assert sorted(path.name for path in (tmp_path / "second").glob("tally.db*")) == ["tally.db"]
