@@ -5,20 +5,17 @@ waits.
 from __future__ import annotations
 
 import shutil
-import socket
 import sqlite3
-import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy.exc
 from sqlalchemy import Connection, inspect, text
+from tests.servers import chroma_server
 
 from tallystick import Actor, BoundTally, Tally, errors
 from tallystick.errors import (
@@ -179,7 +176,6 @@ def test_every_error_of_the_database_layer_becomes_one_of_ours() -> None:
 
 
 def test_postgres_without_its_driver_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
 
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(MissingExtra, match=r"pip install 'tallystick\[postgres\]'"):
@@ -274,7 +270,7 @@ def test_chroma_and_the_exact_scan_find_the_same(tmp_path: Path) -> None:
 
 
 def test_a_chroma_server_serves_any_tally(open_tally: OpenTally, tmp_path: Path) -> None:
-    with _chroma_server(tmp_path / "server") as address:
+    with chroma_server(tmp_path / "server") as address:
         settings = Settings.read(vector_search="chroma", chroma=address)
         with open_tally(settings=settings, embedder=HashEmbedder()) as tally:
             alice = tally.bind(ALICE)
@@ -286,36 +282,6 @@ def test_a_chroma_server_serves_any_tally(open_tally: OpenTally, tmp_path: Path)
                 "chroma",
                 (),
             )
-
-
-@contextmanager
-def _chroma_server(folder: Path) -> Iterator[str]:
-    """A Chroma server of the tests' own, on the loopback."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    chroma = Path(sys.executable).with_name("chroma")
-    command = [
-        str(chroma),
-        "run",
-        "--path",
-        str(folder),
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-    ]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        for _ in range(300):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.1)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.terminate()
-        server.wait()
 
 
 def test_chroma_forgets_what_was_forgotten(tmp_path: Path) -> None:
@@ -450,7 +416,7 @@ def _refuse(*_: object) -> None:
 
 
 def test_two_processes_of_one_chroma_server_follow_one_layout(tmp_path: Path) -> None:
-    with _chroma_server(tmp_path / "server") as address:
+    with chroma_server(tmp_path / "server") as address:
         settings = Settings.read(vector_search="chroma", chroma=address, exact_scan_limit=30)
         place = tmp_path / "tally"
         with (
