@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "BlobStore",
     "Clock",
     "Decider",
     "Embedder",
@@ -48,6 +49,35 @@ __all__ = [
     "forbid_inside_transaction",
     "write_transaction",
 ]
+
+
+@runtime_checkable
+class BlobStore(Protocol):
+    """Stores large bodies outside of the database, by names that are never given twice.
+
+    Each call raises StorageError where the store is away. Thread-safe.
+    """
+
+    @property
+    def place(self) -> str:
+        """Where it is, for a person, without credentials."""
+        ...
+
+    def put(self, name: str, body: bytes) -> None:
+        """Store a body; it survives a loss of power when this returns."""
+        ...
+
+    def get(self, name: str) -> bytes | None:
+        """Return a body; None where there is none."""
+        ...
+
+    def delete(self, name: str) -> None:
+        """Remove a body; one that is not there is no error."""
+        ...
+
+    def names(self, prefix: str, *, older_than: float = 0.0) -> Iterator[str]:
+        """Yield the names that begin with `prefix`, of what is older than some seconds."""
+        ...
 
 
 @runtime_checkable

@@ -78,6 +78,12 @@ class Settings(BaseSettings):
     """How long recall waits for a reranker before it continues without, milliseconds."""
     chroma: str | None = None
     """Address of a Chroma server, such as http://localhost:8000; None uses the embedded one."""
+    objects: str | None = None
+    """Where large bodies (payloads of steps, sources) are moved out of the database: a folder, or
+    s3://bucket/prefix, which needs the extra `s3`; None keeps them in the database.
+    """
+    objects_from_kb: int = Field(default=256, ge=1)
+    """The size from which on a body is moved there, kB."""
     retention: Retention = "redacted_payloads"
     """The payloads that recorded steps keep."""
     forget_window_days: int = Field(default=30, ge=0)

@@ -44,6 +44,8 @@ def test_with_nothing_said_the_defaults_stand() -> None:
         "recall_cache_mb": 512,
         "rerank_deadline_ms": 300,
         "chroma": None,
+        "objects": None,
+        "objects_from_kb": 256,
         "retention": "redacted_payloads",
         "forget_window_days": 30,
         "forget_batch": 100,

@@ -24,7 +24,7 @@ from sqlalchemy import (
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.types import TypeEngine
 
-from tallystick.storage import tables
+from tallystick.storage import objects, tables
 from tallystick.storage.dialects import is_postgres, unpacked
 from tallystick.storage.journal import WITH_ROW_TEXTS, run_stream
 from tallystick.storage.payloads import Payloads, dependents_of
@@ -205,6 +205,9 @@ def payloads_with(connection: Connection, needles: Sequence[bytes]) -> list[Stor
         .where(contains(connection, parts.c.body, needles))
     )
     entry_rows = {row.id: row for row in connection.execute(query)}
+    for scope_id, key in objects.objects_with(connection, needles):
+        moved = select(entries).where(entries.c.scope_id == scope_id, entries.c.part_key == key)
+        entry_rows |= {row.id: row for row in connection.execute(moved)}
     payloads = Payloads(connection)
     for row in dependents_of(connection, entry_rows):
         # It may share with its base the bytes before or after the text.

@@ -67,6 +67,7 @@ from tallystick.storage.group_commit import (
     discard_connection,
     write_forever,
 )
+from tallystick.storage.objects import ATTACHED, Attached
 from tallystick.storage.prepared import driver_errors
 from tallystick.storage.read_only import FileState, ReadOnlyFile
 
@@ -108,6 +109,8 @@ class Database:
             self._file = ReadOnlyFile(Path(url.database), busy_timeout_ms=busy_timeout_ms)
         self._file_state: FileState | None = None
         """The state of a file that is only read, when its connections were opened."""
+        self.attached = Attached()
+        """Where large bodies of this database are, outside of it."""
         self._queue = CommitQueue()
         self._writer = Writer(self._engine(writing=unwritable is None, size=1))
         self._readers = _Readers(
@@ -421,6 +424,7 @@ class Database:
                 max_overflow=0 if writing else _SPARE_READERS,
                 pool_timeout=self._busy_timeout_ms / 1_000,
                 connect_args=self._connect_arguments(),
+                execution_options={ATTACHED: self.attached},
                 **({} if self._file is None else {"creator": self._file.connect}),
             )
         except ModuleNotFoundError as error:

@@ -33,6 +33,7 @@ from tallystick.storage import (
     graph,
     items,
     journal,
+    objects,
     recordings,
     scopes,
     tables,
@@ -326,6 +327,7 @@ def _drop_part(tx: Connection, scope_id: int, key: str) -> None:
         )
     ).scalar()
     if not needed:
+        objects.doom(tx, scope_id, [key])
         tx.execute(delete(_p).where(_p.c.scope_id == scope_id, _p.c.key == key))
 
 

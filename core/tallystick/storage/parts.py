@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, select
 
 from tallystick.records import part_key
-from tallystick.storage import tables
+from tallystick.storage import objects, tables
 from tallystick.storage.prepared import Prepared, upsert
 from tallystick.storage.scopes import ScopeRow
 
@@ -28,7 +28,7 @@ _CHUNK = 500
 def put(tx: Connection, scope: ScopeRow, body: bytes, *, at: int) -> str:
     """Store `body` unless the scope holds it already; its key either way."""
     key = part_key(scope.secret, body)
-    _PUT(tx, {"scope_id": scope.id, "key": key, "body": body, "created_at": at})
+    put_keyed(tx, [{"scope_id": scope.id, "key": key, "body": body, "created_at": at}])
     return key
 
 
@@ -39,8 +39,7 @@ def put_many(tx: Connection, scope: ScopeRow, bodies: Iterable[bytes], *, at: in
         {"scope_id": scope.id, "key": key, "body": body, "created_at": at}
         for key, body in dict(keyed).items()
     ]
-    if rows:
-        _PUT(tx, rows)
+    put_keyed(tx, rows)
     return [key for key, _ in keyed]
 
 
@@ -49,13 +48,17 @@ def put_keyed(tx: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
     `created_at`.
     """
     if rows:
-        _PUT(tx, rows)
+        for row in rows:
+            objects.note_large(tx, row["scope_id"], row["key"], row["body"])
+        _PUT(tx, [{**row, "body": objects.stored_form(row["body"])} for row in rows])
 
 
 def get(connection: Connection, scope_id: int, key: str) -> bytes | None:
-    """The body, or None when it was erased or never stored."""
+    """The body, or None when it was erased or never stored. Raises CorruptTally, StorageError where
+    it was moved to object storage and cannot be read there.
+    """
     body = connection.execute(_GET, {"scope_id": scope_id, "key": key}).scalar()
-    return None if body is None else bytes(body)
+    return None if body is None else objects.resolved(connection, body)
 
 
 def get_many(connection: Connection, scope_id: int, keys: Iterable[str]) -> dict[str, bytes]:
@@ -66,5 +69,5 @@ def get_many(connection: Connection, scope_id: int, keys: Iterable[str]) -> dict
         rows = connection.execute(
             _GET_MANY, {"scope_id": scope_id, "keys": unique_keys[start : start + _CHUNK]}
         )
-        bodies.update((row.key, bytes(row.body)) for row in rows)
+        bodies.update((row.key, objects.resolved(connection, row.body)) for row in rows)
     return bodies

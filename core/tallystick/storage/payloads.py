@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, column, select, text, update
 
-from tallystick.storage import parts, tables
+from tallystick.storage import objects, parts, tables
 from tallystick.storage.scopes import ScopeRow
 
 __all__ = ["Bases", "Layout", "Payloads", "detach", "dependents_of", "have_payloads"]
@@ -117,7 +117,8 @@ class Bases:
             values = {"scope_id": scope.id, "kind": kind, "look_back": _LOOK_BACK, "most": _RECENT}
             for row in tx.execute(_NEWEST, values).all():
                 chain = tx.execute(_CHAIN, {"id": row.id, "deepest": _MAX_DEPTH}).all()
-                body = _splice(chain)
+                # One that was moved is not read here: nothing waits for a network inside a write.
+                body = None if any(_is_elsewhere(link) for link in chain) else _splice(tx, chain)
                 if body is not None and len(body) >= _MIN_BYTES:
                     self._recent[place].append(_Recent(row.id, body, len(chain) - 1))
                     self._size += len(body)
@@ -164,9 +165,8 @@ class Payloads:
                 else b"".join((base[: row.head], own, base[len(base) - row.tail :]))
             )
         else:
-            body = _splice(
-                self._connection.execute(_CHAIN, {"id": row.id, "deepest": _MAX_DEPTH}).all()
-            )
+            chain = self._connection.execute(_CHAIN, {"id": row.id, "deepest": _MAX_DEPTH}).all()
+            body = _splice(self._connection, chain)
         if body is not None and len(body) >= _MIN_BYTES:
             self._cache[row.id] = body
             while len(self._cache) > 2 * _RECENT:
@@ -231,13 +231,17 @@ def _shared_ends(old: bytes, new: bytes, cuts: Sequence[int]) -> tuple[int, int]
     return head, len(new) - cuts[high]
 
 
-def _splice(chain: Sequence[Any]) -> bytes | None:
+def _is_elsewhere(link: Any) -> bool:
+    return link.body is not None and objects.is_reference(bytes(link.body))
+
+
+def _splice(connection: Connection, chain: Sequence[Any]) -> bytes | None:
     """Return the payload at the top of a chain of rows, each the base of the row before it; None
     where one is missing.
     """
     if not chain or chain[-1].base_id is not None or any(row.body is None for row in chain):
         return None
-    own = [bytes(row.body) for row in chain]
+    own = [objects.resolved(connection, row.body) for row in chain]
     lengths = [0] * len(chain)
     for level in range(len(chain) - 1, -1, -1):
         row = chain[level]

@@ -26,7 +26,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from tallystick.errors import CorruptTally, StorageError
 from tallystick.records import Scope, is_storable
-from tallystick.storage import scopes, tables
+from tallystick.storage import objects, scopes, tables
 from tallystick.storage.checkpoints import thread_stream
 from tallystick.storage.dialects import is_postgres
 from tallystick.storage.migrations import texts_beside
@@ -187,7 +187,12 @@ def rows_of(
     """Yield the selected rows of a table in the order of its key."""
     source = tables.metadata.tables[table]
     query = select(source).where(selection.condition(source)).order_by(*source.primary_key.columns)
-    yield from connection.execute(query).mappings()
+    for row in connection.execute(query).mappings():
+        yield (
+            {**row, "body": objects.resolved(connection, row["body"])}
+            if source is _t.parts
+            else row
+        )
 
 
 def count_rows(connection: Connection, selection: ScopeSelection, table: str) -> int:
@@ -206,11 +211,15 @@ def binary_values(
     if not columns:
         return
     for row in connection.execute(select(*columns).where(selection.condition(source))):
-        yield from (value for value in row if value is not None)
+        for value in row:
+            if value is not None:
+                yield objects.resolved(connection, value) if source is _t.parts else value
 
 
 def add_rows(tx: Connection, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Insert rows into a table as they are, their numbers included."""
+    if table == _t.parts.name:
+        rows = [{**row, "body": objects.stored_form(row["body"])} for row in rows]
     if rows:
         tx.execute(insert(tables.metadata.tables[table]), [dict(row) for row in rows])
 

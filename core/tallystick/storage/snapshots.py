@@ -24,7 +24,7 @@ import zstandard
 from sqlalchemy import URL, Connection, create_engine, inspect, text
 
 from tallystick.errors import CorruptTally, StateConflict, StorageError
-from tallystick.storage import migrate, tables
+from tallystick.storage import migrate, objects, tables
 from tallystick.storage.database import Database
 from tallystick.storage.database_errors import translate
 from tallystick.storage.dialects import prepare_postgres
@@ -43,6 +43,7 @@ __all__ = [
     "heads_in",
     "is_member",
     "is_of_a_server",
+    "object_file",
     "remove",
     "write",
 ]
@@ -51,6 +52,7 @@ DATABASE = "tally.db"
 HEADS = "heads.jsonl"
 """One line a chain: its name, its number of entries and the digest of the last one."""
 _TABLE = re.compile(r"[a-z_]{1,63}\.copy\.zst")
+_OBJECT = re.compile(r"object-[0-9a-f]{32}")
 _REVISIONS = "alembic_version"
 _PAGES = 2_000
 """Pages of SQLite that are copied between two reports of progress."""
@@ -77,6 +79,8 @@ class Snapshot:
     sequences: Mapping[str, int]
     """The last number that each table's counter gave; empty on SQLite, whose file has them."""
     tally_id: str | None
+    objects: tuple[objects.Reference, ...] = ()
+    """The bodies that are outside of the database; their files are beside its own."""
     checked: tuple[str, ...] = ()
     """What was found to hold of the copy."""
 
@@ -88,18 +92,32 @@ def is_of_a_server(database: str) -> bool:
 
 def is_member(name: str) -> bool:
     """Return True for the name of a file that `write` makes."""
+    if _OBJECT.fullmatch(name) is not None:
+        return True
     return name in {DATABASE, HEADS} or _TABLE.fullmatch(name) is not None
+
+
+def object_file(folder: Path, reference: objects.Reference) -> Path:
+    """Return the file of a snapshot that has a body from outside of the database."""
+    return folder / f"object-{reference.name.rsplit('/', 1)[1]}"
 
 
 def write(database: Database, folder: Path, progress: Progress) -> Snapshot:
     """Write a snapshot into `folder`, which exists; each file is on disk when this returns.
 
     `progress` is called with the pages or tables that are copied and how many there are. Raises
-    StorageError, OSError.
+    StorageError, CorruptTally, OSError.
     """
     if database.is_postgres:
-        return _write_tables(database, folder, progress)
-    return _write_file(database, folder, progress)
+        snapshot = _write_tables(database, folder, progress)
+    else:
+        snapshot = _write_file(database, folder, progress)
+    for reference in snapshot.objects:
+        body = objects.read(database.attached.required(), reference)
+        with open_private(object_file(folder, reference)) as file:
+            file.write(body)
+            _flush(file)
+    return snapshot
 
 
 # SQLite
@@ -123,6 +141,7 @@ def _write_file(database: Database, folder: Path, progress: Progress) -> Snapsho
         )
         # One file, without a log beside it.
         target.execute("PRAGMA journal_mode=DELETE")
+        moved = tuple(objects.referenced(connection))
     _to_disk(file)
     with _read_only(file) as copy:
         problems = [row[0] for row in copy.execute("PRAGMA integrity_check(5)")]
@@ -132,7 +151,9 @@ def _write_file(database: Database, folder: Path, progress: Progress) -> Snapsho
         (schema,) = copy.execute(f"SELECT version_num FROM {_REVISIONS}").fetchone()
         _write_heads(folder, copy.execute(_HEADS))
         row = copy.execute(_TALLY_ID).fetchone()
-    return Snapshot("sqlite", schema, counts, {}, {}, None if row is None else row[0], _WHOLE)
+    return Snapshot(
+        "sqlite", schema, counts, {}, {}, None if row is None else row[0], moved, _WHOLE
+    )
 
 
 _HEADS = "SELECT name, count, head FROM streams ORDER BY name"
@@ -192,10 +213,11 @@ def _write_tables(database: Database, folder: Path, progress: Progress) -> Snaps
         _write_heads(folder, _stored_heads(connection))
         tally_id = connection.execute(text(_TALLY_ID)).scalar()
         sequences = _sequences(connection, names)
+        moved = tuple(objects.referenced(connection))
     progress(len(names), len(names))
     if schema is None:
         raise StorageError("The database has no tally in this schema.")
-    return Snapshot("postgresql", schema, counts, columns, sequences, tally_id)
+    return Snapshot("postgresql", schema, counts, columns, sequences, tally_id, moved)
 
 
 def _tables_in_order(connection: Connection) -> list[str]:

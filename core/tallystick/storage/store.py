@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tallystick.errors import ReadOnlyTally, StorageError, UnwritableReason
 from tallystick.logs import get_logger
-from tallystick.ports import Clock, Ids
+from tallystick.ports import BlobStore, Clock, Ids
 from tallystick.records import Actor
 from tallystick.storage import journal
 from tallystick.storage.database import Connection, Database
@@ -40,9 +40,12 @@ class Store:
         full_durability: bool = False,
         readers: int = 4,
         schema: str = "tallystick",
+        blobs: BlobStore | None = None,
+        blobs_from: int = 0,
     ) -> Store:
         """Open the database and bring it to this release's schema. One that cannot be written is
-        opened for reading. Raises NewerTally, CorruptTally, BusyTally, ReadOnlyTally.
+        opened for reading. Bodies of `blobs_from` bytes and more are moved to `blobs`. Raises
+        NewerTally, CorruptTally, BusyTally, ReadOnlyTally.
         """
 
         def noting(tx: Connection, before: str) -> None:
@@ -58,6 +61,7 @@ class Store:
                 schema=schema,
                 unwritable=unwritable,
             )
+            database.attached.blobs, database.attached.at_least = blobs, blobs_from
             try:
                 migrate(database, noting)
             except BaseException:

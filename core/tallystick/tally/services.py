@@ -36,7 +36,7 @@ from tallystick.ranking import RecallWeights, WorkingSets
 from tallystick.recorder import RecorderContext, recover_interrupted_runs
 from tallystick.records import Actor, CallContext, Job, PolicyRule, Remembered
 from tallystick.settings import Settings
-from tallystick.storage import ChromaIndex, Location, Store, jobs, settings_rows
+from tallystick.storage import ChromaIndex, Location, Store, jobs, objects, settings_rows
 from tallystick.storage.chroma_layout import layout_of
 from tallystick.storage.corpus_cache import CorpusCache
 from tallystick.storage.forks import abandon
@@ -197,6 +197,7 @@ class Services:
             chores=[
                 Chore(lambda: enqueue_retention(self.memory), _HOUR, first=_RETENTION_AFTER),
                 Chore(self._finish_erasure, _MINUTE, first=_MINUTE),
+                Chore(partial(objects.move_if_possible, store.database), _MINUTE, first=_MINUTE),
             ],
             eager=settings.vector_search == "chroma" or bool(settings.chroma),
         )

@@ -33,7 +33,8 @@ from tallystick.records import (
     tuple_of,
 )
 from tallystick.settings import Settings
-from tallystick.storage import Location, Store, scopes
+from tallystick.storage import Location, Store, objects, scopes
+from tallystick.storage.blob_stores import open_blobs
 from tallystick.tally.async_view import AsyncBoundTally
 from tallystick.tally.call_rules import CallFacts
 from tallystick.tally.later_replays import ReplayHandler
@@ -121,6 +122,8 @@ class Tally:
             full_durability=effective.durability == "full",
             readers=effective.readers,
             schema=schema,
+            blobs=None if effective.objects is None else open_blobs(effective.objects),
+            blobs_from=effective.objects_from_kb * 1024,
         )
         try:
             services = Services(
@@ -313,9 +316,12 @@ class Tally:
 
         `progress` is called with the number of jobs carried out and the number that there were.
         Raises EmbeddingError or ModelUnavailable where an embedder or a model is away: what waits
-        for it goes on waiting. Raises BudgetSpent where a budget holds work back.
+        for it goes on waiting. Raises BudgetSpent where a budget holds work back, and StorageError
+        where large bodies are to be moved and the object storage is away.
         """
-        return self._services.background.run(progress)
+        drained = self._services.background.run(progress)
+        objects.move(self._services.store.database)
+        return drained
 
     def worker(self, kinds: Annotated[Sequence[str], tuple_of(str)] | None = None) -> Worker:
         """Return a worker, a thread that carries out follow-up work: `start` it, or use it as a

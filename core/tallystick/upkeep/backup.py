@@ -27,7 +27,7 @@ from tallystick.errors import (
 from tallystick.memory import MemoryContext
 from tallystick.ports import Clock, Ids
 from tallystick.records import Actor, Backup, canonical_json, strict_json, text_digest
-from tallystick.storage import Connection, Location, Store, journal, search, settings_rows
+from tallystick.storage import Connection, Location, Store, journal, objects, search, settings_rows
 from tallystick.storage import snapshots as files
 from tallystick.storage.database import Database
 from tallystick.storage.migrate import HEAD
@@ -146,7 +146,7 @@ def restore(
             snapshot = files.Snapshot(**{name: manifest[name] for name in _SNAPSHOT})
             files.copy_in(location.url, schema, folder, snapshot, check, progress)
             try:
-                checked = _finish(location, schema, actor, clock, ids, manifest["digest"])
+                checked = _finish(folder, location, schema, actor, clock, ids, manifest["digest"])
             except BaseException:
                 files.remove(location.url, schema)
                 raise
@@ -185,7 +185,7 @@ def _restore_folder(
     shutil.rmtree(beside, ignore_errors=True)  # one that was cut off
     try:
         files.copy_back(folder, beside, check)
-        checked = _finish(Location.find(beside), "", actor, clock, ids, digest)
+        checked = _finish(folder, Location.find(beside), "", actor, clock, ids, digest)
         if target.exists():
             target.rmdir()
         beside.rename(target)
@@ -196,7 +196,13 @@ def _restore_folder(
 
 
 def _finish(
-    location: Location, schema: str, actor: Actor | None, clock: Clock, ids: Ids, digest: str
+    folder: Path,
+    location: Location,
+    schema: str,
+    actor: Actor | None,
+    clock: Clock,
+    ids: Ids,
+    digest: str,
 ) -> list[str]:
     """Bring what was restored to this release's schema, check it, and note in its journal where it
     came from.
@@ -209,6 +215,7 @@ def _finish(
         event = _event("tally.restore", by, clock, ids, {"format": FORMAT, "digest": digest})
 
         def unit(tx: Connection) -> None:
+            objects.bring_back(tx, lambda one: files.object_file(folder, one).read_bytes())
             files.forget_index(tx)
             search.queue_for_index(tx, docs_with_vectors(tx))
             journal.append(tx, event)

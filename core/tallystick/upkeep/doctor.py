@@ -16,6 +16,7 @@ from tallystick.storage import (
     integrity,
     jobs,
     journal,
+    objects,
     outbox,
     scopes,
     search,
@@ -31,6 +32,8 @@ from tallystick.upkeep.retention import Windows, journal_window, purge, require_
 
 __all__ = ["diagnose", "whole"]
 
+_SHOWN = 20
+"""Lost objects that are named one by one."""
 _MANY = 10_000
 """Entries of the outbox beyond which the doctor reports that Chroma lags."""
 
@@ -63,6 +66,7 @@ def diagnose(
     findings += _guarded("files", lambda: _files(context))
     findings += _guarded("retention", lambda: [_retention(context, actor, windows)])
     findings += _guarded("index", lambda: [_index(context, background, repair=False)])
+    findings += _guarded("objects", lambda: _objects(context))
     if not repair:
         return tuple(findings)
     repaired: list[Finding] = []
@@ -73,6 +77,8 @@ def diagnose(
             repaired += _guarded("jobs", lambda: [_requeued(context, background, actor)])
         elif finding.status == "problem" and finding.check == "graph":
             repaired += _guarded("graph", lambda: [_mended_graph(context, actor)])
+        elif finding.status == "notice" and finding.check == "objects":
+            repaired += _guarded("objects", lambda: [_swept(context)])
         elif finding.status == "problem" and finding.check == "index":
             repaired += _guarded("index", lambda: [_index(context, background, repair=True)])
         else:
@@ -128,6 +134,39 @@ def _files(context: MemoryContext) -> list[Finding]:
     more = f" and {len(wider) - 1} more" if len(wider) > 1 else ""
     text = f"others may read {wider[0]}{more}: open the tally as their owner, or chmod -R go= it"
     return [Finding(check="files", status="notice", text=text)]
+
+
+def _objects(context: MemoryContext) -> list[Finding]:
+    """Read every object outside of the database."""
+    health = objects.check(context.store.database)
+    if health is None:
+        return []
+    lost = [(name, "is missing") for name in health.missing]
+    lost += [(name, "was altered") for name in health.altered]
+    findings = [
+        Finding(
+            check="objects",
+            status="problem",
+            text=f"the object {name} {what}: bring it back from a copy of the object storage",
+        )
+        for name, what in lost[:_SHOWN]
+    ]
+    if len(lost) > _SHOWN:
+        text = f"{len(lost) - _SHOWN} more objects are missing or were altered"
+        findings.append(Finding(check="objects", status="problem", text=text))
+    if health.orphans or health.waiting:
+        text = (
+            f"{health.orphans} objects that nothing names and {health.waiting} of what was erased "
+            "are there: run `tally doctor --repair`"
+        )
+        findings.append(Finding(check="objects", status="notice", text=text))
+    whole = health.named - len(lost)
+    return findings or [Finding(check="objects", status="ok", text=f"{whole} match their digests")]
+
+
+def _swept(context: MemoryContext) -> Finding:
+    text = f"{objects.sweep(context.store.database)} objects that nothing names were removed"
+    return Finding(check="objects", status="repaired", text=text)
 
 
 def _finished(context: MemoryContext, background: Background) -> Finding:

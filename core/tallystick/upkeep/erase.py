@@ -39,6 +39,7 @@ from tallystick.storage import (
     jobs,
     journal,
     memories,
+    objects,
     proposals,
     recordings,
     settings_rows,
@@ -293,10 +294,12 @@ def _erase_from_runs(
 
 
 def finish(context: MemoryContext) -> bool:
-    """Rewrite the files where an erasure noted it; return True if one did. Raises StorageError,
+    """Delete the objects of what was erased, and rewrite the files where an erasure noted it;
+    return True if one did. Raises StorageError,
     BusyTally.
     """
     database = context.store.database
+    objects.remove_doomed(database)
     with database.read() as connection:
         if settings_rows.get_setting(connection, PENDING) != "1":
             return False

@@ -14,7 +14,9 @@ from typing import Literal
 from tallystick.errors import InvalidInput
 from tallystick.ports import Clock, Ids
 from tallystick.records import Actor, Backup, Migration, MigrationStep
+from tallystick.settings import Settings
 from tallystick.storage import Connection, Database, Location
+from tallystick.storage.blob_stores import open_blobs
 from tallystick.storage.migrate import HEAD, migrate, pending, revision_of, upgrade
 from tallystick.storage.store import note_migration
 from tallystick.upkeep.backup import Progress, acting, require_whole, write_backup
@@ -48,7 +50,10 @@ def migrate_tally(
     location = Location.find(where, create=False)
     started = time.perf_counter()
     database = Database(location.url, schema=schema)
+    where_objects = Settings.read().objects
     try:
+        if where_objects is not None:
+            database.attached.blobs = open_blobs(where_objects)
         with database.read() as connection:
             lacks = pending(connection)
             before = revision_of(connection) or HEAD

@@ -27,6 +27,7 @@ from tallystick.storage import (
     erasing,
     journal,
     memories,
+    objects,
     search,
     settings_rows,
 )
@@ -142,7 +143,12 @@ def search_remains(
             for thread in threads_containing(connection, needles).threads
             if reach.covers(Scope.parse(thread.scope))
         ]
+        ids = None if within is None else within.ids
+        moved = objects.objects_with(connection, needles, within=ids)
+        problems += [f"an object outside of the database holds the text: {key}" for _, key in moved]
     checked = ["every column of every table", "pieces of checkpoints"]
+    if context.store.database.attached.blobs is not None:
+        checked.append("every object outside of the database")
     folder = context.store.location.folder
     if folder is not None and reach.whole:
         problems += [

@@ -1,0 +1,401 @@
+"""Objects: large bodies of parts in a folder or in object storage, outside of the database.
+
+A body is committed to the database like any other, and moved later: it is put, then a short
+transaction writes a reference in its place. So nobody waits for the network while writing, an
+object storage that is away costs nothing but space, and no object is put inside a write
+transaction. The reference has the digest of the body: what is read is checked. A put whose
+reference was never committed leaves an object that nothing names; `sweep` removes it.
+"""
+
+# Names
+# -----
+# An object has a name that is drawn by lot and never given twice, below one of the tally's own
+# (`objects.space`): two tallies in one place never touch what the other put, and one that was
+# deleted cannot be confused with a later one. A restored or imported tally has its bodies
+# in the database.
+#
+# What is deleted
+# ---------------
+# The transaction that removes a part notes the name of its object in a setting
+# (`objects.doomed:…`). After the commit the object is deleted, then the note: cut off in between,
+# it is done again.
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sqlalchemy import Connection, and_, delete, func, select, update
+
+from tallystick.errors import CorruptTally, StorageError
+from tallystick.logs import get_logger
+from tallystick.ports import BlobStore
+from tallystick.storage import settings_rows, tables
+from tallystick.storage.dialects import unpacked
+
+if TYPE_CHECKING:
+    from tallystick.storage.database import Database
+
+__all__ = [
+    "ATTACHED",
+    "Attached",
+    "Health",
+    "Reference",
+    "bring_back",
+    "check",
+    "doom",
+    "is_reference",
+    "move",
+    "move_if_possible",
+    "note_large",
+    "objects_with",
+    "read",
+    "referenced",
+    "remove_doomed",
+    "resolved",
+    "stored_form",
+    "sweep",
+]
+
+ATTACHED = "tallystick_objects"
+"""The option of a connection that has what is attached to its database."""
+_MARK = b"\x00tallystick\x00"
+_REFERENCE, _BODY = _MARK + b">", _MARK + b"="
+_FIELDS = re.compile(rb"([0-9a-f]{12}/[0-9a-f]{32}) ([0-9a-f]{64}) ([0-9]{1,18})")
+_LONGEST = 200
+"""Bytes of a stored reference at most, packed."""
+_SPACE, _DOOMED = "objects.space", "objects.doomed:"
+_DAY = 24 * 3_600.0
+_PAGE = 500
+
+_p, _s = tables.parts, tables.settings
+
+
+class Reference(NamedTuple):
+    """What the database keeps of a body that was moved."""
+
+    name: str
+    sha256: str
+    size: int
+
+
+@dataclass
+class Attached:
+    """The object storage of an open database. Thread-safe."""
+
+    blobs: BlobStore | None = None
+    at_least: int = 0
+    """Bytes from which on a body is moved."""
+    large: set[tuple[int, str]] = field(default_factory=set)
+    """Parts that this process wrote lately and that may be large enough."""
+    guard: threading.Lock = field(default_factory=threading.Lock)
+
+    def required(self) -> BlobStore:
+        """Return the object storage. Raises StorageError where the tally was opened without."""
+        if self.blobs is None:
+            raise StorageError(
+                "Parts of this tally are in object storage, and it was opened without. Give the "
+                "setting `objects` that it was written with."
+            )
+        return self.blobs
+
+    def take_large(self) -> list[tuple[int, str]]:
+        """Return what was noted, which is then no longer noted."""
+        with self.guard:
+            taken, self.large = list(self.large), set()
+        return taken
+
+
+class Health(NamedTuple):
+    """What was found of the objects that the database names."""
+
+    named: int
+    missing: tuple[str, ...]
+    altered: tuple[str, ...]
+    orphans: int
+    """Objects that nothing names, for a day or longer."""
+    waiting: int
+    """Objects that were erased here and are still there."""
+
+
+# Bodies as they are stored
+
+
+def stored_form(body: bytes) -> bytes:
+    """Return the form in which a body is stored: only one that could be taken for a reference has
+    another.
+    """
+    return _BODY + body if body.startswith(_MARK) else body
+
+
+def is_reference(stored: bytes) -> bool:
+    """Return True for a body that was moved."""
+    return stored.startswith(_REFERENCE)
+
+
+def note_large(tx: Connection, scope_id: int, key: str, body: bytes) -> None:
+    """Note that a body that is written may be one to move."""
+    attached = _attached(tx)
+    if attached is not None and attached.blobs is not None and len(body) >= attached.at_least:
+        with attached.guard:
+            attached.large.add((scope_id, key))
+
+
+def resolved(connection: Connection, stored: bytes | memoryview) -> bytes:
+    """Return the body of a stored form; one that was moved is read from where it is. Raises
+    CorruptTally, StorageError.
+    """
+    stored = bytes(stored)
+    if not stored.startswith(_MARK):
+        return stored
+    if stored.startswith(_BODY):
+        return stored[len(_BODY) :]
+    return read(_blobs(connection), _reference(stored))
+
+
+def read(blobs: BlobStore, reference: Reference) -> bytes:
+    """Return the body of a reference. Raises CorruptTally where it is missing or was altered, and
+    StorageError where the object storage is away.
+    """
+    body = blobs.get(reference.name)
+    if body is None:
+        raise CorruptTally(
+            f"The object {reference.name} is missing from {blobs.place}. Bring it back from a "
+            "copy of the object storage; `tally doctor` lists all that are missing."
+        )
+    if hashlib.sha256(body).hexdigest() != reference.sha256:
+        raise CorruptTally(
+            f"The object {reference.name} in {blobs.place} is not what was put there. Bring it "
+            "back from a copy of the object storage."
+        )
+    return body
+
+
+def _reference(stored: bytes) -> Reference:
+    fields = _FIELDS.fullmatch(stored, len(_REFERENCE))
+    if fields is None:
+        raise CorruptTally("A part names its object in a form that no release writes.")
+    name, sha256, size = (value.decode() for value in fields.groups())
+    return Reference(name, sha256, int(size))
+
+
+def _attached(connection: Connection) -> Attached | None:
+    found: Attached | None = connection.get_execution_options().get(ATTACHED)
+    return found
+
+
+def _blobs(connection: Connection) -> BlobStore:
+    return (_attached(connection) or Attached()).required()
+
+
+# Moving
+
+
+def move(database: Database, *, everything: bool = False) -> int:
+    """Move large bodies out of the database, those that this process wrote lately or `everything`
+    that is large; return how many. Raises StorageError where the object storage is away.
+    """
+    attached = database.attached
+    if attached.blobs is None or database.unwritable is not None:
+        return 0
+    noted = attached.take_large()
+    if everything:
+        with database.read() as connection:
+            size = func.length(unpacked(connection, _p.c.body)) >= attached.at_least
+            large = select(_p.c.scope_id, _p.c.key).where(size)
+            noted = [(row.scope_id, row.key) for row in connection.execute(large)]
+    moved = 0
+    for done, (scope_id, key) in enumerate(noted):
+        try:
+            moved += _move_one(database, attached.blobs, scope_id, key)
+        except StorageError:
+            with attached.guard:
+                attached.large.update(noted[done:])
+            raise
+    return moved
+
+
+def _move_one(database: Database, blobs: BlobStore, scope_id: int, key: str) -> bool:
+    here = and_(_p.c.scope_id == scope_id, _p.c.key == key)
+    with database.read() as connection:
+        stored = connection.execute(select(_p.c.body).where(here)).scalar()
+        space = settings_rows.get_setting(connection, _SPACE)
+        if stored is None or is_reference(bytes(stored)):
+            return False
+        body = resolved(connection, stored)
+    if space is None:
+        space = database.write(_draw_space, name="objects.space")
+    name = f"{space}/{uuid.uuid4().hex}"
+    blobs.put(name, body)
+    digest = hashlib.sha256(body).hexdigest()
+    reference = _REFERENCE + f"{name} {digest} {len(body)}".encode()
+
+    def unit(tx: Connection) -> bool:
+        now = tx.execute(select(_p.c.body).where(here)).scalar()
+        if now is None or is_reference(bytes(now)):
+            return False
+        tx.execute(update(_p).where(here).values(body=reference))
+        return True
+
+    if not database.write(unit, name="objects.move"):
+        blobs.delete(name)
+        return False
+    return True
+
+
+def _draw_space(tx: Connection) -> str:
+    space = settings_rows.get_setting(tx, _SPACE)
+    if space is None:
+        space = uuid.uuid4().hex[:12]
+        settings_rows.set_setting(tx, _SPACE, space)
+    return space
+
+
+# Removing
+
+
+def doom(tx: Connection, scope_id: int, keys: Iterable[str]) -> None:
+    """Note the objects of parts that this transaction removes: `remove_doomed` deletes them."""
+    moved = [_p.c.scope_id == scope_id, _p.c.key.in_(list(keys)), *_short()]
+    for (stored,) in tx.execute(select(_p.c.body).where(*moved)).all():
+        if is_reference(bytes(stored)):
+            settings_rows.set_setting(tx, _DOOMED + _reference(bytes(stored)).name, "1")
+
+
+def remove_doomed(database: Database) -> int:
+    """Delete the objects of parts that were removed; return how many there were. Raises
+    StorageError: then they wait.
+    """
+    with database.read() as connection:
+        names = _doomed(connection)
+        if not names:
+            return 0
+        blobs = _blobs(connection)
+    for name in names:
+        blobs.delete(name)
+        database.write(partial(_removed, name), name="objects.removed")
+    return len(names)
+
+
+def _removed(name: str, tx: Connection) -> None:
+    tx.execute(delete(_s).where(_s.c["name"] == _DOOMED + name))
+
+
+def sweep(database: Database, *, older_than: float = _DAY) -> int:
+    """Delete what was removed here, and what a put without a commit left behind, if it is older
+    than some seconds; return how many. Raises StorageError.
+    """
+    removed = remove_doomed(database)
+    blobs = database.attached.blobs
+    if blobs is None:
+        return removed
+    for name in _orphans(database, blobs, older_than):
+        blobs.delete(name)
+        removed += 1
+    return removed
+
+
+def _orphans(database: Database, blobs: BlobStore, older_than: float) -> list[str]:
+    with database.read() as connection:
+        space = settings_rows.get_setting(connection, _SPACE)
+    if space is None:
+        return []
+    # Listed before the references are read: what is put meanwhile is not in the list.
+    names = set(blobs.names(f"{space}/", older_than=older_than))
+    with database.read() as connection:
+        return sorted(names - {one.name for one in referenced(connection)})
+
+
+def _doomed(connection: Connection) -> list[str]:
+    query = select(_s.c["name"]).where(_s.c["name"].like(_DOOMED + "%")).order_by(_s.c["name"])
+    return [name.removeprefix(_DOOMED) for name in connection.execute(query).scalars()]
+
+
+def bring_back(tx: Connection, body_of: Callable[[Reference], bytes]) -> None:
+    """Write the bodies of moved parts into the database again, as `body_of` gives them, and forget
+    where they were: a restored tally never touches the objects of another. Raises CorruptTally.
+    """
+    for row in list(_moved(tx, None)):
+        reference = _reference(bytes(row.body))
+        body = body_of(reference)
+        if hashlib.sha256(body).hexdigest() != reference.sha256:
+            raise CorruptTally(f"The object {reference.name} of the backup was altered.")
+        here = and_(_p.c.scope_id == row.scope_id, _p.c.key == row.key)
+        tx.execute(update(_p).where(here).values(body=stored_form(body)))
+    tx.execute(delete(_s).where(_s.c["name"].like("objects.%")))
+
+
+# Looking
+
+
+def _short() -> Sequence[Any]:
+    return (func.length(_p.c.body) <= _LONGEST,)
+
+
+def referenced(
+    connection: Connection, *, within: Sequence[int] | None = None
+) -> Iterator[Reference]:
+    """Yield the references of all parts, or of those of some scopes."""
+    for row in _moved(connection, within):
+        yield _reference(bytes(row.body))
+
+
+def _moved(connection: Connection, within: Sequence[int] | None) -> Iterator[Any]:
+    if settings_rows.get_setting(connection, _SPACE) is None:
+        return  # nothing was ever moved
+    query = select(_p.c.scope_id, _p.c.key, _p.c.body).where(*_short())
+    if within is not None:
+        query = query.where(_p.c.scope_id.in_(list(within)))
+    for row in connection.execute(query):
+        if is_reference(bytes(row.body)):
+            yield row
+
+
+def objects_with(
+    connection: Connection, needles: Sequence[bytes], *, within: Sequence[int] | None = None
+) -> list[tuple[int, str]]:
+    """Return the parts, as scope and key, whose bodies were moved and contain one of `needles`.
+    Raises CorruptTally, StorageError.
+    """
+    return [
+        (row.scope_id, row.key)
+        for row in _moved(connection, within)
+        if any(needle in resolved(connection, row.body) for needle in needles)
+    ]
+
+
+def check(database: Database) -> Health | None:
+    """Read every object that the database names; None where it names none and none are configured.
+    Raises StorageError.
+    """
+    with database.read() as connection:
+        named = list(referenced(connection))
+        waiting = len(_doomed(connection))
+        attached = database.attached.blobs
+        if not named and not waiting and attached is None:
+            return None
+        blobs = _blobs(connection)
+    missing, altered = [], []
+    for reference in named:
+        body = blobs.get(reference.name)
+        if body is None:
+            missing.append(reference.name)
+        elif hashlib.sha256(body).hexdigest() != reference.sha256:
+            altered.append(reference.name)
+    orphans = len(_orphans(database, blobs, _DAY))
+    return Health(len(named), tuple(missing), tuple(altered), orphans, waiting)
+
+
+def move_if_possible(database: Database) -> None:
+    """Same as `move`, in the background: where the object storage is away, it is tried again."""
+    try:
+        move(database)
+        remove_doomed(database)
+    except StorageError as error:
+        get_logger("storage").warning("objects.waiting", error=type(error).__name__)
