@@ -20,10 +20,12 @@ from tallystick.memory.passages import Content, content_of, part_of, says_the_sa
 from tallystick.memory.recall import RecallRequest, recall
 from tallystick.memory.supersession import is_current
 from tallystick.ports import TokenCounter
+from tallystick.ranking.languages import STANDING
+from tallystick.ranking.signals import is_assistant
 from tallystick.records import Actor, ContextPack, Memory, PackItem, Scope
 from tallystick.records.escaping import as_name
 from tallystick.records.framing import Quote, framed
-from tallystick.storage import memories, scopes
+from tallystick.storage import Connection, memories, scopes, search
 
 __all__ = ["context_pack", "wake"]
 
@@ -35,9 +37,12 @@ _LEAST = 16
 _MOST = 150
 _LATEST = 50
 """The memories of each kind that a wake reads, newest first."""
+_LOOKED_THROUGH = 2_000
+"""The latest memories of a scope among which a wake looks for standing instructions."""
 _WAKES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("pinned", ()),
     ("constraint", ("constraint", "rule")),
+    ("standing", ("turn", "note")),
     ("preference", ("preference",)),
     ("decision", ("decision",)),
     ("task", ("task", "plan", "milestone")),
@@ -104,8 +109,8 @@ def wake(
     working: Sequence[PackItem] = (),
 ) -> ContextPack:
     """Return what to know at the start: `working`, the working memory of the run, then pins,
-    constraints, preferences, decisions, open tasks, summaries and the latest notes; framed under
-    the key of `home`.
+    constraints, what users asked for from now on ("always …"), preferences, decisions, open tasks,
+    summaries and the latest notes; framed under the key of `home`.
 
     Newest first within each; each but pins and constraints takes a part of the budget, and more
     where others leave it. A text that is too long is cut. Raises Denied, InvalidInput.
@@ -123,9 +128,11 @@ def wake(
         speakers: dict[str, str | None] = {}
         reasons: dict[str, list[PackItem]] = {"working": list(working)}
         for why, kinds in _WAKES:
+            standing = why == "standing"
             stored = memories.latest(
                 connection,
                 ids,
+                only_docs=_standing_docs(connection, ids) if standing else None,
                 kinds=kinds,
                 states=("active",),
                 limit=_LATEST,
@@ -155,8 +162,16 @@ def wake(
     return filling.packed(items, home)
 
 
+def _standing_docs(connection: Connection, scope_ids: Sequence[int]) -> list[int]:
+    return search.latest_marked(
+        connection, scope_ids, STANDING, within=_LOOKED_THROUGH, limit=_LATEST
+    )
+
+
 def _wakes(memory: Memory, why: str, now: int) -> bool:
     if not is_current(memory, now) or is_expired(memory.expires_at, now):
+        return False
+    if why == "standing" and is_assistant(memory.speaker):
         return False
     return why != "task" or memory.attributes.get("status") not in ("done", "cancelled")
 
