@@ -16,7 +16,14 @@ from tallystick.access import is_expired
 from tallystick.errors import InvalidInput
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.fields import STORE_ITEM
-from tallystick.memory.passages import Content, content_of, part_of, says_the_same, shown_text
+from tallystick.memory.passages import (
+    Content,
+    as_ranges,
+    content_of,
+    part_of,
+    says_the_same,
+    shown_text,
+)
 from tallystick.memory.recall import RecallRequest, recall
 from tallystick.memory.supersession import is_current
 from tallystick.ports import TokenCounter
@@ -358,7 +365,7 @@ class _Filling:
         visible: dict[str, list[int]] = {}
         for item in numbered:
             visible.setdefault(_visibility(item), []).append(int(item.handle))
-        legend = [f"{name}: {_ranges(sorted(places))}" for name, places in visible.items()]
+        legend = [f"{name}: {as_ranges(sorted(places))}" for name, places in visible.items()]
         return framed(quotes, key, legend=legend), numbered
 
     def _quote(self, item: PackItem) -> Quote:
@@ -388,14 +395,3 @@ def _heading(item: PackItem) -> str:
 def _visibility(item: PackItem) -> str:
     """Return the beginning of the line of the legend that an item belongs to."""
     return f"Visible to {as_name(str(item.visible_to))} ({item.access_reason})"
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    """Return ascending numbers as text: 1-3, 5."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and runs[-1][1] == number - 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
