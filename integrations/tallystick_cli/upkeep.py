@@ -145,9 +145,17 @@ def import_(
     where: Where = ".tally",
     as_json: AsJson = False,
 ) -> None:
-    """Bring an export into a new tally; every digest is checked before anything is written."""
-    with open_as_owner(where, create=True) as owner:
-        transfer = owner.operator.import_from(folder, idempotency_key=key)
+    """Bring an export into a new tally, or beside what is there."""
+    with (
+        open_as_owner(where, create=True) as owner,
+        progress_bar("Importing", as_json=as_json) as bar,
+    ):
+        task = bar.add_task("import", total=None)
+        transfer = owner.operator.import_from(
+            folder,
+            idempotency_key=key,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
     if as_json:
         print_json(transfer.dump())
     else:

@@ -77,6 +77,7 @@ FIRST_LOOK = {
     "../checkpointers/test_store.py": "memory/fields memory/items storage/items",
     "upkeep/test_sizes.py": "storage/sizes",
     "storage/test_objects.py": "storage/blob_stores",
+    "upkeep/test_merging.py": "storage/merging",
     "upkeep/test_backup.py": "upkeep/migration storage/snapshots",
     "upkeep/test_erase.py": "storage/byte_search storage/erasing "
     "storage/retention storage/working upkeep/copies upkeep/doctor upkeep/operator_scopes "

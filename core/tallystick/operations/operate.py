@@ -279,8 +279,9 @@ OPERATIONS = (
     Operation(
         name="import_from",
         title="Import",
-        description="Import an export into a new tally; every digest is checked first.",
-        model_description="Import an export into a new tally.",
+        description="Import an export, into a new tally or beside what is there; digests are "
+        "checked first.",
+        model_description="Import an export.",
         effect="operate",
         arguments=Import,
         result=Transfer,

@@ -195,6 +195,10 @@ class Transfer(Record):
     """Long binary values, each stored once."""
     bytes: int
     """Of the blobs."""
+    present: tuple[str, ...] = ()
+    """Scopes of an import that were there already, from an earlier one, and were left as they
+    are.
+    """
 
 
 class Backup(Record):

@@ -45,6 +45,7 @@ __all__ = [
     "is_of_a_server",
     "object_file",
     "remove",
+    "row_counts",
     "write",
 ]
 
@@ -208,7 +209,7 @@ def _write_tables(database: Database, folder: Path, progress: Progress) -> Snaps
                 for chunk in lines:
                     packed.write(chunk)
             _to_disk(folder / f"{name}.copy.zst")
-        counts = _row_counts(connection)
+        counts = row_counts(connection)
         schema = migrate.revision_of(connection)
         _write_heads(folder, _stored_heads(connection))
         tally_id = connection.execute(text(_TALLY_ID)).scalar()
@@ -279,7 +280,7 @@ def copy_in(
         connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {_quoted(schema)}"))
         migrate.create(connection, snapshot.schema)
         _fill(connection, backup, snapshot, progress)
-        check(_row_counts(connection), _stored_heads(connection))
+        check(row_counts(connection), _stored_heads(connection))
 
 
 def remove(url: URL, schema: str) -> None:
@@ -332,7 +333,8 @@ def _fill(connection: Connection, folder: Path, snapshot: Snapshot, progress: Pr
 _MOVE = text("SELECT setval(pg_get_serial_sequence(:table, :key), :last)")
 
 
-def _row_counts(connection: Connection) -> dict[str, int]:
+def row_counts(connection: Connection) -> dict[str, int]:
+    """Return the number of rows of every table."""
     names = sorted(name for name in inspect(connection).get_table_names() if name != _REVISIONS)
     return {
         name: int(connection.execute(text(f"SELECT COUNT(*) FROM {_quoted(name)}")).scalar_one())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -318,15 +319,26 @@ class Operator:
         return backup.backup(self._services.memory, self.actor, Path(folder))
 
     def import_from(
-        self, folder: str | os.PathLike[str], *, idempotency_key: str | None = None
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        idempotency_key: str | None = None,
+        progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> Transfer:
-        """Import an export into this tally, which must be empty; every digest is checked first.
+        """Import an export into this tally; every digest is checked first, and every chain last.
 
-        Recall, history and `verify` are then as they were. Raises Denied, InvalidInput,
+        Recall, history and `verify` are then as they were. It is all or nothing, and may be made
+        again after it was cut off: a scope that an earlier import brought is left as it is
+        (`present`), and nothing is overwritten. `progress` is called with the rows that were read
+        and how many there are. Raises Denied, InvalidInput,
         StateConflict, CorruptTally, IdempotencyMismatch.
         """
         result = portable.import_from(
-            self._services.memory, self.actor, Path(folder), idempotency_key=idempotency_key
+            self._services.memory,
+            self.actor,
+            Path(folder),
+            idempotency_key=idempotency_key,
+            progress=progress,
         )
         self._services.drop_caches()
         self._services.background.wake()

@@ -1,9 +1,9 @@
 """Export and import: whole scopes as JSON lines and blobs, each named with its digest in a
 manifest.
 
-Rows keep their numbers, so that references to them, inside of state too, stay valid; that is why an
-import needs an empty tally. Derived rows, Chroma and the are built anew. Of the tally's own
-settings those that somebody chose are exported, and not its owner.
+In an empty tally rows keep their numbers, so that references to them, inside of state too, stay
+valid; beside others they get new ones (`storage.merging`). Derived rows and Chroma are made anew.
+Of the tally's own settings those that somebody chose are exported, and not its owner.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, Literal
@@ -31,7 +31,9 @@ from tallystick.records import (
 from tallystick.storage import Connection, journal, search, settings_rows
 from tallystick.storage import portable as rows
 from tallystick.storage.idempotency import IdempotentCall
+from tallystick.storage.merging import Merge, merge_order
 from tallystick.storage.migrate import HEAD
+from tallystick.storage.migrations import texts_beside
 from tallystick.storage.private_files import make_private_folder, open_private, open_regular
 from tallystick.storage.scopes import FROZEN
 from tallystick.upkeep.retention import WINDOWS, require_operator
@@ -47,6 +49,7 @@ those of the importing tally.
 _INLINE = 4_096
 """Bytes up to which a binary value is stored in its line; longer ones are blobs of their own."""
 _PAGE = 500
+Progress = Callable[[int, int], None]
 
 
 def preview_export(context: MemoryContext, actor: Actor, chosen: Sequence[Scope]) -> Transfer:
@@ -91,10 +94,20 @@ def export(context: MemoryContext, actor: Actor, chosen: Sequence[Scope], folder
 
 
 def import_from(
-    context: MemoryContext, actor: Actor, folder: Path, *, idempotency_key: str | None = None
+    context: MemoryContext,
+    actor: Actor,
+    folder: Path,
+    *,
+    idempotency_key: str | None = None,
+    progress: Progress = lambda done, total: None,
 ) -> Transfer:
-    """Read `folder` into an empty tally, all or nothing. Raises Denied, InvalidInput,
-    StateConflict, CorruptTally.
+    """Read `folder` into this tally, all or nothing. Raises Denied, InvalidInput, StateConflict,
+    CorruptTally.
+
+    In an empty tally rows keep their numbers. In one with rows they get others; a scope that is
+    there already, from an earlier import of the same, is left as it is, and one that is another
+    refuses the whole. So a call that was cut off is made again as it was. `progress` is called with
+    the rows that were read, and how many there are.
     """
     require_operator(context, actor)
     manifest = _manifest(folder)
@@ -107,30 +120,13 @@ def import_from(
     files.check()
     transfer = _transfer_of(manifest, states=files.memory_states())
 
-    def unit(tx: Connection) -> None:
-        _require_empty(tx)
-        own = rows.set_aside_own_journal(tx)
-        for table in rows.table_names():
-            name = f"{table}.jsonl"
-            if name not in manifest["files"]:
-                continue
-            page: list[dict[str, Any]] = []
-            for row in files.rows(name):
-                if table == "settings":
-                    _adopt_setting(tx, row)
-                    continue
-                if table == "access_log":
-                    # Who looked at an empty tally has a line of his own already.
-                    row.pop("id", None)
-                page.append(rows.checked_row(table, row, files.binary))
-                if len(page) == _PAGE:
-                    rows.add_rows(tx, table, page)
-                    page = []
-            rows.add_rows(tx, table, page)
-        rows.upgrade_rows(tx, manifest["schema"])
-        search.queue_for_index(tx, rows.docs_with_vectors(tx))
-        rows.move_sequences(tx)
-        rows.put_back_own_journal(tx, own)
+    def unit(tx: Connection) -> Transfer:
+        if rows.non_empty_table(tx) is None:
+            present: tuple[str, ...] = ()
+            _fill(tx, manifest, files, progress)
+        else:
+            present = _merge(tx, manifest, files, progress)
+        result = transfer.model_copy(update={"present": present})
         at = context.store.clock.now()
         event = journal.Event(
             stream="tally",
@@ -141,10 +137,76 @@ def import_from(
             details={"format": transfer.format, "digest": transfer.digest},
         )
         journal.append(tx, event)
-        call.keep(tx, transfer.dump(), at=at)
+        call.keep(tx, result.dump(), at=at)
+        return result
 
-    context.store.database.write(unit, name="import")
-    return transfer
+    return context.store.database.write(unit, name="import")
+
+
+def _fill(tx: Connection, manifest: Mapping[str, Any], files: _Files, progress: Progress) -> None:
+    """Import into an empty tally: rows keep their numbers."""
+    own = rows.set_aside_own_journal(tx)
+    for table, page in _pages(tx, rows.table_names(), manifest, files, progress):
+        if table == "access_log":
+            # Who looked at an empty tally has a line of his own already.
+            page = [{key: value for key, value in row.items() if key != "id"} for row in page]
+        rows.add_rows(tx, table, page)
+    rows.upgrade_rows(tx, manifest["schema"])
+    search.queue_for_index(tx, rows.docs_with_vectors(tx))
+    rows.move_sequences(tx)
+    rows.put_back_own_journal(tx, own)
+
+
+def _merge(
+    tx: Connection, manifest: Mapping[str, Any], files: _Files, progress: Progress
+) -> tuple[str, ...]:
+    """Import beside other rows; return the scopes that were there already."""
+    if manifest["schema"] < texts_beside.SCHEMA:
+        raise StateConflict(
+            "of this import",
+            state="not empty",
+            reason=f"an export of schema {manifest['schema']} is brought up to date as a whole",
+            hint="Import it into a new tally, and export that.",
+            what="The tally",
+        )
+    streams = [
+        rows.checked_row("streams", row, files.binary) for row in files.rows("streams.jsonl")
+    ]
+    heads = {row["name"]: (row["count"], row["head"]) for row in streams}
+    merge = Merge(tx, heads)
+    for table, page in _pages(tx, merge_order(), manifest, files, progress):
+        merge.add(table, page)
+    search.queue_for_index(tx, merge.finish())
+    return tuple(merge.present)
+
+
+def _pages(
+    tx: Connection,
+    names: Sequence[str],
+    manifest: Mapping[str, Any],
+    files: _Files,
+    progress: Progress,
+) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Yield the checked rows of each table, some at a time; settings are adopted on the way."""
+    done, total = 0, sum(entry["lines"] for entry in manifest["files"].values())
+    for table in names:
+        name = f"{table}.jsonl"
+        if name not in manifest["files"]:
+            continue
+        page: list[dict[str, Any]] = []
+        for row in files.rows(name):
+            done += 1
+            if table == "settings":
+                _adopt_setting(tx, row)
+                continue
+            page.append(rows.checked_row(table, row, files.binary))
+            if len(page) == _PAGE:
+                progress(done, total)
+                yield table, page
+                page = []
+        if page:
+            yield table, page
+    progress(total, total)
 
 
 def _adopt_setting(tx: Connection, row: Mapping[str, Any]) -> None:
@@ -349,18 +411,6 @@ class _Files:
             return open_regular(self._folder, name)
         except OSError as error:
             raise CorruptTally(f"The export lacks {name}, or it is no file of its own.") from error
-
-
-def _require_empty(tx: Connection) -> None:
-    table = rows.non_empty_table(tx)
-    if table is not None:
-        raise StateConflict(
-            "of this import",
-            state="not empty",
-            reason=f"it holds {table}",
-            hint="Import into a new tally.",
-            what="Tally",
-        )
 
 
 def _transfer_of(manifest: Mapping[str, Any], *, states: Mapping[str, int]) -> Transfer:

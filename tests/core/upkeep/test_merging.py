@@ -1,0 +1,264 @@
+"""From one database to the other, beside what is there: nothing is overwritten, nothing comes
+twice, and every chain verifies.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tallystick import Actor, Tally
+from tallystick.checkpoints import Leaf, NewCheckpoint
+from tallystick.errors import CorruptTally, StateConflict
+from tallystick.memory.items import Put
+from tallystick.records import canonical_json, text_digest
+from tallystick.settings import Settings
+from tallystick.storage import journal
+from tallystick.tally.services import services_of
+from tallystick.testing import HashEmbedder
+
+OpenTally = Callable[..., Tally]
+ROOT = Actor(user="root", role="operator")
+ADA = Actor(user="ada", projects={"apollo"})
+BOB = Actor(user="bob", projects={"zeus"})
+GRAPH = Settings.read(graph=True)
+
+
+def _open(opening: OpenTally) -> Tally:
+    return opening(embedder=HashEmbedder(), settings=GRAPH)
+
+
+@pytest.fixture
+def open_other(request: pytest.FixtureRequest, tmp_path: Path) -> OpenTally:
+    """A store on the database that `open_tally` is not on."""
+    if request.node.callspec.params["open_tally"] == "postgres":
+        return lambda **options: Tally.open(tmp_path / "other", background=False, **options)
+    url, schema = request.getfixturevalue("postgres_url"), f"m{uuid.uuid4().hex}"
+    return lambda **options: Tally.open(url, schema=schema, background=False, **options)
+
+
+def _fill(tally: Tally, actor: Actor, project: str) -> dict[str, Any]:
+    """Memories of two scopes with a change, links, a run, an item and the graph."""
+    mine, ours = tally.bind(actor), tally.bind(actor, f"project:{project}")
+    user = actor.user
+    first = mine.remember(f"{user} keeps a heron called Otto von Reed in Hamburg.", kind="fact")
+    mine.modify(first.id, content=f"{user} keeps two herons in Hamburg.", reason="another one")
+    second = mine.remember(f"{user} feeds them fish.", related_to=[first.id])
+    shared = ours.remember(f"{user} of {project} meets Otto von Reed on Mondays.", kind="fact")
+    mine.items.put([Put(("birds",), "otto", {"text": f"{user} knows Otto"})])
+    with mine.run("keeper", goal="feed") as run, run.step("model_call") as step:
+        step.record("request", {"prompt": f"What does the heron of {user} eat? " + "reed " * 2_000})
+    tally.drain()
+    return {"first": first.id, "second": second.id, "shared": shared.id, "run": run.id}
+
+
+def _seen(tally: Tally, actor: Actor, project: str, made: dict[str, Any]) -> Any:
+    mine, ours = tally.bind(actor), tally.bind(actor, f"project:{project}")
+    hits = mine.recall("what do the herons eat?", limit=10)
+    return {
+        "recall": [(hit.memory.id, hit.memory.content, hit.score) for hit in hits],
+        "ours": [hit.memory.content for hit in ours.recall("who meets on Mondays?")],
+        "history": [(entry.event, entry.at) for entry in mine.history(made["first"])],
+        "around": [node.id for node in mine.explore(made["second"]).memories],
+        "item": mine.items.get([(("birds",), "otto")]),
+        "verified": mine.verify(made["run"]).ok,
+        "foil": mine.verify(made["run"]).foil,
+    }
+
+
+def _rows(tally: Tally) -> dict[str, int]:
+    from tallystick.storage import snapshots
+
+    with services_of(tally).store.database.read() as connection:
+        counts = snapshots.row_counts(connection)
+    # What a call itself leaves: its own line, and work that is derived.
+    return {name: count for name, count in counts.items() if name not in {"journal", "outbox"}}
+
+
+def _whole(tally: Tally) -> list[str]:
+    findings = tally.bind(ROOT).operator.doctor()
+    return [one.text for one in findings if one.status == "problem"]
+
+
+def test_scopes_move_to_the_other_database_beside_those_that_are_there(
+    open_tally: OpenTally, open_other: OpenTally, tmp_path: Path
+) -> None:
+    with _open(open_other) as target:
+        theirs = _fill(target, BOB, "zeus")
+        before = _seen(target, BOB, "zeus", theirs)
+    with _open(open_tally) as source:
+        made = _fill(source, ADA, "apollo")
+        moved = _seen(source, ADA, "apollo", made)
+        source.bind(ADA).operator.export(tmp_path / "out", scopes=["private:ada", "project:apollo"])
+
+    told: list[tuple[int, int]] = []
+    with _open(open_other) as target:
+        done = target.bind(ROOT).operator.import_from(
+            tmp_path / "out", progress=lambda count, total: told.append((count, total))
+        )
+        assert (done.scopes, done.present) == (("private:ada", "project:apollo"), ())
+        assert told[-1][0] == told[-1][1] > 0
+        target.drain()
+        assert _seen(target, ADA, "apollo", made) == moved
+        assert _seen(target, BOB, "zeus", theirs) == before
+        assert _whole(target) == []
+
+        rows = _rows(target)
+        again = target.bind(ROOT).operator.import_from(tmp_path / "out")
+        assert again.present == ("private:ada", "project:apollo")
+        assert _rows(target) == rows
+        later = target.bind(ADA).remember("The herons of ada sleep.", kind="fact")
+        assert target.bind(ADA).get(later.id)
+        # What was written here since is no reason to refuse the same export.
+        assert target.bind(ROOT).operator.import_from(tmp_path / "out").present == again.present
+        assert target.bind(ADA).get(later.id)
+        assert _whole(target) == []
+
+
+@pytest.mark.parametrize("part", [0.0, 0.5, 0.99])
+def test_an_import_that_is_cut_off_leaves_nothing_and_is_made_again(
+    open_tally: OpenTally, tmp_path: Path, part: float
+) -> None:
+    with Tally.open(tmp_path / "source", background=False, settings=GRAPH) as source:
+        made = _fill(source, ADA, "apollo")
+        moved = _seen(source, ADA, "apollo", made)
+        source.bind(ADA).operator.export(tmp_path / "out", scopes=["private:ada", "project:apollo"])
+
+    def cut(done: int, total: int) -> None:
+        if done >= part * total:
+            raise KeyboardInterrupt
+
+    with open_tally(settings=GRAPH) as target:
+        _fill(target, BOB, "zeus")
+        rows = _rows(target)
+        with pytest.raises(KeyboardInterrupt):
+            target.bind(ROOT).operator.import_from(tmp_path / "out", progress=cut)
+        assert _rows(target) == rows
+        target.bind(ROOT).operator.import_from(tmp_path / "out")
+        assert _seen(target, ADA, "apollo", made) == moved
+        assert _whole(target) == []
+
+
+def test_a_scope_of_the_same_name_refuses_the_whole(open_tally: OpenTally, tmp_path: Path) -> None:
+    with Tally.open(tmp_path / "source", background=False) as source:
+        _fill(source, ADA, "apollo")
+        source.bind(ADA).operator.export(tmp_path / "out", scopes=["private:ada", "project:apollo"])
+    with open_tally() as target:
+        kept = target.bind(ADA, "project:apollo").remember("Another Apollo.", kind="fact")
+        rows = _rows(target)
+        with pytest.raises(StateConflict, match="project:apollo is here already: it is another"):
+            target.bind(ROOT).operator.import_from(tmp_path / "out")
+        assert _rows(target) == rows
+        assert target.bind(ADA, "project:apollo").get(kept.id).content == "Another Apollo."
+
+
+def test_an_export_that_went_on_since_is_refused(open_tally: OpenTally, tmp_path: Path) -> None:
+    with (
+        Tally.open(tmp_path / "source", background=False) as source,
+        open_tally() as target,
+    ):
+        target.bind(BOB).remember("Bob was here first.")
+        source.bind(ADA).remember("One.")
+        source.bind(ADA).operator.export(tmp_path / "one")
+        source.bind(ADA).remember("Two.")
+        source.bind(ADA).operator.export(tmp_path / "two")
+        target.bind(ROOT).operator.import_from(tmp_path / "one")
+        with pytest.raises(StateConflict, match="other entries since"):
+            target.bind(ROOT).operator.import_from(tmp_path / "two")
+        assert [memory.content for memory in target.bind(ADA).memories()] == ["One."]
+
+
+def test_a_thread_moves_with_its_number_where_that_is_free(
+    open_tally: OpenTally, tmp_path: Path
+) -> None:
+    body = Leaf("json", json.dumps({"said": "x" * 5_000}).encode())
+    state = NewCheckpoint("", "1", None, {"source": "input"}, body, {"messages": body})
+    with Tally.open(tmp_path / "source", background=False) as source:
+        source.bind(ADA).threads.put("chat", state)
+        source.bind(ADA).operator.export(tmp_path / "out")
+    with Tally.open(tmp_path / "third", background=False) as third:
+        third.bind(BOB).threads.put("chat", state)
+        third.bind(BOB).operator.export(tmp_path / "other")
+    with open_tally() as target:
+        target.bind(BOB).remember("Bob was here first.", kind="fact")
+        target.bind(ROOT).operator.import_from(tmp_path / "out")
+        threads = target.bind(ADA).threads
+        assert threads.verify("chat") == []
+        threads.put("another", state)
+        assert threads.verify("another") == []
+        with pytest.raises(StateConflict, match="here already"):
+            target.bind(ROOT).operator.import_from(tmp_path / "other")
+    with Tally.open(tmp_path / "fourth", background=False) as target:
+        target.bind(ADA).threads.put("chat", state)
+        with pytest.raises(StateConflict, match="numbers of its checkpoints"):
+            target.bind(ROOT).operator.import_from(tmp_path / "other")
+
+
+def _change(folder: Path, table: str, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Change the rows of a table and sign the export anew."""
+    import hashlib
+
+    file = folder / f"{table}.jsonl"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert lines
+    for line in lines:
+        change(line)
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["files"][file.name]["sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
+    manifest.pop("digest")
+    manifest["digest"] = text_digest("export", canonical_json(manifest))
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [
+        ("memory_sources", "source_id"),
+        ("journal", "stream"),
+        ("streams", "name"),
+        ("edges", "to_doc"),
+        ("steps", "run_id"),
+        ("memories", "scope_id"),
+        ("parts", "scope_id"),
+    ],
+)
+def test_a_row_may_name_only_rows_of_the_export_itself(
+    open_tally: OpenTally, tmp_path: Path, table: str, column: str
+) -> None:
+    """Else it would join a foreign source, a foreign journal or a foreign scope."""
+    with Tally.open(tmp_path / "source", background=False) as source:
+        _fill(source, ADA, "apollo")
+        source.bind(ADA).operator.export(tmp_path / "out", scopes=["private:ada", "project:apollo"])
+    with open_tally() as target:
+        theirs = _fill(target, BOB, "zeus")
+        foreign = {
+            "source_id": target.bind(BOB).get(theirs["first"]).sources[0].source_id,
+            "stream": "scope:private:bob",
+            "name": "scope:private:bob",
+            "run_id": theirs["run"],
+        }
+        value = foreign.get(column, 77)
+        _change(tmp_path / "out", table, lambda row: row.update({column: value}))
+        rows = _rows(target)
+        with pytest.raises((CorruptTally, StateConflict)):
+            target.bind(ROOT).operator.import_from(tmp_path / "out")
+        assert _rows(target) == rows
+
+
+def test_a_chain_that_was_changed_is_refused(open_tally: OpenTally, tmp_path: Path) -> None:
+    with Tally.open(tmp_path / "source", background=False) as source:
+        _fill(source, ADA, "apollo")
+        source.bind(ADA).operator.export(tmp_path / "out")
+    _change(tmp_path / "out", "journal", lambda row: row.update(event=row["event"] + "x"))
+    with open_tally() as target:
+        target.bind(BOB).remember("Bob was here first.")
+        with pytest.raises(CorruptTally, match="does not verify"):
+            target.bind(ROOT).operator.import_from(tmp_path / "out")
+        with services_of(target).store.database.read() as connection:
+            assert list(journal.entries(connection, "scope:private:ada")) == []
