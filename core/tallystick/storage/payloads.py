@@ -30,8 +30,8 @@ turns.
 """
 _MAX_DEPTH = 1_000
 """Most bases below a payload: reading one reads all of them."""
-_LOOK_BACK = 256
-"""Newest entries among which a process that has just started looks for bases."""
+_LOOK_BACK = 4
+"""Newest runs of a scope in which a process that has just started looks for bases."""
 
 _EXISTING = select(_e.c.id).where(
     _e.c.id.in_(bindparam("ids", expanding=True)), _e.c.part_key.is_not(None)
@@ -49,10 +49,10 @@ _CHAIN = text(
     column("base_id"), column("head"), column("tail"), column("body", tables.parts.c.body.type)
 )
 _NEWEST = text(
-    "SELECT id, base_id, head, tail, scope_id, part_key FROM ("
-    "SELECT * FROM step_entries ORDER BY id DESC LIMIT :look_back) AS newest "
-    "WHERE scope_id = :scope_id AND kind = :kind AND part_key IS NOT NULL ORDER BY id DESC LIMIT "
-    ":most"
+    "SELECT e.id, e.base_id, e.head, e.tail, e.scope_id, e.part_key FROM (SELECT id FROM runs "
+    "WHERE scope_id = :scope_id ORDER BY started_at DESC LIMIT :look_back) AS newest "
+    "JOIN steps ON steps.run_id = newest.id JOIN step_entries e ON e.step_id = steps.id "
+    "WHERE e.kind = :kind AND e.part_key IS NOT NULL ORDER BY e.id DESC LIMIT :most"
 )
 
 
