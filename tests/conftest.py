@@ -34,6 +34,10 @@ settings.register_profile(
 settings.load_profile("tallystick")
 
 
+_ON_POSTGRES = os.environ.get("TESTS_ON") == "postgres"
+"""True under `make test-postgres`: the whole suite, with PostgreSQL where a test takes either."""
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave what takes too long for each commit to `make soak`."""
     if settings().max_examples > 100:
@@ -95,8 +99,15 @@ def open_tally(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., 
 
 
 @pytest.fixture
-def open_sqlite(tmp_path: Path) -> Callable[..., Any]:
-    """Same as `open_tally`, on SQLite only."""
-    from tallystick import Tally
+def open_sqlite(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Any]:
+    """Same as `open_tally`, on SQLite alone for speed; on PostgreSQL alone under `make
+    test-postgres`, but for tests that are about the folder or the file.
+    """
+    from tallystick import Actor, Tally
 
-    return lambda **options: Tally.open(tmp_path / "tally", background=False, **options)
+    if not _ON_POSTGRES or request.node.get_closest_marker("sqlite") is not None:
+        return lambda **options: Tally.open(tmp_path / "tally", background=False, **options)
+    url, schema = request.getfixturevalue("postgres_url"), f"t{uuid.uuid4().hex}"
+    # A folder has an owner of its own accord.
+    given = {"owner": Actor(user="local", role="operator"), "schema": schema, "background": False}
+    return lambda **options: Tally.open(url, **{**given, **options})

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ATTACHED",
+    "MARK",
+    "SMALLEST",
     "Attached",
     "Health",
     "Reference",
@@ -65,8 +67,11 @@ __all__ = [
 
 ATTACHED = "tallystick_objects"
 """The option of a connection that has what is attached to its database."""
-_MARK = b"\x00tallystick\x00"
-_REFERENCE, _BODY = _MARK + b">", _MARK + b"="
+MARK = b"\x00tallystick\x00"
+"""With which a stored form begins that is not the body itself."""
+SMALLEST = 1_024
+"""Bytes below which no body is moved."""
+_REFERENCE, _BODY = MARK + b">", MARK + b"="
 _FIELDS = re.compile(rb"([0-9a-f]{12}/[0-9a-f]{32}) ([0-9a-f]{64}) ([0-9]{1,18})")
 _LONGEST = 200
 """Bytes of a stored reference at most, packed."""
@@ -131,7 +136,7 @@ def stored_form(body: bytes) -> bytes:
     """Return the form in which a body is stored: only one that could be taken for a reference has
     another.
     """
-    return _BODY + body if body.startswith(_MARK) else body
+    return _BODY + body if body.startswith(MARK) else body
 
 
 def is_reference(stored: bytes) -> bool:
@@ -152,7 +157,7 @@ def resolved(connection: Connection, stored: bytes | memoryview) -> bytes:
     CorruptTally, StorageError.
     """
     stored = bytes(stored)
-    if not stored.startswith(_MARK):
+    if not stored.startswith(MARK):
         return stored
     if stored.startswith(_BODY):
         return stored[len(_BODY) :]

@@ -47,10 +47,14 @@ def put_keyed(tx: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
     """Store bodies that are keyed already, of any scopes: rows with `scope_id`, `key`, `body` and
     `created_at`.
     """
-    if rows:
-        for row in rows:
+    if not rows:
+        return
+    for row in rows:
+        if len(row["body"]) >= objects.SMALLEST:
             objects.note_large(tx, row["scope_id"], row["key"], row["body"])
-        _PUT(tx, [{**row, "body": objects.stored_form(row["body"])} for row in rows])
+    if any(row["body"].startswith(objects.MARK) for row in rows):
+        rows = [{**row, "body": objects.stored_form(row["body"])} for row in rows]
+    _PUT(tx, rows)
 
 
 def get(connection: Connection, scope_id: int, key: str) -> bytes | None:

@@ -27,7 +27,7 @@ REFERENCE = {"settings", "scopes", "spaces", "access_tokens"}
 """Small tables that every host would have."""
 LOGS = {"outbox", "access_log"}
 """Tables that a write or a recall only adds to."""
-KEYS = {
+KEYS: dict[str, set[str]] = {
     "anchors": {"stream"},
     "approvals": {"scope_id", "id"},
     "communities": {"scope_id", "id"},
@@ -92,11 +92,11 @@ def _selects(statement: str) -> list[str]:
 
 
 def _beyond(statement: str) -> str | None:
-    names = {name for name in _NAMED.findall(statement) if name in tables.metadata.tables}
+    names: set[str] = {name for name in _NAMED.findall(statement) if name in tables.metadata.tables}
     if inserted := _INSERT.match(statement):
-        table, columns = inserted[1], set(re.findall(r"\w+", inserted[2]))
+        table = str(inserted[1])
         names.discard(table)
-        if table in KEYS and not KEYS[table] & columns:
+        if table in KEYS and not KEYS[table] & set(re.findall(r"\w+", inserted[2])):
             return table
         if table not in KEYS and table not in REFERENCE | LOGS:
             return table

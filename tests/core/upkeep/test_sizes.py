@@ -38,6 +38,7 @@ def test_the_bytes_of_a_tally_are_told_by_kind(open_tally: OpenTally) -> None:
             assert by_kind[kind] > 0
 
 
+@pytest.mark.sqlite
 def test_the_files_of_a_folder_are_all_counted(open_sqlite: OpenTally, tmp_path: Path) -> None:
     with open_sqlite() as tally:
         tally.bind().remember("Boats are heavy.")
@@ -48,6 +49,7 @@ def test_the_files_of_a_folder_are_all_counted(open_sqlite: OpenTally, tmp_path:
         assert abs(measured.total - on_disk) < 64_000
 
 
+@pytest.mark.sqlite
 def test_a_build_of_sqlite_that_tells_no_sizes_counts_the_file(
     open_sqlite: OpenTally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
