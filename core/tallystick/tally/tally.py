@@ -121,6 +121,7 @@ class Tally:
             busy_timeout_ms=effective.busy_timeout_ms,
             full_durability=effective.durability == "full",
             readers=effective.readers,
+            writers=effective.writers,
             schema=schema,
             blobs=None if effective.objects is None else open_blobs(effective.objects),
             blobs_from=effective.objects_from_kb * 1024,
