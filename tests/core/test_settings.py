@@ -44,6 +44,7 @@ def test_with_nothing_said_the_defaults_stand() -> None:
         "recall_cache_mb": 512,
         "rerank_deadline_ms": 300,
         "chroma": None,
+        "writers": None,
         "objects": None,
         "objects_from_kb": 256,
         "retention": "redacted_payloads",
