@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tallystick.errors import DimensionMismatch
 from tallystick.ranking.languages import languages_spoken
-from tallystick.ranking.segment import NEVER, CorpusSize, Entry, Segment, merge, segment_of
+from tallystick.ranking.segment import (
+    NEVER,
+    CorpusSize,
+    Entry,
+    Segment,
+    merge,
+    segment_of,
+    sketched,
+)
 from tallystick.ranking.vocabulary import Vocabulary
 from tallystick.ranking.words import analyze
 
@@ -51,11 +59,8 @@ class Corpus:
 
     vocabulary: Vocabulary
     segments: tuple[Segment, ...] = ()
-    entries: int = 0
-    """The number of entries from which it was made, removed ones included."""
     aliases: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     """By the memory that says so, the names by which one person goes."""
-    gone: frozenset[int] = field(default_factory=frozenset)
     long_answers: dict[int, bool] = field(default_factory=dict)
     """By conversation, whether its assistants answer at length, as far as that was looked at."""
 
@@ -72,30 +77,31 @@ class Corpus:
         """
         return self.updated_by_pages([entries], dimension=dimension)
 
-    def updated_by_pages(self, pages: Iterable[Sequence[Entry]], *, dimension: int = 0) -> Corpus:
-        """Same as `updated`, of entries that need not be in memory all at once.
+    def updated_by_pages(
+        self, pages: Iterable[Sequence[Entry]], *, dimension: int = 0, sketches: bool = False
+    ) -> Corpus:
+        """Same as `updated`, of entries that need not be in memory all at once; with `sketches`
+        the signs of their vectors are kept instead of these.
 
         No memory is in two of the pages.
         """
         docs: set[int] = set()
         names: dict[int, tuple[str, ...]] = {}
-        removed: set[int] = set()
         added = []
         for page in pages:
             docs.update(entry.doc for entry in page)
             living = [entry for entry in page if entry.words is not None]
             if living:
-                added.append(segment_of(self.vocabulary, living, dimension))
+                made = segment_of(self.vocabulary, living, dimension)
+                added.append(sketched(made) if sketches else made)
             names |= {
                 entry.doc: tuple(json.loads(entry.names))
                 for entry in page
                 if entry.names is not None
             }
-            removed.update(entry.doc for entry in page if entry.words is None)
         if not docs:
             return self
         changed = self.rows_of(docs)
-        existing = len(docs.intersection(self.gone)) + len(changed)
         segments = [*self._without(docs)]
         if added:
             segments.append(merge(added) if len(added) > 1 else added[0])
@@ -105,16 +111,17 @@ class Corpus:
         # Copied first: another thread may look at a further conversation meanwhile.
         long_answers = dict(self.long_answers)
         del added
-        while len(segments) > 1 and len(segments[-2]) <= 2 * len(segments[-1]):
+        while (
+            len(segments) > 1
+            and segments[-2].sketch is None
+            and len(segments[-2]) <= 2 * len(segments[-1])
+        ):
             segments[-2:] = [merge(segments[-2:])]
         aliases = {doc: known for doc, known in self.aliases.items() if doc not in docs} | names
-        gone = (self.gone - docs) | removed
         return Corpus(
             self.vocabulary,
             tuple(segments),
-            entries=self.entries + len(docs) - existing,
             aliases=aliases,
-            gone=frozenset(gone),
             long_answers={
                 number: long for number, long in long_answers.items() if number not in ended
             },
@@ -169,7 +176,12 @@ class Corpus:
         return starts
 
     def __len__(self) -> int:
-        return int(self.alive.sum())
+        return sum(segment.living for segment in self.segments)
+
+    @property
+    def is_sketched(self) -> bool:
+        """True if it has signs of vectors instead of these, but for what was written lately."""
+        return any(segment.sketch is not None for segment in self.segments)
 
     @cached_property
     def size(self) -> CorpusSize:
@@ -274,16 +286,17 @@ class Corpus:
         """Return the cosine of `query` with the best slice of every row; -2 for a row without a
         vector.
 
-        Good for choosing candidates; `exact_nearness` returns values that do not depend on other
-        rows. Raises DimensionMismatch.
+        Good for choosing candidates: of vectors of which the signs are here it is an estimate, the
+        cosine of the angle that as many equal signs mean (Charikar, "Similarity Estimation
+        Techniques from Rounding Algorithms", 2002). `exact_nearness` returns values that do not
+        depend on other rows. Raises DimensionMismatch.
         """
         import numpy as np
 
         cosines = np.full(self.starts[-1], -2.0)
         for start, segment in zip(self.starts, self.segments, strict=False):
-            if len(segment.vectors):
-                _same_size(query, segment.vectors)
-                values = segment.vectors @ query
+            if len(segment.vector_owner):
+                values = _cosines(segment, query)
                 owner = segment.vector_owner
                 first = np.flatnonzero(np.diff(owner, prepend=-1))
                 best = values if len(first) == len(owner) else np.maximum.reduceat(values, first)
@@ -446,6 +459,31 @@ class Corpus:
         if len(self.segments) > 1:
             joined = sum(segment.bytes - segment.vectors.nbytes for segment in self.segments)
         return own + joined + 32 * self.starts[-1] + self.vocabulary.bytes
+
+
+def _cosines(segment: Segment, query: Vectors) -> Any:
+    """Return the cosine of `query` with each vector of a segment, or an estimate by its sign."""
+    import numpy as np
+
+    sketch = segment.sketch
+    if sketch is None:
+        _same_size(query, segment.vectors)
+        return segment.vectors @ query
+    bits = np.packbits(query > 0)
+    if len(bits) != sketch.shape[1]:
+        raise DimensionMismatch(
+            name="of the query", expected=8 * sketch.shape[1], got=query.shape[0]
+        )
+    ones = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1)
+    counted = getattr(np, "bitwise_count", ones.__getitem__)
+    eights = hasattr(np, "bitwise_count") and sketch.shape[1] % 8 == 0
+    words = sketch.view(np.uint64) if eights else sketch
+    differing = np.zeros(len(sketch), dtype=np.int32)
+    for place, word in enumerate(bits.view(words.dtype)):
+        differing += counted(words[:, place] ^ word)
+    angles = np.arange(8 * sketch.shape[1] + 1) * (np.pi / query.shape[0])
+    cosines: NDArray[Any] = np.cos(np.minimum(angles, np.pi)).astype(np.float32)
+    return cosines[differing]
 
 
 def _joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Vectors = NDArray[np.float32]
     Flags = NDArray[np.bool_]
 
-__all__ = ["NEVER", "CorpusSize", "Entry", "Segment", "merge", "segment_of"]
+__all__ = ["NEVER", "CorpusSize", "Entry", "Segment", "merge", "segment_of", "sketched"]
 
 NEVER = -(2**62)
 """The moment of a memory without one."""
@@ -153,6 +153,11 @@ class Segment:
             return CorpusSize(len(self.owner), float(self.length.sum(dtype="f8")))
         live = self.alive[self.owner]
         return CorpusSize(int(live.sum()), float(self.length[live].sum(dtype="f8")))
+
+    @cached_property
+    def living(self) -> int:
+        """The number of live rows."""
+        return int(self.alive.sum())
 
     @cached_property
     def speaking(self) -> tuple[int, ...]:
@@ -300,6 +305,22 @@ def _vectors(entries: Sequence[Entry], dimension: int) -> tuple[Vectors, NDArray
     return flat, np.repeat(np.array([row for row, _ in having], dtype=np.int32), counts)
 
 
+def sketched(segment: Segment) -> Segment:
+    """Return the same rows with the signs of their vectors instead of these."""
+    import numpy as np
+
+    empty = np.zeros((0, 0), dtype=np.float32)
+    return replace(segment, vectors=empty, sketch=_sketch_of(segment))
+
+
+def _sketch_of(segment: Segment) -> Any:
+    import numpy as np
+
+    return (
+        segment.sketch if segment.sketch is not None else np.packbits(segment.vectors > 0, axis=1)
+    )
+
+
 def merge(segments: Sequence[Segment]) -> Segment:
     """Return one segment of the live rows, in the same order."""
     import numpy as np
@@ -320,6 +341,7 @@ def merge(segments: Sequence[Segment]) -> Segment:
         [],
     )
     rows = slices = 0
+    sketched = any(segment.sketch is not None for segment in segments)
     for segment in segments:
         new_row = np.cumsum(segment.alive) - 1 + rows
         live = segment.alive[segment.owner]
@@ -333,9 +355,10 @@ def merge(segments: Sequence[Segment]) -> Segment:
         sizes = np.diff(segment.word_offsets)
         words.append(segment.words[np.repeat(segment.alive, sizes)])
         counts.append(sizes[segment.alive])
-        if len(segment.vectors):
+        if len(segment.vector_owner):
             with_vectors = segment.alive[segment.vector_owner]
-            vectors.append(segment.vectors[with_vectors])
+            kept = _sketch_of(segment) if sketched else segment.vectors
+            vectors.append(kept[with_vectors])
             vector_owner.append(new_row[segment.vector_owner[with_vectors]])
         rows += int(segment.alive.sum())
         slices += int(live.sum())
@@ -346,6 +369,7 @@ def merge(segments: Sequence[Segment]) -> Segment:
     all_terms, all_slices = np.concatenate(terms), np.concatenate(slice_of)
     order = np.lexsort((all_slices, all_terms))
     vectors = [part for part in vectors if len(part)]
+    joined: Any = np.concatenate(vectors) if vectors else np.zeros((0, 0), dtype=np.float32)
     return Segment(
         columns=columns,
         alive=np.ones(rows, dtype=bool),
@@ -354,7 +378,8 @@ def merge(segments: Sequence[Segment]) -> Segment:
         **_inverted_index(all_terms[order], all_slices[order], np.concatenate(often)[order]),
         words=np.concatenate(words),
         word_offsets=np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64),
-        vectors=np.concatenate(vectors) if vectors else np.zeros((0, 0), dtype=np.float32),
+        vectors=joined if not sketched else np.zeros((0, 0), dtype=np.float32),
+        sketch=joined.astype(np.uint8, copy=False) if sketched else None,
         vector_owner=np.concatenate(vector_owner).astype(np.int32)
         if vectors
         else np.zeros(0, dtype=np.int32),
