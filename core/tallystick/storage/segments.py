@@ -89,7 +89,7 @@ _AT_ONCE = 400
 _e, _s = recall_epochs, recall_segments
 _EPOCH = Prepared(select(_e.c.epoch).where(_e.c.scope_id == bindparam("scope_id")))
 _RAISE = Prepared(upsert(_e, ("scope_id", "epoch"), key=("scope_id",), replacing=("epoch",)))
-_FIND = Prepared(
+_FIND = (
     select(_s.c.revision, _s.c.data)
     .where(_s.c.scope_id == bindparam("scope_id"), _s.c.name == _ABOUT)
     .order_by(_s.c.revision.desc())
@@ -142,7 +142,7 @@ def find(connection: Connection, scope_id: int, fingerprint: str) -> StoredSegme
     """Return the newest segment of a scope with vectors of `fingerprint`, or of any where it is
     empty; None where there is none that this release reads.
     """
-    for revision, data in _FIND(connection, {"scope_id": scope_id}):
+    for revision, data in connection.execute(_FIND, {"scope_id": scope_id}):
         about = json.loads(bytes(data))
         if about["form"] == FORM and fingerprint in ("", about["fingerprint"]):
             return StoredSegment(scope_id, int(revision), about)
