@@ -27,7 +27,7 @@ from tallystick.memory.passages import (
 from tallystick.memory.recall import RecallRequest, recall
 from tallystick.memory.supersession import is_current
 from tallystick.ports import TokenCounter
-from tallystick.ranking.languages import STANDING
+from tallystick.ranking.languages import PREFERS, STANDING
 from tallystick.ranking.signals import is_assistant
 from tallystick.records import Actor, ContextPack, Memory, PackItem, Scope
 from tallystick.records.escaping import as_name
@@ -46,17 +46,21 @@ _LATEST = 50
 """The memories of each kind that a wake reads, newest first."""
 _LOOKED_THROUGH = 2_000
 """The latest memories of a scope among which a wake looks for standing instructions."""
-_WAKES: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("pinned", ()),
-    ("constraint", ("constraint", "rule")),
-    ("standing", ("turn", "note")),
-    ("preference", ("preference",)),
-    ("decision", ("decision",)),
-    ("task", ("task", "plan", "milestone")),
-    ("summary", ("session_summary", "summary")),
-    ("recent", ("fact", "note", "turn")),
+_SAID = ("turn", "note")
+_WAKES: tuple[tuple[str, tuple[str, ...], int], ...] = (
+    ("pinned", (), 0),
+    ("constraint", ("constraint", "rule"), 0),
+    ("standing", _SAID, STANDING),
+    ("preference", ("preference",), 0),
+    ("preference", _SAID, PREFERS),
+    ("decision", ("decision",), 0),
+    ("task", ("task", "plan", "milestone"), 0),
+    ("summary", ("session_summary", "summary"), 0),
+    ("recent", ("fact", "note", "turn"), 0),
 )
-"""The reasons of a wake in their order, each with its kinds."""
+"""The reasons of a wake in their order, each with its kinds, and with the mark that a text of them
+must have.
+"""
 _SHARE = 0.3
 """The part of a wake's budget for one reason at first, pins and constraints aside."""
 _OF_LEGEND = 8
@@ -134,12 +138,11 @@ def wake(
         chosen: dict[str, PackItem] = {}
         speakers: dict[str, str | None] = {}
         reasons: dict[str, list[PackItem]] = {"working": list(working)}
-        for why, kinds in _WAKES:
-            standing = why == "standing"
+        for why, kinds, mark in _WAKES:
             stored = memories.latest(
                 connection,
                 ids,
-                only_docs=_standing_docs(connection, ids) if standing else None,
+                only_docs=_marked(connection, ids, mark) if mark else None,
                 kinds=kinds,
                 states=("active",),
                 limit=_LATEST,
@@ -149,6 +152,8 @@ def wake(
             for entry in stored:
                 memory = entry.memory
                 if memory.id in chosen or not _wakes(memory, why, now):
+                    continue
+                if mark and is_assistant(memory.speaker):
                     continue
                 sources = tuple(source.source_id for source in memory.sources)
                 chosen[memory.id] = _item(memory, sources, decisions[memory.scope].reason, why=why)
@@ -169,16 +174,12 @@ def wake(
     return filling.packed(items, home)
 
 
-def _standing_docs(connection: Connection, scope_ids: Sequence[int]) -> list[int]:
-    return search.latest_marked(
-        connection, scope_ids, STANDING, within=_LOOKED_THROUGH, limit=_LATEST
-    )
+def _marked(connection: Connection, scope_ids: Sequence[int], mark: int) -> list[int]:
+    return search.latest_marked(connection, scope_ids, mark, within=_LOOKED_THROUGH, limit=_LATEST)
 
 
 def _wakes(memory: Memory, why: str, now: int) -> bool:
     if not is_current(memory, now) or is_expired(memory.expires_at, now):
-        return False
-    if why == "standing" and is_assistant(memory.speaker):
         return False
     return why != "task" or memory.attributes.get("status") not in ("done", "cancelled")
 

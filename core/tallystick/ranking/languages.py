@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
-from tallystick.ranking.standing import is_standing
+from tallystick.ranking.standing import is_standing, states_preference
 
 if TYPE_CHECKING:
     from Stemmer import Stemmer  # type: ignore[import-not-found,unused-ignore]
@@ -32,6 +32,7 @@ __all__ = [
     "stop_words",
     "without_asking",
     "ASKS",
+    "PREFERS",
     "STANDING",
     "TELLS_TIME",
     "has_time_word",
@@ -402,9 +403,9 @@ def _stemmer(language: str) -> Stemmer | None:
     return stemmers[language]
 
 
-ASKS, TELLS_TIME, STANDING = 1, 2, 4
+ASKS, TELLS_TIME, STANDING, PREFERS = 1, 2, 4, 8
 """Flags of a memory: it ends with a question; it contains a word of time; it asks for something
-from now on.
+from now on; it states a preference.
 """
 _TIME = """
     today tonight yesterday tomorrow morning afternoon evening night noon midnight
@@ -451,10 +452,11 @@ _QUESTION_MARKS = ("?", "？", "؟")
 
 
 def text_flags(text: str) -> int:
-    """Return the flags of a text: ASKS, TELLS_TIME and STANDING, and from bit 8 on the percentage
-    of it that asks.
+    """Return the flags of a text: ASKS, TELLS_TIME, STANDING and PREFERS, and from bit 8 on the
+    percentage of it that asks.
     """
     flags = (TELLS_TIME if has_time_word(text) else 0) | (STANDING if is_standing(text) else 0)
+    flags |= PREFERS if states_preference(text) else 0
     if not any(mark in text for mark in _QUESTION_MARKS):
         return flags
     sentences = _SENTENCE.findall(text)

@@ -18,6 +18,7 @@ from tallystick.ranking.excerpt import excerpt
 from tallystick.ranking.languages import (
     ASKS,
     ENGLISH,
+    PREFERS,
     STANDING,
     TELLS_TIME,
     is_latin,
@@ -272,8 +273,11 @@ def rank(
         score += getattr(weights, name) * column
     if asks_for_help(question.text):
         assistant = join([_spoken_by(pool, s.is_assistant) for pool in pools]) > 0
-        signals["standing"] = in_turn(score, ((flags & STANDING) > 0) & ~assistant)
-        score += weights.standing * signals["standing"]
+        asked_for = ((flags & STANDING) > 0) & ~assistant
+        preferred = ((flags & PREFERS) > 0) & ~assistant & ~asked_for
+        lifts = {"standing": in_turn(score, asked_for), "preference": in_turn(score, preferred)}
+        score += weights.standing * lifts["standing"] + weights.preference * lifts["preference"]
+        signals |= lifts
     score = np.round(score, 6)
     order = np.lexsort((docs, -score))[:most].tolist()
     columns = {**own, **flows, **signals}

@@ -1,5 +1,5 @@
-"""Standing instructions: what a text asks for from now on, and questions that ask for help, which
-such instructions are meant for.
+"""Standing instructions and preferences: what a text asks for from now on or would rather have, and
+questions that ask for help, which they are meant for.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Flags = NDArray[np.bool_]
 
-__all__ = ["asks_for_help", "in_turn", "is_standing"]
+__all__ = ["asks_for_help", "in_turn", "is_standing", "states_preference"]
 
 _TRIGGERS = tuple(
     """
@@ -98,6 +98,21 @@ _STANDING = re.compile(
     ),
     re.IGNORECASE,
 )
+_PREFERENCE = re.compile(
+    r"\b(?:i|we) (?:(?:always|usually|really|generally|still|would|much|personally"
+    r"|actually|also|do) )*"
+    r"prefer(?:red)?\b|\b(?:i|we)(?:'d|’d| would) (?:much )?rather\b|\b(?:my|our) preferences?\b"
+    r"|\b(?:i|we) like [^.!?\n]{1,60} (?:better|more) than\b"
+    r"|\b(?:ich|wir) (?:bevorzugen?|ziehen? [^.!?\n]{1,60} vor|möchten? lieber|hätten? lieber)\b"
+    r"|\bam liebsten\b|\b(?:je|nous) préf[èé]r|\b(?:prefiero|preferimos|preferisco"
+    r"|preferiamo|prefiro)\b"
+    r"|\bik (?:heb|wil|geef) (?:het |er )?(?:liever|de voorkeur)\b|\bwolę\b"
+    r"|\b(?:предпочита(?:ю|ем)|мне больше "
+    r"нравится)\b|我们?(?:更|比较|还是)(?:喜欢|偏好|倾向|愿意)|のほうが(?:好き|いい|良い)"
+    r"|の方が(?:好き|いい|良い)"
+    r"|선호(?:해|합니다|하)|더 좋아(?:해|합니다)",
+    re.IGNORECASE,
+)
 _LONGEST = 2_000
 """Characters of a text that are read: who says what to do from now on says it early."""
 _HELP = re.compile(
@@ -172,6 +187,13 @@ def is_standing(text: str) -> bool:
         for line in text[:_LONGEST].splitlines()
         if _may_stand(line.lower())
     )
+
+
+def states_preference(text: str) -> bool:
+    """Return True if somebody says in a text, in its first 2,000 characters, what they would rather
+    have; not what they merely like.
+    """
+    return _PREFERENCE.search(text[:_LONGEST]) is not None
 
 
 def _may_stand(lowered: str) -> bool:

@@ -53,6 +53,8 @@ class RecallWeights(Record):
     """It asks for something from now on ("always …"), no assistant said it, and the query asks for
     help: 1 for the best such candidate, 1/2 for the second, 1/3 for the third, …
     """
+    preference: float = Field(default=1.0, allow_inf_nan=False)
+    """It states a preference ("I prefer …"), under the same conditions and in the same way."""
     vector_only: float = Field(default=-1.0, allow_inf_nan=False)
     """Filters leave less than a tenth of the scope, and only the vector speaks for it."""
     freshness: float = Field(default=0.0, allow_inf_nan=False)

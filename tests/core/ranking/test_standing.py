@@ -9,7 +9,7 @@ import pytest
 
 from tallystick import Actor, BoundTally, Tally
 from tallystick.ranking import RecallWeights
-from tallystick.ranking.standing import asks_for_help, in_turn, is_standing
+from tallystick.ranking.standing import asks_for_help, in_turn, is_standing, states_preference
 from tallystick.records import NewMemory
 
 OpenTally = Callable[..., Tally]
@@ -67,6 +67,30 @@ def test_what_is_asked_for_from_now_on_is_told(text: str) -> None:
 @pytest.mark.parametrize("text", TOLD)
 def test_what_somebody_always_does_asks_for_nothing(text: str) -> None:
     assert not is_standing(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I'm keeping it small, so I prefer simple dependencies.",
+        "We'd rather deploy on Fridays.",
+        "I like tabs better than spaces.",
+        "Ich bevorzuge kurze Antworten.",
+        "Je préfère le train.",
+        "Prefiero el tren.",
+        "Ik heb liever thee.",
+        "Я предпочитаю чай.",
+        "我更喜欢喝茶",
+        "お茶のほうが好きです",
+    ],
+)
+def test_a_preference_is_told(text: str) -> None:
+    assert states_preference(text)
+
+
+@pytest.mark.parametrize("text", ["I like tea.", "She prefers tea.", "Do you prefer tea?"])
+def test_what_is_liked_or_asked_is_no_preference_of_who_says_it(text: str) -> None:
+    assert not states_preference(text)
 
 
 @pytest.mark.parametrize(
@@ -136,6 +160,25 @@ def test_a_question_for_help_finds_what_was_asked_for_from_now_on(open_sqlite: O
         assert without[0].memory.content != hits[0].memory.content
         told = anna.recall("Which tool slipped on the bike?", limit=20)
         assert all("standing" not in hit.signals for hit in told)
+
+
+def test_a_question_for_help_finds_what_is_preferred(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        anna = tally.bind(ANNA)
+        _chat(anna)
+        preferred = "I prefer tools without a battery for my bike."
+        anna.remember(preferred, kind="turn", speaker="user")
+        lifted = {
+            hit.memory.content: hit.signals.get("preference")
+            for hit in anna.recall("Which pump would you suggest for my bike?", limit=20)
+        }
+        assert lifted.pop(preferred) == 1.0
+        assert not any(lifted.values())
+        assert preferred in [
+            item.text.removeprefix("user: ")
+            for item in anna.wake().items
+            if item.chosen_as == "preference"
+        ]
 
 
 def test_the_assistant_asks_for_nothing(open_sqlite: OpenTally) -> None:
