@@ -275,7 +275,7 @@ def main(argv: Sequence[str]) -> int:
     if given.measure:
         print(json.dumps(measure(given.measure[0], given.measure[1].split(","))))
         return 0
-    sizes = QUICK if given.quick else SIZES
+    sizes: tuple[int, ...] = QUICK if given.quick else SIZES
     if given.sizes:
         sizes = tuple(int(size) for size in given.sizes.split(","))
     table = Table(

@@ -40,11 +40,13 @@ if TYPE_CHECKING:
 
 __all__ = ["BY_SIGNS", "allowed_rows", "chroma_proposals", "pool_of"]
 
-BY_SIGNS = 2_000
+BY_SIGNS = 500
 """The memories of a large scope that the signs of their vectors propose, before these are
 scored exactly."""
 _BATCH = 5_000
 """The vectors that a scan of the database reads at once."""
+_SPARE = 20
+"""How many times as many are taken by an estimate before a finer one chooses."""
 _OF_DAYS = 50
 """The memories that the days which a question names propose, at most."""
 _OVERFETCH = 200
@@ -107,7 +109,9 @@ def pool_of(
         assert vector is not None
         return _exact_cosines(connection, context, corpus, scope_id, vector, rows)
 
-    worth = text
+    worth, near = text, np.zeros(len(text))
+    # Where nearness is an estimate, more are taken and scored again.
+    spare = _SPARE if corpus.is_sketched and vector is not None and proposed is None else 1
     if vector is None:
         by_vector = by_text[:0]
     elif proposed is not None:
@@ -117,14 +121,17 @@ def pool_of(
         near = corpus.nearness(vector)
         if corpus.is_sketched and context.vector_search == "exact":
             near = _scanned(connection, context, corpus, scope_id, vector)
-        near = np.where(allowed, near, 0.0)
-        by_vector = proposals(near, depth)
+        by_vector = proposals(np.where(allowed, near, 0.0), depth)
         if corpus.is_sketched:
-            by_vector = _best_of(proposals(near, BY_SIGNS), exact, depth)
+            by_vector = _best_of(_by_signs(corpus, vector, near, allowed), exact, depth)
         worth = near + text / max(float(text.max(initial=0.0)), 1.0)
     rows = np.union1d(by_text, by_vector)
     if question.dates:
-        rows = np.union1d(rows, of_these_days(corpus, question.dates, allowed, worth, _OF_DAYS))
+        by_days = of_these_days(corpus, question.dates, allowed, worth, _OF_DAYS * spare)
+        if len(by_days) > _OF_DAYS and vector is not None:
+            own = worth[by_days] - near[by_days] + exact(by_days)
+            by_days = by_days[np.argsort(-own, kind="stable")[:_OF_DAYS]]
+        rows = np.union1d(rows, by_days)
     beside = [corpus.beside(rows, step) for step in (-2, -1, 1, 2)]
     rows = np.unique(np.concatenate([rows, *beside]))
     rows = rows[rows >= 0]
@@ -136,6 +143,15 @@ def pool_of(
     else:
         nearness = exact(rows)
     return Pool(corpus, rows, text[rows], nearness)
+
+
+def _by_signs(corpus: Corpus, vector: Vector, near: Floats, allowed: Flags) -> Ints:
+    """Return the rows whose vectors are the nearest by their signs: the most by equal signs, of
+    which those are taken that lie most along the query.
+    """
+    # Shifted above zero: a vector that seems to point away may not.
+    rows = proposals(allowed * (near + 2.0), _SPARE * BY_SIGNS)
+    return rows[proposals(corpus.exact_nearness(vector, rows) + 2.0, BY_SIGNS)]
 
 
 def _best_of(rows: Ints, exact: Callable[[Ints], Floats], depth: int) -> Ints:
@@ -209,10 +225,9 @@ def allowed_rows(
 
     allowed = corpus.alive & (corpus.column("expires_at") > now)
     vocabulary = corpus.vocabulary
-    states = [
-        vocabulary.states[state] for state in request.findable_states if state in vocabulary.states
-    ]
-    allowed &= np.isin(corpus.column("state"), states)
+    is_asked = np.array([state in request.findable_states for state in vocabulary.states])
+    if len(is_asked):
+        allowed &= is_asked[corpus.column("state")]
     if request.as_of is not None:
         allowed &= (corpus.column("valid_from") <= request.as_of) & (
             corpus.column("valid_until") > request.as_of

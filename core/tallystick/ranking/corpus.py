@@ -305,7 +305,8 @@ class Corpus:
 
     def exact_nearness(self, query: Vectors, rows: Ints) -> Floats:
         """Return the cosine of `query` with the best slice of each of `rows`, to the last bit; -2
-        without a vector.
+        without a vector. Of vectors of which only the signs are here it is that of the signs: an
+        estimate, finer than that of `nearness`.
         """
         import numpy as np
 
@@ -313,9 +314,10 @@ class Corpus:
         place = np.searchsorted(self.starts, rows, side="right") - 1
         for at, segment in enumerate(self.segments):
             local_rows = np.flatnonzero(place == at)
-            if not len(local_rows) or not len(segment.vectors):
+            if not len(local_rows) or not len(segment.vector_owner):
                 continue
-            _same_size(query, segment.vectors)
+            if segment.sketch is None:
+                _same_size(query, segment.vectors)
             local = rows[local_rows] - self.starts[at]
             first = np.searchsorted(segment.vector_owner, local)
             last = np.searchsorted(segment.vector_owner, local, side="right")
@@ -323,7 +325,12 @@ class Corpus:
             within = np.arange(len(spread)) - np.repeat(
                 np.cumsum(last - first) - (last - first), last - first
             )
-            chosen = segment.vectors[first[spread] + within]
+            places = first[spread] + within
+            if segment.sketch is None:
+                chosen = segment.vectors[places]
+            else:
+                bits = np.unpackbits(segment.sketch[places], axis=1, count=len(query))
+                chosen = (2.0 * bits - 1.0).astype(np.float32) / np.float32(np.sqrt(len(query)))
             # einsum works row by row; a matrix product may group rows and so round them
             # differently.
             values = np.clip(np.einsum("ij,j->i", chosen, query), -1.0, 1.0)
@@ -474,11 +481,8 @@ def _cosines(segment: Segment, query: Vectors) -> Any:
         raise DimensionMismatch(
             name="of the query", expected=8 * sketch.shape[1], got=query.shape[0]
         )
-    ones = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1)
-    counted = getattr(np, "bitwise_count", ones.__getitem__)
-    eights = hasattr(np, "bitwise_count") and sketch.shape[1] % 8 == 0
-    words = sketch.view(np.uint64) if eights else sketch
-    differing = np.zeros(len(sketch), dtype=np.int32)
+    words, counted = segment.sign_words
+    differing = np.zeros(len(sketch), dtype=np.uint16)
     for place, word in enumerate(bits.view(words.dtype)):
         differing += counted(words[:, place] ^ word)
     angles = np.arange(8 * sketch.shape[1] + 1) * (np.pi / query.shape[0])

@@ -4,7 +4,7 @@ merged into larger ones. NumPy is imported on first use.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,7 +28,7 @@ NEVER = -(2**62)
 _FOREVER = 2**62
 _POSITIONS = 2**32
 """Positions in a conversation that fit beside its number."""
-_OF_ROWS = frozenset({"by_doc", "first_slice", "spoken", "turn_order"})
+_OF_ROWS = frozenset({"by_doc", "first_slice", "sign_words", "spoken", "turn_order"})
 """What is derived from rows whether they are live or not."""
 
 
@@ -166,6 +166,20 @@ class Segment:
 
         numbers = np.unique(self.columns["speaker"][self.alive])
         return tuple(numbers[numbers >= 0].tolist())
+
+    @cached_property
+    def sign_words(self) -> tuple[NDArray[Any], Callable[[NDArray[Any]], NDArray[Any]]]:
+        """The sketches in the widest words that fit, those of one place side by side, and what
+        counts the bits of such words.
+        """
+        import numpy as np
+
+        sketch = self.sketch
+        assert sketch is not None
+        if hasattr(np, "bitwise_count") and sketch.shape[1] % 8 == 0:
+            return np.asfortranarray(sketch.view(np.uint64)), np.bitwise_count
+        ones = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1)
+        return np.asfortranarray(sketch), ones.astype(np.uint8).__getitem__
 
     @cached_property
     def embedded(self) -> int:
