@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 
 __all__ = ["BY_SIGNS", "allowed_rows", "chroma_proposals", "pool_of"]
 
-BY_SIGNS = 500
+BY_SIGNS = 2_000
 """The memories of a large scope that the signs of their vectors propose, before these are
 scored exactly."""
 _BATCH = 5_000
 """The vectors that a scan of the database reads at once."""
-_SPARE = 20
+_SPARE = 10
 """How many times as many are taken by an estimate before a finer one chooses."""
 _OF_DAYS = 50
 """The memories that the days which a question names propose, at most."""
@@ -119,10 +119,11 @@ def pool_of(
         by_vector = _best_of(rows[allowed[rows]], exact, depth)
     else:
         near = corpus.nearness(vector)
-        if corpus.is_sketched and context.vector_search == "exact":
+        is_estimate = corpus.is_sketched and context.vector_search != "exact"
+        if corpus.is_sketched and not is_estimate:
             near = _scanned(connection, context, corpus, scope_id, vector)
         by_vector = proposals(np.where(allowed, near, 0.0), depth)
-        if corpus.is_sketched:
+        if is_estimate:
             by_vector = _best_of(_by_signs(corpus, vector, near, allowed), exact, depth)
         worth = near + text / max(float(text.max(initial=0.0)), 1.0)
     rows = np.union1d(by_text, by_vector)

@@ -71,7 +71,7 @@ class Recalled(Sequence[Hit]):
     hits: tuple[Hit, ...]
     path: str
     """The search by vectors: `exact`, `chroma` or `none`; behind `database, ` where part of the
-    scopes' text was read from there, which also has `500 by signs`: the number of memories that
+    scopes' text was read from there, which also has `2000 by signs`: the number of memories that
     the signs of their vectors proposed.
     """
     candidates: int
