@@ -28,6 +28,7 @@ from tallystick.ranking import cosines, slices_of
 from tallystick.records import Actor, Memory, NewMemory, Scope, is_storable
 from tallystick.storage import Connection, ScopeRow, items, memories, scopes, search
 from tallystick.storage.idempotency import IdempotentCall
+from tallystick.storage.writes import Writes
 
 __all__ = [
     "Item",
@@ -131,7 +132,7 @@ def put_items(
 
     if puts:
         with context.gate.journaling(actor):
-            context.store.database.write(unit, name="store.put")
+            context.store.database.write(unit, name="store.put", writes=Writes.of(scope))
 
 
 def _new(put: Put) -> NewMemory | None:

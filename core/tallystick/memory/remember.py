@@ -40,6 +40,7 @@ from tallystick.records.framing import NOTICE, OPEN, without_recalls
 from tallystick.records.memory import KINDS
 from tallystick.storage import Connection, ScopeRow, edges, memories, parts, scopes
 from tallystick.storage.idempotency import IdempotentCall
+from tallystick.storage.writes import Writes
 
 __all__ = [
     "LEARNED_KINDS",
@@ -111,6 +112,7 @@ def remember(
             stored = context.store.database.write(
                 lambda tx: _ingest(tx, context, actor, scope, prepared, correlation_id, call),
                 name="ingest",
+                writes=Writes.of(scope),
             )
     results = iter(stored)
     return [

@@ -2,7 +2,7 @@
 
 | | SQLite | PostgreSQL |
 | --- | --- | --- |
-| turn of the writer | `BEGIN IMMEDIATE` | one advisory lock of the transaction |
+| turn of a writer | `BEGIN IMMEDIATE` | advisory locks of the transaction (`writes`) |
 | snapshot of a reader | `BEGIN`; the first read fixes it | `REPEATABLE READ READ ONLY` |
 | durability of a commit | `synchronous` is NORMAL, or FULL | always on |
 | clock of leases | `julianday`, milliseconds | `clock_timestamp`, microseconds |
@@ -29,7 +29,8 @@ from sqlalchemy import Column, Connection, Engine, event, func, text
 from sqlalchemy.sql.elements import ColumnElement
 
 from tallystick.storage.packing import FUNCTIONS, Packed
-from tallystick.storage.prepared import Prepared
+from tallystick.storage.prepared import Prepared, driver_errors
+from tallystick.storage.writes import EVERYTHING, Writes, lock_statement
 
 __all__ = [
     "SNAPSHOT",
@@ -39,12 +40,11 @@ __all__ = [
     "let_go_of_socket",
     "prepare_postgres",
     "prepare_sqlite",
+    "take_turn",
     "text_position",
     "unpacked",
 ]
 
-_WRITER_LOCK = 0x7A11_5710
-"""Key of the advisory lock by which the writers of a PostgreSQL tally take turns."""
 _CHECKPOINT_PAGES = 4_000
 """Pages of 4 kB in the write-ahead log of SQLite at which a commit moves them to the file: 16 MB.
 
@@ -52,7 +52,7 @@ A small write changes some thirty pages, mostly the same ones, so that a fourth 
 much less in all.
 """
 
-TAKE_TURN = Prepared("BEGIN IMMEDIATE", postgresql=f"SELECT pg_advisory_xact_lock({_WRITER_LOCK})")
+TAKE_TURN = Prepared("BEGIN IMMEDIATE", postgresql=lock_statement(EVERYTHING))
 """Begin a transaction as the only writer."""
 SNAPSHOT = Prepared("BEGIN", postgresql="SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
 """Begin a read that sees one state."""
@@ -60,6 +60,15 @@ _CLOCK = {
     "sqlite": text("SELECT CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)"),
     "postgresql": text("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)"),
 }
+
+
+def take_turn(connection: Connection, writes: Writes) -> None:
+    """Begin a transaction as the only writer of what it will write."""
+    if is_postgres(connection) and writes is not EVERYTHING:
+        with driver_errors(connection, "LOCK") as driver:
+            driver.execute(lock_statement(writes))
+    else:
+        TAKE_TURN(connection, {})
 
 
 def is_postgres(connection: Connection) -> bool:

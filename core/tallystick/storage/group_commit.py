@@ -11,7 +11,8 @@ caller is answered only after the commit.
 # answered is committed.
 #
 # 1. Group commit (`write`, `_Writer.commit_all`). Units that wait when the writer's thread becomes
-#    free run in one transaction, at most `_GROUP` of them, each in a savepoint.
+#    free run in one transaction, at most `_GROUP` of them, each in a savepoint; on PostgreSQL only
+#    such as declared the same (`writes`), so that a commit never holds the locks of two scopes.
 #    Used by: every write that meets another one.
 #    Must hold: a unit that raises undoes its own writes alone; no future is resolved before COMMIT
 #    returned; units commit in the order of submission.
@@ -74,13 +75,15 @@ from sqlalchemy import Connection, Engine
 from tallystick.errors import ClosedTally
 from tallystick.ports import write_transaction
 from tallystick.storage.database_errors import translate, was_lost
-from tallystick.storage.dialects import TAKE_TURN
+from tallystick.storage.dialects import take_turn
 from tallystick.storage.prepared import driver_errors
+from tallystick.storage.writes import EVERYTHING, Writes, declared
 
 __all__ = [
     "CommitQueue",
     "Submitted",
     "Unit",
+    "WriteLine",
     "Writer",
     "discard_connection",
     "is_undone",
@@ -110,6 +113,7 @@ class Submitted(Generic[T]):
 
     unit: Unit[T]
     name: str
+    writes: Writes = EVERYTHING
     answer: Future[T] = field(default_factory=Future)
     size: Callable[[], int] = field(default=lambda: 0)
     """A number that changes when work was added to the unit."""
@@ -118,9 +122,11 @@ class Submitted(Generic[T]):
 
 
 class CommitQueue:
-    """The units that wait for the writer, in order of submission."""
+    """The units that wait for a writer, in order of submission."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, mixed: bool = True) -> None:
+        """Begin without units; those that write different things share a commit only if `mixed`."""
+        self._mixed = mixed
         self._waiting: deque[Submitted[Any]] = deque()
         self._wake: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._wake_sent = False
@@ -174,6 +180,8 @@ class CommitQueue:
         group: list[Submitted[Any]] = []
         self._busy = True
         while self._waiting and len(group) < _GROUP:
+            if group and not self._mixed and self._waiting[0].writes != group[0].writes:
+                break
             group.append(self._waiting.popleft())
         return group
 
@@ -201,7 +209,7 @@ class CommitQueue:
 
 
 class Writer:
-    """The one connection that writes, and the lock of the thread that may use it."""
+    """A connection that writes, and the lock of the thread that may use it."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -215,11 +223,12 @@ class Writer:
         """True if the calling thread is inside a unit."""
         return self._thread == threading.get_ident()
 
-    def commit_one(self, unit: Unit[T], name: str) -> T:
+    def commit_one(self, unit: Unit[T], name: str, writes: Writes) -> T:
         """Run one unit in a transaction of its own, on the calling thread, which holds the turn."""
         try:
-            connection = self._begin()
+            connection = self._begin(writes)
             self._thread = threading.get_ident()
+            declared(connection, writes)
             with write_transaction(name):
                 result = unit(connection)
             _commit(connection)
@@ -236,13 +245,14 @@ class Writer:
         """Run units in one transaction, each in its savepoint; return each result or error."""
         outcomes: list[tuple[Any, BaseException | None]] = []
         try:
-            connection = self._begin()
+            connection = self._begin(group[0].writes)
             self._thread = threading.get_ident()
             # By hand: SQLAlchemy's own savepoints cost as much as a small unit.
             driver = cast(Any, connection.connection.dbapi_connection)
             for submitted in group:
                 driver.execute("SAVEPOINT unit")
                 try:
+                    declared(connection, submitted.writes)
                     with write_transaction(submitted.name):
                         result = submitted.unit(connection)
                     driver.execute("RELEASE SAVEPOINT unit")
@@ -271,11 +281,11 @@ class Writer:
         """Return the connection that a forked child has a copy of, or None."""
         return self._connection
 
-    def _begin(self) -> Connection:
+    def _begin(self, writes: Writes) -> Connection:
         connection = self._connection
         if connection is not None and not connection.closed and not connection.invalidated:
             try:
-                TAKE_TURN(connection, {})
+                take_turn(connection, writes)
             except sqlalchemy.exc.DBAPIError as error:
                 if not was_lost(error):
                     raise
@@ -284,8 +294,22 @@ class Writer:
             else:
                 return connection
         connection = self._connection = self.engine.connect()
-        TAKE_TURN(connection, {})
+        take_turn(connection, writes)
         return connection
+
+
+class WriteLine:
+    """A writer, the units that wait for it, and the thread that commits them."""
+
+    def __init__(self, engine: Engine, *, mixed: bool) -> None:
+        self.queue, self.writer = CommitQueue(mixed=mixed), Writer(engine)
+        self.thread = threading.Thread(
+            target=write_forever,
+            args=(self.writer, self.queue),
+            name="tallystick-writer",
+            daemon=True,
+        )
+        self.thread.start()
 
 
 def write_forever(writer: Writer, waiting: CommitQueue) -> None:
@@ -311,7 +335,7 @@ def write_forever(writer: Writer, waiting: CommitQueue) -> None:
 
 def _outcome(writer: Writer, submitted: Submitted[Any]) -> tuple[Any, BaseException | None]:
     try:
-        return writer.commit_one(submitted.unit, submitted.name), None
+        return writer.commit_one(submitted.unit, submitted.name, submitted.writes), None
     except BaseException as error:  # noqa: BLE001 - handed to the caller, who waits for it
         return None, error
 

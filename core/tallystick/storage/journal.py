@@ -30,7 +30,8 @@ from tallystick.records import (
     text_digest,
 )
 from tallystick.storage import tables
-from tallystick.storage.prepared import Prepared, PreparedUpdate, insert_row
+from tallystick.storage.prepared import Prepared, PreparedUpdate, insert_row, upsert
+from tallystick.storage.writes import require
 
 __all__ = [
     "Anchor",
@@ -72,7 +73,7 @@ _s = tables.streams
 _a = tables.anchors
 _HEAD = select(_s.c.count.label("entries"), _s.c.head).where(_s.c.name == bindparam("stream"))
 _HEAD_OF = Prepared(_HEAD)
-_NEW_STREAM = Prepared(f"{insert_row(_s, 'name', 'count', 'head')} RETURNING name")
+_NEW_STREAM = Prepared(f"{upsert(_s, ('name', 'count', 'head'), key=('name',))} RETURNING name")
 _BEGIN = Prepared(insert_row(_s, "name", "count", "head"))
 _MOVE_HEAD = PreparedUpdate(
     update(_s)
@@ -279,12 +280,12 @@ def _append_at_end(tx: Connection, event: Event) -> Appended:
     # and otherwise the end is read. Believed without that, two entries would get one position.
     ends: dict[str, End] = tx.info.setdefault(_ENDS, {})
     before = ends.get(event.stream)
-    if before is None or not move_head(
-        tx, event.stream, before, entry := chain_entry(event, before)
-    ):
+    if event.stream.startswith("scope:") or event.stream == "tally":
+        require(tx, event.stream.removeprefix("scope:"))
+    if before is None:
         before = end_of(tx, event.stream)
-        entry = chain_entry(event, before)
-        move_head(tx, event.stream, before, entry)
+    while not move_head(tx, event.stream, before, entry := chain_entry(event, before)):
+        before = end_of(tx, event.stream)
     if len(ends) >= _MAX_ENDS:
         ends.clear()
     ends[event.stream] = End(entry.position + 1, entry.digest)

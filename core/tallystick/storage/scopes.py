@@ -13,8 +13,9 @@ from sqlalchemy import Connection, bindparam, select
 
 from tallystick.records import Scope
 from tallystick.storage import settings_rows, tables
-from tallystick.storage.prepared import Prepared, PreparedInsert, insert_row
+from tallystick.storage.prepared import Prepared, upsert
 from tallystick.storage.rows import readable
+from tallystick.storage.writes import require
 
 __all__ = [
     "AUTONOMY_FROZEN",
@@ -38,7 +39,7 @@ _BY_NAMES = select(_t.c.id, _t.c.name, _t.c.secret).where(
     _t.c.name.in_(bindparam("names", expanding=True))
 )
 _BY_ID = Prepared(select(_t.c.id, _t.c.name, _t.c.secret).where(_t.c.id == bindparam("id")))
-_INSERT = PreparedInsert(insert_row(_t, "name", "secret"), key="id")
+_INSERT = Prepared(upsert(_t, ("name", "secret"), key=("name",)))
 _REVISIONS = select(_t.c.id, _t.c.name, _t.c.revision).where(
     _t.c.name.in_(bindparam("names", expanding=True))
 )
@@ -73,10 +74,11 @@ class ScopeRow:
 def ensure(tx: Connection, scope: Scope) -> ScopeRow:
     """Return the row of `scope`, created with a fresh secret where there is none."""
     rows = _BY_NAME(tx, {"name": str(scope)})
-    if rows:
-        return ScopeRow(rows[0][0], scope, bytes(rows[0][1]))
-    secret = os.urandom(32)
-    return ScopeRow(_INSERT(tx, {"name": str(scope), "secret": secret}), scope, secret)
+    if not rows:
+        # Another process may create it at the same time: then this waits for it, and takes its row.
+        _INSERT(tx, {"name": str(scope), "secret": os.urandom(32)})
+        rows = _BY_NAME(tx, {"name": str(scope)})
+    return ScopeRow(rows[0][0], scope, bytes(rows[0][1]))
 
 
 class ScopeRevision(NamedTuple):
@@ -90,6 +92,7 @@ def changing(tx: Connection, scope: Scope) -> ScopeRevision:
     """Same as `ensure` and `next_revision` in one statement, for callers that change the text of a
     scope most of the time.
     """
+    require(tx, str(scope))
     rows = _CHANGING(tx, {"name": str(scope)})
     if rows:
         number, secret, revision = rows[0]
