@@ -1,7 +1,7 @@
 """Recall in large scopes: the first one of a process, the ones after it, the one after a write, and
 the memory of the process, by the number of memories in a scope, on SQLite and PostgreSQL.
 
-It is the half of `make bench-scale` about recall. Turns as in `bench-recall`. The first turns of a
+Turns are as in `bench-recall`. The first turns of a
 scope are remembered; the others are written as rows like theirs, with words, vectors and ids of
 their own, without sources and a journal: recall reads neither. Every figure comes from a process of
 its own that has recalled from a scope of ten memories before, so that what it measures is the

@@ -10,7 +10,7 @@ numbers, of which the likest are scored again by the vectors themselves, read fr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tallystick.errors import StorageError
 from tallystick.memory.context import MemoryContext
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-__all__ = ["BY_SIGNS", "allowed_rows", "chroma_proposals", "pool_of"]
+__all__ = ["BY_SIGNS", "CandidateSource", "allowed_rows", "chroma_proposals", "pool_of"]
 
 BY_SIGNS = 2_000
 """The memories of a large scope that the signs of their vectors propose, before these are
@@ -79,6 +79,32 @@ def chroma_proposals(
         if len(docs) < (stored - len(waiting)) // 2:
             raise index.doubted("Chroma finds less than it was given")
     return list({*docs, *waiting})
+
+
+class CandidateSource(Protocol):
+    """The port through which recall gets the searchable text of a scope, as a corpus, wherever it
+    is kept: arrays in memory, a file that is mapped, or the database, of which a question then
+    reads its part. What scores candidates sees no difference, and what one scope has never changes
+    a score of another.
+    """
+
+    def is_large(self, connection: Connection, scope_id: int) -> bool:
+        """Return True if a scope's text is read from the database rather than kept in memory."""
+        ...
+
+    def corpus(
+        self,
+        connection: Connection,
+        scope_id: int,
+        revision: int,
+        *,
+        fingerprint: str = "",
+        dimension: int = 0,
+    ) -> Corpus:
+        """Return the text of a scope as of `revision` or later, with what tells of the vectors of
+        `fingerprint`, if one is named.
+        """
+        ...
 
 
 def pool_of(

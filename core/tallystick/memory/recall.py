@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple, overload
 
 from tallystick.access import is_expired
 from tallystick.errors import EmbeddingError, InvalidInput, ReadOnlyTally, StorageError
-from tallystick.memory.candidates import BY_SIGNS, allowed_rows, chroma_proposals, pool_of
+from tallystick.memory.candidates import (
+    BY_SIGNS,
+    CandidateSource,
+    allowed_rows,
+    chroma_proposals,
+    pool_of,
+)
 from tallystick.memory.context import MemoryContext, searchable
 from tallystick.memory.entity_signals import entity_signals
 from tallystick.memory.fields import STORE_ITEM
@@ -442,12 +448,13 @@ def _corpora(
         embedder = (context.embedder.fingerprint, context.embedder.dimension)
     except EmbeddingError:
         exact = False
+    source: CandidateSource = context.corpora
     corpora = {}
     for scope_id, revision in sorted(revisions.items()):
         # Signs of vectors are little: a large scope has them also where Chroma is asked.
-        wanted = exact or context.corpora.is_large(connection, scope_id)
+        wanted = exact or source.is_large(connection, scope_id)
         fingerprint, dimension = embedder if wanted else ("", 0)
-        corpora[scope_id] = context.corpora.corpus(
+        corpora[scope_id] = source.corpus(
             connection, scope_id, revision, fingerprint=fingerprint, dimension=dimension
         )
     return corpora

@@ -32,6 +32,7 @@ from tallystick.ranking.frozen import freeze, thaw
 from tallystick.storage import search, segments
 from tallystick.storage.database import Database
 from tallystick.storage.segment_files import SegmentFiles
+from tallystick.storage.writes import Writes
 
 __all__ = ["CorpusCache"]
 
@@ -255,7 +256,9 @@ class CorpusCache:
                 return
             frozen = freeze(corpus)
             database.write_if_possible(
-                lambda tx: segments.save(tx, scope_id, frozen, **about), name="recall.segment"
+                lambda tx: segments.save(tx, scope_id, frozen, **about),
+                name="recall.segment",
+                writes=Writes.of(f"recall_segments:{scope_id}"),
             )
             # The next question reads of it what it needs.
             entry.clear()
