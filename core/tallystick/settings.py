@@ -74,6 +74,10 @@ class Settings(BaseSettings):
     """Memory for the words and vectors that recall keeps, in MB as the process grows by them; the
     scopes used last stay.
     """
+    large_scope: int = Field(default=100_000, ge=0)
+    """The most memories of a scope whose searchable text is kept in memory whole. Of more, and of
+    what would fill half of `recall_cache_mb`, a question reads its part from the database.
+    """
     rerank_deadline_ms: int = Field(default=300, ge=1)
     """How long recall waits for a reranker before it continues without, milliseconds."""
     chroma: str | None = None

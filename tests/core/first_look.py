@@ -29,7 +29,9 @@ FIRST_LOOK = {
     "memory/test_packs.py": "memory/passages ranking/passages",
     "memory/test_recall.py": "access/visibility memory/rerank memory/supersession memory/context "
     "ranking/order ranking/corpus ranking/days ranking/signals ranking/vocabulary "
-    "storage/search storage/corpus_cache",
+    "storage/search",
+    "memory/test_large_scopes.py": "memory/candidates memory/recall_request ranking/frozen "
+    "ranking/segment storage/corpus_cache storage/segment_files storage/segments",
     "adapters/test_capture.py": "adapters/call_tree adapters/stream_times adapters/tool_calls "
     "testing/capture testing/comparison",
     "../callbacks/test_langchain_middleware.py": "adapters/rendering testing/adapter_contract",

@@ -42,6 +42,7 @@ def test_with_nothing_said_the_defaults_stand() -> None:
         "embedder": "static",
         "exact_scan_limit": 150_000,
         "recall_cache_mb": 512,
+        "large_scope": 100_000,
         "rerank_deadline_ms": 300,
         "chroma": None,
         "writers": None,

@@ -4,15 +4,23 @@ order with its reasons.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, overload
 
 from tallystick.access import is_expired
 from tallystick.errors import EmbeddingError, InvalidInput, ReadOnlyTally, StorageError
+from tallystick.memory.candidates import (
+    BY_SIGNS,
+    CandidateSource,
+    allowed_rows,
+    chroma_proposals,
+    pool_of,
+)
 from tallystick.memory.context import MemoryContext, searchable
 from tallystick.memory.entity_signals import entity_signals
 from tallystick.memory.fields import STORE_ITEM
+from tallystick.memory.recall_request import RecallRequest
 from tallystick.memory.rerank import rerank
 from tallystick.memory.supersession import RankedMemory, resolve_replacements
 from tallystick.ranking import (
@@ -28,22 +36,20 @@ from tallystick.ranking import (
     ask,
     best_slices,
     confidence,
-    cosines,
     event_named,
     names_source,
-    of_these_days,
     passage_of,
     proposals,
     query_terms,
     rank,
-    slices_of,
 )
 from tallystick.ranking.corpus import NEVER
 from tallystick.ranking.dates import ALWAYS
-from tallystick.records import AccessDecision, Actor, Hit, Memory, MemoryState, Scope, SourceRef
+from tallystick.records import AccessDecision, Actor, Hit, Memory, Scope, SourceRef
 from tallystick.records.html import html_of
-from tallystick.storage import Connection, items, memories, outbox, scopes, search
-from tallystick.storage.chroma_layout import layout_of, state_of
+from tallystick.storage import Connection, memories, scopes, search
+from tallystick.storage.chroma_layout import state_of
+from tallystick.storage.segments import SegmentGone, reading
 
 if TYPE_CHECKING:
     import numpy as np
@@ -58,16 +64,10 @@ __all__ = ["RecallRequest", "Recalled", "recall"]
 
 _DEPTH = 100
 """The memories that each of words and vectors proposes, at least."""
-_OF_DAYS = 50
-"""The memories that the days which a question names propose, at most."""
 _RERANKED = 50
 """The best hits that are loaded for a reranker."""
 _SPARE = 5
 """The hits that are loaded beyond the limit."""
-_OVERFETCH = 200
-"""The proposals that Chroma is asked for, before exact re-scoring."""
-_LAG = 1_000
-"""The memories that may wait for Chroma: they are candidates of every search until it has them."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,10 @@ class Recalled(Sequence[Hit]):
 
     hits: tuple[Hit, ...]
     path: str
-    """The search by vectors: `exact`, `chroma` or `none`."""
+    """The search by vectors: `exact`, `chroma` or `none`; behind `database, ` where part of the
+    scopes' text was read from there, which also has `2000 by signs`: the number of memories that
+    the signs of their vectors proposed.
+    """
     candidates: int
     """The number of memories that were scored."""
     warnings: tuple[str, ...] = ()
@@ -111,64 +114,6 @@ class Recalled(Sequence[Hit]):
         return iter(self.hits)
 
 
-@dataclass(frozen=True)
-class RecallRequest:
-    """The arguments of a recall, beside the query."""
-
-    limit: int = 10
-    kinds: tuple[str, ...] = ()
-    tags: tuple[str, ...] = ()
-    """All of them."""
-    conversation: str | None = None
-    source: str | None = None
-    """The id or the address of a source."""
-    docs: frozenset[int] | None = None
-    """Only these memories, by number."""
-    namespace: tuple[str, ...] | None = None
-    """The items of stores beneath this namespace as well; empty for all of them, None for none."""
-    since: int | None = None
-    until: int | None = None
-    """The time at which it was said or happened, else remembered, microseconds UTC: from `since` up
-    to `until`, exclusive.
-    """
-    states: tuple[MemoryState, ...] = ()
-    """By default active, superseded and redacted; never hidden or deleted."""
-    as_of: int | None = None
-    """The moment at which a memory must be valid, microseconds UTC; None gives those that are valid
-    now, and below them those that were before.
-    """
-    asked_at: int | None = None
-    """The moment from which "last week" is seen; None is now."""
-    run_id: str | None = None
-    """The run under way."""
-    project: str | None = None
-    """The project that the caller is bound to."""
-    weights: RecallWeights | None = None
-    sources: bool = True
-    """True if hits name their sources."""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    """Only memories with these labels: `status`, `project`, `assignee`, `language`."""
-    min_score: float = 0.0
-    only_confident: bool = False
-    """All hits where the best is likely to answer, else none."""
-    """The least score of a hit."""
-    budget: Callable[[Sequence[Hit]], list[Hit]] | None = None
-    """Returns the hits that fit a budget of tokens."""
-
-    @property
-    def filters(self) -> bool:
-        """True if the request filters memories."""
-        return bool(
-            self.kinds
-            or self.tags
-            or self.conversation
-            or self.source
-            or self.labels
-            or self.docs is not None
-            or self.states
-        ) or not (self.since is None and self.until is None and self.as_of is None)
-
-
 def recall(
     context: MemoryContext,
     actor: Actor,
@@ -185,15 +130,31 @@ def recall(
     """
     request = request or RecallRequest()
     _require_answerable(request)
+    try:
+        return _recall(context, actor, scope_list, query, request, logged=logged)
+    except SegmentGone:
+        # Another process made the segment anew while this question read of it.
+        return _recall(context, actor, scope_list, query, request, logged=logged)
+
+
+def _recall(
+    context: MemoryContext,
+    actor: Actor,
+    scope_list: Sequence[Scope],
+    query: str,
+    request: RecallRequest,
+    *,
+    logged: bool,
+) -> Recalled:
     for scope in dict.fromkeys(scope_list):
         context.gate.require(actor, "read", scope)
     now = context.store.clock.now()
-    with context.store.database.read() as connection:
+    with context.store.database.read() as connection, reading(connection):
         analysed = _analyse(connection, context, scope_list, query, request, now)
     # Two snapshots with the embedder between them: one that is slow or far away must not hold a
     # reader.
     vector = context.query_vector(analysed.meaning) if analysed.corpora else None
-    with context.store.database.read() as connection:
+    with context.store.database.read() as connection, reading(connection):
         ranking = _search(connection, context, analysed, vector, request, now)
         decisions, candidates = _readable(
             connection, context, actor, scope_list, ranking, request, now
@@ -345,12 +306,9 @@ def _load(
     return {
         doc: stored
         for doc, stored in memories.get_docs(connection, docs).items()
-        if stored.memory.state in _states(request) and not is_expired(stored.memory.expires_at, now)
+        if stored.memory.state in request.findable_states
+        and not is_expired(stored.memory.expires_at, now)
     }
-
-
-def _states(request: RecallRequest) -> tuple[MemoryState, ...]:
-    return request.states or memories.FINDABLE
 
 
 @dataclass(frozen=True)
@@ -364,6 +322,8 @@ class _AnalysedQuery:
     revisions: dict[int, int]
     scopes: dict[int, Scope]
     by_chroma: bool = False
+    is_stored: bool = False
+    """True if part of the scopes' text is read from the database."""
     fallback: str | None = None
     """Why Chroma, which these scopes are large enough for, is not asked."""
 
@@ -382,6 +342,7 @@ def _analyse(
     fallback = _why_not_chroma(connection, context) if wanted else None
     by_chroma = wanted and fallback is None
     corpora = _corpora(connection, context, revisions, exact=not by_chroma)
+    is_stored = any(corpus.is_sketched for corpus in corpora.values())
     asked_at = now if request.asked_at is None else request.asked_at
     question = ask(query, list(corpora.values()), asked_at)
     # Redacted before it is analysed: no rule knows a secret that is split and case-folded. The
@@ -391,7 +352,9 @@ def _analyse(
         question if outgoing == query else ask(outgoing, list(corpora.values()), asked_at)
     ).meaning
     question = _bounded_by_event(question, list(corpora.values()))
-    return _AnalysedQuery(question, meaning, corpora, revisions, scope_of, by_chroma, fallback)
+    return _AnalysedQuery(
+        question, meaning, corpora, revisions, scope_of, by_chroma, is_stored, fallback
+    )
 
 
 def _search(
@@ -411,25 +374,23 @@ def _search(
     fallback = query.fallback
     if query.by_chroma and vector is not None:
         try:
-            proposed = _chroma_proposals(connection, context, list(revisions), vector)
+            proposed = chroma_proposals(connection, context, list(revisions), vector)
         except StorageError as error:
             fallback = str(error).removesuffix(".")
             corpora = _corpora(connection, context, revisions, exact=True)
     if fallback is not None and vector is not None:
         warnings.append(f"Chroma was not used ({fallback}); vectors were scanned exactly")
-    if vector is None or (
-        proposed is None and not any(corpus.vectors for corpus in corpora.values())
-    ):
-        path = "none"
-    else:
-        path = "exact" if proposed is None else "chroma"
+    path = _path(context, corpora, vector, proposed, is_stored=query.is_stored)
+    compared = not path.endswith("none")
     depth = max(_DEPTH, request.limit // 2)
     pools, narrow = [], False
     for scope_id, corpus in corpora.items():
-        allowed = _allowed_rows(connection, corpus, scope_id, request, now)
+        allowed = allowed_rows(connection, corpus, scope_id, request, now)
         narrow |= request.filters and 10 * int(allowed.sum()) < len(corpus)
         pools.append(
-            _pool(connection, context, corpus, scope_id, question, vector, proposed, allowed, depth)
+            pool_of(
+                connection, context, corpus, scope_id, question, vector, proposed, allowed, depth
+            )
         )
     other_signals = _other_signals(
         connection, query, pools, weights, request, now, narrow=narrow, is_graph=context.graph
@@ -444,8 +405,27 @@ def _search(
         path,
         tuple(warnings),
         _best_slices(question, pools, ranked, vector if path == "exact" else None),
-        confidence(question, ranked, list(corpora.values()), vectors=path != "none"),
+        confidence(question, ranked, list(corpora.values()), vectors=compared),
     )
+
+
+def _path(
+    context: MemoryContext,
+    corpora: Mapping[int, Corpus],
+    vector: Vector | None,
+    proposed: Sequence[int] | None,
+    *,
+    is_stored: bool,
+) -> str:
+    """Return the way that candidates come by, with what is cut of it; see `Recalled.path`."""
+    if proposed is not None:
+        vectors = "chroma"
+    elif vector is None or not any(corpus.vectors for corpus in corpora.values()):
+        vectors = "none"
+    else:
+        by_signs = is_stored and context.vector_search != "exact"
+        vectors = f"{BY_SIGNS} by signs" if by_signs else "exact"
+    return f"database, {vectors}" if is_stored else vectors
 
 
 def _best_slices(
@@ -463,18 +443,21 @@ def _best_slices(
 def _corpora(
     connection: Connection, context: MemoryContext, revisions: Mapping[int, int], *, exact: bool
 ) -> dict[int, Corpus]:
-    fingerprint, dimension = "", 0
-    if exact:
-        try:
-            fingerprint, dimension = context.embedder.fingerprint, context.embedder.dimension
-        except EmbeddingError:
-            exact = False
-    return {
-        scope_id: context.corpora.corpus(
+    embedder = ("", 0)
+    try:
+        embedder = (context.embedder.fingerprint, context.embedder.dimension)
+    except EmbeddingError:
+        exact = False
+    source: CandidateSource = context.corpora
+    corpora = {}
+    for scope_id, revision in sorted(revisions.items()):
+        # Signs of vectors are little: a large scope has them also where Chroma is asked.
+        wanted = exact or source.is_large(connection, scope_id)
+        fingerprint, dimension = embedder if wanted else ("", 0)
+        corpora[scope_id] = source.corpus(
             connection, scope_id, revision, fingerprint=fingerprint, dimension=dimension
         )
-        for scope_id, revision in sorted(revisions.items())
-    }
+    return corpora
 
 
 def _wants_chroma(connection: Connection, context: MemoryContext, ids: Sequence[int]) -> bool:
@@ -499,158 +482,6 @@ def _why_not_chroma(connection: Connection, context: MemoryContext) -> str | Non
     if not state_of(connection, context.embedder.fingerprint).current:
         return "it was not filled yet"
     return None
-
-
-def _chroma_proposals(
-    connection: Connection, context: MemoryContext, ids: list[int], vector: Vector
-) -> list[int]:
-    """Return the numbers that Chroma proposes, and those of the memories that still wait for it.
-
-    Raises StorageError where it cannot answer, or answers with less than it has.
-    """
-    index, fingerprint = context.index, context.embedder.fingerprint
-    assert index is not None
-    waiting = outbox.waiting(connection, most=_LAG + 1)
-    if len(waiting) > _LAG:
-        raise StorageError(f"more than {_LAG} memories wait for it")
-    docs = index.propose(
-        vector,
-        ids,
-        most=_OVERFETCH,
-        layout=layout_of(connection, fingerprint),
-        state=state_of(connection, fingerprint),
-    )
-    if len(docs) < _OVERFETCH // 2:
-        stored = search.count_some(connection, fingerprint, ids, most=_OVERFETCH + len(waiting))
-        if len(docs) < (stored - len(waiting)) // 2:
-            raise index.doubted("Chroma finds less than it was given")
-    return list({*docs, *waiting})
-
-
-def _pool(
-    connection: Connection,
-    context: MemoryContext,
-    corpus: Corpus,
-    scope_id: int,
-    question: Question,
-    vector: Vector | None,
-    proposed: Sequence[int] | None,
-    allowed: Flags,
-    depth: int,
-) -> Pool:
-    """Return the candidates of one scope: the best by words, the best by vectors, and the turns
-    beside them.
-    """
-    import numpy as np
-
-    text = corpus.text_scores(
-        {**question.weights, **question.names},
-        average=question.average_length,
-        loose=question.names,
-    )
-    text = np.where(allowed, text, 0.0)
-    by_text = proposals(text, depth)
-    worth = text
-    if vector is None:
-        by_vector = by_text[:0]
-    elif proposed is None:
-        near = np.where(allowed, corpus.nearness(vector), 0.0)
-        by_vector = proposals(near, depth)
-        worth = near + text / max(float(text.max(initial=0.0)), 1.0)
-    else:
-        rows = corpus.rows_of(proposed)
-        rows = rows[allowed[rows]]
-        scores = np.zeros(len(text))
-        scores[rows] = _exact_cosines(connection, context, corpus, scope_id, vector, rows)
-        by_vector = proposals(scores, depth)
-    rows = np.union1d(by_text, by_vector)
-    if question.dates:
-        rows = np.union1d(rows, of_these_days(corpus, question.dates, allowed, worth, _OF_DAYS))
-    beside = [corpus.beside(rows, step) for step in (-2, -1, 1, 2)]
-    rows = np.unique(np.concatenate([rows, *beside]))
-    rows = rows[rows >= 0]
-    rows = rows[allowed[rows]]
-    if vector is None:
-        nearness = np.zeros(len(rows))
-    elif proposed is None:
-        nearness = corpus.exact_nearness(vector, rows)
-    else:
-        nearness = _exact_cosines(connection, context, corpus, scope_id, vector, rows)
-    return Pool(corpus, rows, text[rows], nearness)
-
-
-def _exact_cosines(
-    connection: Connection,
-    context: MemoryContext,
-    corpus: Corpus,
-    scope_id: int,
-    vector: Vector,
-    rows: Ints,
-) -> Floats:
-    """Return exact cosines of rows by vectors from the database, each of its best slice."""
-    import numpy as np
-
-    docs = corpus.column("doc")[rows].tolist()
-    blobs = search.vectors_of(connection, [scope_id], context.embedder.fingerprint, docs)
-    dimension = vector.shape[0]
-    values = [
-        float(cosines(vector, slices_of(blobs[doc], dimension)).max()) if doc in blobs else 0.0
-        for doc in docs
-    ]
-    return np.array(values, dtype=np.float64)
-
-
-def _allowed_rows(
-    connection: Connection, corpus: Corpus, scope_id: int, request: RecallRequest, now: int
-) -> Flags:
-    """Return for each row True if it is alive, has not expired, and passes the filters."""
-    import numpy as np
-
-    allowed = corpus.alive & (corpus.column("expires_at") > now)
-    vocabulary = corpus.vocabulary
-    states = [vocabulary.states[state] for state in _states(request) if state in vocabulary.states]
-    allowed &= np.isin(corpus.column("state"), states)
-    if request.as_of is not None:
-        allowed &= (corpus.column("valid_from") <= request.as_of) & (
-            corpus.column("valid_until") > request.as_of
-        )
-    if request.kinds:
-        allowed &= np.isin(
-            corpus.column("kind"),
-            [vocabulary.kinds[kind] for kind in request.kinds if kind in vocabulary.kinds],
-        )
-    if request.conversation is not None:
-        allowed &= corpus.column("conversation") == vocabulary.conversations.get(
-            request.conversation, -2
-        )
-    if request.since is not None:
-        allowed &= corpus.column("said_at") >= request.since
-    if request.until is not None:
-        times = corpus.column("said_at")
-        allowed &= (times < request.until) & (times != NEVER)
-    for docs in _document_filters(connection, scope_id, request):
-        allowed &= np.isin(corpus.column("doc"), np.fromiter(docs, dtype=np.int64))
-    if request.docs is None and request.namespace != () and STORE_ITEM in vocabulary.kinds:
-        # An item of a store reaches a call for its namespace alone: runtimes keep the users of one
-        # scope apart by it.
-        is_item = corpus.column("kind") == vocabulary.kinds[STORE_ITEM]
-        rows = items.beneath(connection, scope_id, request.namespace) if request.namespace else ()
-        beneath = np.fromiter((row.doc for row in rows), dtype=np.int64)
-        allowed &= ~is_item | np.isin(corpus.column("doc"), beneath)
-    return allowed
-
-
-def _document_filters(
-    connection: Connection, scope_id: int, request: RecallRequest
-) -> Iterator[set[int]]:
-    if request.tags:
-        yield search.tagged(connection, [scope_id], request.tags)
-    if request.labels:
-        yield search.labelled(connection, [scope_id], request.labels)
-    if request.source is not None:
-        yield search.from_source(connection, [scope_id], request.source)
-    if request.docs is not None:
-        yield set(request.docs)
 
 
 def _bounded_by_event(question: Question, corpora: Sequence[Corpus]) -> Question:

@@ -11,12 +11,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tallystick.errors import DimensionMismatch
 from tallystick.ranking.languages import languages_spoken
+from tallystick.ranking.segment import (
+    NEVER,
+    CorpusSize,
+    Entry,
+    Segment,
+    merge,
+    segment_of,
+    sketched,
+)
 from tallystick.ranking.vocabulary import Vocabulary
 from tallystick.ranking.words import analyze
 
@@ -31,43 +40,8 @@ if TYPE_CHECKING:
 
 __all__ = ["NEVER", "Corpus", "Entry", "Segment"]
 
-NEVER = -(2**62)
-"""The moment of a memory without one."""
-_FOREVER = 2**62
-
 K1, B = 1.0, 0.5
 """BM25: how soon repeating a word stops counting, and how much length counts."""
-
-
-class Entry(NamedTuple):
-    """One memory as it enters a corpus."""
-
-    doc: int
-    words: str | None
-    """Its words as `indexed_words` writes them; None when it is gone."""
-    flags: int
-    speaker: str | None
-    kind: str
-    conversation: str | None
-    position: int | None
-    occurred_at: int | None
-    expires_at: int | None
-    vector: bytes | None
-    """One float16 vector for each slice, one after the other; None while it has none."""
-    names: str | None = None
-    """A JSON list of the names by which one person goes, where the memory says so."""
-    state: str = "active"
-    valid_from: int | None = None
-    valid_until: int | None = None
-    created_at: int | None = None
-
-
-class CorpusSize(NamedTuple):
-    """The live slices of a corpus, counted."""
-
-    slices: int
-    words: float
-    """Words of all these slices together."""
 
 
 class RowWords(NamedTuple):
@@ -80,68 +54,13 @@ class RowWords(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Segment:
-    """Rows with their inverted index. Slices of a row stand side by side."""
-
-    columns: Mapping[str, NDArray[Any]]
-    """By name, one value a row: doc, flags, speaker, kind, conversation, position, times, state."""
-    alive: Flags
-    owner: NDArray[np.int32]
-    """For each slice its row."""
-    length: NDArray[np.float32]
-    """For each slice its words."""
-    terms: NDArray[np.int32]
-    """The terms that occur, ascending."""
-    offsets: Ints
-    slice_of: NDArray[np.int32]
-    often: NDArray[np.float32]
-    """Postings of `terms[i]`: `slice_of` and `often` from `offsets[i]` to `offsets[i + 1]`."""
-    words: NDArray[np.int32]
-    word_offsets: Ints
-    """Distinct meaningful surfaces of row i: `words` from `word_offsets[i]` to `word_offsets[i +
-    1]`.
-    """
-    vectors: Vectors
-    vector_owner: NDArray[np.int32]
-
-    def __len__(self) -> int:
-        return len(self.alive)
-
-    @cached_property
-    def bytes(self) -> int:
-        """The size of all its arrays."""
-        arrays = [value for value in vars(self).values() if hasattr(value, "nbytes")]
-        return sum(array.nbytes for array in [*arrays, *self.columns.values()])
-
-    @cached_property
-    def spoken(self) -> Floats:
-        """The words of each row."""
-        import numpy as np
-
-        counts = np.bincount(self.owner, weights=self.length, minlength=len(self))
-        return counts.astype(np.float64)
-
-    def postings(self, term: int) -> tuple[NDArray[np.int32], NDArray[np.float32]] | None:
-        import numpy as np
-
-        place = int(np.searchsorted(self.terms, term))
-        if place == len(self.terms) or self.terms[place] != term:
-            return None
-        start, end = self.offsets[place], self.offsets[place + 1]
-        return self.slice_of[start:end], self.often[start:end]
-
-
-@dataclass(frozen=True, eq=False)
 class Corpus:
     """A snapshot of one scope's searchable memories. Rows are numbered from 0 over all segments."""
 
     vocabulary: Vocabulary
     segments: tuple[Segment, ...] = ()
-    entries: int = 0
-    """The number of entries from which it was made, removed ones included."""
     aliases: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     """By the memory that says so, the names by which one person goes."""
-    gone: frozenset[int] = field(default_factory=frozenset)
     long_answers: dict[int, bool] = field(default_factory=dict)
     """By conversation, whether its assistants answer at length, as far as that was looked at."""
 
@@ -158,49 +77,51 @@ class Corpus:
         """
         return self.updated_by_pages([entries], dimension=dimension)
 
-    def updated_by_pages(self, pages: Iterable[Sequence[Entry]], *, dimension: int = 0) -> Corpus:
-        """Same as `updated`, of entries that need not be in memory all at once.
+    def updated_by_pages(
+        self, pages: Iterable[Sequence[Entry]], *, dimension: int = 0, sketches: bool = False
+    ) -> Corpus:
+        """Same as `updated`, of entries that need not be in memory all at once; with `sketches`
+        the signs of their vectors are kept instead of these.
 
         No memory is in two of the pages.
         """
         docs: set[int] = set()
         names: dict[int, tuple[str, ...]] = {}
-        removed: set[int] = set()
         added = []
         for page in pages:
             docs.update(entry.doc for entry in page)
             living = [entry for entry in page if entry.words is not None]
             if living:
-                added.append(_segment(self.vocabulary, living, dimension))
+                made = segment_of(self.vocabulary, living, dimension)
+                added.append(sketched(made) if sketches else made)
             names |= {
                 entry.doc: tuple(json.loads(entry.names))
                 for entry in page
                 if entry.names is not None
             }
-            removed.update(entry.doc for entry in page if entry.words is None)
         if not docs:
             return self
         changed = self.rows_of(docs)
-        existing = len(docs.intersection(self.gone)) + len(changed)
         segments = [*self._without(docs)]
         if added:
-            segments.append(_merge(added) if len(added) > 1 else added[0])
+            segments.append(merge(added) if len(added) > 1 else added[0])
         touched = [part.columns["conversation"] for part in added]
         touched += [self.column("conversation")[changed]] if len(changed) else []
         ended = {number for numbers in touched for number in numbers.tolist()}
         # Copied first: another thread may look at a further conversation meanwhile.
         long_answers = dict(self.long_answers)
         del added
-        while len(segments) > 1 and len(segments[-2]) <= 2 * len(segments[-1]):
-            segments[-2:] = [_merge(segments[-2:])]
+        while (
+            len(segments) > 1
+            and segments[-2].sketch is None
+            and len(segments[-2]) <= 2 * len(segments[-1])
+        ):
+            segments[-2:] = [merge(segments[-2:])]
         aliases = {doc: known for doc, known in self.aliases.items() if doc not in docs} | names
-        gone = (self.gone - docs) | removed
         return Corpus(
             self.vocabulary,
             tuple(segments),
-            entries=self.entries + len(docs) - existing,
             aliases=aliases,
-            gone=frozenset(gone),
             long_answers={
                 number: long for number, long in long_answers.items() if number not in ended
             },
@@ -211,8 +132,15 @@ class Corpus:
 
         ids = np.fromiter(docs, dtype=np.int64)
         for segment in self.segments:
-            hit = np.isin(segment.columns["doc"], ids) & segment.alive
-            yield replace(segment, alive=segment.alive & ~hit) if hit.any() else segment
+            docs_of, rows = segment.by_doc
+            place = np.minimum(np.searchsorted(docs_of, ids), max(0, len(docs_of) - 1))
+            hit = rows[place[docs_of[place] == ids]] if len(docs_of) else rows
+            if segment.alive[hit].any():
+                alive = segment.alive.copy()
+                alive[hit] = False
+                yield segment.with_alive(alive)
+            else:
+                yield segment
 
     # Columns over all segments
 
@@ -248,37 +176,34 @@ class Corpus:
         return starts
 
     def __len__(self) -> int:
-        return int(self.alive.sum())
+        return sum(segment.living for segment in self.segments)
+
+    @property
+    def is_sketched(self) -> bool:
+        """True if it has signs of vectors instead of these, but for what was written lately."""
+        return any(segment.sketch is not None for segment in self.segments)
 
     @cached_property
     def size(self) -> CorpusSize:
         """The number of live slices, and of their words."""
-        slices, words = 0, 0.0
-        for segment in self.segments:
-            live = segment.alive[segment.owner]
-            slices += int(live.sum())
-            words += float(segment.length[live].sum())
-        return CorpusSize(slices, words)
-
-    @cached_property
-    def _by_doc(self) -> tuple[Ints, Ints]:
-        import numpy as np
-
-        rows = np.flatnonzero(self.alive)
-        docs = self.column("doc")[rows]
-        order = np.argsort(docs, kind="stable")
-        return docs[order], rows[order]
+        sizes = [segment.size for segment in self.segments]
+        return CorpusSize(sum(size.slices for size in sizes), sum(size.words for size in sizes))
 
     def rows_of(self, docs: Iterable[int]) -> Ints:
         """Return the live rows of `docs`, in their order."""
         import numpy as np
 
         ids = np.fromiter(docs, dtype=np.int64)
-        sorted_ids, rows = self._by_doc
-        if not len(sorted_ids) or not len(ids):
-            return np.zeros(0, dtype=np.int64)
-        places = np.minimum(np.searchsorted(sorted_ids, ids), len(sorted_ids) - 1)
-        return cast("Ints", rows[places][sorted_ids[places] == ids])
+        found = np.full(len(ids), -1, dtype=np.int64)
+        for start, segment in zip(self.starts, self.segments, strict=False):
+            if not len(segment):
+                continue
+            docs_of, rows = segment.by_doc
+            place = np.minimum(np.searchsorted(docs_of, ids), len(docs_of) - 1)
+            row = rows[place]
+            here = (docs_of[place] == ids) & segment.alive[row]
+            found[here] = row[here] + start
+        return found[found >= 0]
 
     # Words
 
@@ -323,8 +248,9 @@ class Corpus:
                 relative = segment.length[where] / np.float64(average) if average > 0 else 1.0
                 sums[where] += weight * often * (K1 + 1.0) / (often + K1 * (1.0 - B + B * relative))
             if len(sums):
-                first = np.searchsorted(segment.owner, np.arange(len(segment)))
-                best = sums if len(sums) == len(segment) else np.maximum.reduceat(sums, first)
+                best = sums
+                if len(sums) > len(segment):
+                    best = np.maximum.reduceat(sums, segment.first_slice)
                 scores[start : start + len(segment)] = best
         return scores
 
@@ -334,49 +260,43 @@ class Corpus:
 
         place = np.searchsorted(self.starts, rows, side="right") - 1
         counts = np.zeros(len(rows), dtype=np.int64)
-        first = np.zeros(len(rows), dtype=np.int64)
-        base = 0
-        for at, segment in enumerate(self.segments):
-            local_rows = np.flatnonzero(place == at)
-            local = rows[local_rows] - self.starts[at]
-            first[local_rows] = segment.word_offsets[local] + base
-            counts[local_rows] = segment.word_offsets[local + 1] - segment.word_offsets[local]
-            base += len(segment.words)
-        within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-        return RowWords(self._all_words[np.repeat(first, counts) + within], counts)
-
-    @cached_property
-    def _all_words(self) -> NDArray[np.int32]:
-        import numpy as np
-
-        parts = [segment.words for segment in self.segments]
-        return _joined(parts) if parts else np.zeros(0, dtype=np.int32)
+        taken: list[tuple[Ints, NDArray[np.int32]]] = []
+        for at in np.unique(place).tolist():
+            segment, here = self.segments[at], np.flatnonzero(place == at)
+            local = rows[here] - self.starts[at]
+            first = segment.word_offsets[local]
+            own = segment.word_offsets[local + 1] - first
+            counts[here] = own
+            within = np.arange(int(own.sum())) - np.repeat(np.cumsum(own) - own, own)
+            taken.append((np.repeat(here, own), segment.words[np.repeat(first, own) + within]))
+        if len(taken) == 1:
+            return RowWords(taken[0][1], counts)
+        words = np.concatenate([words for _, words in taken] or [np.zeros(0, dtype=np.int32)])
+        owners = np.concatenate([owner for owner, _ in taken] or [np.zeros(0, dtype=np.int64)])
+        return RowWords(words[np.argsort(owners, kind="stable")], counts)
 
     # Vectors
 
     @cached_property
     def vectors(self) -> int:
         """Return the number of live rows that have a vector."""
-        import numpy as np
-
-        return sum(
-            int(segment.alive[np.unique(segment.vector_owner)].sum()) for segment in self.segments
-        )
+        return sum(segment.embedded for segment in self.segments)
 
     def nearness(self, query: Vectors) -> Floats:
         """Return the cosine of `query` with the best slice of every row; -2 for a row without a
         vector.
 
-        Good for choosing candidates; `exact_nearness` returns values that do not depend on other
-        rows. Raises DimensionMismatch.
+        Good for choosing candidates: of vectors of which the signs are here it is an estimate, the
+        cosine of the angle that as many equal signs mean (Charikar, "Similarity Estimation
+        Techniques from Rounding Algorithms", 2002). `exact_nearness` returns values that do not
+        depend on other rows. Raises DimensionMismatch.
         """
         import numpy as np
 
         cosines = np.full(self.starts[-1], -2.0)
         for start, segment in zip(self.starts, self.segments, strict=False):
-            if len(segment.vectors):
-                _same_size(query, segment.vectors)
-                values = segment.vectors @ query
+            if len(segment.vector_owner):
+                values = _cosines(segment, query)
                 owner = segment.vector_owner
                 first = np.flatnonzero(np.diff(owner, prepend=-1))
                 best = values if len(first) == len(owner) else np.maximum.reduceat(values, first)
@@ -385,7 +305,8 @@ class Corpus:
 
     def exact_nearness(self, query: Vectors, rows: Ints) -> Floats:
         """Return the cosine of `query` with the best slice of each of `rows`, to the last bit; -2
-        without a vector.
+        without a vector. Of vectors of which only the signs are here it is that of the signs: an
+        estimate, finer than that of `nearness`.
         """
         import numpy as np
 
@@ -393,9 +314,10 @@ class Corpus:
         place = np.searchsorted(self.starts, rows, side="right") - 1
         for at, segment in enumerate(self.segments):
             local_rows = np.flatnonzero(place == at)
-            if not len(local_rows) or not len(segment.vectors):
+            if not len(local_rows) or not len(segment.vector_owner):
                 continue
-            _same_size(query, segment.vectors)
+            if segment.sketch is None:
+                _same_size(query, segment.vectors)
             local = rows[local_rows] - self.starts[at]
             first = np.searchsorted(segment.vector_owner, local)
             last = np.searchsorted(segment.vector_owner, local, side="right")
@@ -403,7 +325,12 @@ class Corpus:
             within = np.arange(len(spread)) - np.repeat(
                 np.cumsum(last - first) - (last - first), last - first
             )
-            chosen = segment.vectors[first[spread] + within]
+            places = first[spread] + within
+            if segment.sketch is None:
+                chosen = segment.vectors[places]
+            else:
+                bits = np.unpackbits(segment.sketch[places], axis=1, count=len(query))
+                chosen = (2.0 * bits - 1.0).astype(np.float32) / np.float32(np.sqrt(len(query)))
             # einsum works row by row; a matrix product may group rows and so round them
             # differently.
             values = np.clip(np.einsum("ij,j->i", chosen, query), -1.0, 1.0)
@@ -419,12 +346,42 @@ class Corpus:
         """
         import numpy as np
 
-        conversation = self.column("conversation")
-        rows = np.flatnonzero(self.alive & (conversation >= 0))
-        order = rows[np.lexsort((self.column("position")[rows], conversation[rows]))]
+        order, keys = self._ordered(self.segments[:1], 0)
+        more, their_keys = self._ordered(self.segments[1:], 1)
+        if keys is None or their_keys is None:
+            rows = np.concatenate([order, more])
+            conversation, position = (
+                self.column(name)[rows] for name in ("conversation", "position")
+            )
+            order = rows[np.lexsort((rows, position, conversation))]
+        elif len(more):
+            # What was written since is little: it is put in its places, nothing is sorted anew.
+            order = np.insert(order, np.searchsorted(keys, their_keys, side="right"), more)
         places = np.full(self.starts[-1], -1, dtype=np.int64)
         places[order] = np.arange(len(order))
         return order, places
+
+    def _ordered(self, segments: Sequence[Segment], at: int) -> tuple[Ints, Ints | None]:
+        """Return the live turns of some segments, the first of which is the `at`th, in order, with
+        their keys; without keys where there are none.
+        """
+        import numpy as np
+
+        rows, keys = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
+        ordered = True
+        for start, segment in zip(self.starts[at:], segments, strict=False):
+            own, own_keys = segment.turn_order
+            live = segment.alive[own]
+            rows.append(own[live] + start)
+            ordered &= own_keys is not None
+            keys.append(own_keys[live] if own_keys is not None else own[:0])
+        if not ordered:
+            return np.concatenate(rows), None
+        all_rows, all_keys = np.concatenate(rows), np.concatenate(keys)
+        if len(segments) < 2:
+            return all_rows, all_keys
+        order = np.argsort(all_keys, kind="stable")
+        return all_rows[order], all_keys[order]
 
     @property
     def turns(self) -> Ints:
@@ -461,11 +418,9 @@ class Corpus:
     @cached_property
     def speakers(self) -> tuple[str, ...]:
         """Return the speakers, in the order in which they were added."""
-        import numpy as np
-
-        present = np.unique(self.column("speaker")[self.alive])
         names = list(self.vocabulary.speakers)
-        return tuple(names[number] for number in present.tolist() if number >= 0)
+        present = {number for segment in self.segments for number in segment.speaking}
+        return tuple(names[number] for number in sorted(present))
 
     @cached_property
     def named_by(self) -> Mapping[str, tuple[tuple[str, str], ...]]:
@@ -513,6 +468,28 @@ class Corpus:
         return own + joined + 32 * self.starts[-1] + self.vocabulary.bytes
 
 
+def _cosines(segment: Segment, query: Vectors) -> Any:
+    """Return the cosine of `query` with each vector of a segment, or an estimate by its sign."""
+    import numpy as np
+
+    sketch = segment.sketch
+    if sketch is None:
+        _same_size(query, segment.vectors)
+        return segment.vectors @ query
+    bits = np.packbits(query > 0)
+    if len(bits) != sketch.shape[1]:
+        raise DimensionMismatch(
+            name="of the query", expected=8 * sketch.shape[1], got=query.shape[0]
+        )
+    words, counted = segment.sign_words
+    differing = np.zeros(len(sketch), dtype=np.uint16)
+    for place, word in enumerate(bits.view(words.dtype)):
+        differing += counted(words[:, place] ^ word)
+    angles = np.arange(8 * sketch.shape[1] + 1) * (np.pi / query.shape[0])
+    cosines: NDArray[Any] = np.cos(np.minimum(angles, np.pi)).astype(np.float32)
+    return cosines[differing]
+
+
 def _joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """Return arrays one after the other; one alone is not copied."""
     import numpy as np
@@ -528,184 +505,3 @@ def _name_terms(name: str) -> tuple[str, ...]:
 def _same_size(query: Vectors, vectors: Vectors) -> None:
     if query.shape[0] != vectors.shape[1]:
         raise DimensionMismatch(name="of the query", expected=vectors.shape[1], got=query.shape[0])
-
-
-def _segment(vocabulary: Vocabulary, entries: Sequence[Entry], dimension: int) -> Segment:
-    import numpy as np
-
-    numbers = vocabulary.surfaces.__getitem__
-    ids: list[int] = []
-    lengths: list[int] = []
-    owner: list[int] = []
-    for row, entry in enumerate(entries):
-        for line in (entry.words or "").split("\n"):
-            numbered = list(map(numbers, line.split()))
-            ids += numbered
-            lengths.append(len(numbered))
-            owner.append(row)
-    vocabulary.catch_up()
-    surfaces = np.array(ids, dtype=np.int32)
-    owners = np.array(owner, dtype=np.int32)
-    length = np.array(lengths, dtype=np.float32)
-    slice_of = np.repeat(np.arange(len(owners), dtype=np.int32), np.array(lengths, dtype=np.int64))
-    keys = vocabulary.term_of[surfaces].astype(np.int64) * len(owners) + slice_of
-    postings, often = np.unique(keys, return_counts=True)
-    says = vocabulary.says[surfaces]
-    words = np.unique(
-        owners[slice_of[says]].astype(np.int64) * len(vocabulary.spelled) + surfaces[says]
-    )
-    word_rows = words // max(1, len(vocabulary.spelled))
-    vectors, vector_owner = _vectors(entries, dimension)
-    speakers, kinds, conversations = vocabulary.speakers, vocabulary.kinds, vocabulary.conversations
-    columns = {
-        "doc": np.array([entry.doc for entry in entries], dtype=np.int64),
-        "flags": np.array([entry.flags for entry in entries], dtype=np.int64),
-        "speaker": np.array(
-            [-1 if e.speaker is None else speakers[e.speaker] for e in entries], dtype=np.int64
-        ),
-        "kind": np.array([kinds[entry.kind] for entry in entries], dtype=np.int64),
-        "conversation": np.array(
-            [
-                -1
-                if e.conversation is None or e.position is None
-                else conversations[e.conversation]
-                for e in entries
-            ],
-            dtype=np.int64,
-        ),
-        "position": np.array([entry.position or 0 for entry in entries], dtype=np.int64),
-        "occurred_at": np.array(
-            [NEVER if entry.occurred_at is None else entry.occurred_at for entry in entries],
-            dtype=np.int64,
-        ),
-        # For filters, what nobody dated was said when it was remembered; a question's dates fit
-        # what was dated alone.
-        "said_at": np.array(
-            [_first_set(entry.occurred_at, entry.created_at, NEVER) for entry in entries], np.int64
-        ),
-        "expires_at": np.array(
-            [_FOREVER if entry.expires_at is None else entry.expires_at for entry in entries],
-            dtype=np.int64,
-        ),
-        # Without a word on it, a memory holds since it was said.
-        "valid_from": np.array(
-            [_first_set(entry.valid_from, entry.occurred_at, NEVER) for entry in entries], np.int64
-        ),
-        "valid_until": np.array(
-            [_first_set(entry.valid_until, _FOREVER) for entry in entries], dtype=np.int64
-        ),
-        "state": np.array([vocabulary.states[entry.state] for entry in entries], dtype=np.int64),
-    }
-    return Segment(
-        columns=columns,
-        alive=np.ones(len(entries), dtype=bool),
-        owner=owners,
-        length=length,
-        **_inverted_index(postings // max(1, len(owners)), postings % max(1, len(owners)), often),
-        words=(words % max(1, len(vocabulary.spelled))).astype(np.int32),
-        word_offsets=np.searchsorted(word_rows, np.arange(len(entries) + 1)),
-        vectors=vectors,
-        vector_owner=vector_owner,
-    )
-
-
-def _first_set(*moments: int | None) -> int:
-    return next(moment for moment in moments if moment is not None)
-
-
-def _inverted_index(
-    terms: NDArray[Any], slice_of: NDArray[Any], often: NDArray[Any]
-) -> dict[str, Any]:
-    """Postings already sorted by term and slice, with the offset of each term."""
-    import numpy as np
-
-    distinct, offsets = np.unique(terms, return_index=True)
-    return {
-        "terms": distinct.astype(np.int32),
-        "offsets": np.append(offsets, len(terms)).astype(np.int64),
-        "slice_of": slice_of.astype(np.int32),
-        "often": often.astype(np.float32),
-    }
-
-
-def _vectors(entries: Sequence[Entry], dimension: int) -> tuple[Vectors, NDArray[np.int32]]:
-    import numpy as np
-
-    having = [(row, entry.vector) for row, entry in enumerate(entries) if entry.vector]
-    if not having or not dimension:
-        return np.zeros((0, 0), dtype=np.float32), np.zeros(0, dtype=np.int32)
-    for _, blob in having:
-        if len(blob) % (2 * dimension):
-            raise DimensionMismatch(
-                name="of the stored vectors", expected=dimension, got=len(blob) // 2
-            )
-    flat = (
-        np.frombuffer(b"".join(blob for _, blob in having), dtype="<f2")
-        .reshape(-1, dimension)
-        .astype(np.float32)
-    )
-    lengths = np.sqrt(np.einsum("ij,ij->i", flat, flat))
-    flat /= np.where(lengths > 0, lengths, 1.0)[:, None]
-    counts = np.array([len(blob) // (2 * dimension) for _, blob in having])
-    return flat, np.repeat(np.array([row for row, _ in having], dtype=np.int32), counts)
-
-
-def _merge(segments: Sequence[Segment]) -> Segment:
-    """Return one segment of the live rows, in the same order."""
-    import numpy as np
-
-    columns = {
-        name: np.concatenate([segment.columns[name][segment.alive] for segment in segments])
-        for name in segments[0].columns
-    }
-    owner, length, terms, slice_of, often, words, counts, vectors, vector_owner = (
-        [],
-        [],
-        [],
-        [],
-        [],
-        [],
-        [],
-        [],
-        [],
-    )
-    rows = slices = 0
-    for segment in segments:
-        new_row = np.cumsum(segment.alive) - 1 + rows
-        live = segment.alive[segment.owner]
-        new_slice = np.cumsum(live) - 1 + slices
-        owner.append(new_row[segment.owner[live]])
-        length.append(segment.length[live])
-        postings = live[segment.slice_of]
-        terms.append(np.repeat(segment.terms, np.diff(segment.offsets))[postings])
-        slice_of.append(new_slice[segment.slice_of[postings]])
-        often.append(segment.often[postings])
-        sizes = np.diff(segment.word_offsets)
-        words.append(segment.words[np.repeat(segment.alive, sizes)])
-        counts.append(sizes[segment.alive])
-        if len(segment.vectors):
-            with_vectors = segment.alive[segment.vector_owner]
-            vectors.append(segment.vectors[with_vectors])
-            vector_owner.append(new_row[segment.vector_owner[with_vectors]])
-        rows += int(segment.alive.sum())
-        slices += int(live.sum())
-    if len({part.shape[1] for part in vectors if len(part)}) > 1:
-        raise DimensionMismatch(
-            name="of the stored vectors", expected=vectors[0].shape[1], got=vectors[1].shape[1]
-        )
-    all_terms, all_slices = np.concatenate(terms), np.concatenate(slice_of)
-    order = np.lexsort((all_slices, all_terms))
-    vectors = [part for part in vectors if len(part)]
-    return Segment(
-        columns=columns,
-        alive=np.ones(rows, dtype=bool),
-        owner=np.concatenate(owner).astype(np.int32),
-        length=np.concatenate(length),
-        **_inverted_index(all_terms[order], all_slices[order], np.concatenate(often)[order]),
-        words=np.concatenate(words),
-        word_offsets=np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64),
-        vectors=np.concatenate(vectors) if vectors else np.zeros((0, 0), dtype=np.float32),
-        vector_owner=np.concatenate(vector_owner).astype(np.int32)
-        if vectors
-        else np.zeros(0, dtype=np.int32),
-    )

@@ -1,11 +1,16 @@
-"""A cache of corpora: the searchable text of the scopes that were recalled from, kept in memory and
-updated by revision.
+"""A cache of corpora: the searchable text of the scopes that were recalled from, brought up to date
+by revision.
 
 An entry contains what the database contains and nothing else. Each recall compares the scope's
 revision, in its own snapshot of the database, with that of the entry and reads the rows that
-changed since; writes of other processes are found by the same comparison. A scope has one entry: of
-its words, or of its words and vectors once somebody asked for these. The entries that were not used
-for longest are dropped when the cache grows too large.
+changed since; writes of other processes are found by the same comparison. Text that was erased is
+found by the scope's epoch. A scope has one entry: of its words, or of its words and vectors once
+somebody asked for these. The entries that were not used for longest are dropped when the cache
+grows too large.
+
+Where a segment is kept, an entry begins with it rather than with nothing: in a file of an embedded
+tally's folder, which is mapped; or, for a scope that is large, in the database, of which a question
+reads what it needs.
 """
 
 from __future__ import annotations
@@ -16,17 +21,29 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection
 
-from tallystick.ranking.corpus import Corpus
-from tallystick.storage import search
+from tallystick.logs import get_logger
+from tallystick.ranking.corpus import Corpus, Entry
+from tallystick.ranking.frozen import freeze, thaw
+from tallystick.storage import search, segments
+from tallystick.storage.database import Database
+from tallystick.storage.segment_files import SegmentFiles
+from tallystick.storage.writes import Writes
 
 __all__ = ["CorpusCache"]
 
 _MUCH = 8 * 1024 * 1024
 """Bytes by which an entry grows before the allocator is asked for what was freed meanwhile."""
+_BYTES = 2_000
+"""Bytes of a memory with its vector in an entry, about."""
+_KEPT = 5_000
+"""The fewest memories of a scope of which a segment is kept: less is analysed in a moment."""
+_GROWN = 5
+"""A segment is made anew when what was written since is more than one part in so many."""
 
 
 @dataclass
@@ -34,16 +51,43 @@ class _Entry:
     guard: threading.Lock = field(default_factory=threading.Lock)
     corpus: Corpus = field(default_factory=Corpus.empty)
     revision: int = 0
+    epoch: int = 0
     fingerprint: str = ""
     """The embedder whose vectors it has; empty for words alone."""
     dimension: int = 0
+    file: Path | None = None
+    """The file that is mapped."""
+
+    def clear(self) -> None:
+        self.corpus, self.revision, self.file = Corpus.empty(), 0, None
+
+    def holds_few(self) -> bool:
+        """Return True if most of it is in a segment that is kept."""
+        if not self.corpus.segments:
+            return True
+        first = self.corpus.segments[0]
+        rest = self.corpus.starts[-1] - len(first) + len(first) - first.living
+        return _GROWN * rest <= len(first)
 
 
 class CorpusCache:
     """Corpora by scope, with the vectors of one embedder. Thread-safe."""
 
-    def __init__(self, *, most_bytes: int) -> None:
+    def __init__(
+        self,
+        *,
+        most_bytes: int,
+        database: Database | None = None,
+        large_scope: int = 100_000,
+        files: SegmentFiles | None = None,
+    ) -> None:
+        """Scopes of more than `large_scope` memories, or of more than half of the cache, are read
+        from segments in `database`; files of others are kept in `files`, where they are given.
+        """
         self._most = most_bytes
+        self._database = database
+        self._files = files
+        self._large = min(large_scope, most_bytes // 2 // _BYTES)
         self._guard = threading.Lock()
         self._entries: OrderedDict[int, _Entry] = OrderedDict()
         self.loads = 0
@@ -68,12 +112,19 @@ class CorpusCache:
             self._entries.move_to_end(scope_id)
         with entry.guard:
             if fingerprint not in ("", entry.fingerprint):
-                entry.corpus, entry.revision = Corpus.empty(), 0
+                entry.clear()
                 entry.fingerprint, entry.dimension = fingerprint, dimension
+            epoch = segments.epoch_of(connection, scope_id)
+            if entry.file is not None and not entry.file.exists():
+                entry.clear()
+            if epoch > entry.epoch and entry.revision:
+                self._leave_erased(connection, entry, scope_id)
+            entry.epoch = max(entry.epoch, epoch)
             if entry.revision >= revision:
                 return entry.corpus
             self._bring_up(connection, entry, scope_id, revision)
             corpus = entry.corpus
+            self._keep(entry, scope_id)
         self._trim()
         return corpus
 
@@ -81,7 +132,14 @@ class CorpusCache:
         """Return the number of memories of a scope in the cache, or None where it was not used."""
         with self._guard:
             entry = self._entries.get(scope_id)
-        return None if entry is None else len(entry.corpus)
+        return None if entry is None or not entry.revision else len(entry.corpus)
+
+    def is_large(self, connection: Connection, scope_id: int) -> bool:
+        """Return True if a scope's text is read from the database rather than kept in memory."""
+        size = self.size(scope_id)
+        if size is None:
+            size = search.count_rows(connection, scope_id)
+        return self._database is not None and size > self._large
 
     def holds(self, connection: Connection, scope_id: int, doc: int) -> bool:
         """Return True if the cache, brought up to date, contains the text of a memory."""
@@ -96,13 +154,40 @@ class CorpusCache:
                 return False
             return len(entry.corpus.rows_of([doc])) > 0
 
+    def remains(self, connection: Connection, scope_id: int) -> list[str]:
+        """Return what is left, in words, of segments from before the last erasure in a scope."""
+        if self._files is None:
+            return []
+        epoch = segments.epoch_of(connection, scope_id)
+        left = [
+            f"the file {file.parent.name}/{file.name} may have its words"
+            for file in self._files.erased(scope_id, epoch=epoch)
+        ]
+        return left + [
+            f"process {pid} maps a removed file that may have its words, until it recalls or ends"
+            for pid in self._files.holders(scope_id, epoch=epoch)
+        ]
+
     def drop(self, scope_id: int | None = None) -> None:
-        """Drop the text of a scope, or of all: the next recall reads it anew."""
+        """Drop the text of a scope, or of all, from memory: the next recall reads it anew."""
         with self._guard:
             if scope_id is None:
                 self._entries.clear()
             else:
                 self._entries.pop(scope_id, None)
+
+    def remove_erased(self) -> None:
+        """Remove the files from before the last erasure of each scope, and wait a moment for the
+        processes that map one.
+        """
+        if self._files is None or self._database is None:
+            return
+        with self._database.read() as connection:
+            epochs = segments.all_epochs(connection)
+        for scope_id, epoch in epochs.items():
+            holders = self._files.remove_erased(scope_id, epoch=epoch)
+            if holders:
+                get_logger("storage").warning("segment.held", processes=holders)
 
     @property
     def bytes(self) -> int:
@@ -113,20 +198,99 @@ class CorpusCache:
     def _bring_up(
         self, connection: Connection, entry: _Entry, scope_id: int, revision: int
     ) -> None:
-        fingerprint, dimension, before = entry.fingerprint, entry.dimension, entry.corpus.bytes
-        self.loads += entry.revision == 0
+        before = entry.corpus.bytes
+        if not entry.revision:
+            self._begin(connection, entry, scope_id, revision)
+        elif not entry.corpus.is_sketched and len(entry.corpus) > self._large and self._database:
+            entry.clear()
+            self._begin(connection, entry, scope_id, revision)
         changed = search.changed(
-            connection, scope_id, after=entry.revision, fingerprint=fingerprint
+            connection, scope_id, after=entry.revision, fingerprint=entry.fingerprint
         )
-        corpus = entry.corpus.updated_by_pages(changed, dimension=dimension)
-        if entry.revision and corpus.entries != search.count_rows(connection, scope_id):
-            # Rows were removed altogether, which no revision shows: begin anew.
-            self.loads += 1
-            everything = search.changed(connection, scope_id, after=-1, fingerprint=fingerprint)
-            corpus = Corpus.empty().updated_by_pages(everything, dimension=dimension)
-        entry.corpus, entry.revision = corpus, revision
-        if corpus.bytes - before > _MUCH:
+        entry.corpus = entry.corpus.updated_by_pages(changed, dimension=entry.dimension)
+        entry.revision = revision
+        if entry.corpus.bytes - before > _MUCH:
             _return_freed_memory()
+
+    def _begin(self, connection: Connection, entry: _Entry, scope_id: int, revision: int) -> None:
+        """Begin an entry with the segment that is kept, else with everything."""
+        large = self._database is not None and search.count_rows(connection, scope_id) > self._large
+        if large:
+            stored = segments.find(connection, scope_id, entry.fingerprint)
+            if stored is not None:
+                entry.corpus = segments.read(connection, stored)
+                entry.revision, entry.fingerprint = stored.revision, stored.about["fingerprint"]
+                entry.dimension = stored.about["dimension"]
+                return
+        elif self._files is not None:
+            mapped = self._files.load(
+                scope_id,
+                epoch=segments.epoch_of(connection, scope_id),
+                fingerprint=entry.fingerprint,
+            )
+            if mapped is not None and mapped.revision <= revision:
+                entry.corpus, entry.revision, entry.fingerprint, entry.dimension, entry.file = (
+                    mapped
+                )
+                return
+        self.loads += 1
+        everything = search.changed(connection, scope_id, after=-1, fingerprint=entry.fingerprint)
+        entry.corpus = Corpus.empty().updated_by_pages(
+            everything, dimension=entry.dimension, sketches=large
+        )
+        entry.revision = revision
+
+    def _keep(self, entry: _Entry, scope_id: int) -> None:
+        """Write a segment of an entry where none is kept or much was written since."""
+        database, corpus = self._database, entry.corpus
+        if len(corpus) < _KEPT or database is None or database.unwritable is not None:
+            return
+        about: dict[str, Any] = {
+            "revision": entry.revision,
+            "epoch": entry.epoch,
+            "fingerprint": entry.fingerprint,
+            "dimension": entry.dimension,
+        }
+        if corpus.is_sketched:
+            if segments.is_read_in_part(corpus) and entry.holds_few():
+                return
+            frozen = freeze(corpus)
+            database.write_if_possible(
+                lambda tx: segments.save(tx, scope_id, frozen, **about),
+                name="recall.segment",
+                writes=Writes.of(f"recall_segments:{scope_id}"),
+            )
+            # The next question reads of it what it needs.
+            entry.clear()
+        elif self._files is not None and (entry.file is None or not entry.holds_few()):
+            frozen = freeze(corpus)
+            file = self._files.save(scope_id, frozen, **about)
+            if file is None:
+                return
+            with database.read() as connection:
+                now = segments.epoch_of(connection, scope_id)
+            mapped = self._files.load(scope_id, epoch=now, fingerprint=entry.fingerprint)
+            if mapped is not None and mapped.revision == entry.revision:
+                entry.corpus, entry.file = mapped.corpus, mapped.file
+
+    def _leave_erased(self, connection: Connection, entry: _Entry, scope_id: int) -> None:
+        """Let go of what was erased: of the rows, of the words that only they had, and of a mapped
+        file.
+        """
+        if entry.corpus.is_sketched:
+            entry.clear()
+            return
+        living = search.living_docs(connection, scope_id)
+        docs = entry.corpus.column("doc")[entry.corpus.alive].tolist()
+        gone = [
+            Entry(doc, None, 0, None, "", None, None, None, None, None)
+            for doc in docs
+            if doc not in living
+        ]
+        frozen = freeze(entry.corpus.updated(gone))
+        # Copied: what is mapped is let go of.
+        arrays = {name: values.copy() for name, values in frozen.arrays.items()}
+        entry.corpus, entry.file = thaw(frozen.about, arrays), None
 
     def _trim(self) -> None:
         with self._guard:

@@ -36,6 +36,7 @@ from tallystick.storage import (
     objects,
     recordings,
     scopes,
+    segments,
     tables,
 )
 from tallystick.storage.database import Database
@@ -125,6 +126,8 @@ def destroy(tx: Connection, docs: Sequence[int], *, at: int, keep_rows: bool = T
     summaries = [doc for doc in communities.summaries_of(tx, docs) if doc not in docs]
     if summaries:
         destroy(tx, summaries, at=at, keep_rows=False)
+    within = select(_m.c.scope_id).where(_m.c.doc.in_(docs)).distinct()
+    segments.raise_epochs(tx, tx.execute(within).scalars().all())
     mentioned = graph.remove(tx, docs)
     sources = own_sources(tx, docs)
     items.forget_docs(tx, docs)
@@ -435,6 +438,7 @@ def _rewrite_postgres(database: Database) -> None:
                 "memories",
                 "search_text",
                 "vectors",
+                "recall_segments",
                 "parts",
                 "sources",
                 "entity_names",

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Dialect, inspect, text
 from sqlalchemy.schema import CreateIndex, CreateTable, ExecutableDDLElement
 
 from tallystick.errors import NewerTally, ReadOnlyTally, TallyNotFound, UnwritableReason
+from tallystick.storage import segments as segments
 from tallystick.storage.database import Database
 from tallystick.storage.tables import metadata
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HEAD", "Revision", "create", "migrate", "pending", "revision_of", "upgrade"]
 
-HEAD = "0017"
+HEAD = "0018"
 """The newest revision in `migrations/versions`."""
 
 Noting = Callable[[Connection, str], None]

@@ -52,8 +52,11 @@ __all__ = [
 
 DERIVED = frozenset({"outbox", "checkpoints", "checkpoint_values", "checkpoint_writes"})
 """Tables that are made anew from the others, and those of the first schema, which are empty."""
-LEFT_OUT = DERIVED | {"approvals"}
-"""Tables that no export has: an approval is bound to the keys and the agents of its tally."""
+LEFT_OUT = DERIVED | {"approvals", "recall_epochs", "recall_segments"}
+"""Tables that no export has: an approval is bound to the keys and the agents of its tally, and
+recall makes its segments anew.
+"""
+_STAYING = {"access_tokens", "recall_epochs", "recall_segments"}
 _OWN = "tally"
 """The journal of what concerns a tally as a whole; it stays where it is."""
 
@@ -127,9 +130,9 @@ class ScopeSelection:
 
 def table_names() -> list[str]:
     """Return the names of all tables that move, each behind those that it refers to: not that of
-    access tokens, which are good for one tally.
+    access tokens, which are good for one tally, nor segments of recall, which are made anew.
     """
-    return [table.name for table in tables.metadata.sorted_tables if table is not _t.access_tokens]
+    return [table.name for table in tables.metadata.sorted_tables if table.name not in _STAYING]
 
 
 def checked_row(

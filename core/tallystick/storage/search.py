@@ -49,6 +49,7 @@ __all__ = [
     "hide_text",
     "latest_marked",
     "labelled",
+    "living_docs",
     "large_scopes",
     "page_of_points",
     "points",
@@ -237,6 +238,12 @@ def hidden_docs(connection: Connection, scope_id: int, *, after: int) -> set[int
     query = select(_x.c.doc).where(
         _x.c.scope_id == scope_id, _x.c.revision > after, _x.c.words.is_(None)
     )
+    return set(connection.execute(query).scalars())
+
+
+def living_docs(connection: Connection, scope_id: int) -> set[int]:
+    """Return the findable memories of a scope."""
+    query = select(_x.c.doc).where(_x.c.scope_id == scope_id, _x.c.words.is_not(None))
     return set(connection.execute(query).scalars())
 
 

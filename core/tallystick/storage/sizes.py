@@ -10,6 +10,7 @@ from sqlalchemy.exc import OperationalError
 
 from tallystick.storage import tables
 from tallystick.storage.dialects import is_postgres, unpacked
+from tallystick.storage.segment_files import FOLDER
 
 __all__ = ["KINDS", "bytes_by_table", "bytes_of_files", "bytes_of_text"]
 
@@ -31,6 +32,8 @@ KINDS = {
     "working": "memories",
     "search_text": "words for recall",
     "vectors": "vectors for recall",
+    "recall_segments": "segments of recall",
+    "recall_epochs": "segments of recall",
     "journal": "journal",
     "streams": "journal",
     "anchors": "journal",
@@ -96,7 +99,7 @@ def bytes_of_text(connection: Connection) -> int:
 
 def bytes_of_files(folder: Path) -> Counter[str]:
     """Return the bytes of an embedded tally's files by kind: `database`, `log of writes`, `Chroma`,
-    `other files`.
+    `segments of recall`, `other files`.
     """
     sizes: Counter[str] = Counter()
     for file in folder.rglob("*"):
@@ -105,6 +108,8 @@ def bytes_of_files(folder: Path) -> Counter[str]:
         place = file.relative_to(folder).parts
         if place[0] == "chroma":
             kind = "Chroma"
+        elif place[0] == FOLDER:
+            kind = "segments of recall"
         elif file.name == "tally.db":
             kind = "database"
         else:

@@ -40,6 +40,7 @@ from tallystick.storage import ChromaIndex, Location, Store, jobs, objects, sett
 from tallystick.storage.chroma_layout import layout_of
 from tallystick.storage.corpus_cache import CorpusCache
 from tallystick.storage.forks import abandon
+from tallystick.storage.segment_files import SegmentFiles
 from tallystick.tally.call_rules import CallRules
 from tallystick.tally.captured_turns import CapturedTurns
 from tallystick.tally.compile_requests import CompileRequests
@@ -151,7 +152,12 @@ class Services:
             weights=weights or settings.recall_weights,
             reranker=reranker,
             rerank_deadline_ms=settings.rerank_deadline_ms,
-            corpora=CorpusCache(most_bytes=settings.recall_cache_mb * 1024 * 1024),
+            corpora=CorpusCache(
+                most_bytes=settings.recall_cache_mb * 1024 * 1024,
+                database=store.database,
+                large_scope=settings.large_scope,
+                files=_segment_files(store),
+            ),
             forget_window_us=settings.forget_window_days * _DAY_US,
             override_us=settings.manual_override_days * _DAY_US,
             forget_batch=settings.forget_batch,
@@ -280,6 +286,7 @@ class Services:
     def drop_caches(self) -> None:
         """Drop all text that is cached in memory for speed; it is read anew when it is needed."""
         self.memory.corpora.drop()
+        self.memory.corpora.remove_erased()
         self.working_sets = WorkingSets(self.embedder, weights=self.memory.weights)
         self.turn_hits = TurnHits()
         self.recorder.clear_caches()
@@ -298,6 +305,7 @@ class Services:
             self.recorder.close_subscriptions,
             self.background.stop,
             self._join_learners,
+            self.memory.corpora.drop,
             self.gate.flush,
             *([] if self.index is None else [self.index.close]),
             self.store.database.close,
@@ -387,6 +395,16 @@ def record_owner(store: Store, owner: Actor | None) -> Actor | None:
 
 def _finders(settings: Settings, finders: Iterable[Finder]) -> list[Finder]:
     return [*finders, *([KingfisherFinder()] if settings.secret_engine == "kingfisher" else [])]
+
+
+def _segment_files(store: Store) -> SegmentFiles | None:
+    """Return the files of an embedded tally in which recall keeps what it analysed."""
+    folder = store.location.folder
+    if folder is None or store.database.unwritable is not None:
+        return None
+    with store.database.read() as connection:
+        tally_id = settings_rows.get_setting(connection, _TALLY_ID)
+    return None if tally_id is None else SegmentFiles(folder, tally_id)
 
 
 def _open_index(store: Store, settings: Settings, fingerprint: str) -> ChromaIndex | None:

@@ -262,6 +262,7 @@ def _still_indexed(
             problems.append(f"Chroma could not be asked: {error}")
     if context.corpora.holds(connection, stored.scope_id, stored.doc):
         problems.append("its words are kept in memory")
+    problems += context.corpora.remains(connection, stored.scope_id)
     return problems
 
 

@@ -1,0 +1,357 @@
+"""Large scopes, and processes that start: recall reads what another one analysed, answers as if it
+had read everything, and lets go of what is erased.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sqlalchemy import func, select
+
+from tallystick import Actor, BoundTally, Tally
+from tallystick.ranking import Corpus
+from tallystick.ranking.corpus import Entry
+from tallystick.records import NewMemory
+from tallystick.settings import Settings
+from tallystick.storage import corpus_cache, segments
+from tallystick.tally.services import services_of
+
+OpenTally = Callable[..., Tally]
+LARGE = Settings.read(large_scope=20)
+ARRAYS = Settings.read(large_scope=10**6)
+ANNA = Actor(user="anna")
+ROOT = Actor(user="root", role="operator")
+SECRET = "the zyxwvut pelican opens vault qponmlk"
+WORDS = [
+    f"{a}{b}{c}" for a in ("ba", "do", "ke") for b in ("ri", "lo", "nu", "ma") for c in "stnlr"
+]
+
+
+@pytest.fixture(autouse=True)
+def _small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(corpus_cache, "_KEPT", 10)
+
+
+def _turns(count: int, *, seed: int = 1) -> Iterator[NewMemory]:
+    chance = random.Random(seed)
+    for place in range(count):
+        yield NewMemory(
+            content=" ".join(chance.choices(WORDS, k=9)) + ".?"[place % 2],
+            kind=("turn", "fact")[place % 7 == 0],
+            speaker=("Anna", "Ben", "assistant")[place % 3],
+            conversation=f"c{seed}-{place // 12}",
+            occurred_at=1_700_000_000_000_000 + place * 3_600_000_000,
+            tags=("odd",) if place % 2 else (),
+        )
+
+
+def _questions(count: int = 12) -> list[str]:
+    chance = random.Random(5)
+    asked = [f"What about {' '.join(chance.sample(WORDS, 3))}?" for _ in range(count)]
+    return [*asked, "What did Anna say about barin?", "When was doloss?", "¿Qué dijo de kenul?"]
+
+
+Answer = list[tuple[str, object]]
+
+
+def _answers(bound: BoundTally) -> list[Answer]:
+    asked = [
+        *(bound.recall(query) for query in _questions()),
+        bound.recall("barin doloss", tags=["odd"]),
+        bound.recall("barin doloss", kinds=["fact"]),
+    ]
+    # Vectors of an array are at unit length, those of the database as they are stored.
+    return [
+        [(hit.memory.content, pytest.approx(hit.score, abs=2e-4)) for hit in found.hits]
+        for found in asked
+    ]
+
+
+def _loads(tally: Tally) -> int:
+    return services_of(tally).memory.corpora.loads
+
+
+def _stored(tally: Tally) -> int:
+    with services_of(tally).store.database.read() as connection:
+        query = select(func.count()).select_from(segments.recall_segments)
+        return int(connection.execute(query).scalar_one())
+
+
+def test_a_large_scope_answers_from_the_database_as_from_memory(open_tally: OpenTally) -> None:
+    with open_tally(settings=ARRAYS) as tally:
+        bound = tally.bind(ANNA)
+        bound.remember_many(list(_turns(300)))
+        in_memory = _answers(bound)
+        assert bound.recall("barin").path == "exact"
+    for loads in (1, 0):
+        with open_tally(settings=LARGE) as tally:
+            bound = tally.bind(ANNA)
+            assert _answers(bound) == in_memory
+            assert bound.recall("barin").path == "database, 2000 by signs"
+            assert _loads(tally) == loads
+    with open_tally(settings=Settings.read(large_scope=20, vector_search="exact")) as tally:
+        assert _answers(tally.bind(ANNA)) == in_memory
+        assert tally.bind(ANNA).recall("barin").path == "database, exact"
+
+
+def test_writes_behind_a_segment_count_at_once(open_tally: OpenTally) -> None:
+    with open_tally(settings=LARGE) as tally, open_tally(settings=LARGE) as other:
+        bound, elsewhere = tally.bind(ANNA), other.bind(ANNA)
+        bound.remember_many(list(_turns(200)))
+        bound.recall("barin")
+        bound.recall("barin")
+        loads = _loads(tally)
+        kept = elsewhere.remember("The heron lives in the vault.")
+        assert bound.recall("heron vault")[0].memory.id == kept.id
+        elsewhere.modify(kept.id, content="The crane lives in the attic.", reason="it moved")
+        assert bound.recall("crane attic")[0].memory.content.startswith("The crane")
+        assert not any("heron" in hit.memory.content for hit in bound.recall("heron vault"))
+        elsewhere.forget(kept.id, reason="gone")
+        assert kept.id not in [hit.memory.id for hit in bound.recall("crane attic")]
+        elsewhere.remember_many(list(_turns(100, seed=2)))
+        bound.recall("barin")
+        assert _loads(tally) == loads
+    with open_tally(settings=ARRAYS) as tally:
+        in_memory = _answers(tally.bind(ANNA))
+    with open_tally(settings=LARGE) as tally:
+        assert _answers(tally.bind(ANNA)) == in_memory
+
+
+def test_erasing_a_text_takes_it_from_segments_in_the_database(open_tally: OpenTally) -> None:
+    with open_tally(settings=LARGE) as tally:
+        bound, root = tally.bind(ANNA), tally.bind(ROOT)
+        bound.remember_many(list(_turns(100)))
+        kept = bound.remember(SECRET)
+        bound.recall("pelican")
+        assert _stored(tally)
+        preview = root.operator.erase(kept.id, reason="asked for")
+        done = root.operator.erase(
+            kept.id, reason="asked for", mode="apply", confirm_token=preview.confirm_token
+        )
+        assert done.proofs[0].holds
+        assert not bound.recall("zyxwvut").confident
+        bound.recall("barin")
+        with services_of(tally).store.database.read() as connection:
+            data = connection.execute(select(segments.recall_segments.c.data)).scalars().all()
+        assert data
+        assert not any(b"zyxwvut" in bytes(piece) for piece in data)
+
+
+def test_a_segment_is_not_stored_for_text_that_was_erased_meanwhile(open_tally: OpenTally) -> None:
+    with open_tally(settings=LARGE) as tally:
+        bound = tally.bind(ANNA)
+        bound.remember_many(list(_turns(60)))
+        bound.recall("barin")
+        database = services_of(tally).store.database
+        corpus = next(iter(services_of(tally).memory.corpora._entries.values()))
+        with database.read() as connection:
+            [scope_id] = connection.execute(
+                select(segments.recall_segments.c.scope_id).distinct()
+            ).scalars()
+        assert corpus.epoch == 0
+        database.write(lambda tx: segments.raise_epochs(tx, [scope_id]), name="test.erase")
+        from tallystick.ranking.frozen import freeze
+
+        frozen = freeze(Corpus.empty().updated([_entry(1, "barin")]))
+        saved = database.write(
+            lambda tx: segments.save(
+                tx, scope_id, frozen, revision=9, epoch=0, fingerprint="", dimension=0
+            ),
+            name="test.save",
+        )
+        assert (saved, _stored(tally)) == (False, 0)
+
+
+def test_two_scopes_larger_than_the_cache_stay_warm(open_sqlite: OpenTally) -> None:
+    with open_sqlite(settings=Settings.read(recall_cache_mb=1)) as tally:
+        people = [tally.bind(Actor(user=name)) for name in ("anna", "ben")]
+        for seed, bound in enumerate(people):
+            bound.remember_many(list(_turns(300, seed=seed)))
+            bound.recall("barin")
+        loads = _loads(tally)
+        for _ in range(3):
+            for bound in people:
+                assert bound.recall("barin").path.startswith("database")
+        assert _loads(tally) == loads == 2
+
+
+# Files
+
+
+def _files(tally: Tally) -> list[Path]:
+    return sorted((Path(tally.location) / "recall").glob("*.seg"))
+
+
+def test_a_second_process_maps_what_the_first_analysed(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        bound = tally.bind(ANNA)
+        bound.remember_many(list(_turns(200)))
+        expected = _answers(bound)
+        [file] = _files(tally)
+        if os.name != "nt":
+            assert stat.S_IMODE(file.stat().st_mode) == 0o600
+            assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+        assert tally.bind(ROOT).operator.doctor()
+    with open_sqlite() as tally:
+        assert _answers(tally.bind(ANNA)) == expected
+        assert (_loads(tally), _files(tally)) == (0, [file])
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "foreign", "empty"])
+def test_a_file_that_is_not_whole_and_ours_is_made_anew(
+    open_sqlite: OpenTally, damage: str, tmp_path: Path
+) -> None:
+    with open_sqlite() as tally:
+        bound = tally.bind(ANNA)
+        bound.remember_many(list(_turns(200)))
+        expected = _answers(bound)
+        [file] = _files(tally)
+    data = file.read_bytes()
+    if damage == "foreign":
+        with Tally.open(tmp_path / "foreign", background=False) as foreign:
+            foreign.bind(ANNA).remember_many(list(_turns(100, seed=9)))
+            foreign.bind(ANNA).recall("barin")
+            [theirs] = _files(foreign)
+        data = theirs.read_bytes()
+    changed = bytearray(data)
+    changed[len(changed) // 2] ^= 255
+    file.write_bytes(
+        {"cut": data[: len(data) // 2], "changed": bytes(changed), "foreign": data, "empty": b""}[
+            damage
+        ]
+    )
+    with open_sqlite() as tally:
+        assert _answers(tally.bind(ANNA)) == expected
+        assert _loads(tally) == 1
+        assert _files(tally) != [file]
+        assert len(_files(tally)) == 1
+
+
+HOLDER = """
+import sys
+from tallystick import Actor, Tally
+from tallystick.storage import corpus_cache
+corpus_cache._KEPT = 10
+with Tally.open(sys.argv[1], background=False) as tally:
+    bound = tally.bind(Actor(user="anna"))
+    bound.recall("barin")
+    print("mapped", flush=True)
+    sys.stdin.readline()
+    bound.recall("barin")
+    print("asked again", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_the_proof_of_an_erasure_names_the_process_that_maps_the_text(
+    open_sqlite: OpenTally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_sqlite() as tally:
+        bound, root = tally.bind(ANNA), tally.bind(ROOT)
+        bound.remember_many(list(_turns(100)))
+        kept = bound.remember(SECRET)
+        bound.recall("pelican")
+        other = subprocess.Popen(
+            [sys.executable, "-c", HOLDER, tally.location],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        with other:
+            assert other.stdin is not None
+            assert other.stdout is not None
+            assert other.stdout.readline() == "mapped\n"
+            preview = root.operator.erase(kept.id, reason="asked for")
+            done = root.operator.erase(
+                kept.id, reason="asked for", mode="apply", confirm_token=preview.confirm_token
+            )
+            problems = " ".join(done.proofs[0].problems)
+            assert f"process {other.pid} maps a removed file" in problems
+            other.stdin.write("\n")
+            other.stdin.flush()
+            assert other.stdout.readline() == "asked again\n"
+            assert root.operator.prove_erased(kept.id, text=SECRET).holds
+            other.stdin.write("\n")
+        assert not bound.recall("zyxwvut").confident
+        bound.recall("barin")
+        for file in _files(tally):
+            assert b"zyxwvut" not in file.read_bytes()
+
+
+# Corpora
+
+
+def _entry(doc: int, words: str | None, **fields: object) -> Entry:
+    values = {"kind": "turn", "conversation": None, "position": None} | fields
+    return Entry(
+        doc=doc,
+        words=words,
+        flags=0,
+        speaker=None if words is None else ("Anna", "Ben")[doc % 2],
+        occurred_at=None,
+        expires_at=None,
+        vector=np.ones(8, dtype="<f2").tobytes(),
+        **values,  # type: ignore[arg-type]
+    )
+
+
+def _derived(corpus: Corpus) -> Sequence[object]:
+    docs = corpus.column("doc")
+    rows = corpus.rows_of(range(1, 80))
+    words = corpus.words_of(rows)
+    spelled = [corpus.vocabulary.spelled[number] for number in words.words.tolist()]
+    return (
+        docs[rows].tolist(),
+        docs[corpus.turns].tolist(),
+        [
+            [int(docs[row]) if row >= 0 else -1 for row in corpus.beside(rows, step).tolist()]
+            for step in (-2, -1, 1, 2)
+        ],
+        words.counts.tolist(),
+        [sorted(part) for part in _split(spelled, words.counts.tolist())],
+        corpus.words_in(rows).tolist(),
+        (len(corpus), corpus.size, corpus.vectors, set(corpus.speakers)),
+        [corpus.frequency(word) for word in WORDS],
+    )
+
+
+def _split(values: list[str], counts: list[int]) -> Iterator[list[str]]:
+    start = 0
+    for count in counts:
+        yield values[start : start + count]
+        start += count
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["position", "large position"])
+def test_a_corpus_written_bit_by_bit_is_the_one_that_is_made_at_once(large: bool) -> None:
+    chance = random.Random(3)
+    current: dict[int, Entry] = {}
+    corpus = Corpus.empty()
+    for step in range(60):
+        doc = chance.randint(1, 79)
+        gone = doc in current and step % 4 == 0
+        position = chance.randint(0, 30) + (2**40 if large else 0)
+        entry = _entry(
+            doc,
+            None if gone else " ".join(chance.choices(WORDS, k=5)),
+            conversation=chance.choice(["a", "b", None]),
+            position=position,
+        )
+        current.pop(doc, None)
+        if not gone:
+            current[doc] = entry
+        corpus = corpus.updated([entry], dimension=8)
+        _derived(corpus)
+    # Turns of one place in a conversation stand in the order in which they came.
+    whole = Corpus.empty().updated(list(current.values()), dimension=8)
+    ours, theirs = _derived(corpus), _derived(whole)
+    assert ours[0] == theirs[0]
+    assert ours[3:] == theirs[3:]
