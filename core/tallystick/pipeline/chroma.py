@@ -98,7 +98,7 @@ class ChromaDrain:
         assert index is not None
         database, fingerprint = self._context.store.database, self._context.embedder.fingerprint
         with database.read() as connection:
-            last, docs = outbox.take(connection, most=self._batch)
+            drained, docs = outbox.take(connection, most=self._batch)
             if not docs:
                 return 0
             rows = search.points(connection, fingerprint, docs)
@@ -127,7 +127,7 @@ class ChromaDrain:
             # Another process may have moved the collections meanwhile: then these entries are
             # drained once more.
             if layout_of(tx, fingerprint) == layout:
-                outbox.trim(tx, last)
+                outbox.trim(tx, drained)
                 if state_of(tx, fingerprint) == state:
                     keep_state(tx, fingerprint, following)
 

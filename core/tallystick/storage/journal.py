@@ -30,7 +30,7 @@ from tallystick.records import (
     text_digest,
 )
 from tallystick.storage import tables
-from tallystick.storage.prepared import Prepared, PreparedUpdate, insert_row
+from tallystick.storage.prepared import Prepared, PreparedUpdate, insert_row, upsert
 
 __all__ = [
     "Anchor",
@@ -72,7 +72,7 @@ _s = tables.streams
 _a = tables.anchors
 _HEAD = select(_s.c.count.label("entries"), _s.c.head).where(_s.c.name == bindparam("stream"))
 _HEAD_OF = Prepared(_HEAD)
-_NEW_STREAM = Prepared(f"{insert_row(_s, 'name', 'count', 'head')} RETURNING name")
+_NEW_STREAM = Prepared(f"{upsert(_s, ('name', 'count', 'head'), key=('name',))} RETURNING name")
 _BEGIN = Prepared(insert_row(_s, "name", "count", "head"))
 _MOVE_HEAD = PreparedUpdate(
     update(_s)
@@ -276,15 +276,14 @@ def _append_at_end(tx: Connection, event: Event) -> Appended:
     # The connection caches where it left each stream, which saves a query for each append. The
     # cache is only a guess: another process may have appended, or a rolled back savepoint taken the
     # entry back. `move_head` therefore updates the head only where it still equals the cached end,
-    # and otherwise the end is read. Believed without that, two entries would get one position.
+    # and otherwise the end is read, as often as another process moves it in between. Believed
+    # without that, two entries would get one position.
     ends: dict[str, End] = tx.info.setdefault(_ENDS, {})
-    before = ends.get(event.stream)
-    if before is None or not move_head(
-        tx, event.stream, before, entry := chain_entry(event, before)
-    ):
-        before = end_of(tx, event.stream)
-        entry = chain_entry(event, before)
-        move_head(tx, event.stream, before, entry)
+    before = ends.get(event.stream) or end_of(tx, event.stream)
+    while not move_head(tx, event.stream, before, entry := chain_entry(event, before)):
+        guess, before = before, end_of(tx, event.stream)
+        if guess == before:
+            raise CorruptTally(f"The end of the stream {event.stream} cannot be moved.")
     if len(ends) >= _MAX_ENDS:
         ends.clear()
     ends[event.stream] = End(entry.position + 1, entry.digest)

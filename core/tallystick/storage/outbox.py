@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, delete, func, select
@@ -14,24 +15,22 @@ __all__ = ["Batch", "backlog", "take", "trim", "waiting"]
 
 _o = tables.outbox
 _TAKE = select(_o.c.sequence, _o.c.doc).order_by(_o.c.sequence).limit(bindparam("most"))
-_TRIM = delete(_o).where(_o.c.sequence <= bindparam("sequence"))
+_TRIM = delete(_o).where(_o.c.sequence.in_(bindparam("sequences", expanding=True)))
 
 
 class Batch(NamedTuple):
     """The oldest entries of the outbox."""
 
-    last: int
-    """The sequence of the last of them, for `trim`."""
+    sequences: list[int]
+    """Which ones they are, for `trim`."""
     docs: list[int]
     """Each memory once."""
 
 
 def take(connection: Connection, *, most: int = 200) -> Batch:
-    """Return the oldest entries; (0, []) without any. Removes nothing."""
+    """Return the oldest entries; none without any. Removes nothing."""
     rows = connection.execute(_TAKE, {"most": most}).all()
-    if not rows:
-        return Batch(0, [])
-    return Batch(rows[-1].sequence, list(dict.fromkeys(row.doc for row in rows)))
+    return Batch([row.sequence for row in rows], list(dict.fromkeys(row.doc for row in rows)))
 
 
 def waiting(connection: Connection, *, most: int | None = None) -> list[int]:
@@ -39,9 +38,11 @@ def waiting(connection: Connection, *, most: int | None = None) -> list[int]:
     return list(connection.execute(select(_o.c.doc).distinct().limit(most)).scalars())
 
 
-def trim(tx: Connection, sequence: int) -> None:
-    """Remove the entries up to and with `sequence`, which were drained."""
-    tx.execute(_TRIM, {"sequence": sequence})
+def trim(tx: Connection, sequences: Sequence[int]) -> None:
+    """Remove these entries, which were drained. Only what was read: an entry with a lower sequence
+    may be committed after one with a higher.
+    """
+    tx.execute(_TRIM, {"sequences": list(sequences)})
 
 
 def backlog(connection: Connection) -> int:

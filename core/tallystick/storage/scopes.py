@@ -13,7 +13,7 @@ from sqlalchemy import Connection, bindparam, select
 
 from tallystick.records import Scope
 from tallystick.storage import settings_rows, tables
-from tallystick.storage.prepared import Prepared, PreparedInsert, insert_row
+from tallystick.storage.prepared import Prepared, upsert
 from tallystick.storage.rows import readable
 
 __all__ = [
@@ -38,7 +38,7 @@ _BY_NAMES = select(_t.c.id, _t.c.name, _t.c.secret).where(
     _t.c.name.in_(bindparam("names", expanding=True))
 )
 _BY_ID = Prepared(select(_t.c.id, _t.c.name, _t.c.secret).where(_t.c.id == bindparam("id")))
-_INSERT = PreparedInsert(insert_row(_t, "name", "secret"), key="id")
+_INSERT = Prepared(f"{upsert(_t, ('name', 'secret'), key=('name',))} RETURNING id")
 _REVISIONS = select(_t.c.id, _t.c.name, _t.c.revision).where(
     _t.c.name.in_(bindparam("names", expanding=True))
 )
@@ -71,12 +71,18 @@ class ScopeRow:
 
 
 def ensure(tx: Connection, scope: Scope) -> ScopeRow:
-    """Return the row of `scope`, created with a fresh secret where there is none."""
-    rows = _BY_NAME(tx, {"name": str(scope)})
-    if rows:
-        return ScopeRow(rows[0][0], scope, bytes(rows[0][1]))
-    secret = os.urandom(32)
-    return ScopeRow(_INSERT(tx, {"name": str(scope), "secret": secret}), scope, secret)
+    """Return the row of `scope`, created with a fresh secret where there is none: that of another
+    process which created it meanwhile.
+    """
+    values = {"name": str(scope)}
+    rows = _BY_NAME(tx, values)
+    if not rows:
+        secret = os.urandom(32)
+        made = _INSERT(tx, {**values, "secret": secret})
+        if made:
+            return ScopeRow(made[0][0], scope, secret)
+        rows = _BY_NAME(tx, values)
+    return ScopeRow(rows[0][0], scope, bytes(rows[0][1]))
 
 
 class ScopeRevision(NamedTuple):
