@@ -27,7 +27,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from math import ceil
@@ -50,6 +50,7 @@ from tallystick.errors import (
     UnwritableReason,
 )
 from tallystick.logs import get_logger
+from tallystick.storage.batches import Read
 from tallystick.storage.database_errors import damaged, translate, was_lost
 from tallystick.storage.dialects import (
     SNAPSHOT,
@@ -154,17 +155,18 @@ class Database:
         """True if the database is a server, so that a read costs a way there and back."""
         return self.is_postgres
 
-    def write(self, unit: Unit[T], *, name: str) -> T:
-        """Run `unit` in a write transaction and return its result after the commit.
+    def write(self, unit: Unit[T], *, name: str, reads: Sequence[Read] = ()) -> T:
+        """Run `unit` in a write transaction and return its result after the commit. On PostgreSQL
+        `reads`, the statements that it runs first, are sent along with its lock.
 
         If `unit` raises, its own writes are undone and the error is raised here; others in the same
         commit stay. Raises BusyTally, CorruptTally or StorageError for failures of the database.
         """
         self._refuse_inside(name)
         if self._queue.waiting or self._writer.turn.locked():
-            return self.submit(unit, name=name).result()
+            return self.submit(unit, name=name, reads=reads).result()
         with self._writer.turn:
-            return self._writer.commit_one(unit, name)
+            return self._writer.commit_one(unit, name, reads)
 
     def require_writable(self) -> None:
         """Raise ReadOnlyTally where the database was opened for reading alone."""
@@ -203,6 +205,7 @@ class Database:
         unit: Unit[T],
         *,
         name: str,
+        reads: Sequence[Read] = (),
         deferred: bool = False,
         size: Callable[[], int] = lambda: 0,
         prepare: Callable[[], None] = lambda: None,
@@ -216,7 +219,7 @@ class Database:
         raise.
         """
         self._refuse_inside(name)
-        submitted = Submitted(unit, name, size=size, prepare=prepare)
+        submitted = Submitted(unit, name, reads, size=size, prepare=prepare)
         self._queue.put(submitted, deferred=deferred)
         return submitted.answer
 

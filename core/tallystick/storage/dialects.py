@@ -28,10 +28,12 @@ from typing import Any
 from sqlalchemy import Column, Connection, Engine, event, func, text
 from sqlalchemy.sql.elements import ColumnElement
 
+from tallystick.storage.batches import flush
 from tallystick.storage.packing import FUNCTIONS, Packed
 from tallystick.storage.prepared import Prepared
 
 __all__ = [
+    "LOCK",
     "SNAPSHOT",
     "TAKE_TURN",
     "database_clock",
@@ -52,7 +54,8 @@ A small write changes some thirty pages, mostly the same ones, so that a fourth 
 much less in all.
 """
 
-TAKE_TURN = Prepared("BEGIN IMMEDIATE", postgresql=f"SELECT pg_advisory_xact_lock({_WRITER_LOCK})")
+LOCK = f"SELECT pg_advisory_xact_lock({_WRITER_LOCK})"
+TAKE_TURN = Prepared("BEGIN IMMEDIATE", postgresql=LOCK)
 """Begin a transaction as the only writer."""
 SNAPSHOT = Prepared("BEGIN", postgresql="SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
 """Begin a read that sees one state."""
@@ -101,6 +104,15 @@ def prepare_postgres(engine: Engine, schema: str, *, busy_timeout_ms: int) -> No
             # 0 would wait for ever.
             cursor.execute(f"SET lock_timeout TO {max(1, busy_timeout_ms)}")
         raw.commit()
+
+    @event.listens_for(engine, "checkin")
+    def let_the_driver_begin(raw: Any, _record: Any) -> None:
+        if raw is not None and not raw.closed and raw.autocommit:
+            raw.autocommit = False
+
+    @event.listens_for(engine, "before_cursor_execute")
+    def send_what_waits(connection: Connection, *_: Any) -> None:
+        flush(connection)
 
 
 def let_go_of_socket(connection: Connection | None) -> None:
