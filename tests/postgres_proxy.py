@@ -49,6 +49,11 @@ class PostgresProxy:
         with self._guard:
             self._cut_at, self.was_cut = (self.rounds + number, when), False
 
+    def mend(self) -> None:
+        """Take back a cut that has not come yet."""
+        with self._guard:
+            self._cut_at = None
+
     def close(self) -> None:
         """Stop listening, and cut every connection."""
         self._listener.close()

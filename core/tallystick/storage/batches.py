@@ -136,6 +136,8 @@ def begin_batch(connection: Connection) -> Batch | None:
     if not driver.autocommit:
         # Else the driver would wait for an answer to a BEGIN of its own.
         driver.autocommit = True
+        # It would count on statements that a pipeline which failed has never prepared.
+        driver.prepare_threshold = None
     batch = connection.info[_BATCH] = Batch()
     batch.add("BEGIN")
     return batch
