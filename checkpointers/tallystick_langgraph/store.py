@@ -193,11 +193,9 @@ class TallyStore(BaseStore):
     def _search(self, items: Items | ItemsElsewhere, op: SearchOp) -> list[SearchItem]:
         check_filter(op.filter)
         # A function cannot go to a server, and the filter can.
-        chosen: dict[str, Any] = (
-            {"keep": lambda value: passes(value, op.filter)}
-            if isinstance(items, Items)
-            else {"filter": op.filter}
-        )
+        chosen: dict[str, Any] = {"filter": op.filter}
+        if isinstance(items, Items):
+            chosen = {"keep": lambda value: passes(value, op.filter)} if op.filter else {}
         hits = items.find(
             op.namespace_prefix,
             query=op.query,

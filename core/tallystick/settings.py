@@ -122,6 +122,10 @@ class Settings(BaseSettings):
     """Folder of token encodings; by default inside the tally."""
     readers: int = Field(default=4, ge=1)
     """Database connections kept open for reading."""
+    writers: int | None = Field(default=None, ge=1, le=32)
+    """Connections that write to a PostgreSQL tally, 4 by default: scopes are written beside one
+    another. SQLite has one, and refuses another number.
+    """
     rate_limits: dict[Limited, Annotated[int, Field(ge=1, le=6_000_000)]] = {}
     """Number of times an actor may `read`, `inspect`, `preview`, `export`, `write`, `modify`,
     `forget` or `erase` in a minute, in each process; empty: no limit. Many memories in one call

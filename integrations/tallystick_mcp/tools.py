@@ -17,7 +17,7 @@ from tallystick.operations import (
     OPERATIONS,
     Arguments,
     Operation,
-    hit_fields,
+    found_fields,
     memory_fields,
     require_kind_of_models,
 )
@@ -111,7 +111,9 @@ def _search(
         wanted["scopes"] = [str(scope) for scope in caller.scopes]
 
     def found(recalled: Any) -> tuple[str, dict[str, Any]]:
-        text, fields = _memories([hit_fields(hit) for hit in recalled], with_text)
+        fields = found_fields(recalled)
+        text, shown_memories = _memories(fields["memories"], with_text)
+        fields |= shown_memories
         fields["confident"] = recalled.confident
         if recalled.warnings:
             fields["warnings"] = list(recalled.warnings)

@@ -139,7 +139,7 @@ async def find_items(
             for item in items.find(
                 body.prefix,
                 query=body.query,
-                keep=lambda value: passes(value, body.filter),
+                keep=(lambda value: passes(value, body.filter)) if body.filter else None,
                 limit=body.limit,
                 offset=body.offset,
                 refresh=body.refresh,

@@ -259,6 +259,23 @@ def test_filters_compare_and_page(open_tally: OpenTally) -> None:
             store.search(NOTES, filter={"number": {"$near": 1}})
 
 
+def test_a_few_are_found_among_many_newest_first(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        store = TallyStore(tally.bind(ANNA))
+        store.batch([PutOp(NOTES, f"{n:03}", {"even": n % 2 == 0}) for n in range(620)])
+        for n in (7, 300, 8):
+            store.put(NOTES, f"{n:03}", {"even": n % 2 == 0, "again": True})
+        store.delete(NOTES, "300")
+        assert _keys(store.search(NOTES, limit=3)) == ["008", "007", "000"]
+        assert _keys(store.search(NOTES, filter={"even": True}, limit=3)) == ["008", "000", "002"]
+        assert _keys(store.search(NOTES, filter={"even": False}, limit=2, offset=308)) == [
+            "617",
+            "619",
+        ]
+        assert len(store.search(NOTES, filter={"even": True}, limit=1_000)) == 309
+        assert store.search(("notes", "bird")) == []
+
+
 def test_namespaces_are_listed_by_their_ends_and_depth(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         store = TallyStore(tally.bind(ANNA))

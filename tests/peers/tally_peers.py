@@ -12,7 +12,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from functools import wraps
@@ -173,20 +173,37 @@ class OurPostgresSaver:
 class _NoCursor:
     """A cursor for the statements by which a fixture prepares the official tables."""
 
+    def __enter__(self) -> _NoCursor:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        """There is nothing to close."""
+
     async def __aenter__(self) -> _NoCursor:
         return self
 
     async def __aexit__(self, *error: Any) -> None:
         """There is nothing to close."""
 
-    async def execute(self, *statement: Any) -> None:
+    def execute(self, *statement: Any) -> _Nothing:
         """There are no such tables."""
+        return _Nothing()
+
+
+class _Nothing:
+    """The answer to such a statement, awaited or not."""
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        yield from ()
 
 
 def _with_migrations(store_class: Any) -> Any:
     """Return a class of stores with what the fixtures of the PostgreSQL store prepare."""
     own = {"MIGRATIONS": (), "_cursor": lambda self: _NoCursor()}
     return type(store_class.__name__, (store_class,), own)
+
+
+_OF_PGVECTOR = ("ann_index_config", "distance_type")
 
 
 class OurPostgresStore:
@@ -204,6 +221,8 @@ class OurPostgresStore:
         from tallystick_langgraph import TallyStore
 
         index = options.get("index")
+        # How pgvector builds its index is not for a store that has none of its own.
+        index = {k: v for k, v in index.items() if k not in _OF_PGVECTOR} if index else None
         make = _with_migrations(_async_store_class() if cls.is_async else TallyStore)
         with _tally(embedder=index.get("embed") if index else None) as tally:
             yield make(tally, index=index, ttl=options.get("ttl"))

@@ -42,6 +42,7 @@ from tallystick.storage import Connection, Store, journal, scopes
 from tallystick.storage import approvals as rows
 from tallystick.storage.approvals import StoredApproval
 from tallystick.storage.idempotency import IdempotentCall
+from tallystick.storage.writes import Writes
 
 __all__ = ["Answer", "Approvals", "GuardedCall", "erase_arguments"]
 
@@ -143,7 +144,7 @@ class Approvals:
             return answers
 
         with self.gate.journaling(self.actor):
-            answered = store.database.write(unit, name="approval.ask")
+            answered = store.database.write(unit, name="approval.ask", writes=Writes.of(self.scope))
         if isinstance(answered, TokenRefused):
             raise answered
         return answered
@@ -262,7 +263,9 @@ class Approvals:
             details={"action": action, "rule": rule_id},
             texts={"subject": subject},
         )
-        store.database.write(lambda tx: journal.append(tx, event), name="call.denied")
+        store.database.write(
+            lambda tx: journal.append(tx, event), name="call.denied", writes=Writes.of(self.scope)
+        )
 
     def _pending(
         self,

@@ -9,6 +9,7 @@ from tallystick.policy import PolicyState, decide
 from tallystick.records import Actor, Scope
 from tallystick.records.framing import frame_key
 from tallystick.storage import Store, scopes, spaces
+from tallystick.storage.writes import Writes
 
 __all__ = ["FrameKeys"]
 
@@ -39,7 +40,10 @@ class FrameKeys:
         """
         database = self._store.database
         try:
-            return database.write(lambda tx: scopes.ensure(tx, scope), name="frame_key").secret
+            row = database.write(
+                lambda tx: scopes.ensure(tx, scope), name="frame_key", writes=Writes.of(scope)
+            )
+            return row.secret
         except ReadOnlyTally:
             return secrets.token_bytes(32)
 

@@ -39,6 +39,7 @@ from tallystick.storage import (
     spaces,
 )
 from tallystick.storage.idempotency import IdempotentCall
+from tallystick.storage.writes import Writes
 
 __all__ = ["Gate"]
 
@@ -348,7 +349,10 @@ class Gate:
             details={"operation": decision.operation},
         )
         is_journaled = self._store.database.write_soon(
-            lambda tx: journal.append(tx, event), name="access.denied", failed=lambda: None
+            lambda tx: journal.append(tx, event),
+            name="access.denied",
+            failed=lambda: None,
+            writes=Writes.of(str(decision.scope)),
         )
         values = {"audit_id": audit_id if is_journaled else None}
         return Denied(decision.model_copy(update=values), message)
@@ -413,7 +417,8 @@ class Gate:
                 self._accessed += accessed
             get_logger("access").warning("access.log", error=type(error).__name__, count=dropped)
 
-        future = self._store.database.submit(unit, name="access.log")
+        names = {name for read in reads for name in json.loads(read["scopes"])}
+        future = self._store.database.submit(unit, name="access.log", writes=Writes.of(*names))
         future.add_done_callback(finished)
         if not wait:
             return

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from tallystick.adapters.elsewhere import TallyElsewhere
 from tallystick.errors import InvalidInput
-from tallystick.memory.passages import Content, content_of, passage_text, says_the_same
+from tallystick.memory.passages import passage_text, unfolded
 from tallystick.records import Hit
 from tallystick.records.framing import CLOSE, OPEN, Quote, frame_code, framed, may_be_recalled
 from tallystick.records.framing import without_frames as _without_frames
@@ -22,15 +22,10 @@ def framed_hits(bound: BoundTally, hits: Iterable[Hit]) -> str:
     the part that answers, and what says nearly the same once; empty for none.
     """
     quotes: list[Quote] = []
-    contents: list[Content] = []
-    for hit in hits:
+    for hit, _ in unfolded(hits):
         text, place = passage_text(hit)
-        content = content_of(text)
-        if not any(says_the_same(content, other) for other in contents):
-            contents.append(content)
-            quotes.append(
-                Quote(text, hit.memory.speaker, f"(part {place}) " if place is not None else "")
-            )
+        part = f"(part {place}) " if place is not None else ""
+        quotes.append(Quote(text, hit.memory.speaker, part))
     if not quotes:
         return ""
     return framed(quotes, services_of(bound).memory.frame_keys.signing(bound.scope))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tallystick.records import Reflected, RunRecord
 from tallystick.storage import journal, recordings
+from tallystick.storage.writes import Writes
 from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
 
@@ -55,7 +56,11 @@ def note_seen_again(
         subject_id=run.run_id,
         details={"observer": observer, "seen": what},
     )
-    store.database.write(lambda tx: journal.append(tx, event), name="session.seen_again")
+    store.database.write(
+        lambda tx: journal.append(tx, event),
+        name="session.seen_again",
+        writes=Writes.of(bound.scope),
+    )
 
 
 def reflect_on_session(bound: BoundTally, session: str) -> Reflected | None:

@@ -19,6 +19,7 @@ from tallystick.records import Actor, Scope
 from tallystick.storage import Connection, Store, checkpoints, journal, scopes, trees
 from tallystick.storage.checkpoints import ThreadRow
 from tallystick.storage.scopes import ScopeRow
+from tallystick.storage.writes import Writes
 
 __all__ = ["Base", "CheckpointsContext", "ScopeCache", "ThreadScope"]
 
@@ -161,7 +162,9 @@ class CheckpointsContext:
             rows = scopes.find(connection, [scope])
         if rows or not create:
             return rows[0] if rows else None
-        return self.store.database.write(lambda tx: scopes.ensure(tx, scope), name="scope")
+        return self.store.database.write(
+            lambda tx: scopes.ensure(tx, scope), name="scope", writes=Writes.of(scope)
+        )
 
     def _digest_key(self, scope: ScopeRow, cipher: Cipher) -> bytes:
         """Return the key of a scope's digests under a cipher, which is stored encrypted with it."""

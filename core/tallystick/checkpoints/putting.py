@@ -25,6 +25,7 @@ from tallystick.checkpoints.stored import NewCheckpoint, PendingWrite
 from tallystick.checkpoints.values import Chunk, Value, new_chunks, share_with_base, values_digest
 from tallystick.storage import Connection, checkpoints, trees
 from tallystick.storage.checkpoints import StateRow, ThreadRow, WriteRow
+from tallystick.storage.writes import Writes
 
 __all__ = ["CheckpointPut", "WritesPut", "copy"]
 
@@ -90,7 +91,10 @@ class CheckpointPut:
     def submit(self, *, soon: bool) -> Self:
         """Hand the put to the writer, which with `soon` waits a little for more."""
         self._future: Future[_Stored] = self._scope.store.database.submit(
-            self._write, name="checkpoint.put", deferred=soon
+            self._write,
+            name="checkpoint.put",
+            writes=Writes.of(self._scope.name),
+            deferred=soon,
         )
         return self
 
@@ -231,7 +235,10 @@ class WritesPut:
         self._future: Future[dict[bytes, int]] | None = None
         if self._rows:
             self._future = self._scope.store.database.submit(
-                self._write, name="checkpoint.writes", deferred=soon
+                self._write,
+                name="checkpoint.writes",
+                writes=Writes.of(self._scope.name),
+                deferred=soon,
             )
         return self
 

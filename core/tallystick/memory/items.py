@@ -8,7 +8,7 @@ without the other.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from tallystick.access import is_expired
@@ -28,6 +28,7 @@ from tallystick.ranking import cosines, slices_of
 from tallystick.records import Actor, Memory, NewMemory, Scope, is_storable
 from tallystick.storage import Connection, ScopeRow, items, memories, scopes, search
 from tallystick.storage.idempotency import IdempotentCall
+from tallystick.storage.writes import Writes
 
 __all__ = [
     "Item",
@@ -39,6 +40,9 @@ __all__ = [
     "put_items",
     "sweep_items",
 ]
+
+_PAGE = 500
+"""Most items whose values are looked at together."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +132,7 @@ def put_items(
 
     if puts:
         with context.gate.journaling(actor):
-            context.store.database.write(unit, name="store.put")
+            context.store.database.write(unit, name="store.put", writes=Writes.of(scope))
 
 
 def _new(put: Put) -> NewMemory | None:
@@ -249,38 +253,65 @@ def find_items(
     prefix: Sequence[str],
     *,
     query: str | None = None,
-    keep: Callable[[dict[str, Any]], bool] = lambda value: True,
+    keep: Callable[[dict[str, Any]], bool] | None = None,
     limit: int = 10,
     offset: int = 0,
     refresh: bool = False,
 ) -> list[Item]:
-    """Return the items whose namespace begins with `prefix` and whose value passes `keep`.
+    """Return the items whose namespace begins with `prefix` and whose value passes `keep`, if one
+    is given.
 
     With a `query` the best answers come first, by words and by meaning as recall ranks what an item
     says itself, then the others by meaning; without one the newest come first. Raises Denied.
     """
     context.gate.require(actor, "read", scope)
     now = context.store.clock.now()
+    text = (query or "").strip()
     with context.store.database.read() as connection:
         scope_ids = [row.id for row in scopes.find(connection, [scope])]
-        rows = items.beneath(connection, scope_ids[0], prefix) if scope_ids else []
+        wanted = None if text else offset + limit
+        rows = _living(connection, scope_ids[0], prefix, now, keep, wanted) if scope_ids else []
+    scores: dict[int, float] = {}
+    if text:
+        rows, scores = _ranked(context, actor, scope, text, rows, offset + limit)
+    rows = rows[offset : offset + limit]
+    with context.store.database.read() as connection:
         stored = memories.get_docs(connection, [row.doc for row in rows])
-    candidates = [
-        Item(row.namespace, row.key, stored[row.doc].memory, row.ttl)
+    chosen = [
+        Item(row.namespace, row.key, stored[row.doc].memory, row.ttl, scores.get(row.doc))
         for row in rows
-        if row.doc in stored
-        and _is_live(stored[row.doc].memory, now)
-        and keep(item_value(stored[row.doc].memory.content))
+        # One may have been erased meanwhile.
+        if row.doc in stored and _is_live(stored[row.doc].memory, now)
     ]
-    candidates.sort(key=lambda item: (-item.memory.updated_at, item.namespace, item.key))
-    if query and query.strip():
-        docs = {entry.memory.id: doc for doc, entry in stored.items()}
-        candidates = _ranked(context, actor, scope, query, candidates, docs, offset + limit)
-    chosen = candidates[offset : offset + limit]
     if refresh:
         _refresh(context, chosen)
     context.gate.log_read(actor, "search", [scope], results=len(chosen))
     return chosen
+
+
+def _living(
+    connection: Connection,
+    scope_id: int,
+    prefix: Sequence[str],
+    now: int,
+    keep: Callable[[dict[str, Any]], bool] | None,
+    wanted: int | None,
+) -> list[items.Row]:
+    """Return the addresses beneath `prefix` whose items pass `keep`, the last changed first: the
+    first `wanted`, or all. Values are read page by page, and none where nothing looks at them.
+    """
+    if keep is None:
+        return items.living(connection, scope_id, prefix, now, limit=wanted)
+    found: list[items.Row] = []
+    offset, page = 0, _PAGE if wanted is None else min(_PAGE, 2 * max(1, wanted))
+    while wanted is None or len(found) < wanted:
+        rows = items.living(connection, scope_id, prefix, now, limit=page, offset=offset)
+        stored = memories.get_docs(connection, [row.doc for row in rows])
+        found += [row for row in rows if keep(item_value(stored[row.doc].memory.content))]
+        if len(rows) < page:
+            break
+        offset, page = offset + page, _PAGE
+    return found
 
 
 def _ranked(
@@ -288,24 +319,27 @@ def _ranked(
     actor: Actor,
     scope: Scope,
     query: str,
-    candidates: Sequence[Item],
-    docs: dict[str, int],
+    rows: Sequence[items.Row],
     most: int,
-) -> list[Item]:
+) -> tuple[list[items.Row], dict[int, float]]:
+    """Return the addresses as recall orders their items, then by meaning; and the cosine of each
+    that has a vector, by doc.
+    """
+    docs = [row.doc for row in rows]
     request = RecallRequest(
         limit=max(1, most),
         weights=context.weights.by_itself().replace(vector_only=0.0),
-        docs=frozenset(docs[item.memory.id] for item in candidates),
+        docs=frozenset(docs),
     )
     hits = recall(context, actor, [scope], query, request, logged=False)
-    places = {hit.memory.id: place for place, hit in enumerate(hits)}
-    similarities = _similarities(
-        context, scope, query, [docs[item.memory.id] for item in candidates]
-    )
-    scored = [replace(item, score=similarities.get(docs[item.memory.id])) for item in candidates]
-    scored.sort(key=lambda item: -2.0 if item.score is None else item.score, reverse=True)
-    scored.sort(key=lambda item: places.get(item.memory.id, len(places)))
-    return scored
+    with context.store.database.read() as connection:
+        found = memories.get_many(connection, [hit.memory.id for hit in hits])
+    place_of = {hit.memory.id: place for place, hit in enumerate(hits)}
+    places = {stored.doc: place_of[stored.memory.id] for stored in found}
+    scores = _similarities(context, scope, query, docs)
+    ordered = sorted(rows, key=lambda row: scores.get(row.doc, -2.0), reverse=True)
+    ordered.sort(key=lambda row: places.get(row.doc, len(places)))
+    return ordered, scores
 
 
 def _similarities(
@@ -325,7 +359,13 @@ def _similarities(
 
 def namespaces(context: MemoryContext, actor: Actor, scope: Scope) -> list[tuple[str, ...]]:
     """Return every namespace with an item, in order. Raises Denied."""
-    return sorted({item.namespace for item in find_items(context, actor, scope, (), limit=2**31)})
+    context.gate.require(actor, "read", scope)
+    with context.store.database.read() as connection:
+        scope_ids = [row.id for row in scopes.find(connection, [scope])]
+        now = context.store.clock.now()
+        names = items.namespaces(connection, scope_ids[0], now) if scope_ids else []
+    context.gate.log_read(actor, "search", [scope], results=len(names))
+    return names
 
 
 def _refresh(context: MemoryContext, chosen: Sequence[Item]) -> None:

@@ -33,7 +33,7 @@ from tallystick.storage import (
 __all__ = ["MemoryWrite", "analyze_anew"]
 
 _ANALYSIS = "text_analysis"
-_VERSION = "4"
+_VERSION = "5"
 """Raise it when the row by which a text is found comes out differently: all are then written anew
 on opening.
 """

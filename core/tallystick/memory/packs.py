@@ -16,14 +16,23 @@ from tallystick.access import is_expired
 from tallystick.errors import InvalidInput
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.fields import STORE_ITEM
-from tallystick.memory.passages import Content, content_of, part_of, says_the_same, shown_text
+from tallystick.memory.passages import (
+    Content,
+    as_ranges,
+    content_of,
+    part_of,
+    says_the_same,
+    shown_text,
+)
 from tallystick.memory.recall import RecallRequest, recall
 from tallystick.memory.supersession import is_current
 from tallystick.ports import TokenCounter
+from tallystick.ranking.languages import PREFERS, STANDING
+from tallystick.ranking.signals import is_assistant
 from tallystick.records import Actor, ContextPack, Memory, PackItem, Scope
 from tallystick.records.escaping import as_name
 from tallystick.records.framing import Quote, framed
-from tallystick.storage import memories, scopes
+from tallystick.storage import Connection, memories, scopes, search
 
 __all__ = ["context_pack", "wake"]
 
@@ -35,16 +44,23 @@ _LEAST = 16
 _MOST = 150
 _LATEST = 50
 """The memories of each kind that a wake reads, newest first."""
-_WAKES: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("pinned", ()),
-    ("constraint", ("constraint", "rule")),
-    ("preference", ("preference",)),
-    ("decision", ("decision",)),
-    ("task", ("task", "plan", "milestone")),
-    ("summary", ("session_summary", "summary")),
-    ("recent", ("fact", "note", "turn")),
+_LOOKED_THROUGH = 2_000
+"""The latest memories of a scope among which a wake looks for standing instructions."""
+_SAID = ("turn", "note")
+_WAKES: tuple[tuple[str, tuple[str, ...], int], ...] = (
+    ("pinned", (), 0),
+    ("constraint", ("constraint", "rule"), 0),
+    ("standing", _SAID, STANDING),
+    ("preference", ("preference",), 0),
+    ("preference", _SAID, PREFERS),
+    ("decision", ("decision",), 0),
+    ("task", ("task", "plan", "milestone"), 0),
+    ("summary", ("session_summary", "summary"), 0),
+    ("recent", ("fact", "note", "turn"), 0),
 )
-"""The reasons of a wake in their order, each with its kinds."""
+"""The reasons of a wake in their order, each with its kinds, and with the mark that a text of them
+must have.
+"""
 _SHARE = 0.3
 """The part of a wake's budget for one reason at first, pins and constraints aside."""
 _OF_LEGEND = 8
@@ -104,8 +120,8 @@ def wake(
     working: Sequence[PackItem] = (),
 ) -> ContextPack:
     """Return what to know at the start: `working`, the working memory of the run, then pins,
-    constraints, preferences, decisions, open tasks, summaries and the latest notes; framed under
-    the key of `home`.
+    constraints, what users asked for from now on ("always …"), preferences, decisions, open tasks,
+    summaries and the latest notes; framed under the key of `home`.
 
     Newest first within each; each but pins and constraints takes a part of the budget, and more
     where others leave it. A text that is too long is cut. Raises Denied, InvalidInput.
@@ -122,10 +138,11 @@ def wake(
         chosen: dict[str, PackItem] = {}
         speakers: dict[str, str | None] = {}
         reasons: dict[str, list[PackItem]] = {"working": list(working)}
-        for why, kinds in _WAKES:
+        for why, kinds, mark in _WAKES:
             stored = memories.latest(
                 connection,
                 ids,
+                only_docs=_marked(connection, ids, mark) if mark else None,
                 kinds=kinds,
                 states=("active",),
                 limit=_LATEST,
@@ -135,6 +152,8 @@ def wake(
             for entry in stored:
                 memory = entry.memory
                 if memory.id in chosen or not _wakes(memory, why, now):
+                    continue
+                if mark and is_assistant(memory.speaker):
                     continue
                 sources = tuple(source.source_id for source in memory.sources)
                 chosen[memory.id] = _item(memory, sources, decisions[memory.scope].reason, why=why)
@@ -153,6 +172,10 @@ def wake(
     for item in items:
         filling.add(item, filling.remaining)
     return filling.packed(items, home)
+
+
+def _marked(connection: Connection, scope_ids: Sequence[int], mark: int) -> list[int]:
+    return search.latest_marked(connection, scope_ids, mark, within=_LOOKED_THROUGH, limit=_LATEST)
 
 
 def _wakes(memory: Memory, why: str, now: int) -> bool:
@@ -343,7 +366,7 @@ class _Filling:
         visible: dict[str, list[int]] = {}
         for item in numbered:
             visible.setdefault(_visibility(item), []).append(int(item.handle))
-        legend = [f"{name}: {_ranges(sorted(places))}" for name, places in visible.items()]
+        legend = [f"{name}: {as_ranges(sorted(places))}" for name, places in visible.items()]
         return framed(quotes, key, legend=legend), numbered
 
     def _quote(self, item: PackItem) -> Quote:
@@ -373,14 +396,3 @@ def _heading(item: PackItem) -> str:
 def _visibility(item: PackItem) -> str:
     """Return the beginning of the line of the legend that an item belongs to."""
     return f"Visible to {as_name(str(item.visible_to))} ({item.access_reason})"
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    """Return ascending numbers as text: 1-3, 5."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and runs[-1][1] == number - 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tallystick.ranking import analyze, slices
 from tallystick.records import Hit, Memory
 
-__all__ = ["Content", "content_of", "part_of", "passage_text", "says_the_same", "shown_text"]
+__all__ = [
+    "Content",
+    "as_ranges",
+    "content_of",
+    "part_of",
+    "passage_text",
+    "says_the_same",
+    "shown_text",
+    "unfolded",
+]
 
 _ALIKE = 0.85
 """The share of their words that two texts have in common which say nearly the same."""
@@ -69,3 +79,32 @@ def says_the_same(one: Content, other: Content) -> bool:
         return False
     shared = len(one.words & other.words)
     return shared >= _ALIKE * len(one.words | other.words)
+
+
+def unfolded(hits: Iterable[Hit]) -> list[tuple[Hit, list[str]]]:
+    """Return the hits that are shown, in their order, each with the ids of those that say nearly
+    the same as what is shown of it.
+    """
+    shown: list[tuple[Hit, list[str]]] = []
+    contents: list[Content] = []
+    for hit in hits:
+        content = content_of(passage_text(hit)[0])
+        for (other, folded), known in zip(shown, contents, strict=True):
+            if other.history == hit.history and says_the_same(content, known):
+                folded.append(hit.memory.id)
+                break
+        else:
+            shown.append((hit, []))
+            contents.append(content)
+    return shown
+
+
+def as_ranges(numbers: Sequence[int]) -> str:
+    """Return ascending numbers as text: 1-3, 5."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)

@@ -41,6 +41,7 @@ from tallystick.records.memory import KINDS
 from tallystick.storage import Connection, ScopeRow, edges, journal, memories, parts, scopes
 from tallystick.storage.batches import Read
 from tallystick.storage.idempotency import IdempotentCall
+from tallystick.storage.writes import Writes
 
 __all__ = [
     "LEARNED_KINDS",
@@ -112,6 +113,7 @@ def remember(
             stored = context.store.database.write(
                 lambda tx: _ingest(tx, context, actor, scope, prepared, correlation_id, call),
                 name="ingest",
+                writes=Writes.of(scope),
                 reads=_reads_of(scope, prepared, call),
             )
     results = iter(stored)

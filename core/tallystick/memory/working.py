@@ -30,6 +30,7 @@ from tallystick.records import (
 )
 from tallystick.storage import Connection, journal, scopes, working
 from tallystick.storage.idempotency import IdempotentCall
+from tallystick.storage.writes import Writes
 
 __all__ = ["SLOTS", "WorkingMemory"]
 
@@ -116,7 +117,9 @@ class WorkingMemory:
             call.keep(tx, {}, at=now)
 
         with self._context.gate.journaling(self._actor):
-            self._context.store.database.write(unit, name="working.set")
+            self._context.store.database.write(
+                unit, name="working.set", writes=Writes.of(self._scope)
+            )
 
     def get(self, name: str, default: Annotated[Json, SkipValidation] = None) -> Json:
         """Return the value under `name` if it has not expired, else `default`. Raises Denied."""
@@ -206,7 +209,9 @@ class WorkingMemory:
             return count
 
         with self._context.gate.journaling(self._actor):
-            return self._context.store.database.write(unit, name="working.drop")
+            return self._context.store.database.write(
+                unit, name="working.drop", writes=Writes.of(self._scope)
+            )
 
     def _note(self, tx: Connection, event: str, at: int, details: Mapping[str, int]) -> None:
         journal.append(

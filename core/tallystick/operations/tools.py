@@ -1,21 +1,21 @@
 """The six memory tools that runtimes offer to models: operations with the arguments a model gives.
 
 Their answers are JSON values. Memory text is data: it is in fields of its own, under a notice that
-says so, with the source and the reason for each item; a code by which the answer is recognised when
+says so, with who may see each item and why; a code by which the answer is recognised when
 it comes back stands at the end. A refusal or a conflict is an answer that the model can act on, not
 a crash.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec
 
 from tallystick.errors import Conflict, Denied, InvalidInput, NotFound
 from tallystick.memory.fields import STORE_ITEM
-from tallystick.memory.passages import passage_text
+from tallystick.memory.passages import as_ranges, passage_text, unfolded
 from tallystick.operations.operation import Operation
 from tallystick.operations.table import OPERATIONS
 from tallystick.records import Change, Hit, Memory
@@ -29,8 +29,8 @@ __all__ = [
     "MEMORY_TOOLS",
     "NOTICE",
     "MemoryTool",
+    "found_fields",
     "framed_answer",
-    "hit_fields",
     "memory_fields",
     "not_approved",
     "require_kind_of_models",
@@ -95,13 +95,12 @@ def _errors_as_answers(
 
 @_errors_as_answers
 def memory_search(bound: BoundTally, query: str, limit: int = 5) -> Answer:
-    """Search long-term memory for what answers a question. Returns the best matches with their ids
-    and sources.
+    """Search long-term memory for what answers a question. Returns the best matches with their
+    ids; memory_get names the sources of one.
     """
     recalled = bound.recall(query, limit=max(1, min(limit, 50)))
-    hits = [hit_fields(hit) for hit in recalled]
     warnings = {"warnings": list(recalled.warnings)} if recalled.warnings else {}
-    return framed_answer(bound, {"memories": hits, **warnings})
+    return framed_answer(bound, {**found_fields(recalled), **warnings})
 
 
 @_errors_as_answers
@@ -180,14 +179,33 @@ def memory_fields(memory: Memory) -> Answer:
     return {name: value for name, value in fields.items() if value not in (None, [])}
 
 
-def hit_fields(hit: Hit) -> Answer:
-    """Return a hit as an answer has it: the memory, and the reasons for its place."""
+def found_fields(hits: Iterable[Hit]) -> Answer:
+    """Return hits as an answer has them: each memory with its number and its id, what says nearly
+    the same once (`also` has the ids of the others), and who may see which, and why, by number.
+    """
+    shown = unfolded(hits)
+    visible: dict[str, list[int]] = {}
+    for number, (hit, _) in enumerate(shown, start=1):
+        visible.setdefault(f"{hit.visible_to} ({hit.access_reason})", []).append(number)
+    memories = [
+        {"number": number, **_hit_fields(hit), **({"also": folded} if folded else {})}
+        for number, (hit, folded) in enumerate(shown, start=1)
+    ]
+    if not memories:
+        return {"memories": []}
     return {
-        **memory_fields(hit.memory),
+        "memories": memories,
+        "visible_to": {as_name(name): as_ranges(places) for name, places in visible.items()},
+    }
+
+
+def _hit_fields(hit: Hit) -> Answer:
+    fields = memory_fields(hit.memory)
+    fields.pop("source_ids", None)
+    return {
+        **fields,
         **_shown(hit),
         "score": round(hit.score, 4),
-        "visible_to": str(hit.visible_to),
-        "access_reason": hit.access_reason,
         **({"holds_no_longer": True, "replaced_by": hit.replaced_by} if hit.history else {}),
     }
 

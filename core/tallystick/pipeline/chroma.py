@@ -13,6 +13,7 @@ from tallystick.ranking import whole_vectors
 from tallystick.storage import Connection, outbox, search
 from tallystick.storage.chroma import VectorPoint
 from tallystick.storage.chroma_layout import keep_state, layout_of, new_index, state_of
+from tallystick.storage.writes import Writes
 
 __all__ = ["ChromaDrain"]
 
@@ -98,7 +99,7 @@ class ChromaDrain:
         assert index is not None
         database, fingerprint = self._context.store.database, self._context.embedder.fingerprint
         with database.read() as connection:
-            drained, docs = outbox.take(connection, most=self._batch)
+            entries, docs = outbox.take(connection, most=self._batch)
             if not docs:
                 return 0
             rows = search.points(connection, fingerprint, docs)
@@ -127,11 +128,11 @@ class ChromaDrain:
             # Another process may have moved the collections meanwhile: then these entries are
             # drained once more.
             if layout_of(tx, fingerprint) == layout:
-                outbox.trim(tx, drained)
+                outbox.trim(tx, entries)
                 if state_of(tx, fingerprint) == state:
                     keep_state(tx, fingerprint, following)
 
-        database.write(trim, name="outbox.trim")
+        database.write(trim, name="outbox.trim", writes=Writes.of("chroma"))
         self._drained += len(docs)
         return len(docs)
 

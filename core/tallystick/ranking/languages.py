@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
+from tallystick.ranking.standing import is_standing, states_preference
+
 if TYPE_CHECKING:
     from Stemmer import Stemmer  # type: ignore[import-not-found,unused-ignore]
 
@@ -30,6 +32,8 @@ __all__ = [
     "stop_words",
     "without_asking",
     "ASKS",
+    "PREFERS",
+    "STANDING",
     "TELLS_TIME",
     "has_time_word",
     "text_flags",
@@ -399,8 +403,10 @@ def _stemmer(language: str) -> Stemmer | None:
     return stemmers[language]
 
 
-ASKS, TELLS_TIME = 1, 2
-"""Flags of a memory: it ends with a question; it contains a word of time."""
+ASKS, TELLS_TIME, STANDING, PREFERS = 1, 2, 4, 8
+"""Flags of a memory: it ends with a question; it contains a word of time; it asks for something
+from now on; it states a preference.
+"""
 _TIME = """
     today tonight yesterday tomorrow morning afternoon evening night noon midnight
     monday tuesday wednesday thursday friday saturday sunday weekend january february
@@ -446,11 +452,13 @@ _QUESTION_MARKS = ("?", "？", "؟")
 
 
 def text_flags(text: str) -> int:
-    """Return the flags of a text: ASKS and TELLS_TIME, and from bit 8 on the percentage of it that
-    asks.
+    """Return the flags of a text: ASKS, TELLS_TIME, STANDING and PREFERS, and from bit 8 on the
+    percentage of it that asks.
     """
+    flags = (TELLS_TIME if has_time_word(text) else 0) | (STANDING if is_standing(text) else 0)
+    flags |= PREFERS if states_preference(text) else 0
     if not any(mark in text for mark in _QUESTION_MARKS):
-        return TELLS_TIME if has_time_word(text) else 0
+        return flags
     sentences = _SENTENCE.findall(text)
     asking = [
         len(sentence) for sentence in sentences if sentence.rstrip().endswith(_QUESTION_MARKS)
@@ -458,7 +466,7 @@ def text_flags(text: str) -> int:
     total = sum(map(len, sentences))
     percent = round(100 * sum(asking) / total) if total else 0
     ends = bool(sentences) and text.rstrip().rstrip("\"')!").endswith(_QUESTION_MARKS)
-    return (ASKS if ends else 0) | (TELLS_TIME if has_time_word(text) else 0) | percent << 8
+    return flags | (ASKS if ends else 0) | percent << 8
 
 
 def has_time_word(text: str) -> bool:

@@ -15,7 +15,16 @@ from tallystick.ranking.corpus import NEVER, Corpus
 from tallystick.ranking.dates import Span, date_fit, spans
 from tallystick.ranking.days import moments_of
 from tallystick.ranking.excerpt import excerpt
-from tallystick.ranking.languages import ASKS, ENGLISH, TELLS_TIME, is_latin, languages_of
+from tallystick.ranking.languages import (
+    ASKS,
+    ENGLISH,
+    PREFERS,
+    STANDING,
+    TELLS_TIME,
+    is_latin,
+    languages_of,
+)
+from tallystick.ranking.standing import asks_for_help, in_turn
 from tallystick.ranking.weights import RecallWeights
 from tallystick.ranking.words import analyze, query_words, surfaces_of
 
@@ -262,6 +271,13 @@ def rank(
     signals |= extra or {}
     for name, column in signals.items():
         score += getattr(weights, name) * column
+    if asks_for_help(question.text):
+        assistant = join([_spoken_by(pool, s.is_assistant) for pool in pools]) > 0
+        asked_for = ((flags & STANDING) > 0) & ~assistant
+        preferred = ((flags & PREFERS) > 0) & ~assistant & ~asked_for
+        lifts = {"standing": in_turn(score, asked_for), "preference": in_turn(score, preferred)}
+        score += weights.standing * lifts["standing"] + weights.preference * lifts["preference"]
+        signals |= lifts
     score = np.round(score, 6)
     order = np.lexsort((docs, -score))[:most].tolist()
     columns = {**own, **flows, **signals}

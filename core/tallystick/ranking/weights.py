@@ -49,6 +49,12 @@ class RecallWeights(Record):
     """An assistant said it, and the query does not ask what the assistant said."""
     long_answers: float = Field(default=-3.0, allow_inf_nan=False)
     """Instead of `role`, in a conversation whose assistant answers at length."""
+    standing: float = Field(default=2.0, allow_inf_nan=False)
+    """It asks for something from now on ("always …"), no assistant said it, and the query asks for
+    help: 1 for the best such candidate, 1/2 for the second, 1/3 for the third, …
+    """
+    preference: float = Field(default=1.0, allow_inf_nan=False)
+    """It states a preference ("I prefer …"), under the same conditions and in the same way."""
     vector_only: float = Field(default=-1.0, allow_inf_nan=False)
     """Filters leave less than a tenth of the scope, and only the vector speaks for it."""
     freshness: float = Field(default=0.0, allow_inf_nan=False)

@@ -16,6 +16,7 @@ from tallystick.recorder.text_memo import clear_text_memos
 from tallystick.recorder.write_queue import WriteQueue
 from tallystick.records import Retention
 from tallystick.storage import Store
+from tallystick.storage.writes import RUNS
 
 __all__ = ["Backlog", "Claims", "Health", "RecorderContext"]
 
@@ -130,7 +131,7 @@ class RecorderContext:
             database.flush()
             # Events are published after a future is done, in the order of submission: when this
             # unit is answered, those of every unit before it have been.
-            database.submit(lambda tx: None, name="subscriptions.close").result()
+            database.submit(lambda tx: None, name="subscriptions.close", writes=RUNS).result()
         self.subscriptions.close(wait_seconds=_LISTENER_SECONDS)
 
     def close(self) -> None:

@@ -41,6 +41,7 @@ from tallystick.storage import (
     scopes,
 )
 from tallystick.storage.group_commit import is_undone, savepoint
+from tallystick.storage.writes import RUNS
 
 __all__ = ["Batch", "Pending", "WriteQueue"]
 
@@ -271,6 +272,7 @@ class WriteQueue:
             self._write = database.submit(
                 lambda tx: self._run(tx, items),
                 name="recorder",
+                writes=RUNS,
                 deferred=True,
                 size=lambda: self._count,
                 prepare=self._prepare,

@@ -1,13 +1,15 @@
-"""The database: one writer at a time with group commit, a pool of readers, two dialects.
+"""The database: writers with group commit, a pool of readers, two dialects.
 
 A write is a function of the open transaction (a *unit*). A caller that writes while nobody else
 does runs its unit itself. Units that arrive while a write is under way go to the writer's thread
 and share one commit, each inside its own savepoint. Every caller is answered only after the commit.
 A unit is marked as inside a transaction, so that an embedder or model called from one is refused.
 
-Every writing transaction begins with BEGIN IMMEDIATE on SQLite and with one advisory lock on
-PostgreSQL: one writer at a time, over all processes, so that the journal's sequence is the order of
-commits.
+Every writing transaction begins with BEGIN IMMEDIATE on SQLite: one writer at a time, over all
+processes. On PostgreSQL it begins with the locks of what its units declared (`storage/writes.py`):
+one writer at a time of a scope, over all processes, and several connections that write in each. So
+order is the position within a stream; the keys of rows are given before their transactions commit,
+and say nothing of what is committed.
 """
 
 # What a reader sees
@@ -26,6 +28,7 @@ import os
 import threading
 import time
 import weakref
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -61,15 +64,14 @@ from tallystick.storage.dialects import (
 )
 from tallystick.storage.forks import refuse_unsafe, watch
 from tallystick.storage.group_commit import (
-    CommitQueue,
     Submitted,
     Unit,
-    Writer,
+    WriteLine,
     discard_connection,
-    write_forever,
 )
 from tallystick.storage.prepared import driver_errors
 from tallystick.storage.read_only import FileState, ReadOnlyFile
+from tallystick.storage.writes import EVERYTHING, RUNS, Writes
 
 __all__ = ["Connection", "Database"]
 
@@ -89,11 +91,12 @@ class Database:
         busy_timeout_ms: int = 10_000,
         full_durability: bool = False,
         readers: int = 4,
+        writers: int = 1,
         schema: str = "tallystick",
         unwritable: UnwritableReason | None = None,
     ) -> None:
         """Open the database; one that is `unwritable` is only read, and each write raises
-        ReadOnlyTally.
+        ReadOnlyTally. PostgreSQL may have several `writers`, each a connection.
         """
         if url.database and url.get_backend_name() == "sqlite":
             refuse_unsafe(url.database)
@@ -109,8 +112,11 @@ class Database:
             self._file = ReadOnlyFile(Path(url.database), busy_timeout_ms=busy_timeout_ms)
         self._file_state: FileState | None = None
         """The state of a file that is only read, when its connections were opened."""
-        self._queue = CommitQueue()
-        self._writer = Writer(self._engine(writing=unwritable is None, size=1))
+        count = writers if self.is_postgres else 1
+        self._lines = tuple(
+            WriteLine(self._engine(writing=unwritable is None, size=1), mixed=not self.is_postgres)
+            for _ in range(count)
+        )
         self._readers = _Readers(
             self._engine(writing=False, size=max(1, readers)), keep=max(1, readers)
         )
@@ -118,13 +124,6 @@ class Database:
         self._fork_callbacks: list[Callable[[], None]] = []
         self._exit_callbacks: list[Callable[[], object]] = []
         self._close_guard = threading.Lock()
-        self._thread = threading.Thread(
-            target=write_forever,
-            args=(self._writer, self._queue),
-            name="tallystick-writer",
-            daemon=True,
-        )
-        self._thread.start()
         _open.add(self)
         watch(self)
 
@@ -155,41 +154,71 @@ class Database:
         """True if the database is a server, so that a read costs a way there and back."""
         return self.is_postgres
 
-    def write(self, unit: Unit[T], *, name: str, reads: Sequence[Read] = ()) -> T:
+    def write(
+        self,
+        unit: Unit[T],
+        *,
+        name: str,
+        writes: Writes = EVERYTHING,
+        reads: Sequence[Read] = (),
+    ) -> T:
         """Run `unit` in a write transaction and return its result after the commit. On PostgreSQL
-        `reads`, the statements that it runs first, are sent along with its lock.
+        `reads`, the statements that it runs first, are sent along with its locks.
 
         If `unit` raises, its own writes are undone and the error is raised here; others in the same
-        commit stay. Raises BusyTally, CorruptTally or StorageError for failures of the database.
+        commit stay. `writes` says what it writes: others that write something else need not wait
+        for it. Raises BusyTally, CorruptTally or StorageError for failures of the database.
         """
         self._refuse_inside(name)
-        if self._queue.waiting or self._writer.turn.locked():
-            return self.submit(unit, name=name, reads=reads).result()
-        with self._writer.turn:
-            return self._writer.commit_one(unit, name, reads)
+        line = self._line_of(writes)
+        if line.queue.waiting or line.writer.turn.locked():
+            return self.submit(unit, name=name, writes=writes, reads=reads).result()
+        with line.writer.turn:
+            return line.writer.commit_one(unit, name, writes, reads)
+
+    def _line_of(self, writes: Writes) -> WriteLine:
+        """Return the line of what is written: units of one scope are committed in their order."""
+        if len(self._lines) == 1 or writes.names is None:
+            return self._lines[0]
+        place = zlib.crc32("\n".join(sorted(writes.names)).encode())
+        return self._lines[place % len(self._lines)]
+
+    @property
+    def _inside(self) -> bool:
+        return any(line.writer.inside for line in self._lines)
 
     def require_writable(self) -> None:
         """Raise ReadOnlyTally where the database was opened for reading alone."""
         if self._unwritable is not None:
             raise ReadOnlyTally(self._unwritable)
 
-    def write_if_possible(self, unit: Unit[object], *, name: str) -> bool:
+    def write_if_possible(
+        self, unit: Unit[object], *, name: str, writes: Writes = EVERYTHING
+    ) -> bool:
         """Same as `write`, for what a read leaves behind; False where the disk takes no write,
         which is logged.
         """
         try:
-            self.write(unit, name=name)
+            self.write(unit, name=name, writes=writes)
         except ReadOnlyTally as error:
             get_logger("storage").warning("write.skipped", name=name, reason=error.reason)
             return False
         return True
 
-    def write_soon(self, unit: Unit[T], *, name: str, failed: Callable[[], None]) -> bool:
+    def write_soon(
+        self,
+        unit: Unit[T],
+        *,
+        name: str,
+        failed: Callable[[], None],
+        writes: Writes = EVERYTHING,
+    ) -> bool:
         """Same as `write_if_possible`; on an event loop it returns at once, and `failed` is called
-        if the write fails. What this process writes afterwards is committed after it.
+        if the write fails. What this process writes afterwards to the same
+        scopes is committed after it.
         """
         if self._unwritable is not None or not on_event_loop():
-            return self.write_if_possible(unit, name=name)
+            return self.write_if_possible(unit, name=name, writes=writes)
 
         def done(answer: Future[T]) -> None:
             error = answer.exception()
@@ -197,7 +226,7 @@ class Database:
                 get_logger("storage").warning("write.failed", name=name, error=type(error).__name__)
                 failed()
 
-        self.submit(unit, name=name).add_done_callback(done)
+        self.submit(unit, name=name, writes=writes).add_done_callback(done)
         return True
 
     def submit(
@@ -205,13 +234,14 @@ class Database:
         unit: Unit[T],
         *,
         name: str,
+        writes: Writes = EVERYTHING,
         reads: Sequence[Read] = (),
         deferred: bool = False,
         size: Callable[[], int] = lambda: 0,
         prepare: Callable[[], None] = lambda: None,
     ) -> Future[T]:
         """Queue `unit` and return at once; the future is done after the commit, in the order of
-        submission.
+        submission of units that declare the same `writes`.
 
         A deferred unit waits for others, as no caller waits for it: a twentieth of a second, and
         while `size` keeps changing up to half a second. `prepare` is called on the writer's thread
@@ -219,8 +249,8 @@ class Database:
         raise.
         """
         self._refuse_inside(name)
-        submitted = Submitted(unit, name, reads, size=size, prepare=prepare)
-        self._queue.put(submitted, deferred=deferred)
+        submitted = Submitted(unit, name, writes, reads, size=size, prepare=prepare)
+        self._line_of(writes).queue.put(submitted, deferred=deferred)
         return submitted.answer
 
     def on_flush(self, callback: Callable[[], None]) -> None:
@@ -239,15 +269,19 @@ class Database:
 
     def commit_now(self) -> None:
         """Let the units that were deferred be committed without further delay; does not wait."""
-        self._queue.wake()
+        for line in self._lines:
+            line.queue.wake()
 
     def flush(self) -> None:
         """Wait until everything that was submitted is committed or refused."""
-        if self._writer.inside:
+        if self._inside:
             return
         self._call_back()
-        if self._queue.waiting:
-            self.submit(lambda _: None, name="flush").result()
+        for line in self._lines:
+            if line.queue.waiting:
+                last = Submitted(lambda _: None, "flush", RUNS)
+                line.queue.put(last, deferred=False)
+                last.answer.result()
 
     def _call_back(self) -> None:
         for callback in self._flush_callbacks:
@@ -311,7 +345,8 @@ class Database:
         """Yield a connection for schema changes, under the writer's lock; for `migrate` alone."""
         self._refuse_inside("migrate")
         try:
-            with self._writer.turn, self._writer.engine.connect() as connection, connection.begin():
+            writer = self._lines[0].writer
+            with writer.turn, writer.engine.connect() as connection, connection.begin():
                 TAKE_TURN(connection, {})
                 yield connection
         except sqlalchemy.exc.SQLAlchemyError as error:
@@ -327,20 +362,22 @@ class Database:
         with self._close_guard:
             if self._closed:
                 return
-            if not self._writer.inside:
+            if not self._inside:
                 self._call_back()
             self._closed = True
-        self._queue.stop()
-        if not self._writer.inside:
-            self._thread.join()
-            with self._writer.turn:
-                self._writer.discard()
-        self._writer.engine.dispose()
+        for line in self._lines:
+            line.queue.stop()
+        for line in self._lines:
+            if not line.writer.inside:
+                line.thread.join()
+                with line.writer.turn:
+                    line.writer.discard()
+            line.writer.engine.dispose()
         self._readers.dispose()
 
     def _refuse_inside(self, name: str) -> None:
         self._check()
-        if self._writer.inside:
+        if self._inside:
             raise InsideTransaction(
                 f"The write {name!r} was started inside another write. Join the two units."
             )
@@ -370,15 +407,20 @@ class Database:
         """
         if os.getpid() != self._pid:
             return True
-        if self._writer.inside or self._readers.used_here():
+        if self._inside or self._readers.used_here():
             return False
-        if not self._writer.turn.acquire(timeout=max(0.0, until - time.monotonic())):
+        held: list[WriteLine] = []
+        for line in self._lines:
+            if not line.writer.turn.acquire(timeout=max(0.0, until - time.monotonic())):
+                break
+            held.append(line)
+        if len(held) < len(self._lines) or not self._readers.pause(until):
+            for line in held:
+                line.writer.turn.release()
             return False
-        if not self._readers.pause(until):
-            self._writer.turn.release()
-            return False
-        self._writer.discard()
-        self._writer.engine.dispose()
+        for line in self._lines:
+            line.writer.discard()
+            line.writer.engine.dispose()
         return True
 
     @contextmanager
@@ -397,7 +439,8 @@ class Database:
         """Undo `pause`, in the parent."""
         if os.getpid() == self._pid:
             self._readers.resume()
-            self._writer.turn.release()
+            for line in self._lines:
+                line.writer.turn.release()
 
     def forget(self, *, paused: bool) -> str | None:
         """Drop what was inherited, in the child; return the file that it cannot open again."""
@@ -407,7 +450,8 @@ class Database:
             return None
         # Closed by nobody: SQLite would look at locks that are the parent's, and a server would be
         # told goodbye in the parent's name.
-        connections = [self._writer.inherited(), *self._readers.inherited()]
+        writing = [line.writer.inherited() for line in self._lines]
+        connections = [*writing, *self._readers.inherited()]
         _inherited.append((self, connections))
         if self.is_postgres:
             for connection in connections:

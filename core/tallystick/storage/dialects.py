@@ -2,7 +2,7 @@
 
 | | SQLite | PostgreSQL |
 | --- | --- | --- |
-| turn of the writer | `BEGIN IMMEDIATE` | one advisory lock of the transaction |
+| turn of a writer | `BEGIN IMMEDIATE` | advisory locks of the transaction (`writes`) |
 | snapshot of a reader | `BEGIN`; the first read fixes it | `REPEATABLE READ READ ONLY` |
 | durability of a commit | `synchronous` is NORMAL, or FULL | always on |
 | clock of leases | `julianday`, milliseconds | `clock_timestamp`, microseconds |
@@ -22,18 +22,18 @@ migrations and everything else are the same for both; nothing outside of `storag
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sqlalchemy import Column, Connection, Engine, event, func, text
 from sqlalchemy.sql.elements import ColumnElement
 
-from tallystick.storage.batches import flush
+from tallystick.storage.batches import Read, begin_batch, flush
 from tallystick.storage.packing import FUNCTIONS, Packed
 from tallystick.storage.prepared import Prepared
+from tallystick.storage.writes import EVERYTHING, Writes, lock_statement
 
 __all__ = [
-    "LOCK",
     "SNAPSHOT",
     "TAKE_TURN",
     "database_clock",
@@ -41,12 +41,11 @@ __all__ = [
     "let_go_of_socket",
     "prepare_postgres",
     "prepare_sqlite",
+    "take_turn",
     "text_position",
     "unpacked",
 ]
 
-_WRITER_LOCK = 0x7A11_5710
-"""Key of the advisory lock by which the writers of a PostgreSQL tally take turns."""
 _CHECKPOINT_PAGES = 4_000
 """Pages of 4 kB in the write-ahead log of SQLite at which a commit moves them to the file: 16 MB.
 
@@ -54,8 +53,7 @@ A small write changes some thirty pages, mostly the same ones, so that a fourth 
 much less in all.
 """
 
-LOCK = f"SELECT pg_advisory_xact_lock({_WRITER_LOCK})"
-TAKE_TURN = Prepared("BEGIN IMMEDIATE", postgresql=LOCK)
+TAKE_TURN = Prepared("BEGIN IMMEDIATE", postgresql=lock_statement(EVERYTHING))
 """Begin a transaction as the only writer."""
 SNAPSHOT = Prepared("BEGIN", postgresql="SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
 """Begin a read that sees one state."""
@@ -63,6 +61,18 @@ _CLOCK = {
     "sqlite": text("SELECT CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)"),
     "postgresql": text("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)"),
 }
+
+
+def take_turn(connection: Connection, writes: Writes, reads: Sequence[Read] = ()) -> None:
+    """Begin a transaction as the only writer of what it will write; on PostgreSQL with what its
+    unit reads first.
+    """
+    batch = begin_batch(connection)
+    if batch is None:
+        TAKE_TURN(connection, {})
+        return
+    batch.add(lock_statement(writes))
+    batch.read_ahead(connection, reads)
 
 
 def is_postgres(connection: Connection) -> bool:

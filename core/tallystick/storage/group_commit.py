@@ -11,7 +11,8 @@ caller is answered only after the commit.
 # answered is committed.
 #
 # 1. Group commit (`write`, `_Writer.commit_all`). Units that wait when the writer's thread becomes
-#    free run in one transaction, at most `_GROUP` of them, each in a savepoint.
+#    free run in one transaction, at most `_GROUP` of them, each in a savepoint; on PostgreSQL only
+#    such as declared the same (`writes`), so that a commit never holds the locks of two scopes.
 #    Used by: every write that meets another one.
 #    Must hold: a unit that raises undoes its own writes alone; no future is resolved before COMMIT
 #    returned; units commit in the order of submission.
@@ -73,22 +74,17 @@ from sqlalchemy import Connection, Engine
 
 from tallystick.errors import ClosedTally
 from tallystick.ports import write_transaction
-from tallystick.storage.batches import (
-    Batch,
-    Read,
-    batch_of,
-    begin_batch,
-    end_batch,
-    flush,
-)
+from tallystick.storage.batches import Read, batch_of, end_batch, flush
 from tallystick.storage.database_errors import translate, was_lost
-from tallystick.storage.dialects import LOCK, TAKE_TURN
+from tallystick.storage.dialects import take_turn
 from tallystick.storage.prepared import driver_errors
+from tallystick.storage.writes import EVERYTHING, Writes, declared
 
 __all__ = [
     "CommitQueue",
     "Submitted",
     "Unit",
+    "WriteLine",
     "Writer",
     "discard_connection",
     "is_undone",
@@ -118,8 +114,9 @@ class Submitted(Generic[T]):
 
     unit: Unit[T]
     name: str
+    writes: Writes = EVERYTHING
     reads: Sequence[Read] = ()
-    """What is read with the lock, on PostgreSQL."""
+    """What is read with the locks, on PostgreSQL."""
     answer: Future[T] = field(default_factory=Future)
     size: Callable[[], int] = field(default=lambda: 0)
     """A number that changes when work was added to the unit."""
@@ -128,9 +125,11 @@ class Submitted(Generic[T]):
 
 
 class CommitQueue:
-    """The units that wait for the writer, in order of submission."""
+    """The units that wait for a writer, in order of submission."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, mixed: bool = True) -> None:
+        """Begin without units; those that write different things share a commit only if `mixed`."""
+        self._mixed = mixed
         self._waiting: deque[Submitted[Any]] = deque()
         self._wake: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._wake_sent = False
@@ -184,6 +183,8 @@ class CommitQueue:
         group: list[Submitted[Any]] = []
         self._busy = True
         while self._waiting and len(group) < _GROUP:
+            if group and not self._mixed and self._waiting[0].writes != group[0].writes:
+                break
             group.append(self._waiting.popleft())
         return group
 
@@ -211,7 +212,7 @@ class CommitQueue:
 
 
 class Writer:
-    """The one connection that writes, and the lock of the thread that may use it."""
+    """A connection that writes, and the lock of the thread that may use it."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -225,12 +226,13 @@ class Writer:
         """True if the calling thread is inside a unit."""
         return self._thread == threading.get_ident()
 
-    def commit_one(self, unit: Unit[T], name: str, reads: Sequence[Read] = ()) -> T:
+    def commit_one(self, unit: Unit[T], name: str, writes: Writes, reads: Sequence[Read] = ()) -> T:
         """Run one unit in a transaction of its own, on the calling thread, which holds the turn."""
         committing = False
         try:
-            connection = self._begin(reads)
+            connection = self._begin(writes, reads)
             self._thread = threading.get_ident()
+            declared(connection, writes)
             with write_transaction(name):
                 result = unit(connection)
             committing = True
@@ -249,13 +251,14 @@ class Writer:
         outcomes: list[tuple[Any, BaseException | None]] = []
         committing = False
         try:
-            connection = self._begin()
+            connection = self._begin(group[0].writes)
             self._thread = threading.get_ident()
             # By hand: SQLAlchemy's own savepoints cost as much as a small unit.
             driver = cast(Any, connection.connection.dbapi_connection)
             for submitted in group:
                 batch = batch_of(connection)
                 try:
+                    declared(connection, submitted.writes)
                     if batch is None:
                         driver.execute("SAVEPOINT unit")
                     else:
@@ -297,11 +300,11 @@ class Writer:
         """Return the connection that a forked child has a copy of, or None."""
         return self._connection
 
-    def _begin(self, reads: Sequence[Read] = ()) -> Connection:
+    def _begin(self, writes: Writes, reads: Sequence[Read] = ()) -> Connection:
         connection = self._connection
         if connection is not None and not connection.closed and not connection.invalidated:
             try:
-                _take_turn(connection, reads)
+                take_turn(connection, writes, reads)
             except sqlalchemy.exc.DBAPIError as error:
                 if not was_lost(error):
                     raise
@@ -310,18 +313,22 @@ class Writer:
             else:
                 return connection
         connection = self._connection = self.engine.connect()
-        _take_turn(connection, reads)
+        take_turn(connection, writes, reads)
         return connection
 
 
-def _take_turn(connection: Connection, reads: Sequence[Read]) -> None:
-    """Begin a transaction as the only writer; on PostgreSQL read what its unit reads first."""
-    batch: Batch | None = begin_batch(connection)
-    if batch is None:
-        TAKE_TURN(connection, {})
-        return
-    batch.add(LOCK)
-    batch.read_ahead(connection, reads)
+class WriteLine:
+    """A writer, the units that wait for it, and the thread that commits them."""
+
+    def __init__(self, engine: Engine, *, mixed: bool) -> None:
+        self.queue, self.writer = CommitQueue(mixed=mixed), Writer(engine)
+        self.thread = threading.Thread(
+            target=write_forever,
+            args=(self.writer, self.queue),
+            name="tallystick-writer",
+            daemon=True,
+        )
+        self.thread.start()
 
 
 def write_forever(writer: Writer, waiting: CommitQueue) -> None:
@@ -347,7 +354,9 @@ def write_forever(writer: Writer, waiting: CommitQueue) -> None:
 
 def _outcome(writer: Writer, submitted: Submitted[Any]) -> tuple[Any, BaseException | None]:
     try:
-        return writer.commit_one(submitted.unit, submitted.name, submitted.reads), None
+        return writer.commit_one(
+            submitted.unit, submitted.name, submitted.writes, submitted.reads
+        ), None
     except BaseException as error:  # noqa: BLE001 - handed to the caller, who waits for it
         return None, error
 

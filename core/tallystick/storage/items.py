@@ -9,15 +9,17 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, func, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, func, or_, select
+from sqlalchemy import Row as RowLike
 
 from tallystick.storage import tables
 from tallystick.storage.prepared import Prepared, upsert
 
-__all__ = ["Row", "beneath", "find", "forget_docs", "set_item"]
+__all__ = ["Row", "beneath", "find", "forget_docs", "living", "namespaces", "set_item"]
 
-_i = tables.store_items
+_i, _m = tables.store_items, tables.memories
 
 
 @dataclass(frozen=True)
@@ -70,18 +72,50 @@ def beneath(connection: Connection, scope_id: int, prefix: Sequence[str]) -> lis
     """Return every address whose namespace is `prefix` or begins with its labels, by namespace and
     key.
     """
-    query = select(_i).where(_i.c.scope_id == scope_id).order_by(_i.c.namespace, _i.c.key)
-    if prefix:
-        # The list without its bracket and with a comma: where another label follows.
-        within = f"{_spelled(prefix)[:-1]},"
-        query = query.where(
-            or_(
-                _i.c.namespace == _spelled(prefix),
-                func.substr(_i.c.namespace, 1, len(within)) == within,
-            )
-        )
-    rows = connection.execute(query)
-    return [Row(tuple(json.loads(row.namespace)), row.key, row.doc, row.ttl) for row in rows]
+    query = select(_i).where(*_within(scope_id, prefix)).order_by(_i.c.namespace, _i.c.key)
+    return [_row(row) for row in connection.execute(query)]
+
+
+def living(
+    connection: Connection,
+    scope_id: int,
+    prefix: Sequence[str],
+    now: int,
+    *,
+    limit: int | None = None,
+    offset: int = 0,
+) -> list[Row]:
+    """Return the addresses beneath `prefix` whose memory is active and not past its end, the last
+    changed first.
+    """
+    query = select(_i).join(_m, _m.c.doc == _i.c.doc).where(*_within(scope_id, prefix), _lives(now))
+    query = query.order_by(_m.c.updated_at.desc(), _i.c.namespace, _i.c.key)
+    return [_row(row) for row in connection.execute(query.limit(limit).offset(offset))]
+
+
+def namespaces(connection: Connection, scope_id: int, now: int) -> list[tuple[str, ...]]:
+    """Return every namespace with such an address, in order."""
+    query = select(_i.c.namespace).join(_m, _m.c.doc == _i.c.doc)
+    rows = connection.execute(query.where(_i.c.scope_id == scope_id, _lives(now)).distinct())
+    return sorted(tuple(json.loads(name)) for name in rows.scalars())
+
+
+def _within(scope_id: int, prefix: Sequence[str]) -> list[ColumnElement[bool]]:
+    if not prefix:
+        return [_i.c.scope_id == scope_id]
+    # The list without its bracket and with a comma: where another label follows.
+    within = f"{_spelled(prefix)[:-1]},"
+    begins = func.substr(_i.c.namespace, 1, len(within)) == within
+    return [_i.c.scope_id == scope_id, or_(_i.c.namespace == _spelled(prefix), begins)]
+
+
+def _lives(now: int) -> ColumnElement[bool]:
+    ends = or_(_m.c.expires_at.is_(None), _m.c.expires_at > now)
+    return and_(_m.c.state == "active", ends)
+
+
+def _row(row: RowLike[Any]) -> Row:
+    return Row(tuple(json.loads(row.namespace)), row.key, row.doc, row.ttl)
 
 
 def forget_docs(tx: Connection, docs: Sequence[int]) -> None:

@@ -32,6 +32,7 @@ from tallystick.records import (
 from tallystick.storage import tables
 from tallystick.storage.batches import Read, was_read_ahead
 from tallystick.storage.prepared import Prepared, PreparedUpdate, insert_row, upsert
+from tallystick.storage.writes import require
 
 __all__ = [
     "Anchor",
@@ -282,6 +283,8 @@ def _append_at_end(tx: Connection, event: Event) -> Appended:
     # and otherwise the end is read, as often as another process moves it in between. Believed
     # without that, two entries would get one position.
     ends: dict[str, End] = tx.info.setdefault(_ENDS, {})
+    if event.stream.startswith("scope:") or event.stream == "tally":
+        require(tx, event.stream.removeprefix("scope:"))
     known = was_read_ahead(tx, *end_ahead(event.stream))
     if known and (end := end_of(tx, event.stream)).length:
         # Read with the lock under which the stream is written: it is the truth, and no answer has

@@ -54,10 +54,12 @@ def write_losses(file: Path, by_run: Mapping[str, int]) -> None:
 
 
 def read_losses(file: Path) -> Losses:
-    """Return what the file says; nothing for one that is blank or was cut off. Raises OSError."""
+    """Return what the file says; nothing for one that is blank or was cut off, or that another
+    process has told and removed. Raises OSError.
+    """
     try:
         stored = json.loads(file.read_bytes())
         by_run = {str(run_id): int(count) for run_id, count in stored["by_run"].items()}
         return Losses(by_run, int(stored["further"]))
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError):
         return Losses({})

@@ -15,20 +15,19 @@ __all__ = ["Batch", "backlog", "take", "trim", "waiting"]
 
 _o = tables.outbox
 _TAKE = select(_o.c.sequence, _o.c.doc).order_by(_o.c.sequence).limit(bindparam("most"))
-_TRIM = delete(_o).where(_o.c.sequence.in_(bindparam("sequences", expanding=True)))
 
 
 class Batch(NamedTuple):
     """The oldest entries of the outbox."""
 
-    sequences: list[int]
-    """Which ones they are, for `trim`."""
+    entries: list[int]
+    """Their sequences, for `trim`: one that was given a lower sequence may be committed later."""
     docs: list[int]
     """Each memory once."""
 
 
 def take(connection: Connection, *, most: int = 200) -> Batch:
-    """Return the oldest entries; none without any. Removes nothing."""
+    """Return the oldest entries, which may be none. Removes nothing."""
     rows = connection.execute(_TAKE, {"most": most}).all()
     return Batch([row.sequence for row in rows], list(dict.fromkeys(row.doc for row in rows)))
 
@@ -38,11 +37,10 @@ def waiting(connection: Connection, *, most: int | None = None) -> list[int]:
     return list(connection.execute(select(_o.c.doc).distinct().limit(most)).scalars())
 
 
-def trim(tx: Connection, sequences: Sequence[int]) -> None:
-    """Remove these entries, which were drained. Only what was read: an entry with a lower sequence
-    may be committed after one with a higher.
-    """
-    tx.execute(_TRIM, {"sequences": list(sequences)})
+def trim(tx: Connection, entries: Sequence[int]) -> None:
+    """Remove the entries of these sequences, which were drained."""
+    if entries:
+        tx.execute(delete(_o).where(_o.c.sequence.in_(list(entries))))
 
 
 def backlog(connection: Connection) -> int:

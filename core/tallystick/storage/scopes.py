@@ -16,6 +16,7 @@ from tallystick.storage import settings_rows, tables
 from tallystick.storage.batches import Read
 from tallystick.storage.prepared import Prepared, upsert
 from tallystick.storage.rows import readable
+from tallystick.storage.writes import require
 
 __all__ = [
     "AUTONOMY_FROZEN",
@@ -41,7 +42,7 @@ _BY_NAMES = select(_t.c.id, _t.c.name, _t.c.secret).where(
     _t.c.name.in_(bindparam("names", expanding=True))
 )
 _BY_ID = Prepared(select(_t.c.id, _t.c.name, _t.c.secret).where(_t.c.id == bindparam("id")))
-_INSERT = Prepared(f"{upsert(_t, ('name', 'secret'), key=('name',))} RETURNING id")
+_INSERT = Prepared(upsert(_t, ("name", "secret"), key=("name",)))
 _REVISIONS = select(_t.c.id, _t.c.name, _t.c.revision).where(
     _t.c.name.in_(bindparam("names", expanding=True))
 )
@@ -74,17 +75,12 @@ class ScopeRow:
 
 
 def ensure(tx: Connection, scope: Scope) -> ScopeRow:
-    """Return the row of `scope`, created with a fresh secret where there is none: that of another
-    process which created it meanwhile.
-    """
-    values = {"name": str(scope)}
-    rows = _BY_NAME(tx, values)
+    """Return the row of `scope`, created with a fresh secret where there is none."""
+    rows = _BY_NAME(tx, {"name": str(scope)})
     if not rows:
-        secret = os.urandom(32)
-        made = _INSERT(tx, {**values, "secret": secret})
-        if made:
-            return ScopeRow(made[0][0], scope, secret)
-        rows = _BY_NAME(tx, values)
+        # Another process may create it at the same time: then this waits for it, and takes its row.
+        _INSERT(tx, {"name": str(scope), "secret": os.urandom(32)})
+        rows = _BY_NAME(tx, {"name": str(scope)})
     return ScopeRow(rows[0][0], scope, bytes(rows[0][1]))
 
 
@@ -109,6 +105,7 @@ def changing(tx: Connection, scope: Scope) -> ScopeRevision:
     """Same as `ensure` and `next_revision` in one statement, for callers that change the text of a
     scope most of the time.
     """
+    require(tx, str(scope))
     rows = _CHANGING(tx, {"name": str(scope)})
     if rows:
         number, secret, revision = rows[0]

@@ -47,6 +47,7 @@ __all__ = [
     "has_words",
     "hidden_docs",
     "hide_text",
+    "latest_marked",
     "labelled",
     "large_scopes",
     "page_of_points",
@@ -167,6 +168,27 @@ def touch(tx: Connection, docs: Iterable[int], *, revision: int) -> None:
     rows = [{"d": doc, "to_revision": revision} for doc in docs]
     if rows:
         _TOUCH(tx, rows[0] if len(rows) == 1 else rows)
+
+
+def latest_marked(
+    connection: Connection, scope_ids: Iterable[int], mark: int, *, within: int, limit: int
+) -> list[int]:
+    """Return the docs of these scopes whose text has a mark, newest first, of the latest `within`
+    of each scope.
+    """
+    docs: list[int] = []
+    for scope_id in scope_ids:
+        latest = (
+            select(_m.c.doc)
+            .where(_m.c.scope_id == scope_id, _m.c.state == "active")
+            .order_by(_m.c.doc.desc())
+            .limit(within)
+            .subquery()
+        )
+        marked = select(_x.c.doc).join(latest, latest.c.doc == _x.c.doc)
+        marked = marked.where(_x.c.marks.op("&")(mark) != 0)
+        docs += connection.execute(marked.order_by(_x.c.doc.desc()).limit(limit)).scalars()
+    return sorted(docs, reverse=True)[:limit]
 
 
 def add_vectors(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tallystick.errors import ReadOnlyTally, StorageError, UnwritableReason
+from tallystick.errors import InvalidInput, ReadOnlyTally, StorageError, UnwritableReason
 from tallystick.logs import get_logger
 from tallystick.ports import Clock, Ids
 from tallystick.storage.database import Database
@@ -37,6 +37,7 @@ class Store:
         busy_timeout_ms: int = 10_000,
         full_durability: bool = False,
         readers: int = 4,
+        writers: int | None = None,
         schema: str = "tallystick",
     ) -> Store:
         """Open the database and bring it to this release's schema. One that cannot be written is
@@ -49,6 +50,7 @@ class Store:
                 busy_timeout_ms=busy_timeout_ms,
                 full_durability=full_durability,
                 readers=readers,
+                writers=_writers(location, writers),
                 schema=schema,
                 unwritable=unwritable,
             )
@@ -93,3 +95,18 @@ def _unwritable_reason(location: Location, error: StorageError) -> UnwritableRea
         return unwritable_reason(location.folder) or error.reason
     # SQLite makes files beside the database before it reads it, and says no more than that.
     return unwritable_reason(location.folder) if was_not_opened(error) else None
+
+
+_WRITERS = 4
+"""Connections that write to a PostgreSQL tally, where the settings say nothing else."""
+
+
+def _writers(location: Location, asked: int | None) -> int:
+    if location.url.get_backend_name() == "postgresql":
+        return _WRITERS if asked is None else asked
+    if asked not in (None, 1):
+        raise InvalidInput(
+            f"SQLite has one writer, and the setting `writers` asks for {asked}. Leave it out, or "
+            f"open the tally on PostgreSQL."
+        )
+    return 1

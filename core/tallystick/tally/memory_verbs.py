@@ -447,7 +447,9 @@ class MemoryVerbs(ChangeVerbs):
         scopes: Scopes | None = None,
         model: str | None = None,
     ) -> ContextPack:
-        """Return a pack without a query: pins, constraints, preferences, decisions, open tasks."""
+        """Return a pack without a query: pins, constraints, what users asked for from now on,
+        preferences, decisions, open tasks.
+        """
         self._admit("read")
         with self._observed("memory_read", "wake") as call:
             pack = memory.wake(

@@ -52,6 +52,7 @@ from tallystick.records import (
     tuple_of,
 )
 from tallystick.storage import journal
+from tallystick.storage.writes import Writes
 from tallystick.tally.captured_turns import Captured
 from tallystick.tally.compiling import (
     Candidate,
@@ -430,7 +431,11 @@ class RunVerbs(ReviewVerbs):
             subject_id=earlier.remembered.id,
             details={"run": run.id, "observer": observer, "stored_by": earlier.observer},
         )
-        store.database.write(lambda tx: journal.append(tx, event), name="turn.seen_again")
+        store.database.write(
+            lambda tx: journal.append(tx, event),
+            name="turn.seen_again",
+            writes=Writes.of(self.scope),
+        )
 
     @property
     def threads(self) -> Threads:

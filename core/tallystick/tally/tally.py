@@ -115,6 +115,7 @@ class Tally:
             busy_timeout_ms=effective.busy_timeout_ms,
             full_durability=effective.durability == "full",
             readers=effective.readers,
+            writers=effective.writers,
             schema=schema,
         )
         try:

@@ -147,3 +147,8 @@ def test_near_duplicates_are_folded_and_named(open_sqlite: OpenTally) -> None:
         assert {first.id, *first.folded} == set(ids)
         assert ([item.id for item in rest], pack.left_out) == ([other.id], 0)
         assert framed_hits(anna, anna.recall("heron")).count("\n- ") == 2
+        answer = MEMORY_TOOLS["memory_search"].function(anna, "Where does the heron sleep?")
+        found = {memory["id"]: memory.get("also", []) for memory in answer["memories"]}
+        assert {*found, *(id for folded in found.values() for id in folded)} == {*ids, other.id}
+        assert [len(folded) for id, folded in found.items() if id != other.id] == [2]
+        assert answer["visible_to"] == {"private:anna (allowed_private)": "1-2"}

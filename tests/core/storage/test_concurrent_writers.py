@@ -109,7 +109,7 @@ def test_the_outbox_keeps_an_entry_that_was_committed_after_a_later_one_was_read
             batch = outbox.take(drainer)
     assert batch.docs == [102]
     with engine.begin() as tx:
-        outbox.trim(tx, batch.sequences)
+        outbox.trim(tx, batch.entries)
     with engine.connect() as connection:
         assert outbox.take(connection).docs == [101]
 

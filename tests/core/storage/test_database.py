@@ -14,7 +14,8 @@ import pytest
 from tallystick import Actor, Tally
 from tallystick.errors import BusyTally
 from tallystick.settings import Settings
-from tallystick.storage import Connection, dialects, memories, scopes
+from tallystick.storage import Connection, memories, scopes
+from tallystick.storage.writes import TALLY_LOCK
 from tallystick.tally.services import services_of
 
 OpenTally = Callable[..., Tally]
@@ -99,13 +100,14 @@ def test_what_another_client_of_postgres_locks_is_waited_for_no_longer_than_said
     with _busy(postgres_url, 100) as tally:
         alice = tally.bind(ALICE)
         alice.remember("The heron nests in March.")
-        foreign.execute("SELECT pg_advisory_lock(%s)", [dialects._WRITER_LOCK])
+        foreign.execute("SET search_path TO waiting")
+        foreign.execute(f"SELECT pg_advisory_lock({TALLY_LOCK})")
         with pytest.raises(BusyTally):
             alice.remember("waits for the turn")
         with pytest.raises(BusyTally):
             _busy(postgres_url, 100)
         assert len(alice.recall("heron")) == 1
-        foreign.execute("SELECT pg_advisory_unlock(%s)", [dialects._WRITER_LOCK])
+        foreign.execute(f"SELECT pg_advisory_unlock({TALLY_LOCK})")
         with foreign.transaction():
             foreign.execute("LOCK TABLE waiting.memories IN ACCESS EXCLUSIVE MODE")
             for call in (partial(alice.recall, "heron"), partial(alice.remember, "waits")):

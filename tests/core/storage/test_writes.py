@@ -1,0 +1,199 @@
+"""What a unit declares that it writes: others wait for it where they must, and nowhere else."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select
+
+from tallystick import Actor, Tally
+from tallystick.errors import BusyTally, InvalidInput, StorageError
+from tallystick.records import Scope
+from tallystick.settings import Settings
+from tallystick.storage import journal, outbox, scopes, search, tables
+from tallystick.storage.database import Database
+from tallystick.storage.writes import EVERYTHING, RUNS, Writes
+from tallystick.tally.services import services_of
+
+OpenTally = Callable[..., Tally]
+ANNA, BEN = Actor(user="anna"), Actor(user="ben")
+OF_ANNA, OF_BEN = Scope.parse("private:anna"), Scope.parse("private:ben")
+SECONDS = 30
+
+
+@pytest.fixture
+def two_processes(postgres_url: str) -> Iterator[tuple[Tally, Tally]]:
+    """Two tallies on one database, as two processes have them."""
+    schema = f"t{uuid.uuid4().hex}"
+    settings = Settings.read(busy_timeout_ms=300)
+    with ExitStack() as stack:
+        first, second = (
+            stack.enter_context(
+                Tally.open(postgres_url, schema=schema, background=False, settings=settings)
+            )
+            for _ in range(2)
+        )
+        yield first, second
+
+
+def _database(tally: Tally) -> Database:
+    return services_of(tally).store.database
+
+
+@contextmanager
+def _unit_under_way(database: Database, writes: Writes) -> Iterator[None]:
+    """Hold a unit open that declared `writes`."""
+    begun, ended = threading.Event(), threading.Event()
+
+    def unit(_: Any) -> None:
+        begun.set()
+        assert ended.wait(SECONDS)
+
+    with ThreadPoolExecutor(1) as threads:
+        answer = threads.submit(database.write, unit, name="held", writes=writes)
+        try:
+            assert begun.wait(SECONDS)
+            yield
+        finally:
+            ended.set()
+        answer.result()
+
+
+@pytest.mark.postgres
+def test_who_writes_another_scope_does_not_wait(two_processes: tuple[Tally, Tally]) -> None:
+    first, second = two_processes
+    with _unit_under_way(_database(first), Writes.of(OF_ANNA)):
+        kept = second.bind(BEN).remember("Herons nest in March.")
+        assert second.bind(BEN).get(kept.id).content == "Herons nest in March."
+        with pytest.raises(BusyTally):
+            second.bind(ANNA).remember("waits for the scope")
+    second.bind(ANNA).remember("and goes on")
+
+
+@pytest.mark.postgres
+def test_one_process_writes_several_scopes_at_once(two_processes: tuple[Tally, Tally]) -> None:
+    database = _database(two_processes[0])
+    names = [f"private:user{number}" for number in range(40)]
+    other = next(
+        name
+        for name in names
+        if database._line_of(Writes.of(name)) is not database._line_of(Writes.of(OF_ANNA))
+    )
+    with _unit_under_way(database, Writes.of(OF_ANNA)):
+        assert database.write(lambda _: True, name="beside", writes=Writes.of(other))
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("held", [Writes.of(OF_ANNA), RUNS, EVERYTHING])
+def test_what_writes_everything_waits_for_all_and_all_for_it(
+    two_processes: tuple[Tally, Tally], held: Writes
+) -> None:
+    first, second = two_processes
+    with _unit_under_way(_database(first), held):
+        with pytest.raises(BusyTally):
+            _database(second).write(lambda _: None, name="all", writes=EVERYTHING)
+        if held is EVERYTHING:
+            for writes in (Writes.of(OF_BEN), RUNS):
+                with pytest.raises(BusyTally):
+                    _database(second).write(lambda _: None, name="one", writes=writes)
+
+
+def test_a_write_that_was_not_declared_is_refused_and_undone(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        database = _database(tally)
+        tally.bind(BEN).remember("Herons nest in March.")
+
+        def unit(tx: Any) -> None:
+            scopes.ensure(tx, OF_ANNA)
+            scopes.changing(tx, OF_BEN)
+
+        with pytest.raises(StorageError, match=r"declared private:anna writes to private:ben"):
+            database.write(unit, name="wrong", writes=Writes.of(OF_ANNA))
+        with database.read() as connection:
+            assert scopes.find(connection, [OF_ANNA]) == []
+
+        event = journal.Event(stream="tally", event="test", actor=ANNA, at=0, audit_id="0")
+        with pytest.raises(StorageError, match="writes to tally"):
+            database.write(
+                lambda tx: journal.append(tx, event), name="wrong", writes=Writes.of(OF_ANNA)
+            )
+        database.write(lambda tx: journal.append(tx, event), name="right")
+
+
+def test_sqlite_refuses_several_writers(open_sqlite: OpenTally) -> None:
+    with pytest.raises(InvalidInput, match="SQLite has one writer"):
+        open_sqlite(settings=Settings.read(writers=2))
+    with open_sqlite(settings=Settings.read(writers=1)) as tally:
+        assert tally.bind(ANNA).remember("Herons nest in March.").status == "created"
+
+
+@pytest.mark.postgres
+def test_two_processes_that_create_one_scope_at_once_have_one(
+    two_processes: tuple[Tally, Tally],
+) -> None:
+    """Both look before either commits: without locks, as units of runs do."""
+    met = threading.Barrier(2)
+
+    def create(tally: Tally) -> bytes:
+        def unit(tx: Any) -> bytes:
+            assert scopes.find(tx, [OF_ANNA]) == []
+            met.wait(SECONDS)
+            return scopes.ensure(tx, OF_ANNA).secret
+
+        return _database(tally).write(unit, name="scope", writes=RUNS)
+
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(create, two_processes)
+    assert first == second
+
+
+@pytest.mark.postgres
+def test_what_was_committed_late_stays_in_the_outbox(two_processes: tuple[Tally, Tally]) -> None:
+    """A lower sequence may be committed after a higher one was read."""
+    first, second = (_database(tally) for tally in two_processes)
+
+    def late(tx: Any) -> None:
+        search.queue_for_index(tx, [1])
+        second.write(
+            lambda other: search.queue_for_index(other, [2]), name="b", writes=Writes.of(OF_BEN)
+        )
+        with second.read() as connection:
+            drained.append(outbox.take(connection))
+
+    drained: list[outbox.Batch] = []
+    first.write(late, name="a", writes=Writes.of(OF_ANNA))
+    assert drained[0].docs == [2]
+    second.write(lambda tx: outbox.trim(tx, drained[0].entries), name="trim")
+    with second.read() as connection:
+        assert outbox.take(connection).docs == [1]
+
+
+@pytest.mark.postgres
+@pytest.mark.timeout(120)
+def test_streams_stay_whole_under_many_writers(two_processes: tuple[Tally, Tally]) -> None:
+    actors = [Actor(user=f"user{number}") for number in range(4)]
+
+    def write(place: int) -> None:
+        bound = two_processes[place % 2].bind(actors[place % 4])
+        for number in range(10):
+            kept = bound.remember(f"{place} saw heron {number} at the mill.")
+            if number % 5 == 0:
+                bound.forget(kept.id, reason="seen twice")
+        with bound.run("counter", goal="count"):
+            bound.recall("heron")
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(write, range(8)))
+    with _database(two_processes[0]).read() as connection:
+        streams = list(connection.execute(select(tables.streams.c.name)).scalars())
+        for stream in streams:
+            assert journal.verify_stream(connection, stream) == []
+        kept = connection.execute(select(func.count()).select_from(tables.memories)).scalar_one()
+    assert kept == 80
+    assert sum(stream.startswith("run:") for stream in streams) == 8
