@@ -46,23 +46,21 @@ Read = tuple[Statement, Mapping[str, Any]]
 """A statement and its values, to be run with the lock of a unit."""
 
 
-def _key(statement: Statement, values: Mapping[str, Any]) -> tuple[int, tuple[Any, ...]]:
-    return id(statement), tuple(sorted(values.items()))
-
-
 class Batch:
     """The statements of the unit under way that wait, and the rows that were read ahead."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[Statement | str, Any]] = []
-        self._ahead: dict[tuple[int, tuple[Any, ...]], Any] = {}
+        self._ahead: list[tuple[Statement, Any, Any]] = []
 
     def run(self, connection: Connection, statement: Statement, values: Any) -> Any:
         """Run a statement with those that wait and return its result; one that returns nothing
         waits. The result of one that was read ahead is returned once.
         """
-        if isinstance(values, Mapping) and (key := _key(statement, values)) in self._ahead:
-            return self._ahead.pop(key)
+        for place, (known, its_values, result) in enumerate(self._ahead):
+            if known is statement and its_values == values:
+                del self._ahead[place]
+                return result
         self._waiting.append((statement, values))
         if statement.is_silent:
             return []
@@ -77,11 +75,11 @@ class Batch:
         self._waiting += reads
         results = self._send(connection)
         for (statement, values), result in zip(reads, results[-len(reads) :], strict=False):
-            self._ahead[_key(statement, values)] = result
+            self._ahead.append((statement, values, result))
 
     def knows(self, statement: Statement, values: Mapping[str, Any]) -> bool:
         """Return True if a statement was read ahead, and its result not yet taken."""
-        return _key(statement, values) in self._ahead
+        return any(known is statement and its == values for known, its, _ in self._ahead)
 
     def flush(self, connection: Connection) -> None:
         """Send what waits."""
