@@ -206,6 +206,10 @@ bench-surfaces: $(VENV)/.dev ## measure what HTTP, MCP and hooks add to a call i
 bench-dashboard: $(VENV)/.dev ## measure the first byte of each page at 100,000 memories and 10,000 steps; exits 1 above 100 ms
 	@$(BIN)/python -m tests.benchmarks.dashboard $(ARGS)
 
+.PHONY: bench-scale
+bench-scale: $(VENV)/.dev ## measure writers of several processes on PostgreSQL, with 0 and 1 ms a way; exits 1 below a bar
+	@$(BIN)/python -m tests.benchmarks.scale $(ARGS)
+
 .PHONY: bench-secrets
 bench-secrets: $(VENV)/.dev ## count the formats of secrets that are caught, and what is taken for one and is none
 	@$(BIN)/python -m tests.benchmarks.redaction $(ARGS)

@@ -38,7 +38,8 @@ from tallystick.records import (
 )
 from tallystick.records.framing import NOTICE, OPEN, without_recalls
 from tallystick.records.memory import KINDS
-from tallystick.storage import Connection, ScopeRow, edges, memories, parts, scopes
+from tallystick.storage import Connection, ScopeRow, edges, journal, memories, parts, scopes
+from tallystick.storage.batches import Read
 from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.writes import Writes
 
@@ -113,6 +114,7 @@ def remember(
                 lambda tx: _ingest(tx, context, actor, scope, prepared, correlation_id, call),
                 name="ingest",
                 writes=Writes.of(scope),
+                reads=_reads_of(scope, prepared, call),
             )
     results = iter(stored)
     return [
@@ -223,6 +225,16 @@ def _reference(item: NewMemory, actor: Actor) -> SourceRef:
 @lru_cache(maxsize=256)
 def _spoken_source(source_type: SourceType, author: str | None) -> SourceRef:
     return SourceRef(source_type=source_type, author=author)
+
+
+def _reads_of(
+    scope: Scope, prepared: Sequence[PreparedMemory], call: IdempotentCall | None
+) -> list[Read]:
+    """Return what `_ingest` reads first, to be sent along with its lock."""
+    reads = [scopes.frozen_ahead(), journal.end_ahead(f"scope:{scope}"), memories.NEXT_DOC]
+    if call is None and all(item.new.idempotency_key is None for item in prepared):
+        reads.append(scopes.changing_ahead(scope))
+    return reads
 
 
 def _ingest(

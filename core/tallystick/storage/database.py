@@ -30,7 +30,7 @@ import time
 import weakref
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from math import ceil
@@ -53,13 +53,14 @@ from tallystick.errors import (
     UnwritableReason,
 )
 from tallystick.logs import get_logger
+from tallystick.storage.batches import Read
 from tallystick.storage.database_errors import damaged, translate, was_lost
 from tallystick.storage.dialects import (
     SNAPSHOT,
+    TAKE_TURN,
     let_go_of_socket,
     prepare_postgres,
     prepare_sqlite,
-    take_turn,
 )
 from tallystick.storage.forks import refuse_unsafe, watch
 from tallystick.storage.group_commit import (
@@ -156,8 +157,16 @@ class Database:
         """True if the database is a server, so that a read costs a way there and back."""
         return self.is_postgres
 
-    def write(self, unit: Unit[T], *, name: str, writes: Writes = EVERYTHING) -> T:
-        """Run `unit` in a write transaction and return its result after the commit.
+    def write(
+        self,
+        unit: Unit[T],
+        *,
+        name: str,
+        writes: Writes = EVERYTHING,
+        reads: Sequence[Read] = (),
+    ) -> T:
+        """Run `unit` in a write transaction and return its result after the commit. On PostgreSQL
+        `reads`, the statements that it runs first, are sent along with its locks.
 
         If `unit` raises, its own writes are undone and the error is raised here; others in the same
         commit stay. `writes` says what it writes: others that write something else need not wait
@@ -166,9 +175,9 @@ class Database:
         self._refuse_inside(name)
         line = self._line_of(writes)
         if line.queue.waiting or line.writer.turn.locked():
-            return self.submit(unit, name=name, writes=writes).result()
+            return self.submit(unit, name=name, writes=writes, reads=reads).result()
         with line.writer.turn:
-            return line.writer.commit_one(unit, name, writes)
+            return line.writer.commit_one(unit, name, writes, reads)
 
     def _line_of(self, writes: Writes) -> WriteLine:
         """Return the line of what is written: units of one scope are committed in their order."""
@@ -229,6 +238,7 @@ class Database:
         *,
         name: str,
         writes: Writes = EVERYTHING,
+        reads: Sequence[Read] = (),
         deferred: bool = False,
         size: Callable[[], int] = lambda: 0,
         prepare: Callable[[], None] = lambda: None,
@@ -242,7 +252,7 @@ class Database:
         raise.
         """
         self._refuse_inside(name)
-        submitted = Submitted(unit, name, writes, size=size, prepare=prepare)
+        submitted = Submitted(unit, name, writes, reads, size=size, prepare=prepare)
         self._line_of(writes).queue.put(submitted, deferred=deferred)
         return submitted.answer
 
@@ -340,7 +350,7 @@ class Database:
         try:
             writer = self._lines[0].writer
             with writer.turn, writer.engine.connect() as connection, connection.begin():
-                take_turn(connection, EVERYTHING)
+                TAKE_TURN(connection, {})
                 yield connection
         except sqlalchemy.exc.SQLAlchemyError as error:
             raise translate(error) from error

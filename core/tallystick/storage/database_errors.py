@@ -60,8 +60,12 @@ def damaged() -> CorruptTally:
     )
 
 
-def translate(error: sqlalchemy.exc.SQLAlchemyError) -> TallystickError:
-    """Return our error for a failure of the database; its message contains no SQL and no values."""
+def translate(
+    error: sqlalchemy.exc.SQLAlchemyError, *, committing: bool = False
+) -> TallystickError:
+    """Return our error for a failure of the database; its message contains no SQL and no values.
+    `committing` says that a commit was sent, whose outcome is not known without an answer.
+    """
     original = cast(Any, getattr(error, "orig", None))
     text = str(original or error).lower()
     if (reason := why_unwritable(original)) is not None:
@@ -75,9 +79,15 @@ def translate(error: sqlalchemy.exc.SQLAlchemyError) -> TallystickError:
                 "or close other clients, and try again."
             )
         if was_lost(error) or any(words in text for words in _UNREACHABLE):
+            if committing:
+                return StorageError(
+                    "PostgreSQL ended the connection while a write was being committed: it may or "
+                    "may not be there. Look for it before you write it again, or repeat the call "
+                    "under the `idempotency_key` that it had."
+                )
             return StorageError(
-                "PostgreSQL could not be reached, or it ended the connection. A write that was "
-                "under way may or may not be there. Try again once the server answers."
+                "PostgreSQL could not be reached, or it ended the connection. Nothing was written. "
+                "Try again once the server answers."
             )
         if "unable to open" in text:
             return StorageError(

@@ -22,14 +22,15 @@ migrations and everything else are the same for both; nothing outside of `storag
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sqlalchemy import Column, Connection, Engine, event, func, text
 from sqlalchemy.sql.elements import ColumnElement
 
+from tallystick.storage.batches import Read, begin_batch, flush
 from tallystick.storage.packing import FUNCTIONS, Packed
-from tallystick.storage.prepared import Prepared, driver_errors
+from tallystick.storage.prepared import Prepared
 from tallystick.storage.writes import EVERYTHING, Writes, lock_statement
 
 __all__ = [
@@ -62,13 +63,16 @@ _CLOCK = {
 }
 
 
-def take_turn(connection: Connection, writes: Writes) -> None:
-    """Begin a transaction as the only writer of what it will write."""
-    if is_postgres(connection) and writes is not EVERYTHING:
-        with driver_errors(connection, "LOCK") as driver:
-            driver.execute(lock_statement(writes))
-    else:
+def take_turn(connection: Connection, writes: Writes, reads: Sequence[Read] = ()) -> None:
+    """Begin a transaction as the only writer of what it will write; on PostgreSQL with what its
+    unit reads first.
+    """
+    batch = begin_batch(connection)
+    if batch is None:
         TAKE_TURN(connection, {})
+        return
+    batch.add(lock_statement(writes))
+    batch.read_ahead(connection, reads)
 
 
 def is_postgres(connection: Connection) -> bool:
@@ -110,6 +114,15 @@ def prepare_postgres(engine: Engine, schema: str, *, busy_timeout_ms: int) -> No
             # 0 would wait for ever.
             cursor.execute(f"SET lock_timeout TO {max(1, busy_timeout_ms)}")
         raw.commit()
+
+    @event.listens_for(engine, "checkin")
+    def let_the_driver_begin(raw: Any, _record: Any) -> None:
+        if raw is not None and not raw.closed and raw.autocommit:
+            raw.autocommit = False
+
+    @event.listens_for(engine, "before_cursor_execute")
+    def send_what_waits(connection: Connection, *_: Any) -> None:
+        flush(connection)
 
 
 def let_go_of_socket(connection: Connection | None) -> None:

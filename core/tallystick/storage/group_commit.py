@@ -63,7 +63,7 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -74,6 +74,7 @@ from sqlalchemy import Connection, Engine
 
 from tallystick.errors import ClosedTally
 from tallystick.ports import write_transaction
+from tallystick.storage.batches import Read, batch_of, end_batch, flush
 from tallystick.storage.database_errors import translate, was_lost
 from tallystick.storage.dialects import take_turn
 from tallystick.storage.prepared import driver_errors
@@ -114,6 +115,8 @@ class Submitted(Generic[T]):
     unit: Unit[T]
     name: str
     writes: Writes = EVERYTHING
+    reads: Sequence[Read] = ()
+    """What is read with the locks, on PostgreSQL."""
     answer: Future[T] = field(default_factory=Future)
     size: Callable[[], int] = field(default=lambda: 0)
     """A number that changes when work was added to the unit."""
@@ -223,19 +226,21 @@ class Writer:
         """True if the calling thread is inside a unit."""
         return self._thread == threading.get_ident()
 
-    def commit_one(self, unit: Unit[T], name: str, writes: Writes) -> T:
+    def commit_one(self, unit: Unit[T], name: str, writes: Writes, reads: Sequence[Read] = ()) -> T:
         """Run one unit in a transaction of its own, on the calling thread, which holds the turn."""
+        committing = False
         try:
-            connection = self._begin(writes)
+            connection = self._begin(writes, reads)
             self._thread = threading.get_ident()
             declared(connection, writes)
             with write_transaction(name):
                 result = unit(connection)
+            committing = True
             _commit(connection)
         except BaseException as error:
             self.discard()
             if isinstance(error, sqlalchemy.exc.SQLAlchemyError):
-                raise translate(error) from error
+                raise translate(error, committing=committing) from error
             raise
         finally:
             self._thread = None
@@ -244,29 +249,43 @@ class Writer:
     def commit_all(self, group: list[Submitted[Any]]) -> list[tuple[Any, BaseException | None]]:
         """Run units in one transaction, each in its savepoint; return each result or error."""
         outcomes: list[tuple[Any, BaseException | None]] = []
+        committing = False
         try:
             connection = self._begin(group[0].writes)
             self._thread = threading.get_ident()
             # By hand: SQLAlchemy's own savepoints cost as much as a small unit.
             driver = cast(Any, connection.connection.dbapi_connection)
             for submitted in group:
-                driver.execute("SAVEPOINT unit")
+                batch = batch_of(connection)
                 try:
                     declared(connection, submitted.writes)
+                    if batch is None:
+                        driver.execute("SAVEPOINT unit")
+                    else:
+                        batch.add("SAVEPOINT unit")
+                        batch.read_ahead(connection, submitted.reads)
                     with write_transaction(submitted.name):
                         result = submitted.unit(connection)
-                    driver.execute("RELEASE SAVEPOINT unit")
+                    if batch is None:
+                        driver.execute("RELEASE SAVEPOINT unit")
+                    else:
+                        batch.add("RELEASE SAVEPOINT unit")
+                        batch.flush(connection)
+                        batch.clear()
                     outcomes.append((result, None))
                 except BaseException as error:
-                    if not _in_transaction(driver):
+                    if not _in_transaction(driver) or was_lost(error):
                         raise
+                    if batch is not None:
+                        batch.clear()
                     driver.execute("ROLLBACK TO SAVEPOINT unit")
                     driver.execute("RELEASE SAVEPOINT unit")
                     outcomes.append((None, _answerable(error)))
+            committing = True
             _commit(connection)
         except BaseException as error:  # noqa: BLE001 - every caller must be answered, whatever failed
             self.discard()
-            return [(None, _answerable(error))] * len(group)
+            return [(None, _answerable(error, committing=committing))] * len(group)
         finally:
             self._thread = None
         return outcomes
@@ -281,11 +300,11 @@ class Writer:
         """Return the connection that a forked child has a copy of, or None."""
         return self._connection
 
-    def _begin(self, writes: Writes) -> Connection:
+    def _begin(self, writes: Writes, reads: Sequence[Read] = ()) -> Connection:
         connection = self._connection
         if connection is not None and not connection.closed and not connection.invalidated:
             try:
-                take_turn(connection, writes)
+                take_turn(connection, writes, reads)
             except sqlalchemy.exc.DBAPIError as error:
                 if not was_lost(error):
                     raise
@@ -294,7 +313,7 @@ class Writer:
             else:
                 return connection
         connection = self._connection = self.engine.connect()
-        take_turn(connection, writes)
+        take_turn(connection, writes, reads)
         return connection
 
 
@@ -335,14 +354,23 @@ def write_forever(writer: Writer, waiting: CommitQueue) -> None:
 
 def _outcome(writer: Writer, submitted: Submitted[Any]) -> tuple[Any, BaseException | None]:
     try:
-        return writer.commit_one(submitted.unit, submitted.name, submitted.writes), None
+        return writer.commit_one(
+            submitted.unit, submitted.name, submitted.writes, submitted.reads
+        ), None
     except BaseException as error:  # noqa: BLE001 - handed to the caller, who waits for it
         return None, error
 
 
 def _commit(connection: Connection) -> None:
+    batch = batch_of(connection)
     if connection.in_transaction():  # SQLAlchemy has counted itself in
+        flush(connection)
+        end_batch(connection)
         connection.commit()
+        return
+    if batch is not None:
+        batch.commit(connection)
+        end_batch(connection)
         return
     with driver_errors(connection, "COMMIT") as driver:
         driver.commit()
@@ -352,10 +380,15 @@ def _commit(connection: Connection) -> None:
 def savepoint(tx: Connection) -> Iterator[None]:
     """Undo what the block wrote, and no more, if it raises."""
     driver = cast(Any, tx.connection.dbapi_connection)
+    flush(tx)
     driver.execute("SAVEPOINT part")
     try:
         yield
+        flush(tx)
     except BaseException:
+        batch = batch_of(tx)
+        if batch is not None:
+            batch.clear()
         if _in_transaction(driver):
             driver.execute("ROLLBACK TO SAVEPOINT part")
             driver.execute("RELEASE SAVEPOINT part")
@@ -378,14 +411,15 @@ def discard_connection(connection: Connection) -> None:
     try:
         connection.close()
     except sqlalchemy.exc.SQLAlchemyError:
-        connection.invalidate()
+        if not connection.closed:
+            connection.invalidate()
 
 
-def _answerable(error: BaseException) -> BaseException:
+def _answerable(error: BaseException, *, committing: bool = False) -> BaseException:
     if isinstance(error, sqlite3.Error):
         error = sqlalchemy.exc.DBAPIError.instance("SAVEPOINT", None, error, sqlite3.Error)
     if isinstance(error, sqlalchemy.exc.SQLAlchemyError):
-        translated = translate(error)
+        translated = translate(error, committing=committing)
         translated.__cause__ = error
         return translated
     return error

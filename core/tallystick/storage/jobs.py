@@ -32,7 +32,7 @@ from tallystick.errors import InvalidRecord
 from tallystick.records import Actor, Job, JobEvent, JobState, JsonObject, Scope
 from tallystick.storage import byte_search, tables
 from tallystick.storage.dialects import database_clock
-from tallystick.storage.prepared import Prepared, insert_row
+from tallystick.storage.prepared import Prepared, upsert
 from tallystick.storage.rows import readable
 
 __all__ = [
@@ -131,29 +131,33 @@ class LeasedJob:
 
 
 _INSERT = Prepared(
-    insert_row(
+    upsert(
         _j,
-        "id",
-        "scope_id",
-        "kind",
-        "subject_id",
-        "version",
-        "payload",
-        "actor",
-        "state",
-        "priority",
-        "attempts",
-        "max_attempts",
-        "waits",
-        "leases",
-        "turn",
-        "due_at",
-        "progress",
-        "cost",
-        "trail",
-        "created_at",
-        "updated_at",
+        (
+            "id",
+            "scope_id",
+            "kind",
+            "subject_id",
+            "version",
+            "payload",
+            "actor",
+            "state",
+            "priority",
+            "attempts",
+            "max_attempts",
+            "waits",
+            "leases",
+            "turn",
+            "due_at",
+            "progress",
+            "cost",
+            "trail",
+            "created_at",
+            "updated_at",
+        ),
+        key=("kind", "subject_id", "version"),
     )
+    + " RETURNING id"
 )
 
 
@@ -177,22 +181,12 @@ def enqueue(
     (kind, subject and version) that is there already. One that has ended in a state of `restart`
     starts anew. `is_new` says that the subject was made in this transaction, and has no job yet.
     """
-    existing = (
-        None
-        if is_new
-        else tx.execute(
-            select(_j.c.id, _j.c.state).where(
-                _j.c.kind == kind, _j.c.subject_id == subject_id, _j.c.version == version
-            )
-        ).first()
+    same = select(_j.c.id, _j.c.state).where(
+        _j.c.kind == kind, _j.c.subject_id == subject_id, _j.c.version == version
     )
-    if existing is not None:
-        if existing.state in restart:
-            _start_anew(tx, [existing.id], code="enqueued", actor=actor.dumps())
-        return str(existing.id)
-    _INSERT(
-        tx,
-        {
+    existing = None if is_new else tx.execute(same).first()
+    if existing is None:
+        row = {
             "id": job_id,
             "scope_id": scope_id,
             "kind": kind,
@@ -213,9 +207,14 @@ def enqueue(
             "trail": "",
             "created_at": at,
             "updated_at": at,
-        },
-    )
-    return job_id
+        }
+        if _INSERT(tx, row):
+            return job_id
+        # Another process has added it meanwhile.
+        existing = tx.execute(same).one()
+    if existing.state in restart:
+        _start_anew(tx, [existing.id], code="enqueued", actor=actor.dumps())
+    return str(existing.id)
 
 
 def due(connection: Connection, kinds: Sequence[str]) -> bool:

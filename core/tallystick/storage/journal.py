@@ -30,6 +30,7 @@ from tallystick.records import (
     text_digest,
 )
 from tallystick.storage import tables
+from tallystick.storage.batches import Read, was_read_ahead
 from tallystick.storage.prepared import Prepared, PreparedUpdate, insert_row, upsert
 from tallystick.storage.writes import require
 
@@ -50,6 +51,7 @@ __all__ = [
     "chain_problems",
     "chain_entry",
     "cut",
+    "end_ahead",
     "end_of",
     "entries",
     "events_before",
@@ -75,7 +77,7 @@ _HEAD = select(_s.c.count.label("entries"), _s.c.head).where(_s.c.name == bindpa
 _HEAD_OF = Prepared(_HEAD)
 _NEW_STREAM = Prepared(f"{upsert(_s, ('name', 'count', 'head'), key=('name',))} RETURNING name")
 _BEGIN = Prepared(insert_row(_s, "name", "count", "head"))
-_MOVE_HEAD = PreparedUpdate(
+_MOVE = (
     update(_s)
     .where(
         _s.c.name == bindparam("stream"),
@@ -84,6 +86,7 @@ _MOVE_HEAD = PreparedUpdate(
     )
     .values(count=bindparam("n"), head=bindparam("digest"))
 )
+_MOVE_HEAD, _MOVE_KNOWN_HEAD = PreparedUpdate(_MOVE), Prepared(_MOVE)
 _COLUMNS = (
     "audit_id",
     "stream",
@@ -277,15 +280,24 @@ def _append_at_end(tx: Connection, event: Event) -> Appended:
     # The connection caches where it left each stream, which saves a query for each append. The
     # cache is only a guess: another process may have appended, or a rolled back savepoint taken the
     # entry back. `move_head` therefore updates the head only where it still equals the cached end,
-    # and otherwise the end is read. Believed without that, two entries would get one position.
+    # and otherwise the end is read, as often as another process moves it in between. Believed
+    # without that, two entries would get one position.
     ends: dict[str, End] = tx.info.setdefault(_ENDS, {})
-    before = ends.get(event.stream)
     if event.stream.startswith("scope:") or event.stream == "tally":
         require(tx, event.stream.removeprefix("scope:"))
-    if before is None:
-        before = end_of(tx, event.stream)
+    known = was_read_ahead(tx, *end_ahead(event.stream))
+    if known and (end := end_of(tx, event.stream)).length:
+        # Read with the lock under which the stream is written: it is the truth, and no answer has
+        # to be waited for. Two entries of one position would be refused in any case.
+        entry = chain_entry(event, end)
+        _MOVE_KNOWN_HEAD(tx, _move(event.stream, end, entry))
+        ends[event.stream] = End(entry.position + 1, entry.digest)
+        return entry
+    before = ends.get(event.stream) or end_of(tx, event.stream)
     while not move_head(tx, event.stream, before, entry := chain_entry(event, before)):
-        before = end_of(tx, event.stream)
+        guess, before = before, end_of(tx, event.stream)
+        if guess == before:
+            raise CorruptTally(f"The end of the stream {event.stream} cannot be moved.")
     if len(ends) >= _MAX_ENDS:
         ends.clear()
     ends[event.stream] = End(entry.position + 1, entry.digest)
@@ -296,6 +308,13 @@ def end_of(connection: Connection, stream: str) -> End:
     """Return the end of a stream, from the database."""
     rows = _HEAD_OF(connection, {"stream": stream})
     return End(*rows[0]) if rows else End(0, genesis(stream))
+
+
+def end_ahead(stream: str) -> Read:
+    """Return what is read ahead of a unit that appends to a stream, under the lock of which it is
+    written.
+    """
+    return _HEAD_OF, {"stream": stream}
 
 
 def chain_entry(event: Event, after: End) -> Appended:
@@ -383,14 +402,17 @@ def move_head(tx: Connection, stream: str, before: End, last: Appended) -> bool:
         return bool(
             _NEW_STREAM(tx, {"name": stream, "count": last.position + 1, "head": last.digest})
         )
-    values = {
+    return bool(_MOVE_HEAD(tx, _move(stream, before, last)))
+
+
+def _move(stream: str, before: End, last: Appended) -> dict[str, Any]:
+    return {
         "stream": stream,
         "before": before.length,
         "previous": before.head,
         "n": last.position + 1,
         "digest": last.digest,
     }
-    return bool(_MOVE_HEAD(tx, values))
 
 
 def _row(entry: Appended) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from tallystick.records import (
     json_bytes,
 )
 from tallystick.storage import communities, tables
+from tallystick.storage.batches import Read, was_read_ahead
 from tallystick.storage.prepared import Prepared, PreparedInsert, insert_row, integer_list
 from tallystick.storage.scopes import ScopeRow
 
@@ -150,33 +151,37 @@ _LAST_POSITION = Prepared(
         _m.c.scope_id == bindparam("scope_id"), _m.c.conversation == bindparam("conversation")
     )
 )
-_INSERT = PreparedInsert(
-    insert_row(
-        _m,
-        "id",
-        "scope_id",
-        "kind",
-        "content_key",
-        "state",
-        "version",
-        "pinned",
-        "conversation",
-        "position",
-        "occurred_at",
-        "expires_at",
-        "valid_from",
-        "valid_until",
-        "extraction_status",
-        "source_run_id",
-        "source_step_ids",
-        "created_at",
-        "created_by",
-        "updated_at",
-        "updated_by",
-        "schema_version",
-    ),
-    key="doc",
+_INSERT_TEXT = insert_row(
+    _m,
+    "id",
+    "scope_id",
+    "kind",
+    "content_key",
+    "state",
+    "version",
+    "pinned",
+    "conversation",
+    "position",
+    "occurred_at",
+    "expires_at",
+    "valid_from",
+    "valid_until",
+    "extraction_status",
+    "source_run_id",
+    "source_step_ids",
+    "created_at",
+    "created_by",
+    "updated_at",
+    "updated_by",
+    "schema_version",
 )
+_INSERT = PreparedInsert(_INSERT_TEXT, key="doc")
+_NEXT_DOC = Prepared(
+    "SELECT NULL", postgresql="SELECT nextval(pg_get_serial_sequence('memories', 'doc'))"
+)
+NEXT_DOC: Read = (_NEXT_DOC, {})
+"""Read ahead of a unit that inserts a memory: its number."""
+_INSERT_AS = Prepared(_INSERT_TEXT.replace('("id"', '("doc", "id"').replace("(:id", "(:doc, :id"))
 _INSERT_VERSION = Prepared(
     insert_row(_v, "doc", "version", "body", "salt", "commitment", "created_at")
 )
@@ -328,34 +333,35 @@ def insert_memory(
     tx: Connection, memory: Memory, *, scope: ScopeRow, content_key: str
 ) -> InsertedMemory:
     """Write a new memory with its first version."""
-    doc = _INSERT(
-        tx,
-        {
-            "id": memory.id,
-            "scope_id": scope.id,
-            "kind": memory.kind,
-            "content_key": content_key,
-            "state": memory.state,
-            "version": memory.version,
-            "pinned": memory.pinned,
-            "conversation": memory.conversation,
-            "position": memory.position,
-            "occurred_at": memory.occurred_at,
-            "expires_at": memory.expires_at,
-            "valid_from": memory.valid_from,
-            "valid_until": memory.valid_until,
-            "extraction_status": memory.extraction_status,
-            "source_run_id": memory.source_run_id,
-            "source_step_ids": json.dumps(memory.source_step_ids)
-            if memory.source_step_ids
-            else "[]",
-            "created_at": memory.created_at,
-            "created_by": memory.created_by,
-            "updated_at": memory.updated_at,
-            "updated_by": memory.updated_by,
-            "schema_version": memory.schema_version,
-        },
-    )
+    row = {
+        "id": memory.id,
+        "scope_id": scope.id,
+        "kind": memory.kind,
+        "content_key": content_key,
+        "state": memory.state,
+        "version": memory.version,
+        "pinned": memory.pinned,
+        "conversation": memory.conversation,
+        "position": memory.position,
+        "occurred_at": memory.occurred_at,
+        "expires_at": memory.expires_at,
+        "valid_from": memory.valid_from,
+        "valid_until": memory.valid_until,
+        "extraction_status": memory.extraction_status,
+        "source_run_id": memory.source_run_id,
+        "source_step_ids": json.dumps(memory.source_step_ids) if memory.source_step_ids else "[]",
+        "created_at": memory.created_at,
+        "created_by": memory.created_by,
+        "updated_at": memory.updated_at,
+        "updated_by": memory.updated_by,
+        "schema_version": memory.schema_version,
+    }
+    if was_read_ahead(tx, *NEXT_DOC):
+        # Its number came with the lock, so that the rows need not wait for it.
+        ((doc,),) = _NEXT_DOC(tx, {})
+        _INSERT_AS(tx, {**row, "doc": doc})
+    else:
+        doc = _INSERT(tx, row)
     return InsertedMemory(doc, add_version(tx, doc, memory, at=memory.created_at))
 
 

@@ -23,10 +23,10 @@ from typing import Any, NamedTuple, cast
 
 from sqlalchemy import Connection, Table
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql import ClauseElement
 
 from tallystick.storage import tables
+from tallystick.storage.batches import batch_of, translated
 from tallystick.storage.packing import Packed
 
 __all__ = [
@@ -46,6 +46,7 @@ _DIALECTS = {
 _NAME = re.compile(r"(?<!:):([A-Za-z_]\w*)")
 """A `:name`, and no `::type` of PostgreSQL."""
 _ROW = re.compile(r"(INSERT INTO [^?]* VALUES )(\(\?(?:, \?)*\))( ON CONFLICT[^?]*)?")
+_SILENT = re.compile(r"(?is)(INSERT|UPDATE|DELETE)\b(?!.*\bRETURNING\b)")
 _INTO = re.compile(r'INSERT INTO "(\w+)"')
 _AT_ONCE = (256, 128, 64, 32, 16, 8, 4, 2)
 """Rows that one insert may contain. Python's driver releases the interpreter at every statement,
@@ -92,6 +93,20 @@ class Prepared:
                 self._reader("postgresql"),
             ),
         }
+        text = self._statements["postgresql"].text
+        self.is_silent = self._may_wait and _SILENT.match(text) is not None
+        """True if it returns nothing, so that nobody needs to wait for it on PostgreSQL."""
+
+    _may_wait = True
+
+    def begin(self, cursor: Any, values: Any) -> tuple[str, Callable[[Any], Any]]:
+        """Send it to PostgreSQL; return its text, and what reads the result off the cursor."""
+        text, in_order, read = self._statements["postgresql"]
+        if isinstance(values, Mapping):
+            cursor.execute(text, in_order(values))
+        else:
+            cursor.executemany(text, [in_order(row) for row in values])
+        return text, read
 
     def _reader(self, dialect: str) -> Callable[[Any], Any]:
         """Return the function that reads the result off a cursor."""
@@ -106,6 +121,8 @@ class Prepared:
         Raises what SQLAlchemy would raise.
         """
         dialect = connection.dialect
+        if dialect.name == "postgresql" and (batch := batch_of(connection)) is not None:
+            return batch.run(connection, self, values)
         text, in_order, read = self._statements[dialect.name]
         driver: Any = connection.connection.dbapi_connection
         cursor = driver.cursor()
@@ -118,13 +135,15 @@ class Prepared:
                 cursor.executemany(text, [in_order(row) for row in values])
             return read(cursor)
         except dialect.loaded_dbapi.Error as error:
-            raise _translated(error, text, connection) from error
+            raise translated(error, text, connection) from error
         finally:
             cursor.close()
 
 
 class PreparedUpdate(Prepared):
     """A statement that returns the number of rows it changed."""
+
+    _may_wait = False
 
     def _reader(self, dialect: str) -> Callable[[Any], Any]:
         return _row_count
@@ -179,7 +198,7 @@ def driver_errors(connection: Connection, text: str) -> Iterator[Any]:
     try:
         yield connection.connection.dbapi_connection
     except connection.dialect.loaded_dbapi.Error as error:
-        raise _translated(error, text, connection) from error
+        raise translated(error, text, connection) from error
 
 
 def _quoted(name: str) -> str:
@@ -293,11 +312,3 @@ def _by_position(names: list[str]) -> Callable[[Any], Any]:
 
 def _unchanged(values: Any) -> Any:
     return values
-
-
-def _translated(error: Exception, text: str, connection: Connection) -> BaseException:
-    dialect = connection.dialect
-    lost = dialect.is_disconnect(cast(Any, error), connection.connection.dbapi_connection, None)
-    return DBAPIError.instance(
-        text, None, error, dialect.loaded_dbapi.Error, dialect=dialect, connection_invalidated=lost
-    )

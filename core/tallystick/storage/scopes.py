@@ -13,6 +13,7 @@ from sqlalchemy import Connection, bindparam, select
 
 from tallystick.records import Scope
 from tallystick.storage import settings_rows, tables
+from tallystick.storage.batches import Read
 from tallystick.storage.prepared import Prepared, upsert
 from tallystick.storage.rows import readable
 from tallystick.storage.writes import require
@@ -25,8 +26,10 @@ __all__ = [
     "all_revisions",
     "all_scopes",
     "changing",
+    "changing_ahead",
     "ensure",
     "find",
+    "frozen_ahead",
     "is_frozen",
     "named",
     "next_revision",
@@ -86,6 +89,16 @@ class ScopeRevision(NamedTuple):
 
     row: ScopeRow
     revision: int
+
+
+def changing_ahead(scope: Scope) -> Read:
+    """Return what is read ahead of a unit that calls `changing`."""
+    return _CHANGING, {"name": str(scope)}
+
+
+def frozen_ahead() -> Read:
+    """Return what is read ahead of a unit that asks whether memory is frozen."""
+    return _IS_FROZEN, {"name": FROZEN}
 
 
 def changing(tx: Connection, scope: Scope) -> ScopeRevision:

@@ -1,0 +1,143 @@
+"""Two transactions on one PostgreSQL tally at once: what each must survive of the other, without a
+lock that keeps them apart.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import pytest
+from sqlalchemy import Connection, Engine, create_engine, select, text
+
+from tallystick import Actor, Scope, Tally
+from tallystick.storage import jobs, journal, outbox, scopes, search, tables
+from tallystick.storage.dialects import prepare_postgres
+
+pytestmark = [pytest.mark.postgres, pytest.mark.timeout(60)]
+ALICE = Actor(user="alice")
+APOLLO = Scope.parse("project:apollo")
+T = TypeVar("T")
+
+
+@pytest.fixture
+def engine(postgres_url: str) -> Iterator[Engine]:
+    """Connections to a tally of the test's own, which take no turn."""
+    schema = f"t{uuid.uuid4().hex}"
+    Tally.open(postgres_url, schema=schema, background=False).close()
+    url = postgres_url.replace("postgresql://", "postgresql+psycopg://", 1)
+    engine = create_engine(url)
+    prepare_postgres(engine, schema, busy_timeout_ms=20_000)
+    yield engine
+    engine.dispose()
+
+
+def together(
+    engine: Engine, first: Callable[[Connection], T], second: Callable[[Connection], T]
+) -> tuple[T, T]:
+    """Run `first`, and `second` before it is committed; commit `first` once `second` waits for it
+    or is done; return both results.
+    """
+    pid: list[int] = []
+    begun = threading.Event()
+
+    def run_second() -> T:
+        with engine.begin() as tx:
+            pid.append(tx.execute(text("SELECT pg_backend_pid()")).scalar_one())
+            begun.set()
+            return second(tx)
+
+    waits = text("SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = :pid")
+    with ThreadPoolExecutor(1) as threads, engine.connect() as watching:
+        with engine.begin() as tx:
+            one = first(tx)
+            other = threads.submit(run_second)
+            begun.wait()
+            while not other.done():
+                if watching.execute(waits, {"pid": pid[0]}).scalar():
+                    break
+                watching.rollback()
+                time.sleep(0.005)
+        return one, other.result()
+
+
+def test_two_processes_may_create_one_scope_at_once(engine: Engine) -> None:
+    def create(tx: Connection) -> scopes.ScopeRow:
+        return scopes.ensure(tx, APOLLO)
+
+    one, other = together(engine, create, create)
+    assert one == other
+
+
+def test_two_processes_may_begin_one_stream_at_once(engine: Engine) -> None:
+    def event(tx: Connection) -> int:
+        named = journal.Event("scope:x", "memory.seen", ALICE, 1, uuid.uuid4().hex)
+        return journal.append(tx, named).position
+
+    assert together(engine, event, event) == (0, 1)
+    with engine.connect() as connection:
+        assert not list(journal.verify_stream(connection, "scope:x"))
+
+
+def test_an_end_of_a_stream_that_was_cached_is_read_anew_as_often_as_it_moved(
+    engine: Engine,
+) -> None:
+    def event(tx: Connection) -> int:
+        named = journal.Event("scope:x", "memory.seen", ALICE, 1, uuid.uuid4().hex)
+        return journal.append(tx, named).position
+
+    with engine.begin() as tx:
+        event(tx)
+    for round_ in range(4):
+        assert together(engine, event, event) == (1 + 2 * round_, 2 + 2 * round_)
+    with engine.connect() as connection:
+        assert not list(journal.verify_stream(connection, "scope:x"))
+
+
+def test_the_outbox_keeps_an_entry_that_was_committed_after_a_later_one_was_read(
+    engine: Engine,
+) -> None:
+    with engine.connect() as slow, slow.begin():
+        search.queue_for_index(slow, [101])
+        with engine.begin() as fast:
+            search.queue_for_index(fast, [102])
+        with engine.connect() as drainer:
+            batch = outbox.take(drainer)
+    assert batch.docs == [102]
+    with engine.begin() as tx:
+        outbox.trim(tx, batch.entries)
+    with engine.connect() as connection:
+        assert outbox.take(connection).docs == [101]
+
+
+def _enqueue(tx: Connection) -> str:
+    return jobs.enqueue(
+        tx,
+        kind=jobs.EMBED,
+        subject_id="m",
+        scope_id=None,
+        actor=ALICE,
+        job_id=uuid.uuid4().hex,
+        at=1,
+    )
+
+
+def test_two_processes_may_enqueue_the_same_job_at_once(engine: Engine) -> None:
+    one, other = together(engine, _enqueue, _enqueue)
+    assert one == other
+
+
+def test_a_job_is_leased_once_by_two_workers_at_once(engine: Engine) -> None:
+    def lease(tx: Connection) -> list[Any]:
+        return list(jobs.lease(tx, kind=jobs.EMBED, worker="w", most=5, seconds=60))
+
+    with engine.begin() as tx:
+        _enqueue(tx)
+    one, other = together(engine, lease, lease)
+    assert (len(one), len(other)) == (1, 0)
+    with engine.connect() as connection:
+        assert connection.execute(select(tables.jobs.c.leases)).scalars().all() == [1]

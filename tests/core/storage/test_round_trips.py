@@ -1,0 +1,142 @@
+"""How often a write on PostgreSQL goes to the server and back, and what it leaves where the
+connection is cut at any of these times.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from tests.postgres_proxy import Cut, PostgresProxy
+
+from tallystick import Actor, Tally
+from tallystick.errors import StorageError, TallystickError
+from tallystick.storage import Connection, journal, settings_rows
+from tallystick.tally.services import services_of
+
+pytestmark = [pytest.mark.postgres, pytest.mark.timeout(120)]
+ALICE = Actor(user="alice")
+
+
+@pytest.fixture
+def proxy(postgres_url: str) -> Iterator[PostgresProxy]:
+    proxy = PostgresProxy(postgres_url)
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def tally(proxy: PostgresProxy) -> Iterator[Tally]:
+    with Tally.open(proxy.url, schema=f"t{uuid.uuid4().hex}", background=False) as tally:
+        yield tally
+
+
+def _require_whole_chain(tally: Tally) -> None:
+    with services_of(tally).store.database.read() as connection:
+        assert not list(journal.verify_stream(connection, "scope:private:alice"))
+        assert journal.end_of(connection, "scope:private:alice").length
+
+
+def test_a_remember_goes_to_the_server_and_back_three_times(
+    tally: Tally, proxy: PostgresProxy
+) -> None:
+    alice = tally.bind(ALICE)
+    alice.remember("The heron nests in March.")
+    before = proxy.rounds
+    alice.remember("The owl nests in April.")
+    assert proxy.rounds - before == 3
+    _require_whole_chain(tally)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_remember_that_is_cut_is_there_once_or_not_at_all(
+    tally: Tally, proxy: PostgresProxy, number: int, when: Cut
+) -> None:
+    """A commit whose answer is lost says so; every other failure says that nothing was written; a
+    connection that is gone before the unit began is replaced.
+    """
+    alice = tally.bind(ALICE)
+    alice.remember("The heron nests in March.")
+    alice.recall("heron")
+    proxy.cut(number, when)
+    told = ""  # of the first way: the connection is replaced
+    try:
+        alice.remember("The owl nests in April.")
+    except StorageError as error:
+        told = str(error)
+    assert proxy.was_cut
+    found = [hit.content for hit in alice.recall("owl nests April")].count(
+        "The owl nests in April."
+    )
+    if number == 1:
+        assert (told, found) == ("", 1)
+    elif number == 2:
+        assert "Nothing was written" in told
+        assert found == 0
+    else:
+        assert "may or may not be there" in told
+        assert found == (when == "after")
+    alice.remember("The kite nests in May.")
+    assert alice.recall("kite")[0].content == "The kite nests in May."
+    _require_whole_chain(tally)
+
+
+def test_a_call_whose_outcome_is_unknown_is_repeated_under_its_key(
+    tally: Tally, proxy: PostgresProxy
+) -> None:
+    alice = tally.bind(ALICE)
+    for number in range(1, 12):
+        key, text = f"key {number}", f"The owl number {number} nests in April."
+        proxy.cut(number, "after")
+        try:
+            first = alice.remember(text, idempotency_key=key)
+        except StorageError:
+            first = None
+        proxy.mend()
+        again = alice.remember(text, idempotency_key=key)
+        assert first is None or first.id == again.id
+        assert [hit.content for hit in alice.recall(text)].count(text) == 1
+    _require_whole_chain(tally)
+
+
+def test_a_statement_that_waited_and_failed_undoes_its_unit_alone(tally: Tally) -> None:
+    """It is refused with the others of its pipeline, before the commit, whoever shares it."""
+    alice = tally.bind(ALICE)
+    alice.remember("The heron nests in March.")
+    database = services_of(tally).store.database
+    together = threading.Barrier(4)
+
+    def write(number: int) -> str:
+        def unit(tx: Connection) -> None:
+            settings_rows.set_setting(tx, f"made.{number}", "1")
+            if number == 2:
+                settings_rows.set_setting(tx, None, "1")  # type: ignore[arg-type]
+
+        together.wait()
+        try:
+            database.write(unit, name="test")
+        except TallystickError as error:
+            return str(error)
+        return "written"
+
+    for _ in range(5):
+        with ThreadPoolExecutor(4) as threads:
+            told = list(threads.map(write, range(4)))
+        assert [each == "written" for each in told] == [True, True, False, True]
+        with database.read() as connection:
+            made = [settings_rows.get_setting(connection, f"made.{n}") for n in range(4)]
+        assert made == ["1", "1", None, "1"]
+
+
+def test_many_threads_share_pipelines(tally: Tally) -> None:
+    alice = tally.bind(ALICE)
+    texts = [f"Bird number {number} nests here." for number in range(40)]
+    with ThreadPoolExecutor(8) as threads:
+        made = list(threads.map(alice.remember, texts))
+    assert len({each.id for each in made}) == 40
+    assert sorted(each.content for each in map(alice.get, (m.id for m in made))) == sorted(texts)
+    _require_whole_chain(tally)
