@@ -47,7 +47,8 @@ class PostgresProxy:
         or after it has answered and before the client is told.
         """
         with self._guard:
-            self._cut_at, self.was_cut = (self.rounds + number, when), False
+            self._cut_at = (self.rounds + number, when)
+            self.was_cut = False
 
     def mend(self) -> None:
         """Take back a cut that has not come yet."""

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
+from psycopg import sql
 from sqlalchemy import make_url
 
 __all__ = ["chroma_server", "new_database"]
@@ -47,9 +48,10 @@ def new_database(url: str) -> Iterator[str]:
     """A database of its own in a server; its address."""
     name = f"d{uuid.uuid4().hex}"
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}"')
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
     try:
         yield make_url(url).set(database=name).render_as_string(hide_password=False)
     finally:
         with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+            dropped = sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name))
+            connection.execute(dropped)

@@ -79,7 +79,7 @@ def agreement(folder: Path, conversation: Conversation) -> Mapping[str, float]:
 
 def main(argv: Sequence[str]) -> int:
     """Measure, print a table, and return 1 where a bar was missed, else 0."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--foreign", type=int, default=100_000)
     parser.add_argument("--most", type=int, default=None, help="conversations of each file")

@@ -177,6 +177,7 @@ def measure(where: str, users: Sequence[str]) -> dict[str, Any]:
             start = time.perf_counter()
             found = bound.recall(asked[0])
             colds.append(time.perf_counter() - start)
+        found = tally.bind(Actor(user=users[0])).recall(asked[0])
         for query in asked[:_WARM]:
             bound = tally.bind(Actor(user=users[len(warm) % len(users)]))
             start = time.perf_counter()
@@ -266,7 +267,7 @@ def _analyzed(where: str) -> None:
 
 def main(argv: Sequence[str]) -> int:
     """Measure, print a table, and return 1 where a bar was missed, else 0."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="10,000 and 100,000 only")
     parser.add_argument("--sizes", help="numbers of memories, with commas")
     parser.add_argument("--on", default="sqlite,postgres", help="sqlite, postgres or both")

@@ -78,7 +78,7 @@ FIRST_LOOK = {
     "memory/test_inspect.py": "memory/explore memory/history upkeep/portable storage/portable",
     "../checkpointers/test_store.py": "memory/fields memory/items storage/items",
     "upkeep/test_sizes.py": "storage/sizes",
-    "storage/test_objects.py": "storage/blob_stores",
+    "storage/test_objects.py": "storage/attached storage/blob_stores",
     "upkeep/test_merging.py": "storage/merging",
     "upkeep/test_backup.py": "upkeep/migration storage/snapshots",
     "upkeep/test_erase.py": "storage/byte_search storage/erasing "

@@ -53,6 +53,7 @@ from tallystick.errors import (
     UnwritableReason,
 )
 from tallystick.logs import get_logger
+from tallystick.storage.attached import ATTACHED, Attached
 from tallystick.storage.batches import Read
 from tallystick.storage.database_errors import damaged, translate, was_lost
 from tallystick.storage.dialects import (
@@ -69,7 +70,6 @@ from tallystick.storage.group_commit import (
     WriteLine,
     discard_connection,
 )
-from tallystick.storage.objects import ATTACHED, Attached
 from tallystick.storage.prepared import driver_errors
 from tallystick.storage.read_only import FileState, ReadOnlyFile
 from tallystick.storage.writes import EVERYTHING, RUNS, Writes

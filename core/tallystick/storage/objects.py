@@ -24,12 +24,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, and_, delete, func, select, update
 
@@ -37,16 +35,13 @@ from tallystick.errors import CorruptTally, StorageError
 from tallystick.logs import get_logger
 from tallystick.ports import BlobStore
 from tallystick.storage import settings_rows, tables
+from tallystick.storage.attached import ATTACHED, Attached
+from tallystick.storage.database import Database
 from tallystick.storage.dialects import unpacked
 
-if TYPE_CHECKING:
-    from tallystick.storage.database import Database
-
 __all__ = [
-    "ATTACHED",
     "MARK",
     "SMALLEST",
-    "Attached",
     "Health",
     "Reference",
     "bring_back",
@@ -65,8 +60,6 @@ __all__ = [
     "sweep",
 ]
 
-ATTACHED = "tallystick_objects"
-"""The option of a connection that has what is attached to its database."""
 MARK = b"\x00tallystick\x00"
 """With which a stored form begins that is not the body itself."""
 SMALLEST = 1_024
@@ -88,33 +81,6 @@ class Reference(NamedTuple):
     name: str
     sha256: str
     size: int
-
-
-@dataclass
-class Attached:
-    """The object storage of an open database. Thread-safe."""
-
-    blobs: BlobStore | None = None
-    at_least: int = 0
-    """Bytes from which on a body is moved."""
-    large: set[tuple[int, str]] = field(default_factory=set)
-    """Parts that this process wrote lately and that may be large enough."""
-    guard: threading.Lock = field(default_factory=threading.Lock)
-
-    def required(self) -> BlobStore:
-        """Return the object storage. Raises StorageError where the tally was opened without."""
-        if self.blobs is None:
-            raise StorageError(
-                "Parts of this tally are in object storage, and it was opened without. Give the "
-                "setting `objects` that it was written with."
-            )
-        return self.blobs
-
-    def take_large(self) -> list[tuple[int, str]]:
-        """Return what was noted, which is then no longer noted."""
-        with self.guard:
-            taken, self.large = list(self.large), set()
-        return taken
 
 
 class Health(NamedTuple):

@@ -13,10 +13,10 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from tallystick import __version__
 from tallystick.errors import (
     CorruptTally,
     InvalidInput,
@@ -82,7 +82,7 @@ def write_backup(
             members[file.name] = {"sha256": sha256, "size": size}
         manifest: dict[str, Any] = {
             "format": FORMAT,
-            "version": __version__,
+            "version": version("tallystick"),
             "at": at,
             "chains": len(files.heads_in(folder)),
             "files": members,
