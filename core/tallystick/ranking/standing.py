@@ -182,11 +182,14 @@ def is_standing(text: str) -> bool:
 
     "I always …" tells of somebody and asks for nothing.
     """
-    return any(
-        _STANDING.search(line) is not None
-        for line in text[:_LONGEST].splitlines()
-        if _may_stand(line.lower())
-    )
+    for line in text[:_LONGEST].splitlines():
+        lowered = line.lower()
+        for trigger in _TRIGGERS:
+            if trigger in lowered:
+                if _STANDING.search(line) is not None:
+                    return True
+                break
+    return False
 
 
 def states_preference(text: str) -> bool:
@@ -194,10 +197,6 @@ def states_preference(text: str) -> bool:
     have; not what they merely like.
     """
     return _PREFERENCE.search(text[:_LONGEST]) is not None
-
-
-def _may_stand(lowered: str) -> bool:
-    return any(trigger in lowered for trigger in _TRIGGERS)
 
 
 def asks_for_help(query: str) -> bool:
