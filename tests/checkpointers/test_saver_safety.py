@@ -332,6 +332,7 @@ def _stored_bytes(tally: Tally) -> bytes:
         )
 
 
+@pytest.mark.sqlite
 def test_encrypted_state_leaves_nothing_in_the_clear(open_sqlite: OpenTally) -> None:
     """Not even short texts, numbers and metadata, which other savers keep as they are; filters
     still find them.

@@ -190,6 +190,7 @@ def _files(tally: Tally) -> list[Path]:
     return sorted((Path(tally.location) / "recall").glob("*.seg"))
 
 
+@pytest.mark.sqlite
 def test_a_second_process_maps_what_the_first_analysed(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         bound = tally.bind(ANNA)
@@ -205,6 +206,7 @@ def test_a_second_process_maps_what_the_first_analysed(open_sqlite: OpenTally) -
         assert (_loads(tally), _files(tally)) == (0, [file])
 
 
+@pytest.mark.sqlite
 @pytest.mark.parametrize("damage", ["cut", "changed", "foreign", "empty"])
 def test_a_file_that_is_not_whole_and_ours_is_made_anew(
     open_sqlite: OpenTally, damage: str, tmp_path: Path
@@ -251,6 +253,7 @@ with Tally.open(sys.argv[1], background=False) as tally:
 """
 
 
+@pytest.mark.sqlite
 def test_the_proof_of_an_erasure_names_the_process_that_maps_the_text(
     open_sqlite: OpenTally, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,6 +80,7 @@ def test_a_large_scope_without_chroma_is_read_once_and_said_to_be_scanned(
             assert services_of(tally).memory.corpora.loads == 1
 
 
+@pytest.mark.sqlite
 def test_words_and_vectors_of_a_scope_are_one_entry(open_sqlite: OpenTally) -> None:
     with open_sqlite(settings=ABOVE_FIVE, embedder=HashEmbedder()) as tally:
         owner = tally.bind()

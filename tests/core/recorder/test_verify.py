@@ -23,6 +23,9 @@ from tallystick.storage import journal, tables
 from tallystick.storage.packing import unpack_text
 from tallystick.tally.services import services_of
 
+pytestmark = pytest.mark.sqlite
+
+
 ADA = Actor(user="ada", projects={"apollo"})
 SECRET = "ghp_" + "a1B2" * 9
 

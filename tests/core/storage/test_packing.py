@@ -113,6 +113,7 @@ def test_a_hostile_value_cannot_ask_for_all_memory() -> None:
         packing.unpack_bytes(b"\x01" + frame)
 
 
+@pytest.mark.sqlite
 def test_the_database_searches_in_what_is_packed(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         tally.bind().remember("The harbour master counts the boats before the tide turns.")

@@ -266,6 +266,7 @@ def _stored_forms(tally: Tally, memory_id: str) -> list[bytes]:
     return [value.encode() if isinstance(value, str) else value for (value,) in rows]
 
 
+@pytest.mark.sqlite
 def test_no_file_of_an_embedded_tally_holds_erased_bytes(
     open_sqlite: OpenTally, tmp_path: Path
 ) -> None:
