@@ -12,13 +12,14 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tallystick import Tally
@@ -203,6 +204,23 @@ def _with_migrations(store_class: Any) -> Any:
     return type(store_class.__name__, (store_class,), own)
 
 
+class _EmbedderHere:
+    """The suite's embedder as one that runs here: a tally takes an object of LangChain for one that
+    asks elsewhere, whose vectors come by a job.
+    """
+
+    local = True
+
+    def __init__(self, index: dict[str, Any]) -> None:
+        self._embeddings, self.dimension = index["embed"], index["dims"]
+        self.fingerprint = f"peers:{self.dimension}"
+
+    def embed(self, texts: Sequence[str]) -> Any:
+        rows = np.array(self._embeddings.embed_documents(list(texts)), dtype=np.float32)
+        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+        return rows / np.where(lengths > 0, lengths, 1)
+
+
 _OF_PGVECTOR = ("ann_index_config", "distance_type")
 
 
@@ -224,7 +242,7 @@ class OurPostgresStore:
         # How pgvector builds its index is not for a store that has none of its own.
         index = {k: v for k, v in index.items() if k not in _OF_PGVECTOR} if index else None
         make = _with_migrations(_async_store_class() if cls.is_async else TallyStore)
-        with _tally(embedder=index.get("embed") if index else None) as tally:
+        with _tally(embedder=_EmbedderHere(index) if index else None) as tally:
             yield make(tally, index=index, ttl=options.get("ttl"))
 
 
