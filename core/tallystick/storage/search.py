@@ -268,7 +268,8 @@ def vectors_of(
     for start in range(0, len(docs), 500):
         query = select(_v.c.doc, _v.c.vector).where(
             _v.c.doc.in_(list(docs[start : start + 500])),
-            _v.c.scope_id.in_(list(scope_ids)),
+            # Plus nothing: SQLite would go through the index of the whole scope instead of the key.
+            (_v.c.scope_id + 0).in_(list(scope_ids)),
             _v.c.fingerprint == fingerprint,
         )
         vectors.update((row.doc, bytes(row.vector)) for row in connection.execute(query))
