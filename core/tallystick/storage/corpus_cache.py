@@ -26,6 +26,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from tallystick.errors import StorageError
 from tallystick.logs import get_logger
 from tallystick.ranking.corpus import Corpus, Entry
 from tallystick.ranking.frozen import freeze, thaw
@@ -255,13 +256,19 @@ class CorpusCache:
             if segments.is_read_in_part(corpus) and entry.holds_few():
                 return
             frozen = freeze(corpus)
-            database.write_if_possible(
-                lambda tx: segments.save(tx, scope_id, frozen, **about),
-                name="recall.segment",
-                writes=Writes.of(f"recall_segments:{scope_id}"),
-            )
-            # The next question reads of it what it needs.
-            entry.clear()
+            try:
+                kept = database.write_if_possible(
+                    lambda tx: segments.save(tx, scope_id, frozen, **about),
+                    name="recall.segment",
+                    writes=Writes.of(f"recall_segments:{scope_id}"),
+                )
+            except StorageError as error:
+                # Another process holds the database: the answer is there, and the next that reads more tries.
+                get_logger("storage").warning("segment.not_kept", error=type(error).__name__)
+                kept = False
+            if kept:
+                # The next question reads of it what it needs.
+                entry.clear()
         elif self._files is not None and (entry.file is None or not entry.holds_few()):
             frozen = freeze(corpus)
             file = self._files.save(scope_id, frozen, **about)

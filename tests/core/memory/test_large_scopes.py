@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import random
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -168,6 +169,25 @@ def test_a_segment_is_not_stored_for_text_that_was_erased_meanwhile(open_tally: 
             name="test.save",
         )
         assert (saved, _stored(tally)) == (False, 0)
+
+
+@pytest.mark.sqlite
+def test_a_recall_answers_while_another_process_holds_the_database(
+    open_sqlite: OpenTally,
+) -> None:
+    """What it derived is kept by a later one: what cannot be stored is no failed answer."""
+    with open_sqlite(settings=Settings.read(large_scope=20, busy_timeout_ms=50)) as tally:
+        bound = tally.bind(ANNA)
+        bound.remember_many(list(_turns(60)))
+        other = sqlite3.connect(Path(tally.location) / "tally.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        assert len(bound.recall("barin")) > 0
+        assert _stored(tally) == 0
+        other.execute("ROLLBACK")
+        other.close()
+        bound.remember("The barin came back.")
+        assert len(bound.recall("barin")) > 0
+        assert _stored(tally) > 0
 
 
 def test_two_scopes_larger_than_the_cache_stay_warm(open_sqlite: OpenTally) -> None:
