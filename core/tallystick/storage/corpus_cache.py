@@ -263,7 +263,8 @@ class CorpusCache:
                     writes=Writes.of(f"recall_segments:{scope_id}"),
                 )
             except StorageError as error:
-                # Another process holds the database: the answer is there, and the next that reads more tries.
+                # Another process holds the database: the question is answered, and the next one
+                # after a write tries again.
                 get_logger("storage").warning("segment.not_kept", error=type(error).__name__)
                 kept = False
             if kept:
