@@ -220,10 +220,6 @@ def migrate(
     """
     if plan + dry_run + apply > 1:
         raise InvalidInput("--plan, --dry-run and --apply are three things. Name one.")
-    if (backup is not None or no_backup) and not apply:
-        raise InvalidInput("Nothing is changed without --apply, so that no backup is needed.")
-    if backup is not None and no_backup:
-        raise InvalidInput("--backup and --no-backup contradict one another. Name one.")
     with progress_bar("Backing up", as_json=as_json) as bar:
         task = bar.add_task("backup", total=None, visible=backup is not None)
         result = Tally.migrate(

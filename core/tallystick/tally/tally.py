@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import SkipValidation
 
 from tallystick.access import authenticate
-from tallystick.errors import Denied, ReadOnlyTally
+from tallystick.errors import Denied, InvalidInput, ReadOnlyTally
 from tallystick.pipeline import Drained, Reconciled, Worker
 from tallystick.policy.redaction import Finder
 from tallystick.policy.tool_classes import ToolClassSource
@@ -111,6 +111,11 @@ class Tally:
         effective = settings or Settings.read()
         if chroma is not None:
             effective = effective.model_copy(update={"chroma": chroma})
+        if effective.objects is None and "objects_from_kb" in effective.model_fields_set:
+            raise InvalidInput(
+                "The setting `objects_from_kb` says what is moved, and no `objects` where. Name "
+                "both, or neither."
+            )
         location = Location.find(where, create=create)
         if effective.private_files:
             location.restrict()

@@ -47,6 +47,14 @@ def migrate_tally(
     `without_backup` refuses it. Raises InvalidInput, TallyNotFound, NewerTally, CorruptTally,
     BusyTally, StorageError.
     """
+    if mode != "apply" and (backup is not None or without_backup):
+        raise InvalidInput(
+            "Nothing is changed without --apply, so that no backup is needed. Leave it out, or "
+            "apply.",
+            argument="backup",
+        )
+    if backup is not None and without_backup:
+        raise InvalidInput("Name a folder for a backup or refuse one, not both.", argument="backup")
     location = Location.find(where, create=False)
     started = time.perf_counter()
     database = Database(location.url, schema=schema)

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tallystick import Actor, Tally
-from tallystick.errors import CorruptTally, SettingsError, StorageError
+from tallystick.errors import CorruptTally, InvalidInput, SettingsError, StorageError
 from tallystick.ports import BlobStore
 from tallystick.settings import Settings
 from tallystick.storage import objects
@@ -164,6 +164,11 @@ def test_a_large_payload_and_a_large_source_are_moved_and_read_as_before(place: 
         assert (again.id, again.status) == (large.id, "duplicate")
         tally.drain()
         assert len(place.names()) == 2
+
+
+def test_a_size_without_a_place_is_refused(open_tally: OpenTally) -> None:
+    with pytest.raises(InvalidInput, match="no `objects` where"):
+        open_tally(settings=Settings.read(objects_from_kb=1))
 
 
 def test_without_the_setting_nothing_leaves_the_database(open_tally: OpenTally) -> None:

@@ -329,6 +329,11 @@ def _noted(folder: Path) -> Any:
 def test_a_migration_is_seen_tried_and_done_with_a_backup_before_it(
     old: Path, tmp_path: Path
 ) -> None:
+    for wrong in ({"backup": tmp_path / "backup"}, {"without_backup": True}):
+        with pytest.raises(InvalidInput, match="Nothing is changed"):
+            Tally.migrate(old, **wrong)
+    with pytest.raises(InvalidInput, match="not both"):
+        Tally.migrate(old, mode="apply", backup=tmp_path / "backup", without_backup=True)
     planned = Tally.migrate(old)
     assert planned.before == "0012"
     assert planned.after == migrate.HEAD
