@@ -4,18 +4,14 @@ committed, checked when they are read, and gone when they are erased.
 
 from __future__ import annotations
 
-import socket
-import subprocess
-import sys
-import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.servers import s3_server
 
 from tallystick import Actor, Tally
 from tallystick.errors import CorruptTally, InvalidInput, SettingsError, StorageError
@@ -32,34 +28,10 @@ ADA = Actor(user="ada")
 LARGE = "The heron of the north harbour was seen again. " + "reeds " * 800
 
 
-@contextmanager
-def _s3_server() -> Iterator[str]:
-    """A server that speaks the protocol of S3, by its own command."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = Path(sys.executable).with_name("moto_server")
-    server = subprocess.Popen(
-        [str(command), "-H", "127.0.0.1", "-p", str(port)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        for _ in range(300):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.1)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.terminate()
-        server.wait()
-
-
 @pytest.fixture(scope="module")
 def s3_address() -> Iterator[str]:
     pytest.importorskip("moto")
-    with _s3_server() as address:
+    with s3_server() as address:
         yield address
 
 
