@@ -329,9 +329,10 @@ def _noted(folder: Path) -> Any:
 def test_a_migration_is_seen_tried_and_done_with_a_backup_before_it(
     old: Path, tmp_path: Path
 ) -> None:
-    for wrong in ({"backup": tmp_path / "backup"}, {"without_backup": True}):
-        with pytest.raises(InvalidInput, match="Nothing is changed"):
-            Tally.migrate(old, **wrong)
+    with pytest.raises(InvalidInput, match="Nothing is changed"):
+        Tally.migrate(old, backup=tmp_path / "backup")
+    with pytest.raises(InvalidInput, match="Nothing is changed"):
+        Tally.migrate(old, mode="dry_run", without_backup=True)
     with pytest.raises(InvalidInput, match="not both"):
         Tally.migrate(old, mode="apply", backup=tmp_path / "backup", without_backup=True)
     planned = Tally.migrate(old)
