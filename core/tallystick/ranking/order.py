@@ -269,10 +269,8 @@ def rank(
     flows["session"] = s.standardise(s.best_in_session(flowed, session)).values
     score = flowed - floor + weights.session * flows["session"]
     signals = _own_signals(question, pools, flags, long)
-    kind = (
-        asked_kind(question.text) if vectors is not None and not s.asks_when(question.text) else ()
-    )
-    if kind:
+    kind = () if s.asks_when(question.text) else asked_kind(question.text)
+    if kind and vectors is not None:
         signals["asked_kind"] = _of_kind(kind, question, pools, vectors)
     signals |= extra or {}
     for name, column in signals.items():
