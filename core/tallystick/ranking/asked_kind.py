@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from tallystick.ranking.signals import question_words
+
 __all__ = ["asked_kind"]
 
 _OF_PLACES = """
@@ -18,13 +20,9 @@ grandfather boss colleague neighbor girlfriend boyfriend teacher coach doctor st
 roommate
 """
 _PLACES, _PEOPLE = tuple(_OF_PLACES.split()), tuple(_OF_PEOPLE.split())
-_SENTENCE = re.compile(r"[^.!?\n]+[.!?]?")
-_WHERE = re.compile(
-    r"\bwhere\b|\b(?:what|which)\s+(?:city|town|village|country|state|place)\b", re.IGNORECASE
+_WHICH_PLACE = re.compile(
+    r"\b(?:what|which)\s+(?:city|town|village|country|state|place)\b", re.IGNORECASE
 )
-_WHO = re.compile(r"\bwho(?:m|se)?\b", re.IGNORECASE)
-_EARLY = 60
-"""Characters of a sentence in which a question word asks; later it is mostly a relative one."""
 
 
 def asked_kind(query: str) -> tuple[str, ...]:
@@ -35,11 +33,7 @@ def asked_kind(query: str) -> tuple[str, ...]:
     "where does she work" is answered by a bakery. Which instrument, which pets: there the query has
     the word for the kind itself.
     """
-    for match in _SENTENCE.finditer(query):
-        sentence = match[0].strip()
-        start = sentence[:_EARLY]
-        for asks, words in ((_WHERE, _PLACES), (_WHO, _PEOPLE)):
-            word = asks.search(start)
-            if word is not None and (sentence.endswith("?") or word.start() == 0):
-                return words
-    return ()
+    words = question_words(query)
+    if "where" in words or _WHICH_PLACE.search(query):
+        return _PLACES
+    return _PEOPLE if words & {"who", "whom", "whose"} else ()

@@ -9,6 +9,7 @@ import pytest
 from tallystick import Tally
 from tallystick.ranking import RecallWeights
 from tallystick.ranking.asked_kind import asked_kind
+from tallystick.ranking.signals import asks_when
 
 OpenTally = Callable[..., Tally]
 
@@ -32,7 +33,7 @@ def test_where_asks_for_places_and_who_for_people(query: str, like: str) -> None
     "query",
     [
         "Which instrument does Leo practise?",
-        "The shop where I bought it was closed.",
+        "What did the man say who sold the lamp where we met?",
         "Wo arbeitet Nora?",
         "",
     ],
@@ -65,3 +66,20 @@ def test_a_word_of_the_question_is_no_answer_to_it(open_sqlite: OpenTally) -> No
         bound.remember("The bakery opens early.")
         [hit] = bound.recall("Where is the bakery?")
         assert hit.signals.get("asked_kind", 0.0) < 0.5
+
+
+@pytest.mark.parametrize(
+    ("query", "asks"),
+    [
+        ("When is the wedding?", True),
+        ("Tell me when the wedding is.", True),
+        ("I forgot. When did she leave?", True),
+        ("What did she say when he left?", False),
+        ("How do you cope when the server is down?", False),
+        ("On what day is the wedding?", True),
+    ],
+)
+def test_when_asks_for_a_time_where_it_is_what_the_sentence_asks_first(
+    query: str, asks: bool
+) -> None:
+    assert asks_when(query) == asks
