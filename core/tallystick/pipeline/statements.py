@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
+from tallystick.pipeline.changes import is_aligned, is_ended, named_old_value, read, revalued
 from tallystick.pipeline.phrases import (
     CHANGED,
     ENDED,
@@ -339,7 +340,9 @@ def read_statement(text: str) -> Statement:
     retraction = RETRACTED.search(plain)
     retracts = retraction is not None
     if retraction is not None:
-        plain = _SAID.sub("", plain[retraction.end() :])
+        after = _SAID.sub("", plain[retraction.end() :])
+        # "What I said about the boat is wrong, forget it": the matter may come first.
+        plain = after if _terms(after) else _SAID.sub("", plain[: retraction.start()])
     terms = _terms(plain)
     ended = ENDED.search(plain) is not None
     # "not only" and "no problem" deny nothing; what ended is denied too.
@@ -419,14 +422,25 @@ def compare(new: str, old: str) -> Comparison:
         return Comparison("opposite", 85, support)
     if overlap >= 0.75 and fact.ended and earlier.positive and fact.of_user == earlier.of_user:
         return Comparison("opposite", 85, support)
-    rest = (fact.terms | earlier.terms) - shared - _digits(fact.numbers | earlier.numbers)
-    is_other_number = bool(fact.numbers and earlier.numbers) and fact.numbers != earlier.numbers
-    if is_other_number and not rest and len(shared) >= 2:
-        return Comparison("changed", 85 if fact.changed else 80, support)
-    if fact.replaced and len(fact.replaced & earlier.terms) == len(fact.replaced):
-        topic = fact.terms - fact.value - fact.replaced
-        if topic & earlier.terms or len(earlier.terms) <= 4:
-            return Comparison("changed", 88, max(support, 0.8))
+    return _compare_words(new, old, fact, earlier, support)
+
+
+def _compare_words(
+    new: str, old: str, fact: Statement, earlier: Statement, support: float
+) -> Comparison:
+    """Return how a sentence relates to an earlier one by its values and its topic."""
+    now, before = read(new), read(old)
+    if fact.retracts or before.is_ended:
+        return Comparison("unrelated", 0, support)
+    if named_old_value(now, before):
+        return Comparison("changed", 88, max(support, 0.85))
+    if is_ended(now, before):
+        return Comparison("opposite", 86, max(support, 0.85))
+    confidence = revalued(now, before) if fact.positive == earlier.positive else 0
+    if confidence:
+        return Comparison("changed", confidence, max(support, 0.8))
+    if fact.changed and fact.positive == earlier.positive and is_aligned(now, before):
+        return Comparison("changed", 82, max(support, 0.7))
     return Comparison("unrelated", 0, support)
 
 
@@ -483,10 +497,6 @@ def _alike(first: frozenset[str], second: frozenset[str]) -> bool:
 
 def _same_key(first: frozenset[str], second: frozenset[str]) -> bool:
     return bool(first) and (first == second or len(first & second) / len(first | second) >= 0.75)
-
-
-def _digits(numbers: frozenset[str]) -> frozenset[str]:
-    return frozenset(term for number in numbers for term in analyze(number)) | numbers
 
 
 def _is_pronoun(key: str) -> bool:
