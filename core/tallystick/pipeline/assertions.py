@@ -93,14 +93,12 @@ _DATA = re.compile(r"\d")
 
 def is_assertion(text: str) -> bool:
     """Return True for a sentence that states something to keep. Pure."""
-    if _POINTING.match(text) is not None:
+    if _POINTING.match(text) is not None and not _is_change(text):
         return False
     if _HAN.search(text) is not None:
         return len(text) >= 6 and (_CHINESE.match(text) is not None or _is_change(text))
     terms = [word for word in analyze(text) if word not in GRAMMAR and word not in FILLER]
-    if len(terms) < 2:
-        return False
-    if _is_change(text):
+    if _is_change(text) and (len(terms) > 1 or (terms and ENDED.search(text) is not None)):
         return True
     if len(terms) < _LEAST_TERMS:
         return False

@@ -17,7 +17,17 @@ from functools import lru_cache
 from tallystick.pipeline.phrases import CHANGED, ENDED, FILLER, GRAMMAR, Phrase
 from tallystick.ranking import analyze
 
-__all__ = ["Reading", "is_aligned", "is_ended", "revalued", "named_old_value", "read"]
+__all__ = [
+    "Reading",
+    "has_other_kind",
+    "is_aligned",
+    "is_ended",
+    "is_other_one",
+    "is_reassigned",
+    "named_old_value",
+    "read",
+    "revalued",
+]
 
 _MONTHS = (
     r"(?:january|february|march|april|may|june|july|august|september|october|november|december"
@@ -85,26 +95,27 @@ def _stems(words: str) -> frozenset[str]:
 
 
 _LIGHT_WORDS = """
-be been being go goes going went come comes take takes took place happen happens start starts
-started begin begins end ends run runs get gets got stay make made set put keep hold held use uses
-using used work works plan planned schedule scheduled due occur move moved moving shift shifted
-push pushed postpone postponed delay delayed reschedule rescheduled change changed bump bumped
-raise raised rise rose increase increased lower lowered reduce reduced decrease decreased cut
-extend extended slip slipped bring brought forward back switch switched swap swapped migrate
-migrated replace replaced trade traded update updated become became turn turned cost costs call
-called named name through via till until per each every daily weekly monthly yearly current
-currently previous previously new old default first again already morning today tomorrow yesterday
-recently since as up down over off out onto into after all too will shall can let one go live
-lives living address finden findet fand statt stattfinden beginnt endet läuft wurde wurden wird
-worden geworden verschoben verlegt geändert erhöht gesenkt gestiegen gefallen kostet beträgt liegt
-sind sein ab jetzt künftig benutzen benutze nutzen nutze verwenden umgestiegen gewechselt gezogen
-uhr jeden jede jeder morgens été passé passée décalé décalée reporté reportée déplacé déplacée
-avancé avancée augmenté commence coûte utilisons utilise utiliser changé changée remplacé
-remplacée devient chaque désormais pasó movió cambió subido bajado cambiado aplazado adelantado
-trasladado usamos uso utilizamos cuesta empieza comienza hemos será queda cada stata stato
-spostata spostato rinviata cambiato usiamo costa inizia sarà ogni passou passa para adiada mudou
-mudada usamos custa começa é as às foi dos das al del zum zur ins beim aan op nu is naar wordt
-verplaatst verschoven gebruiken gebruikt kost begint op het een wij
+bill fee price amount si next finally following total bei aan hacia heads meanwhile be been being
+go goes going went come comes take takes took place happen happens start starts started begin
+begins end ends run runs get gets got stay make made set put keep hold held use uses using used
+work works plan planned schedule scheduled due occur move moved moving shift shifted push pushed
+postpone postponed delay delayed reschedule rescheduled change changed bump bumped raise raised
+rise rose increase increased lower lowered reduce reduced decrease decreased cut extend extended
+slip slipped bring brought forward back switch switched swap swapped migrate migrated replace
+replaced trade traded update updated become became turn turned cost costs call called named name
+through via till until per each every daily weekly monthly yearly current currently previous
+previously new old default first again already morning today tomorrow yesterday recently since as
+up down over off out onto into after all too will shall can let one go live lives living address
+finden findet fand statt stattfinden beginnt endet läuft wurde wurden wird worden geworden
+verschoben verlegt geändert erhöht gesenkt gestiegen gefallen kostet beträgt liegt sind sein ab
+jetzt künftig benutzen benutze nutzen nutze verwenden umgestiegen gewechselt gezogen uhr jeden
+jede jeder morgens été passé passée décalé décalée reporté reportée déplacé déplacée avancé
+avancée augmenté commence coûte utilisons utilise utiliser changé changée remplacé remplacée
+devient chaque désormais pasó movió cambió subido bajado cambiado aplazado adelantado trasladado
+usamos uso utilizamos cuesta empieza comienza hemos será queda cada stata stato spostata spostato
+rinviata cambiato usiamo costa inizia sarà ogni passou passa para adiada mudou mudada usamos custa
+começa é as às foi dos das al del zum zur ins beim aan op nu is naar wordt verplaatst verschoven
+gebruiken gebruikt kost begint op het een wij
 """
 _LIGHT = _stems(_LIGHT_WORDS) | _stems(" ".join((*FILLER, *GRAMMAR)))
 """Words that say when or that something changed, and not what."""
@@ -118,12 +129,13 @@ _PREDICATES = _stems(
 )
 """Verbs between a subject and the value that a later sentence names as the old one."""
 _ENDING = _stems("""
-quit stop stopped gave give up away got rid sold sell cancel cancelled canceled called dropped drop
-left leave removed abandoned retired decommissioned deprecated gone shut closed dissolved broke
-divorced resigned phased out fell through longer anymore more aufgehört gekündigt verkauft abgesagt
-abgeschafft aufgegeben arrêté arrêter vendu abandonné annulé résilié démissionné dejado dejar vendí
-vendido cancelado cancelada abandonamos smesso smettere venduto cancellata deixei vendi cancelada
-gestopt opgezegd lost finished terminated revoked ended expired no nie nicht
+quit stop stopped gave give up away got rid sold sell cancel cancelled canceled called dropped
+drop left leave removed abandoned retired decommissioned deprecated gone shut closed dissolved
+broke divorced resigned phased out fell through longer anymore more aufgehört gekündigt verkauft
+abgesagt abgeschafft aufgegeben arrêté arrêter vendu abandonné annulé résilié démissionné dejado
+dejar vendí vendido cancelado cancelada abandonamos smesso smettere venduto cancellata deixei
+vendi cancelada back pulled pull had turns schluss gemacht finally gestopt opgezegd lost finished
+terminated revoked ended expired no nie nicht
 """)
 _ADVERBIAL = Phrase(
     r"(?:,? (?:because|since|as|due to|so|weil|da|parce que|porque|perché|omdat) .*"
@@ -156,9 +168,73 @@ _EPISODE = Phrase(
 _HAN = re.compile("[\u4e00-\u9fff]")
 _HAN_LIGHT = re.compile(
     "我们|我|现在|已经|不再|不用|不|没有|没|每天|每周|改到|改为|改成|换成|换到|推迟到|提前到|涨到|降到"
-    "|搬到|搬去|取消|停止|开始|把|将|从|到|的|了|在|是|也|都|就|叫|用|做|被|这个|那个|那条|这条|说过|说"
+    "|搬到|搬去|取消|停止|开始|辞职|戒|卖掉|卖|把|将|从|到|的|了|在|是|也|都|就|叫|用|做|被|这个|那个|那条|这条|说过|说"
 )
 """Words of grammar and change; without spaces they would be parts of the words around them."""
+_IDENTIFYING = ("number", "code", "phone", "ordinal", "version", "mail", "link")
+"""Kinds of values that may tell which thing a sentence is about."""
+_GOAL = tuple(
+    Phrase(pattern, re.IGNORECASE)
+    for pattern in (
+        r"\b(?:has|have|had|was|were|been|got) (?:now |just |also |since |already )*(?:been "
+        r"|being )?"
+        r"(?P<verb>\w+(?:ed|en)|cut|put|set|brought|sent)(?: up| down| back| forward| out| over)?"
+        r" (?:to|until|till|by)\b",
+        r"\b(?:is|are) (?:now )?(?P<verb>delayed|postponed|up|down|back) (?:to|until|till|at)\b",
+        r"\b(?:wurde|wurden|wird|werden|ist|sind)\b.{0,60}?\b(?:auf|in|nach|bis|um)\b .{1,40}?"
+        r"(?P<verb>[^\W\d]+(?:t|en))$",
+        r"\b(?:a|ont|est|sont|s['’]est)(?: été)? (?P<verb>(?!lieu)[^\W\d]+(?:ée?s?|ite?s?|ise?s?"
+        r"|ue?s?))"
+        r" (?:à|au|aux|en|jusqu)",
+        r"\b(?:se|fue|fueron|ha sido|han sido|ha|han) (?P<verb>[^\W\d]+(?:ó|aron|ieron|jo|d[oa]))"
+        r" (?:a|al|para|hasta|en)\b",
+        r"\b(?:è|sono) (?:stat[oaie] )?(?P<verb>[^\W\d]+(?:at|it|ut|es|os|st)[oaie])"
+        r" (?:a|al|alle|in|fino)\b",
+        r"\b(?:foi|foram|se|mudou|passou) (?P<verb>[^\W\d]+d[oa]s?) (?:para|até)\b",
+        r"\b(?P<verb>[^\W\d]+(?:ou|eu|iu)) (?:para|até)\b",
+        r"(?P<verb>[\u4e00-\u9fff][到至])",
+    )
+)
+"""A verb that brings its subject to a value: a change by its grammar, whatever the verb."""
+_TAIL = Phrase(r"[,;] [^,;]*$")
+_ROLE_WORDS = (
+    "lead leads led head heads headed manage manages managed run runs ran own owns owned ownership "
+    "chair chairs chaired coordinate coordinates maintain maintains supervise supervises oversee "
+    "oversees responsible responsibility charge leader manager owner maintainer leitet leiten"
+    " führt "
+    "verantwortlich zuständig dirige dirigent gère responsable gestiona coordina lidera encarga "
+    "gestisce guida responsabile coordena gere responsável leidt beheert verantwoordelijk took"
+    " takes "
+    "taken übernimmt übernommen"
+)
+_ROLE = _stems(_ROLE_WORDS)
+_OF_USER = Phrase(
+    r"(?<!\w)(?:i|my|we|our|ich|mein\w*|wir|unser\w*|je|j['’]|mon|ma|nous|notre|yo|mi|he"
+    r"|nuestr\w+|io|mio"
+    r"|mia|ho|eu|meu|minha|ik|mijn)(?!\w)|我(?![\u4e00-\u9fff]{0,3}的)",
+    re.IGNORECASE,
+)
+_ROLE_ZH = re.compile("由|负责|管理|领导|主管")
+_NEW_ONE = tuple(
+    Phrase(pattern, re.IGNORECASE)
+    for pattern in (
+        r"\b(?:a|to a|my) (?:different|new) (?P<thing>[^\W\d]+)",
+        r"\b(?:changed|switched) (?:my |our )?(?P<thing>[^\W\d]+?)s?\b(?! (?:from|to))",
+        r"\b(?:ander(?:en|er|em|e)|neuen?|neuer) (?P<thing>[^\W\d]+)",
+        r"\b(?:den|die|das|meinen|meine|mein) (?P<thing>[^\W\d]+) gewechselt",
+        r"\b(?:changé|cambiado|cambié|cambiato|mudei|mudado) (?:de |d['’]|di )(?P<thing>[^\W\d]+)",
+        r"换了?一?[个位家]?(?P<thing>[\u4e00-\u9fff]{2})",
+    )
+)
+"""The thing of which there is another one now."""
+_BEARER = Phrase(
+    r"^(?:my|our|mein|meine|unser|unsere|mon|ma|notre|mi|nuestr[oa]|il mio|la mia|o meu|a minha"
+    r"|mijn"
+    r"|我的) ?(?P<thing>[^\W\d_]+?) ?(?:(?<= )(?:is|heißt|ist|est|s['’]appelle|es|se llama|è"
+    r"|si chiama|é)(?!\w)|是|叫)",
+    re.IGNORECASE,
+)
+"""The thing that an earlier sentence names, such as somebody's doctor."""
 _FROM_TO = Phrase(
     r"\b(?:from|von|de|da|van) (?P<old>[^,;]{1,40}?) (?:to|auf|zu|nach|à|a|para|naar) ",
     re.IGNORECASE,
@@ -176,6 +252,15 @@ _OLD = tuple(
         r"|au lieu de|à la place de|en vez de|en lugar de|invece (?:di|del|della)|em vez d[eoa]"
         r"|in plaats van) (?P<old>[^,;]+)",
         r"(?P<new>[^,;]{1,80}?),? (?:not|nicht|pas|no) (?P<old>[^,;]{2,40}?)(?: any ?more)?$",
+        r"(?P<old>[A-ZÀ-Þ]\w+) (?:has |have )?(?:handed|passed|gave|given"
+        r"|turned) (?P<new>[^,;]{1,60}?)"
+        r" (?:over |on )?to [A-ZÀ-Þ]\w+",
+        r"(?P<old>[^,;]{1,40}?) (?:is|are|was) (?:out|gone|history|overbooked|dead"
+        r"|full), (?P<new>.+)",
+        r"\bleft (?P<old>[^,;]{1,40}?) for (?P<new>[^,;]+)",
+        r"(?:nicht|no|non|pas|not)(?: mehr| longer)? (?P<old>[^,;]{2,40}?),? (?:sondern|but|sino"
+        r"|ma|mais)"
+        r" (?P<new>[^,;]+)",
         r"took over (?P<new>[^,;]{1,60}?) from (?P<old>[^,;]+)",
         r"(?P<old>[^,;:]{1,40}?) ?(?:->|→|=>) ?(?P<new>[^,;]+)",
         r"von (?P<old>[^,;]{1,40}?) (?:auf|zu|nach) (?P<new>[^,;]{1,40}?) (?:um|ge|migr|über)\w+",
@@ -233,6 +318,13 @@ class Reading:
     is_ended: bool
     is_episode: bool
     is_one_of_several: bool
+    has_role: bool
+    """True if somebody leads, owns or looks after something."""
+    bearer: str | None
+    """The thing of the user that the sentence names."""
+    new_ones: frozenset[str]
+    """The things of which it says that there is another one."""
+    is_of_user: bool
     names: frozenset[str]
     """Words that are written with a capital, in lower case."""
 
@@ -242,21 +334,36 @@ def read(text: str) -> Reading:
     """Return a sentence with its values and topic. Pure."""
     plain = text.strip().rstrip(".!。 ")
     blank, values = plain, []
+    goal = next((each for each in (one.search(plain) for one in _GOAL) if each is not None), None)
+    if goal is not None:
+        start, end = goal.span("verb")
+        blank = plain[:start] + " " * (end - start) + plain[end:]
     replaced_value = _FROM_TO.search(plain)
+    found: list[tuple[int, int, str, str]] = []
     for kind, pattern in _VALUES:
         for match in list(pattern.finditer(blank)):
-            value = match.group().casefold().strip()
             unit = (match.groupdict().get("unit") or "").casefold()
-            span = match.span()
-            if unit and unit in _LIGHT:
-                span, value, unit = (span[0], match.start("unit")), value[: -len(unit)], ""
-            is_old = replaced_value is not None and (
-                replaced_value.start("old") <= span[0] < replaced_value.end("old")
-            )
-            if not is_old:
-                name = f"{kind} {unit.rstrip('s')}" if unit else kind
-                values.append((name, re.sub(r"\s+", " ", value).strip()))
-            blank = blank[: span[0]] + " " * (span[1] - span[0]) + blank[span[1] :]
+            start, end = match.span()
+            if unit in _LIGHT:
+                unit, end = "", match.start("unit")
+            elif unit:
+                kind = f"number {unit.rstrip('s')}"
+            found.append((start, end, kind.strip(), plain[start:end].casefold()))
+            blank = blank[:start] + " " * (end - start) + blank[end:]
+    found.sort()
+    for start, end, kind, value in found:
+        is_old = replaced_value is not None and (
+            replaced_value.start("old") <= start < replaced_value.end("old")
+        )
+        if kind.split()[0] in _IDENTIFYING and start != found[-1][0] and not is_old:
+            # "Order 5521 is due on Monday": a number before the value tells which order.
+            blank = blank[:start] + plain[start:end] + blank[end:]
+        elif not is_old:
+            values.append((kind, " ".join(value.split())))
+    tail = _TAIL.search(blank)
+    if tail is not None and values and _content(_TAIL.sub("", plain)):
+        # "…, doctor's orders": what follows the value says nothing of what it is the value of.
+        blank = blank[: tail.start()]
     words = _content(plain)
     return Reading(
         values=tuple(values),
@@ -264,11 +371,19 @@ def read(text: str) -> Reading:
         words=frozenset(words),
         order=tuple(words),
         olds=tuple(_olds(plain)),
-        ended_topic=frozenset(_content(_ADVERBIAL.sub(" ", plain))) - _ENDING,
-        is_changed=CHANGED.search(plain) is not None,
+        ended_topic=frozenset(_content(_ADVERBIAL.sub(" ", _main_clause(plain)))) - _ENDING,
+        is_changed=CHANGED.search(plain) is not None or goal is not None,
         is_ended=ENDED.search(plain) is not None,
         is_episode=_EPISODE.search(plain) is not None,
         is_one_of_several=_SEVERAL.search(plain) is not None,
+        has_role=bool(_ROLE & frozenset(analyze(plain))) or _ROLE_ZH.search(plain) is not None,
+        bearer=_thing(_BEARER.search(plain)),
+        new_ones=frozenset(
+            thing
+            for thing in (_thing(each.search(plain)) for each in _NEW_ONE)
+            if thing is not None
+        ),
+        is_of_user=_OF_USER.search(plain) is not None,
         names=frozenset(
             token for word in re.findall(r"\b[A-ZÀ-Þ]\w+", plain) for token in analyze(word)
         ),
@@ -291,9 +406,27 @@ def revalued(new: Reading, old: Reading) -> int:
     if not new.is_changed:
         return 0
     more, less = _unmatched(old.topic, new.topic), _unmatched(new.topic, old.topic)
+    if more and less and not (more | less) & (new.names | old.names | _KIN):
+        # One subject, and two verbs: near enough to ask a person.
+        is_near = new.topic & old.topic and max(len(more), len(less)) == 1
+        return _UNSURE if is_near and new.order[:1] == old.order[:1] else 0
     if (more and less) or (more | less) & (new.names | old.names | _KIN):
         return 0
     return 83 if more and len(more) <= _MOST_EXTRA else _UNSURE
+
+
+def has_other_kind(new: Reading, old: Reading) -> bool:
+    """Return True if two sentences give values that cannot replace each other: an hour and a
+    price.
+    """
+    if not (new.values and old.values):
+        return False
+    now, before = {kind for kind, _ in new.values}, {kind for kind, _ in old.values}
+    if now & before:
+        return False
+    kinds = now | before
+    is_bare = "number" in kinds and all(kind.startswith("number") for kind in kinds)
+    return not is_bare
 
 
 def _is_other_value(new: Reading, old: Reading) -> bool:
@@ -337,13 +470,38 @@ def is_ended(new: Reading, old: Reading) -> bool:
     return extra <= 3 if len(topic) > 1 else extra <= 2
 
 
+def is_reassigned(new: Reading, old: Reading) -> bool:
+    """Return True if two sentences give one thing to two people who lead, own or look after it."""
+    if not (new.has_role and old.has_role and new.is_changed):
+        return False
+    first, second = new.words - _ROLE, old.words - _ROLE
+    new_holder, old_holder = _unmatched(first, second), _unmatched(second, first)
+    shared = first - new_holder
+    is_named = new_holder <= new.names and old_holder <= old.names
+    return (
+        bool(shared and new_holder and old_holder)
+        and is_named
+        and (max(len(new_holder), len(old_holder)) <= 2)
+    )
+
+
+def is_other_one(new: Reading, old: Reading) -> bool:
+    """Return True if a sentence says that somebody has another one of what the earlier one names,
+    such as another doctor.
+    """
+    is_own = new.is_of_user and not new.words & _KIN
+    return old.bearer is not None and old.bearer in new.new_ones and is_own
+
+
 def is_aligned(new: Reading, old: Reading) -> bool:
     """Return True if two sentences have one frame of at least two words, and one place in it that
     another name or word fills.
     """
     if new.is_one_of_several or old.is_one_of_several or new.is_episode or new.is_ended:
         return False
-    if any(dict(old.values).get(kind, value) != value for kind, value in new.values):
+    if has_other_kind(new, old) or any(
+        dict(old.values).get(kind, value) != value for kind, value in new.values
+    ):
         return False
     first = [word for word in new.order if not _covers(old.words, {word})]
     second = [word for word in old.order if not _covers(new.words, {word})]
@@ -387,6 +545,19 @@ def _is_one_word(first: str, second: str) -> bool:
         return True
     short, long = sorted((first, second), key=len)
     return len(short) >= 4 and long.startswith(short) and long[len(short) :] in _INFLECTIONS
+
+
+def _main_clause(text: str) -> str:
+    """Return the first clause that is more than an adverb or a label."""
+    for clause in re.split(r"[,;，；] ?|: ", text):
+        if len(_content(clause)) > 1 or ENDED.search(clause) is not None:
+            return clause
+    return text
+
+
+def _thing(match: re.Match[str] | None) -> str | None:
+    terms = [] if match is None else analyze(match["thing"])
+    return terms[-1] if terms else None
 
 
 def _olds(plain: str) -> Iterator[tuple[frozenset[str], frozenset[str]]]:

@@ -205,12 +205,12 @@ def _fact(sentence: Sentence) -> ExtractedFact | None:
         return None
     if _QUESTION.search(text) is not None:
         return None
+    if RETRACTED.search(plain) is not None:
+        return _made(sentence, "fact", 90)
     if HYPOTHETICAL.match(plain) is not None:
         # "If the build hangs, restart it" asserts nothing and tells how.
         is_procedure = CONDITION.match(plain) is not None and PROCEDURE.search(plain) is not None
         return _made(sentence, "procedure", 80) if is_procedure else None
-    if RETRACTED.search(plain) is not None:
-        return _made(sentence, "fact", 90)
     if _QUESTION_WORD.match(plain) is not None and not text.endswith((".", "!")):
         return None
     for kind, pattern, confidence in _KINDS:

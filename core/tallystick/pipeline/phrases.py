@@ -183,6 +183,16 @@ RETRACTED = phrases(
     r"(?:n['\u2019]est (?:pas|plus) vrai|no es (?:verdad|cierto)|non è vero|não é verdade)\W*$",
     r"(?:不是真的|不对|不算了)\W*$",
     r"(?:ignore|forget|disregard|scrap) (?:it|that|this)\W*$",
+    r"(?:you (?:can|may|should)|could you please|tu peux|vous pouvez|puedes|puede|puoi|podes|pode)"
+    r" (?:please )?(?:forget|disregard|ignore|delete|drop|oublier|olvidar|ignorar|dimenticare"
+    r"|esquecer)(?: that| about| que| che| de)?(?: what i said about)? ",
+    r"(?:just |please )*(?:forget|delete|drop|scrap|erase|remove|ignore) (?:that|it|this)\W*$",
+    r"(?:war|ist) (?:gelogen|falsch|erfunden|nicht wahr)(?:,? bitte vergessen)?\W*$",
+    r"(?:bitte )?merk(?:e|t)? (?:dir|euch|sie sich) nicht,? (?:wo|was|wie|wer|dass|wann)?",
+    r"(?:这件?事)?(?:你|请)?(?:忘了?|忘掉|忘记|删掉|删了)(?:吧|它)?\W*$",
+    r"(?:i made up|i shouldn['\u2019]t have (?:told you|said|mentioned))(?: that"
+    r"| the thing about| the"
+    r" (?:bit|part) about)?",
 )
 """A sentence that takes back what was said, and puts nothing in its place."""
 
@@ -245,6 +255,10 @@ ENDED = phrases(
     rf"no longer{_END}",
     rf"(?:no more|dropped out|(?:was|were|been|got) (?:cancell?ed|called off|scrapped|revoked"
     rf"|withdrawn|terminated|discontinued|shelved)|fell through|called off){_END}",
+    rf"(?:(?:is|are|was|were)(?: now)? (?:over|out of|back from|finished|history|done with)"
+    rf"|(?:pull(?:ed)?|back(?:ed)?|dropped|drop) out(?: of)?|gone off|went off|done with"
+    rf"|turns out [^.]{{0,60}}?not|not [^.]{{0,60}}? after all){_END}",
+    rf"(?:schluss gemacht|(?:ist|sind) (?:vorbei|weg|beendet)|doch nicht){_END}",
     rf"not [^.]{{0,60}}?any ?(?:more|longer){_END}",
     rf"\w*n't [^.]{{0,60}}?any ?(?:more|longer){_END}",
     rf"(?:stopped|quit|gave up|gave away|got rid of|sold|cancell?ed|dropped|left|removed|abandoned"
@@ -288,7 +302,8 @@ CHANGED = phrases(
     rf"|actualmente){_END}",
     rf"(?:adesso|ora|d'ora in poi|trasferit[oa]|cambiato|spostat[oa]|nuov[oa]){_END}",
     rf"(?:agora|a partir de|mudei|mudou|trocamos|adiad[oa]|nov[oa]){_END}",
-    rf"(?:as of (?:now|today|this|next|\d)|slipped|deferred|delayed|extended|shortened|traded"
+    rf"(?:from here on|as of (?:now|today|this|next|\d)|slipped|deferred|delayed|extended"
+    rf"|shortened|traded"
     rf"|swapped"
     rf"|turned into|taking over|no more|has been (?:set|moved|put|shifted|adjusted)|was (?:set"
     rf"|moved"

@@ -12,7 +12,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from tallystick.pipeline.changes import is_aligned, is_ended, named_old_value, read, revalued
+from tallystick.pipeline.changes import (
+    has_other_kind,
+    is_aligned,
+    is_ended,
+    is_other_one,
+    is_reassigned,
+    named_old_value,
+    read,
+    revalued,
+)
 from tallystick.pipeline.phrases import (
     CHANGED,
     ENDED,
@@ -269,6 +278,10 @@ _LEAD_IN = Phrase(
     re.IGNORECASE,
 )
 """Words before a statement that say nothing of it."""
+_RETRACTING = Phrase(
+    r"\b(?:please|remove|delete|erase|wipe|take|forget|from|out of|your|memory|notes?|records?)\b",
+    re.IGNORECASE,
+)
 _SAID = Phrase(
     r"^\s*(?:i|we|ich|j'ai|je t'ai|he|ho|eu)?\s*(?:have |habe |te )?(?:said|told you|wrote"
     r"|mentioned|noted|gesagt|dit|dicho|dije|detto|disse)?"
@@ -342,7 +355,10 @@ def read_statement(text: str) -> Statement:
     if retraction is not None:
         after = _SAID.sub("", plain[retraction.end() :])
         # "What I said about the boat is wrong, forget it": the matter may come first.
-        plain = after if _terms(after) else _SAID.sub("", plain[: retraction.start()])
+        before = _SAID.sub("", plain[: retraction.start()])
+        # "Wipe my locker code from your memory" has it in between.
+        inside = _RETRACTING.sub(" ", retraction.group())
+        plain = next((each for each in (after, before, inside) if _strict_terms(each)), "")
     terms = _terms(plain)
     ended = ENDED.search(plain) is not None
     # "not only" and "no problem" deny nothing; what ended is denied too.
@@ -365,7 +381,7 @@ def read_statement(text: str) -> Statement:
         slot, value, replaced = name, _terms(given), _terms(old)
         before = plain[: match.start()]
         is_user = not before.strip() or _PRONOUN.search(before) is not None
-        subject = frozenset() if is_user else _terms(before)
+        subject = frozenset() if is_user else _strict_terms(before)
         shape = _shape(given)
         if name == "likes" and _AVERSION.search(match.group()) is not None:
             positive = not positive
@@ -412,6 +428,8 @@ def compare(new: str, old: str) -> Comparison:
             return Comparison("retracted", 90 if overlap >= 0.75 else 75, max(support, overlap))
         return Comparison("unrelated", 0, support)
     by_slot = _compare_slots(fact, earlier, likeness)
+    if by_slot is not None and by_slot[0] == "changed" and has_other_kind(read(new), read(old)):
+        by_slot = None
     if by_slot is not None:
         return Comparison(by_slot[0], by_slot[1], max(support, 0.9 if by_slot[1] >= 80 else 0.6))
     if earlier.retracts:
@@ -439,7 +457,9 @@ def _compare_words(
     confidence = revalued(now, before) if fact.positive == earlier.positive else 0
     if confidence:
         return Comparison("changed", confidence, max(support, 0.8))
-    if fact.changed and fact.positive == earlier.positive and is_aligned(now, before):
+    if is_reassigned(now, before) or is_other_one(now, before):
+        return Comparison("changed", 85, max(support, 0.85))
+    if now.is_changed and fact.positive == earlier.positive and is_aligned(now, before):
         return Comparison("changed", 82, max(support, 0.7))
     return Comparison("unrelated", 0, support)
 
@@ -527,6 +547,11 @@ def _terms(text: str) -> frozenset[str]:
     words = analyze(text)
     terms = frozenset(word for word in words if word not in _DROPPED)
     return terms or frozenset(query_terms(text))
+
+
+def _strict_terms(text: str) -> frozenset[str]:
+    """Return the words of meaning of a text; none where it has only words of grammar."""
+    return frozenset(word for word in analyze(text) if word not in _DROPPED)
 
 
 _DROPPED = (
