@@ -406,10 +406,6 @@ def revalued(new: Reading, old: Reading) -> int:
     if not new.is_changed:
         return 0
     more, less = _unmatched(old.topic, new.topic), _unmatched(new.topic, old.topic)
-    if more and less and not (more | less) & (new.names | old.names | _KIN):
-        # One subject, and two verbs: near enough to ask a person.
-        is_near = new.topic & old.topic and max(len(more), len(less)) == 1
-        return _UNSURE if is_near and new.order[:1] == old.order[:1] else 0
     if (more and less) or (more | less) & (new.names | old.names | _KIN):
         return 0
     return 83 if more and len(more) <= _MOST_EXTRA else _UNSURE

@@ -313,6 +313,11 @@ class Statement:
     of_user: bool = False
     numbers: frozenset[str] = frozenset()
 
+    @property
+    def is_functional(self) -> bool:
+        """True if it gives an attribute of which somebody has one at a time."""
+        return self.slot in _FUNCTIONAL
+
 
 class Comparison(NamedTuple):
     """How a sentence relates to an earlier one, and how sure the rules are, in percent."""
