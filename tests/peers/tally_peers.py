@@ -241,8 +241,11 @@ class OurPostgresStore:
         index = options.get("index")
         # How pgvector builds its index is not for a store that has none of its own.
         index = {k: v for k, v in index.items() if k not in _OF_PGVECTOR} if index else None
+        embedder = _EmbedderHere(index) if index else None
+        if index is not None:
+            index["embed"] = embedder
         make = _with_migrations(_async_store_class() if cls.is_async else TallyStore)
-        with _tally(embedder=_EmbedderHere(index) if index else None) as tally:
+        with _tally(embedder=embedder) as tally:
             yield make(tally, index=index, ttl=options.get("ttl"))
 
 

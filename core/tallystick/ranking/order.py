@@ -9,6 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, cast
 
 from tallystick.ranking import signals as s
+from tallystick.ranking.asked_kind import asked_kind
 from tallystick.ranking.bm25 import inverse_frequency
 from tallystick.ranking.conversations import answered_at_length
 from tallystick.ranking.corpus import NEVER, Corpus
@@ -268,6 +269,9 @@ def rank(
     flows["session"] = s.standardise(s.best_in_session(flowed, session)).values
     score = flowed - floor + weights.session * flows["session"]
     signals = _own_signals(question, pools, flags, long)
+    kind = () if s.asks_when(question.text) else asked_kind(question.text)
+    if kind and vectors is not None:
+        signals["asked_kind"] = _of_kind(kind, question, pools, vectors)
     signals |= extra or {}
     for name, column in signals.items():
         score += getattr(weights, name) * column
@@ -422,6 +426,32 @@ def _likeness(
             if number is not None:
                 likeness[terms == number, column] = 1.0
     return likeness
+
+
+def _of_kind(
+    kind: Sequence[str], question: Question, pools: Sequence[Pool], vectors: WordVectors
+) -> Floats:
+    """Return for each candidate the cosine of the likest pair of one of its words and one of the
+    kind's; words of the question say nothing of the answer.
+    """
+    import numpy as np
+
+    meant = vectors(kind)
+    scores = []
+    for pool in pools:
+        row_words = pool.corpus.words_of(pool.rows)
+        distinct, place = np.unique(row_words.words, return_inverse=True)
+        vocabulary = pool.corpus.vocabulary
+        rows = None if meant is None else vocabulary.meanings(distinct, vectors)
+        if meant is None or rows is None or not len(distinct):
+            scores.append(np.zeros(len(pool.rows)))
+            continue
+        likeness = np.clip((rows @ meant.T).max(axis=1), 0.0, 1.0).astype(np.float64)
+        terms = vocabulary.term_of[distinct]
+        asked = [vocabulary.terms[term] for term in question.weights if term in vocabulary.terms]
+        likeness[np.isin(terms, asked)] = 0.0
+        scores.append(s.best_words(likeness[place][:, None], row_words.counts)[:, 0])
+    return np.concatenate(scores)
 
 
 def _own_signals(

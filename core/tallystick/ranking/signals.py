@@ -29,12 +29,16 @@ __all__ = [
     "is_assistant",
     "names_source",
     "neighbour_flow",
+    "question_words",
     "standardise",
     "word_flow",
 ]
 
+_QUESTION_WORD = re.compile(
+    r"\b(?:what|which|how|why|where|when|who(?:m|se)?)\b|[.!?\n]", re.IGNORECASE
+)
 _WHEN = re.compile(
-    r"\bwhen\b|\b(?:what|which|on what|in what|in "
+    r"\b(?:what|which|on what|in what|in "
     r"which)\s+(?:date|day|month|year|week|time|season)\b"
     r"|\bhow (?:long|many (?:days|weeks|months|years))\b|\bhow (?:recently|often)\b"
     r"|\b(?:cu[áa]ndo|quand|wann|quando|wanneer|когда|kiedy|kdy"
@@ -144,9 +148,26 @@ def best_in_session(scores: Floats, session: Ints) -> Floats:
     return result
 
 
+def question_words(query: str) -> frozenset[str]:
+    """Return the words with which the sentences of an English query ask, in small letters: of each
+    the first. A later one mostly joins: "what did she say when he left" asks for no time.
+    """
+    words = set()
+    is_open = True
+    for match in _QUESTION_WORD.finditer(query):
+        word = match[0].lower()
+        if word.isalpha():
+            if is_open:
+                words.add(word)
+            is_open = False
+        else:
+            is_open = True
+    return frozenset(words)
+
+
 def asks_when(query: str) -> bool:
     """Return True if the query asks for a time."""
-    return _WHEN.search(query) is not None
+    return "when" in question_words(query) or _WHEN.search(query) is not None
 
 
 def is_assistant(speaker: str | None) -> bool:

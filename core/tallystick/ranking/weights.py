@@ -43,6 +43,8 @@ class RecallWeights(Record):
     """The query asks when, and the memory contains a word of time."""
     date: float = Field(default=4.0, allow_inf_nan=False)
     """The memory is of a date that the query names."""
+    asked_kind: float = Field(default=2.5, allow_inf_nan=False)
+    """The query asks where or who, and the memory has a word that is like a place or a person."""
     speaker: float = Field(default=3.0, allow_inf_nan=False)
     """The one speaker named in the query said it."""
     role: float = Field(default=-0.3, allow_inf_nan=False)
