@@ -478,7 +478,7 @@ def _compare_slots(
         return None
     if fact.of_user != earlier.of_user and (fact.subject or earlier.subject):
         return "unrelated", 0
-    if fact.slot in _FUNCTIONAL:
+    if fact.is_functional:
         if fact.subject != earlier.subject:
             return "unrelated", 0
         if _alike(fact.value, earlier.value):
