@@ -2,7 +2,8 @@
 
 The sets are our own, in tests/fixtures/learning: each line has its label and the rationale. The
 first ones were labelled by whoever wrote the rules, so that the rules know them: these figures are
-a floor against changes, not an estimate for other texts. A second pass labelled them again without
+a floor against changes, not an estimate for other texts. So are the sets `development`, which the
+rules were made general by. A second pass labelled them again without
 the labels or the rules at hand; the agreement is told. The sets `held_out` were written in that
 pass, without the rules at hand, and are told without a bar: the phrases that take something back
 were widened after they were read once. Exits non-zero where a bar is missed.
@@ -23,6 +24,7 @@ from typing import Any, NamedTuple
 from tallystick import Actor, BoundTally, Tally
 from tallystick.errors import ExtractionError
 from tallystick.pipeline import RuleDecider, RuleExtractor
+from tallystick.pipeline.statements import read_statement
 from tallystick.records import DecisionCandidate, ExtractedFact, MemoryDecision, ProviderDeclaration
 from tallystick.settings import Settings
 
@@ -202,12 +204,18 @@ def _apart(labels: Sequence[Labelled]) -> list[list[Labelled]]:
     groups: list[list[Labelled]] = []
     for label in labels:
         for group in groups:
-            if all(each.before != label.before for each in group):
+            if all(_topic(each.before) != _topic(label.before) for each in group):
                 group.append(label)
                 break
         else:
             groups.append([label])
     return groups
+
+
+def _topic(text: str) -> object:
+    """Return what a sentence is about: somebody has one home at a time, whatever the words."""
+    statement = read_statement(text)
+    return (statement.slot, statement.subject) if statement.is_functional else text
 
 
 def duplicates() -> dict[str, float]:
@@ -366,6 +374,14 @@ def main() -> int:
         ("Decisions by rules", decisions(scripted=False)),
         ("Decisions by a model that is wrong a third of the time", decisions(scripted=True)),
         ("Agreement of two passes", agreement()),
+        (
+            "Extraction by rules, development texts",
+            extraction("extraction_development.tsv"),
+        ),
+        (
+            "Decisions by rules, development texts",
+            decisions(False, "decisions_development.tsv"),
+        ),
         ("Extraction by rules, held-out texts", extraction("extraction_held_out.tsv")),
         ("Decisions by rules, held-out texts", decisions(False, "decisions_held_out.tsv")),
         (

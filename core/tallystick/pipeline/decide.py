@@ -27,6 +27,8 @@ __all__ = ["CheckedDecision", "RuleDecider", "Thresholds", "check_decisions"]
 _CHANGING: tuple[DecisionAction, ...] = ("UPDATE", "DELETE")
 _LEAST_SUPPORT = 0.34
 """The part of their words that a fact and its target share at least, where no slot relates them."""
+_RIVAL = 5
+"""Points of confidence by which another candidate may be less sure and still be meant as well."""
 _MARGIN = 0.15
 """How much better another candidate may be supported before the target is in doubt."""
 
@@ -218,6 +220,15 @@ def _supported(
         return "already_said"
     others = [comparison for name, comparison in compared.items() if name != target.id]
     if any(_weight(other) > _weight(chosen) + _MARGIN for other in others):
+        return "ambiguous"
+    rivals = (each for each in candidates if each.id != target.id)
+    if any(
+        compared[each.id].relation == chosen.relation != "unrelated"
+        and compared[each.id].confidence >= chosen.confidence - _RIVAL
+        and _weight(compared[each.id]) > _weight(chosen) - _MARGIN
+        and compare(each.content, target.content).relation != "same"
+        for each in rivals
+    ):
         return "ambiguous"
     if chosen.relation == "unrelated" and chosen.support < _LEAST_SUPPORT:
         return "ambiguous"

@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
+from tallystick.pipeline.assertions import is_assertion
 from tallystick.pipeline.phrases import (
     CHATTER,
+    CONDITION,
     CONSTRAINT,
     DECISION,
     FACT,
@@ -62,8 +64,11 @@ _ABBREVIATIONS = r"(?<!\b[A-Za-zÀ-ž])" + "".join(
         "ca",
     ]
 )
+_GERMAN_MONTH = (
+    r"(?:Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember|Uhr)\b"
+)
 _BOUNDARY = re.compile(
-    rf"(?:{_ABBREVIATIONS}(?<!\d)\.|(?<=\d)\.(?=\s+[A-ZÀ-Þ])|[!?。！？…])+[\"'”»)\]]*(?:\s+|$"
+    rf"(?:{_ABBREVIATIONS}(?<!\d)\.|(?<=\d)\.(?=\s+[A-ZÀ-Þ])(?!\s+{_GERMAN_MONTH})|[!?。！？…])+[\"'”»)\]]*(?:\s+|$"
     rf"|(?<=[。！？]))|\n\s*\n"
     r"|\n(?=\s*(?:[-*•]|\d+[.)])\s)|(?<=[^\s,;:])\n(?=[A-ZÀ-Þ])"
 )
@@ -198,23 +203,29 @@ def _fact(sentence: Sentence) -> ExtractedFact | None:
     plain = _ADDRESSED.sub("", text)
     if not plain or CHATTER.match(plain) is not None:
         return None
-    if _QUESTION.search(text) is not None or HYPOTHETICAL.match(plain) is not None:
+    if _QUESTION.search(text) is not None:
         return None
     if RETRACTED.search(plain) is not None:
-        return ExtractedFact(
-            content=text, kind="fact", confidence=90, span=(sentence.start, sentence.end)
-        )
+        return _made(sentence, "fact", 90)
+    if HYPOTHETICAL.match(plain) is not None:
+        # "If the build hangs, restart it" asserts nothing and tells how.
+        is_procedure = CONDITION.match(plain) is not None and PROCEDURE.search(plain) is not None
+        return _made(sentence, "procedure", 80) if is_procedure else None
     if _QUESTION_WORD.match(plain) is not None and not text.endswith((".", "!")):
         return None
     for kind, pattern, confidence in _KINDS:
         if pattern.search(plain) is not None:
-            return ExtractedFact(
-                content=text,
-                kind=kind,
-                confidence=confidence,
-                span=(sentence.start, sentence.end),
-            )
-    return None
+            return _made(sentence, kind, confidence)
+    return _made(sentence, "fact", 70) if is_assertion(plain) else None
+
+
+def _made(sentence: Sentence, kind: str, confidence: int) -> ExtractedFact:
+    return ExtractedFact(
+        content=sentence.text,
+        kind=kind,
+        confidence=confidence,
+        span=(sentence.start, sentence.end),
+    )
 
 
 _IDENTIFIERS = (

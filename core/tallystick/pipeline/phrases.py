@@ -14,6 +14,7 @@ from functools import cached_property
 __all__ = [
     "CHANGED",
     "CHATTER",
+    "CONDITION",
     "CONSTRAINT",
     "DECISION",
     "ENDED",
@@ -109,6 +110,9 @@ HYPOTHETICAL = Phrase(
 )
 """The beginning of a sentence that asserts nothing."""
 
+CONDITION = Phrase(r"^\s*(?:if|wenn|falls|si|se|als|如果) ?", re.IGNORECASE)
+"""The beginning of a sentence with a condition, which may tell what to do then."""
+
 RETRACTED = phrases(
     r"(?:please )?(?:forget|disregard|ignore|delete|remove|scratch|drop) (?:that|what|the (?:fact"
     r"|note"
@@ -151,6 +155,44 @@ RETRACTED = phrases(
     r"(?:esque(?:ça|ce)|apaga|apague) (?:aquilo|isso|(?:tudo )?o que|a história)",
     r"fa(?:z|ça) de conta que",
     r"忘掉|忘了我|忘记我说的|不要再记住|别再?记|当我没说|删掉我说的",
+    # An imperative of forgetting or a denial of truth, with the matter after or before it.
+    r"(?:please )?(?:scrap|strike|scratch|forget|disregard|ignore|delete|erase|remove|drop|discard)"
+    r"(?: please)?,? (?:about |all about |the (?:bit|part|note|notes|entry|line|memory|info|point"
+    r"|thing|story|idea|plan) (?:about|on|with|of|for|regarding|that) |that (?:about|bit|part|i )"
+    r"|everything (?:about|on) )(?:the |my |our )?",
+    r"(?:it|that)(?: is|['’]s)(?: just| simply)? (?:not true|not the case|untrue|false|wrong"
+    r"|no longer true|not correct|incorrect)(?: any ?more| any longer)? (?:that|about)",
+    r"i (?:was|am) (?:wrong|mistaken) (?:about|when i said|in saying)(?: that)?",
+    r"(?:please )?(?:don['’]t|do not) (?:keep|remember|store|save|note|retain|hold on to)"
+    r"(?: anything)?(?: about| on)? (?:that|this|the|my|our)?",
+    r"(?:bitte )?(?:streich(?:e|t)?|lösch(?:e|t)?|vergiss|vergesst|ignorier(?:e|t)?|verwirf)"
+    r"(?: bitte)?(?: wieder)? (?:das mit|die sache mit|(?:de[nrm]|die|das|meine?n?|unsere?n?)"
+    r"(?: eintrag| notiz| hinweis)?(?: zu[mr]?| über)?) ?",
+    r"(?:oublie|efface|supprime|ignore|raye)(?:z)? (?:mon|ma|mes|notre|l['’]|le|la|les|ce|cette)"
+    r"(?: note sur| histoire d[e'’])? ?",
+    r"(?:olv[ií]da(?:te)?|borra|elimina|ignora|descarta)(?: de| lo de| la nota (?:de|sobre))?"
+    r" (?:el|la|los|las|mi|mis|lo|que)",
+    r"(?:dimentica|cancella|ignora|scorda) (?:il|la|lo|le|i|gli|mio|mia|del|della)",
+    r"(?:esque(?:ça|ce)|apag(?:a|ue)|ignor[ae]) (?:o|a|os|as|do|da|meu|minha)" + r"(?![^\W_])",
+    r"(?:vergeet|negeer|schrap|verwijder) (?:maar )?(?:wat ik|de|het|mijn|dat)",
+    r"忘[掉了]|不用记|别记|作废|不算数|撤回",
+    r"(?:isn['\u2019]t|is not|wasn['\u2019]t|was not|is no longer) (?:true|right|correct|accurate)"
+    r"(?: any ?more)?(?:,? (?:so |please )*(?:ignore|forget|drop|delete|disregard|scrap) (?:it"
+    r"|that|this))?\W*$",
+    r"stimmt (?:so )?nicht(?: mehr)?(?:,? (?:bitte )?vergiss (?:es|das))?\W*$",
+    r"(?:n['\u2019]est (?:pas|plus) vrai|no es (?:verdad|cierto)|non è vero|não é verdade)\W*$",
+    r"(?:不是真的|不对|不算了)\W*$",
+    r"(?:ignore|forget|disregard|scrap) (?:it|that|this)\W*$",
+    r"(?:you (?:can|may|should)|could you please|tu peux|vous pouvez|puedes|puede|puoi|podes|pode)"
+    r" (?:please )?(?:forget|disregard|ignore|delete|drop|oublier|olvidar|ignorar|dimenticare"
+    r"|esquecer)(?: that| about| que| che| de)?(?: what i said about)? ",
+    r"(?:just |please )*(?:forget|delete|drop|scrap|erase|remove|ignore) (?:that|it|this)\W*$",
+    r"(?:war|ist) (?:gelogen|falsch|erfunden|nicht wahr)(?:,? bitte vergessen)?\W*$",
+    r"(?:bitte )?merk(?:e|t)? (?:dir|euch|sie sich) nicht,? (?:wo|was|wie|wer|dass|wann)?",
+    r"(?:这件?事)?(?:你|请)?(?:忘了?|忘掉|忘记|删掉|删了)(?:吧|它)?\W*$",
+    r"(?:i made up|i shouldn['\u2019]t have (?:told you|said|mentioned))(?: that"
+    r"| the thing about| the"
+    r" (?:bit|part) about)?",
 )
 """A sentence that takes back what was said, and puts nothing in its place."""
 
@@ -160,8 +202,10 @@ _STORED = (
     r"|ricordi|memórias?)"
 )
 _ALL = (
-    r"(?:the|all|every|each|any|my|his|her|their|our|your|what|whatever|this|that|these|those|it|die"
-    r"|den|das|alles?|jede[nsr]?|le|la|les|tou(?:t|te|s|tes)|el|los|las|tod[oa]s?|il|lo|gli|tutt[oaie]"
+    r"(?:the|all|every|each|any|my|his|her|their|our|your|what|whatever|this|that|these|those|it"
+    r"|die"
+    r"|den|das|alles?|jede[nsr]?|le|la|les|tou(?:t|te|s|tes)|el|los|las|tod[oa]s?|il|lo|gli"
+    r"|tutt[oaie]"
     r"|[oa]s?)"
 )
 _BEGIN = r"(?:^|[.!?:;\n>}]\s*|(?:and|und|et|y|e) )"
@@ -169,7 +213,8 @@ INSTRUCTION = Phrase(
     "|".join(
         (
             # What a text says to whoever reads it with a model.
-            r"\b(?:ignore|disregard|override|bypass)\b[^.\n]{0,30}\b(?:instructions?|rules?|prompts?"
+            r"\b(?:ignore|disregard|override|bypass)\b[^.\n]{0,30}\b(?:instructions?|rules?"
+            r"|prompts?"
             r"|polic(?:y|ies)|guidelines?)\b",
             r"\b(?:new|following|hidden|system|updated) (?:instructions?|prompts?|directives?)\b",
             r"(?:^|\n)\W*(?:system|assistant|developer|operator)\s*:",
@@ -193,7 +238,8 @@ INSTRUCTION = Phrase(
             r"\bignor[ae]d?\b[^.\n]{0,20}\b(?:instrucciones|instruções|istruzioni|reglas|regras"
             r"|regole)\b",
             r"\b(?:nuevas instrucciones|novas instruções|nuove istruzioni)\b",
-            rf"{_BEGIN}(?:borra|elimina|reemplaza|sobrescribe|olvida|cancella|sostituisci|apague|exclua"
+            rf"{_BEGIN}(?:borra|elimina|reemplaza|sobrescribe|olvida|cancella|sostituisci|apague"
+            rf"|exclua"
             rf"|substitua) {_ALL}\b(?:{_STORED}\b|[^.\n]{{1,60}}? (?:por|con|com)\b)",
             r"(?:忽略|无视)[^。\n]{0,12}(?:指令|指示|规则|提示)",
             r"(?:删除|替换|覆盖|清除)[^。\n]{0,12}(?:记忆|记录|条目)",
@@ -207,6 +253,12 @@ replaced or withdrawn for it without a person.
 
 ENDED = phrases(
     rf"no longer{_END}",
+    rf"(?:no more|dropped out|(?:was|were|been|got) (?:cancell?ed|called off|scrapped|revoked"
+    rf"|withdrawn|terminated|discontinued|shelved)|fell through|called off){_END}",
+    rf"(?:(?:is|are|was|were)(?: now)? (?:over|out of|back from|finished|history|done with)"
+    rf"|(?:pull(?:ed)?|back(?:ed)?|dropped|drop) out(?: of)?|gone off|went off|done with"
+    rf"|turns out [^.]{{0,60}}?not|not [^.]{{0,60}}? after all){_END}",
+    rf"(?:schluss gemacht|(?:ist|sind) (?:vorbei|weg|beendet)|doch nicht){_END}",
     rf"not [^.]{{0,60}}?any ?(?:more|longer){_END}",
     rf"\w*n't [^.]{{0,60}}?any ?(?:more|longer){_END}",
     rf"(?:stopped|quit|gave up|gave away|got rid of|sold|cancell?ed|dropped|left|removed|abandoned"
@@ -216,13 +268,16 @@ ENDED = phrases(
     rf"kein(?:e|en|em|er)? [^.]{{0,60}}?mehr{_END}",
     rf"(?:aufgehört|gekündigt|verkauft|abgeschafft|aufgegeben|abgesagt){_END}",
     rf"(?:ne |n')[^.]{{0,60}}?plus{_END}",
-    rf"(?:arrêté|vendu|abandonné|annulé){_END}",
+    rf"(?:arrêtée?s?|vendue?s?|abandonnée?s?|annulée?s?|supprimée?s?|résiliée?s?|démissionné)"
+    rf"{_END}",
+    rf"(?:niet meer|geen [^.]{{0,60}}? meer|gestopt|opgezegd|afgelast){_END}",
     rf"ya no{_END}",
     rf"(?:dejé de|hemos dejado|vendí|abandonamos|cancelamos){_END}",
     rf"non [^.]{{0,60}}?più{_END}",
-    rf"(?:smesso|venduto){_END}",
+    rf"(?:smesso|venduto|cancellat[oa]|annullat[oa]){_END}",
+    rf"(?:ha|he|hemos|han|fue|se) (?:cancelad[oa]|anulad[oa]|dejado|canceló|anuló){_END}",
     rf"(?:já não|não [^.]{{0,60}}? mais|deixei de|vendi){_END}",
-    r"不再|已经不|停止",
+    r"不再|已经不|停止|取消了|戒了|辞职|卖掉|卖了",
 )
 """Something is so no longer."""
 
@@ -247,7 +302,27 @@ CHANGED = phrases(
     rf"|actualmente){_END}",
     rf"(?:adesso|ora|d'ora in poi|trasferit[oa]|cambiato|spostat[oa]|nuov[oa]){_END}",
     rf"(?:agora|a partir de|mudei|mudou|trocamos|adiad[oa]|nov[oa]){_END}",
-    r"现在|改为|改成|搬到|从此|新的|换成",
+    rf"(?:from here on|as of (?:now|today|this|next|\d)|slipped|deferred|delayed|extended"
+    rf"|shortened|traded"
+    rf"|swapped"
+    rf"|turned into|taking over|no more|has been (?:set|moved|put|shifted|adjusted)|was (?:set"
+    rf"|moved"
+    rf"|put|shifted|adjusted) to|rose|fell|climbed|grew|shrank|dropped to|cut to|effective){_END}",
+    rf"(?:ab jetzt|von nun an|künftig|ab (?:montag|dienstag|mittwoch|donnerstag|freitag|samstag"
+    rf"|sonntag|januar|februar|märz|april|mai|juni|juli|august|september|oktober|november|dezember)"
+    rf"|verlegt|vorverlegt|verlängert|gestiegen|gefallen|ersetzt|abgelöst|erhöht"
+    rf"|aktualisiert){_END}",
+    rf"(?:décalée?s?|avancée?s?|déplacée?s?|reportée?s?|est passée?|sont passée?s|a augmenté"
+    rf"|a baissé|à partir de|remplacée?s?|prolongée?s?){_END}",
+    rf"(?:se (?:pasó|movió|trasladó|cambió|aplazó|adelantó)|ha (?:subido|bajado|cambiado|pasado)"
+    rf"|han"
+    rf" (?:subido|bajado|cambiado)|subió a|bajó a|trasladad[oa]|aplazad[oa]|adelantad[oa]){_END}",
+    rf"(?:è stat[oa] (?:spostat[oa]|cambiat[oa]|rinviat[oa]|anticipat[oa])|è (?:salit[oa]|sces[oa]"
+    rf"|passat[oa])|rinviat[oa]|d'ora in avanti){_END}",
+    rf"(?:passou (?:a|para)|foi (?:adiad[oa]|alterad[oa]|mudad[oa])|subiu para|desceu para"
+    rf"|a partir d[aeo]){_END}",
+    rf"(?:nu|voortaan|verplaatst|verschoven|gewijzigd|vanaf|verhoogd|verlaagd){_END}",
+    r"现在|改为|改成|改到|搬到|搬去|从此|新的|换成|换了|推迟到|提前到|涨到|降到|变成|调到",
 )
 """Something is so now, and was not before."""
 
@@ -263,6 +338,20 @@ NEGATED = phrases(
     r"不|没有|没|从不|别|未",
 )
 """Words that turn a statement around."""
+
+_LEADS = r"(?:please|just|simply|first|always|then|and|you|also|finally|next),? "
+_DO = (
+    r"(?:add|apply|ask|attach|boil|book|build|bump|call|check|choose|clean|clear|click|close"
+    r"|commit|configure|connect|contact|copy|create|cut|delete|deploy|disable|download|drag|drain"
+    r"|edit|email|empty|enable|enter|execute|export|fill|follow|format|generate|get|give|go|hold"
+    r"|import|inform|insert|install|keep|kill|launch|leave|let|load|log|lower|make|merge|mix|mount"
+    r"|move|notify|open|paste|pick|ping|plug|post|pour|press|print|pull|push|put|read|reboot|rebase"
+    r"|rebuild|record|reload|remove|rename|repeat|replace|report|reset|restart|restore|return"
+    r"|review|revert|rotate|run|save|scan|schedule|scroll|select|send|set|shut|sign|start|stir"
+    r"|stop|submit|switch|sync|tag|take|tap|tell|test|tick|toggle|turn|type|uncheck|uninstall"
+    r"|unplug|unzip|update|upgrade|upload|use|verify|wait|wash|wipe|write)"
+)
+"""Verbs that instructions begin with, as far as they are imperatives there."""
 
 DECISION = phrases(
     r"(?:we|i|they|the team|[a-z]+ and i|everyone|the board)(?:'ve| have| has)?(?: all| finally"
@@ -294,6 +383,43 @@ DECISION = phrases(
     r"(?:decidi(?:mos)?|escolhemos|optámos|optamos|concordamos|ficou decidido)",
     r"decisão\s*:",
     r"(?:我们|我|团队)(?:已经?|最终)?(?:决定|选择了?|同意)|决定\s*[:：]",
+    # The verb of deciding in any person, and the ways minutes and chats word an outcome.
+    r"(?:decided (?:to|on|that|against|not to)|agreed (?:to|on|that)|settled (?:on|for|that)"
+    r"|opted (?:for|to|against)|landed on|went with|ruled out|signed off on|voted (?:to|for|against"
+    r"|in favou?r)|made up (?:my|our|his|her|their) minds?|(?:is|was|are|were|has been|have been)"
+    r" (?:approved|adopted|rejected|turned down|green-?lit|given the green light)"
+    r"|(?:approved|rejected|turned down|adopted|vetoed) (?:the|a|an|our|his|her|their)\b|final"
+    r" (?:call|decision|answer|word|verdict)|(?:it|that|this)(?:['’]s| is) (?:settled|decided"
+    r"|final|official)|in the end,? (?:i|we|he|she|they) (?:picked|took|chose|kept|bought|booked"
+    r"|stayed|hired))" + _END,
+    r"^(?:resolved|agreed|decided|approved|outcome|verdict|conclusion|consensus"
+    r"|adr[ -]?\d+)\b ?[:,]?"
+    r" (?!with\b|by\b)",
+    r"^(?:the|our) plan is (?:now )?to",
+    r"^(?:going forward|from now on|henceforth),? ",
+    r"we(?:['’]ll| will| are going to| won['’]t| will not| are not going to"
+    r"|['’]re not going to|['’]re going to) (?!see|talk|let|check|think|look|get back"
+    r"|discuss|meet|try|find out|need|have to|know|have\b|be (?:there|back|late|fine|ok|able))",
+    r"(?:wir|ich) (?:nehmen?|setzen? (?:künftig|ab jetzt|ab sofort|jetzt)|bleiben? bei|werden?"
+    r" (?:künftig|ab jetzt|ab sofort|nicht)|verzichten?|entscheiden? uns|steigen? auf)" + _END,
+    r"(?:es bleibt (?:beim?|dabei)|beschlossen (?:wurde|ist)|steht fest|(?:wurde|wurden|ist|sind)"
+    r" (?:genehmigt|abgelehnt|verabschiedet|beschlossen)|am ende (?:haben|habe|wurde)"
+    r"|wir einigten uns"
+    r"|einigten sich|entschied(?:en)? (?:sich|wir|ich|uns))" + _END,
+    r"(?:on part sur|c['’]est décidé|nous allons|on va (?:utiliser|prendre|garder|passer)"
+    r"|finalement,? (?:on|nous|j)|(?:a été|ont été|est|sont) (?:décidée?s?|retenue?s?|approuvée?s?"
+    r"|adoptée?s?|rejetée?s?)|on (?:garde|abandonne|retient))" + _END,
+    r"(?:al final (?:nos|me|hemos|he|se)|vamos a (?:usar|utilizar|pasar|dejar|cambiar|lanzar"
+    r"|adoptar)"
+    r"|nos quedamos con|queda(?:mos)? (?:decidido|acordado|en que)|se (?:decidió|acordó|aprobó"
+    r"|rechazó|descartó)|(?:hemos|han) (?:aprobado|descartado|rechazado))" + _END,
+    r"(?:alla fine (?:abbiamo|ho|si)|si è deciso|è stato (?:deciso|approvato)|useremo|resta deciso"
+    r"|abbiamo (?:scartato|approvato))" + _END,
+    r"(?:vamos (?:usar|utilizar|adotar|mudar|ficar com)|no final (?:ficámos|ficamos|escolhi)"
+    r"|ficámos com|foi (?:decidido|aprovado|rejeitado)|decidiu-se)" + _END,
+    r"(?:we|ik) (?:hebben|heb) (?:besloten|gekozen)|(?:is|was|er is) besloten|besluit\s*:",
+    r"最[后终](?:我们|我)?(?:选|决定|采用|定)|(?:会议|大家|团队|公司|领导|董事会|老板)[一-龥]{0,4}"
+    r"(?:决定|同意|批准|通过)|就这么定|定下来|敲定|决定(?:用|采用|推迟|取消|改|不)",
 )
 
 PREFERENCE = phrases(
@@ -332,6 +458,39 @@ PREFERENCE = phrases(
     r"(?:o meu|a minha|meu|minha) [^.,]{2,30}? (?:favorit[oa]|preferid[oa])",
     r"(?:我|他|她|我们)(?:很|非常|最|更|不|不太|都)*(?:喜欢|爱|讨厌|偏好|偏爱|更喜欢)",
     r"我最喜欢的",
+    # A liking worded without a verb of liking.
+    r"(?:nothing beats|can['’]?t get enough of|go-to\b|soft spot for|partial to|not (?:really )?"
+    r"(?:big|hot|sold) on|big on|leans? towards?|(?:tends?|try|tries) to (?:avoid|choose|go for"
+    r"|pick|prefer|steer clear)|could live on|suits? (?:me|us|him|her)|(?:works?|is|are) (?:best"
+    r"|better|easier|easiest) for (?:me|us|him|her)|swears? by|obsessed with|addicted to"
+    r"|passionate about|appeals? to (?:me|us)|put off by|drives? me|annoys? me|bothers? me"
+    r"|gets? on my nerves|(?:can['’]?t|cannot) (?:bear|stomach)|loathes?|detests?|happiest when"
+    r"|(?:am|'m|is|'s) (?:really )?not into|over .{2,30} any day|preference (?:is|for|goes)"
+    r"|(?:not|isn['’]t|aren['’]t)(?: really| exactly| quite)? (?:my|our|his|her|their)"
+    r" (?:thing|cup of tea|style|taste|jam|idea of)|(?:don['’]?t|doesn['’]?t) (?:really )?"
+    r"(?:care for|enjoy|like))" + _END,
+    r"(?:much |far |would |'d )(?:sooner|rather) .{2,80} than" + _END,
+    r"more of an? .{2,30}?(?:person|guy|girl|type|fan|lover|drinker|eater|reader)" + _END,
+    r"(?:i|we|he|she|they)(?: do| really| just)* like .{2,60} (?:best|better|more)" + _END,
+    r"(?:steh(?:e|t|en)? [^.]{0,20}?auf|nicht (?:so |gerade |wirklich )?(?:mein|unser|sein"
+    r"|ihr)(?:e|s)?"
+    r" (?:ding|fall|geschmack|welt)|find(?:e|et|en) [^.]{2,50}? (?:besser|angenehmer|schöner|toll"
+    r"|super|schrecklich|furchtbar|nervig|langweilig|am besten|lästig)|gefällt|gefallen|schmeckt"
+    r"|schmecken|lieber|am liebsten|lieblings\w+|bin [^.]{0,20}?fan|nicht (?:leiden|ausstehen|ab)"
+    r"|zieh(?:e|t|en) [^.]{2,50}? vor|halte nichts von|genieße[nt]?|graut mir)" + _END,
+    r"(?:fan d[e'’]|très peu pour moi|(?:ne|n['’])\s?(?:j['’])?aime(?:nt|s|ns|ons)?"
+    r" (?:pas|guère|plus|vraiment)|(?:me|nous|lui) pla(?:ît|isent)|raffole|ai horreur|passionnée?s?"
+    r" (?:de|par)|pas (?:mon|notre|son) truc|plutôt .{2,40} que|aimerais? mieux)",
+    r"(?:soy (?:más |muy )?de (?!aquí)[^.]{2,40}? que|no (?:soporto|aguanto)|me (?:chifla|apasiona"
+    r"|molestan?|flipa|agradan?|fascinan?)|aficionad[oa]|fan de|no es lo mío|no me va)" + _END,
+    r"(?:appassionat[oa] di|non sopport[oa]|fan di|non fa per me|vado matt[oa]|preferenza per)"
+    + _END,
+    r"(?:preferência por|não suporto|fã de|não é a minha praia|gosto (?:mais|muito|imenso))" + _END,
+    r"(?:ik|wij|we|hij|zij) (?:hou|houd|houdt|houden) (?:erg |niet )?van|(?:vind|vindt) [^.]{2,40}?"
+    r" (?:leuk|lekker|fijn|prettig|vervelend)|voorkeur voor|hekel aan|(?:heb"
+    r"|heeft) [^.]{0,20}?liever",
+    r"(?:比较|更|最|很|特别|超|不太?|挺)(?:喜欢|爱)|不爱[吃喝看听玩]|受不了|宁愿|宁可|情愿|偏爱|偏好"
+    r"|好き|嫌い|気に入|お気に入り|方がいい",
 )
 
 CONSTRAINT = phrases(
@@ -365,10 +524,43 @@ CONSTRAINT = phrases(
     r"^(?:nunca|siempre) ",
     r"(?:dev(?:e|ono)|bisogna|non si (?:può|deve)|vietato|obbligatori[oa]|al massimo|almeno"
     r"|allergic[oa])",
-    r"^(?:mai|sempre|non) ",
+    r"^(?:mai|sempre) |^non [^\W\d]+[aei]re(?![^\W_])",
     r"(?:deve(?:m|mos)?|é proibido|obrigatóri[oa]|no máximo|pelo menos|não (?:se pode|pode)"
     r"|alérgic[oa])",
     r"(?:必须|禁止|不得|不能|不要|最多|至少|务必|过敏|不允许)",
+    # A modal or a participle that allows or forbids, in any person and order.
+    r"(?:mustn['’]t|may not|(?:is|are|was|were)(?:n['’]t| not| only| never)? (?:to be )?"
+    r"(?:allowed|permitted|admitted|forbidden|prohibited|banned|compulsory|mandatory|off-limits)"
+    r"|(?:has|have|had) (?:got )?to be|need(?:s)? (?:to be |prior |written |at least |\w+ )?"
+    r"(?:approvals?|sign-off|permission|authori[sz]ation)|requires? (?:a|an|two|three|written|prior"
+    r"|approval|permission|at least|\d+)|no (?:more|longer|later|less|fewer|earlier|other) than"
+    r"|under no circumstances|without exception|strictly|limited to|not exceed|must be|must not"
+    r"|can['’]?t (?:eat|drink|have|tolerate|digest)|allerg(?:y|ic|ies)|intoleran(?:t|ce)|coeliac)"
+    + _END,
+    r"^(?:no [a-z]+ (?:on|in|at|after|before|during|without|allowed|for|over|under|from)"
+    r"|keep [^.]{2,40}?"
+    r" (?:under|below|within|above|secret|private|out of)|don['’]t ever|nobody|no one|never"
+    r"|avoid|refrain from|at no point)" + _END,
+    r"(?:nobody|no one|no \w+|only \w+)(?: \w+){0,4} (?:may|can|is allowed|are allowed|should|has"
+    r" access|is admitted)" + _END,
+    r"(?:dürfen|darf|untersagt|gestattet|unzulässig|spätestens|zwingend|ausschließlich|muss|müssen"
+    r"|vertrag(?:e|en|t) (?:kein\w*|es nicht|das nicht|sie nicht)|unverträglichkeit|allergie"
+    r"|allergisch"
+    r"|nie mehr als|nicht überschreiten|hat zu erfolgen)" + _END,
+    r"(?:(?:ne|n['’])\s?\w* ?(?:doit|doivent|peut|peuvent|faut) (?:pas|jamais|plus|que)|on ne"
+    r" doit|défense de|il est (?:interdit|obligatoire|impératif|défendu)|au plus tard"
+    r"|jamais plus de"
+    r"|uniquement|exclusivement|(?:doit|doivent) être|intolérante?)" + _END,
+    r"(?:no se permite|no est(?:á|án) permitid[oa]s?|sólo se puede|solo se puede|tienen? que"
+    r"|alergia"
+    r"|intolerante|únicamente|no (?:debe|deben|puede|pueden) |queda prohibido|no más de)",
+    r"(?:non è (?:permesso|consentito|ammesso)|entro e non oltre|non (?:deve|devono|può|possono)"
+    r"|intollerante|allergia|al più tardi)" + _END,
+    r"(?:não é permitid[oa]|proibid[oa]|t[êe]m? (?:que|de) (?:ser|estar)|não (?:deve|devem|podem)"
+    r"|alergia|intolerante|o mais tardar)" + _END,
+    r"(?:mag|mogen) (?:niet|geen|alleen|nooit)|(?:moet|moeten) "
+    + r"|verboden te|verplicht|uiterlijk",
+    r"不得|禁止|严禁|不准|不可以|只能|仅限|不超过|不能超过|必须|务必|不许|てはいけ|なければなりません|禁止",
 )
 
 PROCEDURE = phrases(
@@ -398,6 +590,29 @@ PROCEDURE = phrases(
     r"(?:prima|per prima cosa) [^.]{3,160}?(?:poi|dopo|infine)",
     r"(?:primeiro) [^.]{3,160}?(?:depois|em seguida|por fim)",
     r"先.{2,80}(?:再|然后|接着)|步骤\s*[:：]",
+    # A purpose or a condition, and then an imperative; or imperatives in a row.
+    rf"^(?:in order )?to [a-z]+ [^.]{{0,80}}?, (?:{_LEADS})?{_DO}" + _END,
+    rf"^(?:if|when|whenever|once|after|before|as soon as|should"
+    rf"|in case) [^.,]{{3,90}}, (?:{_LEADS})?{_DO}" + _END,
+    rf"^{_DO} [^.]{{3,90}}?(?:,| and| then)+ (?:{_LEADS})?{_DO}" + _END,
+    rf"^{_DO} [^.]{{3,90}} (?:before|after|once|when|whenever) (?:you|the|each|every|any|\w+ing)"
+    + _END,
+    r"(?:you|we) [a-z]+ [^.]{0,60}?by [a-z]+ing .{3,90}(?:,| and| then) [a-z]+ing",
+    r"(?:here['’]?s how|this is how|works like this|the steps are|goes like this)" + _END,
+    r"^(?:start|begin|commence) (?:with|by) .{3,160}?(?:,| then| and)",
+    r"^(?:zum|zur|für) [^.,]{3,60}? (?:zuerst|zunächst|erst|bitte|einfach)|so geht(?:['’]?s| es)",
+    r"^(?:wenn|falls|sobald|nachdem|bevor|nach|vor) [^.,]{3,90}, (?:bitte )?(?:starte?|öffne"
+    r"|klicke?"
+    r"|führe|lösche?|prüfe?|drücke?|rufe?|setze?|melde|schalte|trenne|warte|ziehe?|gib|wähle?"
+    r"|installiere|dann)" + _END,
+    r"^pour [^.,]{3,100}, (?!je\b|nous\b|j['’])[^\W\d]+(?:ez|er|s|e|is)" + _END,
+    r"^(?:commence[rz]?|d['’]abord|ouvrez|si [^,]{3,60}, (?:redémarrez|relancez|appelez|ouvrez"
+    r"|appuyez)).{3,160}?(?:,|puis|ensuite|$)",
+    r"^(?:para|si|cuando) [^.,]{3,100}, (?!yo\b|me\b|mi\b|el\b|la\b|los\b|las\b|un|nos\b|no\b|se\b)"
+    r"[^\W\d]+(?:a|e|én|ga|ja|za|é)" + _END,
+    r"(?:primero|primeiro) .{3,160}?(?:después|luego|depois|por fin|por último|y entonces)",
+    r"^per [^.,]{3,100}, (?!io\b|il\b|la\b|mi\b|ci\b|non\b|noi\b)[^\W\d]+(?:a|i)" + _END,
+    r"^要.{2,30}[，,].{0,4}(?:先|请|点击|打开|按)|先.{2,80}(?:最后|，再|，然后)|首先.{2,80}",
 )
 
 FACT = phrases(

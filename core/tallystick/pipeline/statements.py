@@ -12,6 +12,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
+from tallystick.pipeline.changes import (
+    has_other_kind,
+    is_aligned,
+    is_ended,
+    is_other_one,
+    is_reassigned,
+    named_old_value,
+    read,
+    revalued,
+)
 from tallystick.pipeline.phrases import (
     CHANGED,
     ENDED,
@@ -268,6 +278,10 @@ _LEAD_IN = Phrase(
     re.IGNORECASE,
 )
 """Words before a statement that say nothing of it."""
+_RETRACTING = Phrase(
+    r"\b(?:please|remove|delete|erase|wipe|take|forget|from|out of|your|memory|notes?|records?)\b",
+    re.IGNORECASE,
+)
 _SAID = Phrase(
     r"^\s*(?:i|we|ich|j'ai|je t'ai|he|ho|eu)?\s*(?:have |habe |te )?(?:said|told you|wrote"
     r"|mentioned|noted|gesagt|dit|dicho|dije|detto|disse)?"
@@ -298,6 +312,11 @@ class Statement:
     retracts: bool = False
     of_user: bool = False
     numbers: frozenset[str] = frozenset()
+
+    @property
+    def is_functional(self) -> bool:
+        """True if it gives an attribute of which somebody has one at a time."""
+        return self.slot in _FUNCTIONAL
 
 
 class Comparison(NamedTuple):
@@ -339,7 +358,12 @@ def read_statement(text: str) -> Statement:
     retraction = RETRACTED.search(plain)
     retracts = retraction is not None
     if retraction is not None:
-        plain = _SAID.sub("", plain[retraction.end() :])
+        after = _SAID.sub("", plain[retraction.end() :])
+        # "What I said about the boat is wrong, forget it": the matter may come first.
+        before = _SAID.sub("", plain[: retraction.start()])
+        # "Wipe my locker code from your memory" has it in between.
+        inside = _RETRACTING.sub(" ", retraction.group())
+        plain = next((each for each in (after, before, inside) if _strict_terms(each)), "")
     terms = _terms(plain)
     ended = ENDED.search(plain) is not None
     # "not only" and "no problem" deny nothing; what ended is denied too.
@@ -362,7 +386,7 @@ def read_statement(text: str) -> Statement:
         slot, value, replaced = name, _terms(given), _terms(old)
         before = plain[: match.start()]
         is_user = not before.strip() or _PRONOUN.search(before) is not None
-        subject = frozenset() if is_user else _terms(before)
+        subject = frozenset() if is_user else _strict_terms(before)
         shape = _shape(given)
         if name == "likes" and _AVERSION.search(match.group()) is not None:
             positive = not positive
@@ -409,6 +433,8 @@ def compare(new: str, old: str) -> Comparison:
             return Comparison("retracted", 90 if overlap >= 0.75 else 75, max(support, overlap))
         return Comparison("unrelated", 0, support)
     by_slot = _compare_slots(fact, earlier, likeness)
+    if by_slot is not None and by_slot[0] == "changed" and has_other_kind(read(new), read(old)):
+        by_slot = None
     if by_slot is not None:
         return Comparison(by_slot[0], by_slot[1], max(support, 0.9 if by_slot[1] >= 80 else 0.6))
     if earlier.retracts:
@@ -419,14 +445,27 @@ def compare(new: str, old: str) -> Comparison:
         return Comparison("opposite", 85, support)
     if overlap >= 0.75 and fact.ended and earlier.positive and fact.of_user == earlier.of_user:
         return Comparison("opposite", 85, support)
-    rest = (fact.terms | earlier.terms) - shared - _digits(fact.numbers | earlier.numbers)
-    is_other_number = bool(fact.numbers and earlier.numbers) and fact.numbers != earlier.numbers
-    if is_other_number and not rest and len(shared) >= 2:
-        return Comparison("changed", 85 if fact.changed else 80, support)
-    if fact.replaced and len(fact.replaced & earlier.terms) == len(fact.replaced):
-        topic = fact.terms - fact.value - fact.replaced
-        if topic & earlier.terms or len(earlier.terms) <= 4:
-            return Comparison("changed", 88, max(support, 0.8))
+    return _compare_words(new, old, fact, earlier, support)
+
+
+def _compare_words(
+    new: str, old: str, fact: Statement, earlier: Statement, support: float
+) -> Comparison:
+    """Return how a sentence relates to an earlier one by its values and its topic."""
+    now, before = read(new), read(old)
+    if fact.retracts or before.is_ended:
+        return Comparison("unrelated", 0, support)
+    if named_old_value(now, before):
+        return Comparison("changed", 88, max(support, 0.85))
+    if is_ended(now, before):
+        return Comparison("opposite", 86, max(support, 0.85))
+    confidence = revalued(now, before) if fact.positive == earlier.positive else 0
+    if confidence:
+        return Comparison("changed", confidence, max(support, 0.8))
+    if is_reassigned(now, before) or is_other_one(now, before):
+        return Comparison("changed", 85, max(support, 0.85))
+    if now.is_changed and fact.positive == earlier.positive and is_aligned(now, before):
+        return Comparison("changed", 82, max(support, 0.7))
     return Comparison("unrelated", 0, support)
 
 
@@ -439,7 +478,7 @@ def _compare_slots(
         return None
     if fact.of_user != earlier.of_user and (fact.subject or earlier.subject):
         return "unrelated", 0
-    if fact.slot in _FUNCTIONAL:
+    if fact.is_functional:
         if fact.subject != earlier.subject:
             return "unrelated", 0
         if _alike(fact.value, earlier.value):
@@ -485,10 +524,6 @@ def _same_key(first: frozenset[str], second: frozenset[str]) -> bool:
     return bool(first) and (first == second or len(first & second) / len(first | second) >= 0.75)
 
 
-def _digits(numbers: frozenset[str]) -> frozenset[str]:
-    return frozenset(term for number in numbers for term in analyze(number)) | numbers
-
-
 def _is_pronoun(key: str) -> bool:
     return key.strip().lower() in (
         "i",
@@ -517,6 +552,11 @@ def _terms(text: str) -> frozenset[str]:
     words = analyze(text)
     terms = frozenset(word for word in words if word not in _DROPPED)
     return terms or frozenset(query_terms(text))
+
+
+def _strict_terms(text: str) -> frozenset[str]:
+    """Return the words of meaning of a text; none where it has only words of grammar."""
+    return frozenset(word for word in analyze(text) if word not in _DROPPED)
 
 
 _DROPPED = (

@@ -15,6 +15,8 @@ from tallystick.errors import (
     ModelUnavailable,
     SettingsError,
 )
+from tallystick.pipeline import RuleExtractor
+from tallystick.pipeline.statements import compare
 from tallystick.ports import StructuredAnswer
 from tallystick.records import (
     DecisionCandidate,
@@ -565,3 +567,77 @@ def test_erasing_a_text_erases_what_was_proposed_from_it(open_sqlite: OpenTally)
 
         assert all(proof.holds for proof in result.proofs)
         assert {(row.state, row.content) for row in rows(tally)} == {("discarded", None)}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("The standup starts at 9:45 every morning.", "The standup was pushed back to 10:30."),
+        ("Der Kurs findet im Raum 12 statt.", "Der Kurs ist in Raum 30 umgezogen."),
+        ("La reunión es el lunes a las 10.", "La reunión se pasó al miércoles a las 10."),
+        ("Le budget est de 20 000 euros.", "Le budget a été réduit à 15 000 euros."),
+        ("O orçamento é de 20 mil euros.", "O orçamento desceu para 15 mil euros."),
+        ("会议在周一上午十点。", "会议改到周三上午十点了。"),
+        ("Our CI runs on Jenkins.", "We migrated our CI from Jenkins to GitHub Actions."),
+        ("Lisa leitet den Vertrieb.", "Den Vertrieb leitet jetzt Jonas."),
+        ("Mi médico es el doctor Ruiz.", "He cambiado de médico, ahora voy a la doctora Vega."),
+    ],
+)
+def test_another_value_of_one_topic_is_a_change(before: str, after: str) -> None:
+    assert compare(after, before).relation == "changed"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("The limit for free users is 100.", "The limit for paid users was raised to 500."),
+        ("My gym is open until 22:00.", "My gym now costs 36 euros."),
+        ("Ticket OPS-12 is due on Monday.", "Ticket OPS-13 was postponed to Friday."),
+        ("I work for Redis Labs.", "We replaced Redis with Valkey for session caching."),
+        ("Mi hermano trabaja en Correos.", "Mi hermana ya no trabaja en Correos."),
+        ("Our dentist is Dr. Blum.", "My cousin changed dentists, hers is Dr. Roth now."),
+        ("I paid 30 euros for lunch.", "I paid 40 euros for lunch."),
+        ("北京办公室有四十人。", "上海办公室现在有五十人。"),
+    ],
+)
+def test_a_change_of_something_else_is_none(before: str, after: str) -> None:
+    assert compare(after, before).relation == "unrelated"
+
+
+def test_two_memories_that_a_change_may_mean_wait_for_a_person(
+    open_sqlite: OpenTally,
+) -> None:
+    with opened(open_sqlite) as tally:
+        anna = tally.bind()
+        texts = ["The deadline of the grant is Friday.", "The deadline of the paper is Friday."]
+        stored = [anna.remember(text, mode="raw") for text in texts]
+        anna.remember("The deadline moved to Monday.", mode="sync", timeout_ms=30_000)
+        tally.drain()
+
+        assert {anna.get(each.id).state for each in stored} == {"active"}
+        assert "ambiguous" in {each.reason for each in rows(tally) if each.state == "pending"}
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("Nothing beats a window seat for me.", "preference"),
+        ("Ich stehe total auf Krimis.", "preference"),
+        ("After a long debate we landed on Kafka.", "decision"),
+        ("Al final nos quedamos con el piso pequeño.", "decision"),
+        ("Visitors are only admitted with a badge.", "constraint"),
+        ("禁止在周五部署。", "constraint"),
+        ("If the build hangs, restart the agent.", "procedure"),
+        ("The warehouse burned down in March.", "fact"),
+        ("Mes parents vivent à la campagne.", "fact"),
+    ],
+)
+def test_a_kind_is_read_by_the_grammar_of_a_sentence(text: str, kind: str) -> None:
+    assert [fact.kind for fact in RuleExtractor().extract(text).facts] == [kind]
+
+
+@pytest.mark.parametrize(
+    "text", ["That makes sense.", "If only I had more time.", "Non lo so.", "On en reparle demain."]
+)
+def test_a_sentence_that_only_points_or_wishes_gives_nothing(text: str) -> None:
+    assert RuleExtractor().extract(text).facts == ()
