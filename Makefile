@@ -179,6 +179,11 @@ eval-recall: $(VENV)/.dev ## measure what recall finds; DATA=one.json,another.js
 eval-discovery: $(VENV)/.dev ## measure whether the right tool of the MCP server is found; ARGS="--model openai:gpt-5" asks a model too
 	@$(BIN)/python -m tests.benchmarks.discovery $(ARGS)
 
+.PHONY: fit-confidence
+fit-confidence: $(VENV)/.dev ## fit the confidence of recall again; DATA=learned.json,checked.json: from the first is learned
+	@test -n "$(DATA)" || { echo "Name the data: make fit-confidence DATA=friendsqa.json,another.json"; exit 1; }
+	@$(BIN)/python -m tests.benchmarks.fit_confidence "$(DATA)" $(ARGS)
+
 .PHONY: eval-graph
 eval-graph: $(VENV)/.dev ## measure what the entities of a question would add to recall; DATA=one.json,another.json
 	@test -n "$(DATA)" || { echo "Name the data: make eval-graph DATA=one.json,another.json"; exit 1; }
