@@ -58,14 +58,14 @@ test-browser: $(VENV)/.dev ## look at every page of the dashboard in Chromium, i
 	@command -v chromium > /dev/null || test -n "$$CHROMIUM" || \
 		{ test "$$(id -u)" = 0 && apt-get install -y -q chromium; } || \
 		{ echo "Install Chromium first: apt-get install chromium, or name it: CHROMIUM=/path/to/chrome"; exit 1; }
-	@$(BIN)/python -m pytest -q --hypothesis-profile=soak --timeout=600 tests/integrations/test_dashboard_browser.py $(ARGS)
+	@$(BIN)/python -m pytest -q --hypothesis-profile=soak --timeout=600 tests/integrations/test_dashboard_browser.py tests/examples/test_coding_agent_browser.py $(ARGS)
 
 .PHONY: test-oldest
 test-oldest: $(VENV)/bin/python ## run the adapters' tests on the oldest runtimes they admit
 	@$(PYTHON) -m venv $(VENV)/oldest
 	@$(VENV)/oldest/bin/python -m pip install -q --upgrade 'pip>=25.1'
 	@$(call install,$(VENV)/oldest/bin/python,-e '.[all]' --group test -c tests/oldest.txt)
-	@$(VENV)/oldest/bin/python -m pytest -q -n 2 -W default tests/checkpointers tests/callbacks tests/integrations -k "not postgres and not test_cli and not test_server_ and not test_surface_parity and not test_mcp_isolation and not test_mcp_processes and not test_hooks and not test_client_files and not test_elements and not test_saver_damage and not test_saver_model and not test_importing and not test_documents and not test_receipt_page and not test_dashboard and not test_saver_threads and not test_saver_safety and not test_foreign_memories and not test_opentelemetry and not test_mcp_discovery and not test_dbos and not test_surfaces and not test_agents_benchmark and not test_releases"
+	@$(VENV)/oldest/bin/python -m pytest -q -n 2 -W default tests/checkpointers tests/callbacks tests/integrations -k "not postgres and not test_cli and not test_server_ and not test_surface_parity and not test_mcp_isolation and not test_mcp_processes and not test_hooks and not test_soak and not test_client_files and not test_elements and not test_saver_damage and not test_saver_model and not test_importing and not test_documents and not test_receipt_page and not test_dashboard and not test_saver_threads and not test_saver_safety and not test_foreign_memories and not test_opentelemetry and not test_mcp_discovery and not test_dbos and not test_surfaces and not test_agents_benchmark and not test_releases"
 
 .PHONY: test-peers
 test-peers: $(VENV)/peers/.made ## run other projects' suites on our pieces; ARGS="--only langgraph -k name"
@@ -174,6 +174,10 @@ eval-recall: $(VENV)/.dev ## measure what recall finds; DATA=one.json,another.js
 	@test -n "$(DATA)" || { echo "Name the data: make eval-recall DATA=one.json,another.json"; exit 1; }
 	@case "$(ARGS)" in *--plots*) $(call install,$(BIN)/python,--group bench);; esac
 	@$(BIN)/python -m tests.benchmarks.eval_recall "$(DATA)" $(ARGS)
+
+.PHONY: eval-discovery
+eval-discovery: $(VENV)/.dev ## measure whether the right tool of the MCP server is found; ARGS="--model openai:gpt-5" asks a model too
+	@$(BIN)/python -m tests.benchmarks.discovery $(ARGS)
 
 .PHONY: fit-confidence
 fit-confidence: $(VENV)/.dev ## fit the confidence of recall again; DATA=learned.json,checked.json: from the first is learned

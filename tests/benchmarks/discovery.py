@@ -3,25 +3,29 @@
 The tasks are in tests/fixtures/discovery_tasks.json and were written before the descriptions. A
 plain BM25 router over names and descriptions runs everywhere. The descriptions were tuned against
 the same tasks, so that its figures are those of a fit, and no forecast for other words.
+
+With `--model openai:gpt-5`, as LangChain names it, a model chooses too: it is given the tools as
+the server lists them and one task at a time, and answers with a call.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import re
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from Stemmer import Stemmer  # type: ignore[import-not-found,unused-ignore]
 
+from tallystick_mcp.schemas import slim_schema
 from tallystick_mcp.server import TOOLS
 from tallystick_mcp.surface import EXPLORE, MANAGE
 
-__all__ = ["Outcome", "Router", "load_tasks", "route_all"]
+__all__ = ["Chooses", "ModelRouter", "Outcome", "Router", "load_tasks", "main", "route_all"]
 
 TASKS = Path(__file__).parents[1] / "fixtures" / "discovery_tasks.json"
 _MODES = {"explore": (*EXPLORE, "policy"), "manage": tuple(MANAGE)}
@@ -54,6 +58,14 @@ class Outcome(NamedTuple):
     def __str__(self) -> str:
         discovery, selection = self.discovered / self.total, self.selected / self.total
         return f"discovery {discovery:.0%}, selection {selection:.0%} of {self.total} tasks"
+
+
+class Chooses(Protocol):
+    """Chooses a tool for a task."""
+
+    def route(self, task: str) -> tuple[str, str | None]:
+        """Return the tool and its mode, None for a tool without modes."""
+        raise NotImplementedError
 
 
 class Ranking:
@@ -97,6 +109,36 @@ class Router:
         return tool, self._modes[tool].best(task) if tool in self._modes else None
 
 
+class ModelRouter:
+    """Has a chat model of LangChain choose, from the tools as the server lists them."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model.bind_tools(
+            [
+                {
+                    "type": "function",
+                    "function": {
+                        "name": name,
+                        "description": tool.description,
+                        "parameters": slim_schema(tool.arguments),
+                    },
+                }
+                for name, tool in TOOLS.items()
+            ]
+        )
+
+    def route(self, task: str) -> tuple[str, str | None]:
+        """Return what the model calls first; no tool where it calls none."""
+        calls = self._model.invoke(task).tool_calls
+        if not calls:
+            return "", None
+        name, arguments = calls[0]["name"], calls[0]["args"]
+        field = _FIELDS.get(name)
+        return name, None if field is None else arguments.get(field)
+
+
+_FIELDS = {"explore": "mode", "manage": "action"}
+"""The argument that names the mode of a tool."""
 _STEM = Stemmer("english")
 
 
@@ -115,7 +157,7 @@ def _parts(name: str) -> list[tuple[str | None, str]]:
     return [(mode, f"{mode} {text}") for mode, text in about.items()]
 
 
-def route_all(router: Router, tasks: Sequence[dict[str, Any]]) -> Outcome:
+def route_all(router: Chooses, tasks: Sequence[dict[str, Any]]) -> Outcome:
     """Route every task; count those that got the right tool, and the right mode."""
     discovered = selected = 0
     misses = []
@@ -128,12 +170,24 @@ def route_all(router: Router, tasks: Sequence[dict[str, Any]]) -> Outcome:
     return Outcome(discovered, selected, len(tasks), tuple(misses))
 
 
-def main() -> None:
-    """Print what the router found."""
-    outcome = route_all(Router(), load_tasks())
-    print(f"BM25: {outcome}")
-    if "-v" in sys.argv[1:]:
-        print("\n".join(outcome.misses))
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print what the router found, and what a model that is named chose."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("-v", "--verbose", action="store_true", help="print the misses too")
+    parser.add_argument("--model", help="a real model, as LangChain names it: openai:gpt-5")
+    chosen = parser.parse_args(arguments)
+    routers: dict[str, Chooses] = {"BM25": Router()}
+    if chosen.model is not None:
+        from langchain.chat_models import init_chat_model
+
+        routers[chosen.model] = ModelRouter(init_chat_model(chosen.model))
+    for name, router in routers.items():
+        outcome = route_all(router, load_tasks())
+        print(f"{name}: {outcome}")
+        if chosen.verbose:
+            print("\n".join(outcome.misses))
+    if chosen.model is None:
+        print("A model: not run. Name one with --model, and have its key in the environment.")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ Pictures of what was seen stay in `build/screens`.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ import pytest
 from tallystick.adapters.serving import COOKIE
 from tallystick.errors import ApprovalRequired
 from tallystick.settings import Settings
+from tallystick_server.dashboard.application import ROUTES
 
 from .dashboard import Played, play, spend
 from .served import ADA, ASKING, ROOT, Served, served
@@ -31,12 +33,21 @@ playwright = pytest.importorskip(
 axe = pytest.importorskip(
     "axe_playwright_python", reason="needs axe-playwright-python: pip install --group browser"
 )
+
+__all__ = ["Window", "check_page", "pytestmark", "window"]
+
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium"),
     pytest.mark.slow,
 ]
-REFLECTING = Settings(reflection="review")
+LEARNING = Settings(reflection="review", graph=True)
+SAILING = [
+    "Anna Schmidt sails the Seeadler from Hamburg.",
+    "In Hamburg we met Anna Schmidt at the harbour.",
+    "The Seeadler left Hamburg with Anna Schmidt at dawn.",
+]
+"""Memories that mention the same names, which are a community."""
 SCREENS = Path(__file__).parents[2] / "build" / "screens"
 AXE = Path(axe.__file__).parent / "axe.min.js"
 
@@ -48,6 +59,11 @@ class Window:
     there: Served
     browser: Any
     played: Played
+    spent: str
+    """A run with a plot of its budgets."""
+    spent_step: str
+    replay: str
+    """A replay that waits for a worker."""
     approval: str
     proposal: str
     secret: str
@@ -95,6 +111,7 @@ class Window:
             "working": f"/runs/{played.run_id}/working",
             "runs": "/runs",
             "run": f"/runs/{played.run_id}",
+            "plots": f"/runs/{self.spent}",
             "step": f"/steps/{played.step_id}",
             "memory": "/memory?q=heron",
             "inspected": f"/memories/{played.memory_id}",
@@ -105,8 +122,14 @@ class Window:
             "trace": f"/steps/{played.step_id}/trace?text=nests in",
             "entry": f"/steps/{played.step_id}/entries/2",
             "replay": f"/steps/{played.step_id}/replay",
+            "totals": f"/runs/{self.spent}/totals",
+            "changed": f"/steps/{self.spent_step}/changed",
+            "job": f"/jobs/{self.replay}",
+            "replaying": f"/replays/{self.replay}",
             "diff": f"/diff?before={played.step_id}&after={played.tool_step_id}",
             "newest": "/memory",
+            "communities": "/communities",
+            "named": "/communities?q=Anna+Schmidt",
             "edit": f"/memories/{played.memory_id}/modify",
             "source": f"/sources/{played.source_id}",
             "spaces": "/spaces?user=ada",
@@ -124,20 +147,34 @@ class Window:
 @pytest.fixture(scope="module")
 def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Window]:
     with (
-        served(tmp_path_factory.mktemp("window"), rules=[ASKING], settings=REFLECTING) as there,
+        served(tmp_path_factory.mktemp("window"), rules=[ASKING], settings=LEARNING) as there,
         playwright.sync_playwright() as tools,
     ):
         played = play(there.tally, ROOT)
         with pytest.raises(ApprovalRequired):
             there.tally.bind(ROOT).check_tool_call("deploy", {"to": "production"})
         [waiting] = there.tally.bind(ROOT).approvals()
-        spend(there.tally, ROOT, [900, 2_400, 600])
+        spent = spend(there.tally, ROOT, [900, 2_400, 600])
+        there.tally.bind(ROOT).remember_many(SAILING)
+        there.tally.drain()
+        [*_, spent_step] = there.tally.bind(ROOT).recordings.steps(spent)
         told = there.tally.bind(ROOT).remember("We decided to feed the heron.", kind="episode")
         [proposal] = there.tally.bind(ROOT).reflect([told.id]).proposals
+        replay = there.tally.bind(ROOT).replay_later(played.step_id)
         browser = tools.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         try:
             secret = there.token(ROOT, token_class="session")
-            yield Window(there, browser, played, waiting.id, proposal.id, secret)
+            yield Window(
+                there,
+                browser,
+                played,
+                spent,
+                spent_step.step_id,
+                replay.id,
+                waiting.id,
+                proposal.id,
+                secret,
+            )
         finally:
             browser.close()
 
@@ -147,19 +184,22 @@ _BROKEN_RULES = """axe.run().then(result => result.violations.map(
 ))"""
 
 
+def check_page(page: Any, name: str) -> None:
+    """Fail for a violation of accessibility, or a page wider than its window; take a picture."""
+    SCREENS.mkdir(parents=True, exist_ok=True)
+    page.evaluate(AXE.read_text(encoding="utf-8"))
+    assert page.evaluate(_BROKEN_RULES) == [], name
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
+    page.screenshot(path=SCREENS / f"{name}.png", full_page=True)
+
+
 def _look(window: Window, scheme: str, names: list[str]) -> None:
     """Open screens; fail for a violation of accessibility, of the policy, or a foreign request."""
-    SCREENS.mkdir(parents=True, exist_ok=True)
-    script = AXE.read_text(encoding="utf-8")
     with window.page(scheme) as page:
         for name in names:
             response = page.goto(f"{window.there.tcp}/ui{window.screens()[name]}")
             assert response.status == (404 if name == "absent" else 200), name
-            page.evaluate(script)
-            found = page.evaluate(_BROKEN_RULES)
-            assert found == [], name
-            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
-            page.screenshot(path=SCREENS / f"{name}-{scheme}.png", full_page=True)
+            check_page(page, f"{name}-{scheme}")
     assert window.said == []
 
 
@@ -175,6 +215,47 @@ def test_the_main_screens_break_no_rule(window: Window, scheme: str, names: list
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_screen_breaks_no_rule_in_both_schemes(window: Window, scheme: str) -> None:
     _look(window, scheme, list(window.screens()))
+
+
+def test_every_page_is_among_the_screens(window: Window) -> None:
+    """All but those that lead on, and the checkpoint of a graph, which the coding agent has."""
+    pages = [route.path for route in ROUTES if "GET" in (route.methods or ())]
+    shown = [address.partition("?")[0] for address in window.screens().values()]
+    missing = [
+        path
+        for path in pages
+        if not any(re.fullmatch(re.sub(r"{\w+}", "[^/]+", path), address) for address in shown)
+    ]
+
+    assert missing == ["/", "/find", "/steps/{step_id}/state"]
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_communities_are_opened_from_their_picture_by_keys(window: Window, scripts: bool) -> None:
+    with window.page(scripts=scripts) as page:
+        page.goto(f"{window.there.tcp}/ui/communities")
+        assert page.locator("svg.graph circle").count() == 1
+        page.locator("svg.graph a").focus()
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/communities#c1")
+        page.fill("#q", "Anna Schmidt")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/communities?q=*")
+        page.click("section >> text=Hamburg >> nth=-1")
+        page.wait_for_url("**/memories/*")
+    assert window.said == []
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_a_bar_of_a_plot_leads_to_its_step_by_keys(window: Window, scripts: bool) -> None:
+    with window.page(scripts=scripts) as page:
+        page.goto(f"{window.there.tcp}/ui/runs/{window.spent}")
+        bars = page.locator("figure.plot a")
+        assert bars.count() == 3
+        bars.last.focus()
+        page.keyboard.press("Enter")
+        page.wait_for_url(f"**/steps/{window.spent_step}")
+    assert window.said == []
 
 
 def test_a_person_gets_from_the_runs_to_a_candidate_by_keys_alone(window: Window) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from tests.benchmarks.discovery import Router, load_tasks, route_all
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage
+from tests.benchmarks.discovery import ModelRouter, Router, load_tasks, main, route_all
 
 from tallystick_mcp.server import TOOLS
 from tallystick_mcp.surface import EXPLORE, MANAGE
@@ -28,3 +32,44 @@ def test_each_mode_and_action_is_described() -> None:
     for tool, modes in (("explore", [*EXPLORE, "policy"]), ("manage", list(MANAGE))):
         for mode in modes:
             assert f"{mode}: " in TOOLS[tool].description, mode
+
+
+class _Model:
+    """Answers each task with its gold call, but calls nothing for the first and guesses a mode for
+    another.
+    """
+
+    def bind_tools(self, tools: list[dict[str, Any]]) -> _Model:
+        self.tools = {tool["function"]["name"]: tool["function"] for tool in tools}
+        return self
+
+    def invoke(self, text: str) -> AIMessage:
+        tasks = load_tasks()
+        task = next(task for task in tasks if task["task"] == text)
+        if text == tasks[0]["task"]:
+            return AIMessage("I do not know.")
+        field = {"explore": "mode", "manage": "action"}.get(task["tool"])
+        mode = {} if field is None else {field: task["mode"]}
+        if task["mode"] == "history":
+            mode = {"mode": "runs"}
+        call = {"name": task["tool"], "args": task["arguments"] | mode, "id": "1"}
+        return AIMessage("", tool_calls=[call])
+
+
+def test_a_model_is_given_the_tools_of_the_server_and_its_first_call_counts() -> None:
+    model, tasks = _Model(), load_tasks()
+    outcome = route_all(ModelRouter(model), tasks)
+    history = sum(task["mode"] == "history" for task in tasks)
+
+    assert history > 0
+    assert (outcome.discovered, outcome.selected) == (59, 59 - history)
+    assert list(model.tools) == list(TOOLS)
+    assert "action" in model.tools["manage"]["parameters"]["properties"]
+
+
+def test_without_a_model_it_says_that_none_was_run(capsys: pytest.CaptureFixture[str]) -> None:
+    main([])
+
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("BM25: discovery ")
+    assert lines[1].startswith("A model: not run.")

@@ -227,7 +227,10 @@ def test_random_callers_never_see_what_others_keep(there: Served, request: Any) 
     chance = random.Random(random.SystemRandom().randrange(2**32) if soaks else 11)
     actors = {"ada": ADA, "bob": BOB, "eve": EVE, "root": ROOT, "agent": BOB.replace(agent="x")}
     clients = {name: there.http(there.token(actor)) for name, actor in actors.items()}
-    owner_of = {"agent": "bob"}
+    # A second token of ada's, which reaches her private scope and no other.
+    narrow = there.token(ADA, token_class="scoped", scopes=["private:ada"])
+    clients["narrow"] = there.http(narrow)
+    owner_of = {"agent": "bob", "narrow": "ada"}
     ids: dict[str, list[str]] = {name: [] for name in ("ada", "bob", "eve", "root")}
     seen, hidden = 0, 0
     for number in range(4_000 if soaks else 160):

@@ -28,25 +28,13 @@ from tallystick_server.dashboard.figures import Figures
 from tallystick_server.dashboard.rendering import SafeHeaders
 from tallystick_server.dashboard.visits import StaleForm, Visit, form_page, page, visit_of
 
-__all__ = ["dashboard_app"]
+__all__ = ["ROUTES", "dashboard_app"]
 
 
 def dashboard_app(tally: Tally | None) -> ASGIApp:
     """Return the application of the pages, for who was let in."""
     app = Starlette(
-        routes=[
-            page("/", _home),
-            form_page("/sign-out", _sign_out),
-            *overview.ROUTES,
-            *reviews.ROUTES,
-            *runs.ROUTES,
-            *governance.ROUTES,
-            *replays.ROUTES,
-            *steps.ROUTES,
-            *memory.ROUTES,
-            *communities.ROUTES,
-            *changes.ROUTES,
-        ],
+        routes=ROUTES,
         exception_handlers={
             TallystickError: _refused,
             HTTPException: _of_http,
@@ -98,3 +86,18 @@ async def _failed(request: Request, error: Exception) -> Response:
 
 def _problem(request: Request, status: int, problem: str) -> Response:
     return visit_of(request).page("problem.html", status, code=status, problem=problem)
+
+
+ROUTES = [
+    page("/", _home),
+    form_page("/sign-out", _sign_out),
+    *overview.ROUTES,
+    *reviews.ROUTES,
+    *runs.ROUTES,
+    *governance.ROUTES,
+    *replays.ROUTES,
+    *steps.ROUTES,
+    *memory.ROUTES,
+    *communities.ROUTES,
+    *changes.ROUTES,
+]

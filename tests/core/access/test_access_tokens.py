@@ -59,6 +59,34 @@ def test_the_tally_keeps_the_digest_of_a_secret_alone(
     assert str(made.secret).removeprefix("tally_").encode() not in kept
 
 
+@pytest.mark.parametrize("lost_rotation", [False, True])
+def test_a_token_whose_secret_was_lost_is_found_by_the_list_and_replaced_or_revoked(
+    open_tally: OpenTally, lost_rotation: bool
+) -> None:
+    """The answer to the call that made it never came."""
+    with open_tally() as tally:
+        mine = tally.bind(ALICE).tokens
+        key = "once"
+        if lost_rotation:
+            first = mine.make("laptop")
+            lost = mine.rotate(first.id, idempotency_key=key)
+            again = mine.rotate(first.id, idempotency_key=key)
+        else:
+            lost = mine.make("laptop", idempotency_key=key)
+            again = mine.make("laptop", idempotency_key=key)
+        assert again == lost.replace(secret=None)
+
+        [listed] = [token for token in mine.list() if token.revoked_at is None]
+        assert (listed.id, listed.name, listed.secret) == (lost.id, "laptop", None)
+        replacement = mine.rotate(listed.id)
+        assert let_in(tally, replacement).actor.user == "alice"
+        with pytest.raises(Unauthenticated):
+            tally.authenticate(str(lost.secret))
+        mine.revoke(replacement.id, reason="not needed")
+        with pytest.raises(Unauthenticated):
+            tally.authenticate(str(replacement.secret))
+
+
 def test_a_token_that_ended_is_refused_like_one_that_never_was(open_tally: OpenTally) -> None:
     clock = StepClock()
     with open_tally(clock=clock) as tally:
