@@ -175,6 +175,16 @@ eval-recall: $(VENV)/.dev ## measure what recall finds; DATA=one.json,another.js
 	@case "$(ARGS)" in *--plots*) $(call install,$(BIN)/python,--group bench);; esac
 	@$(BIN)/python -m tests.benchmarks.eval_recall "$(DATA)" $(ARGS)
 
+.PHONY: fit-confidence
+fit-confidence: $(VENV)/.dev ## fit the confidence of recall again; DATA=learned.json,checked.json: from the first is learned
+	@test -n "$(DATA)" || { echo "Name the data: make fit-confidence DATA=friendsqa.json,another.json"; exit 1; }
+	@$(BIN)/python -m tests.benchmarks.fit_confidence "$(DATA)" $(ARGS)
+
+.PHONY: eval-floor
+eval-floor: $(VENV)/.dev ## measure what the floor of relevance keeps of notes that answer, and of others; DATA=friendsqa.json
+	@test -n "$(DATA)" || { echo "Name the data: make eval-floor DATA=friendsqa.json"; exit 1; }
+	@$(BIN)/python -m tests.benchmarks.relevance_floor "$(DATA)" $(ARGS)
+
 .PHONY: eval-graph
 eval-graph: $(VENV)/.dev ## measure what the entities of a question would add to recall; DATA=one.json,another.json
 	@test -n "$(DATA)" || { echo "Name the data: make eval-graph DATA=one.json,another.json"; exit 1; }

@@ -10,7 +10,16 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-__all__ = ["LANGUAGES", "UNRELATED", "Facts", "Language", "chat", "documents", "facts"]
+__all__ = [
+    "LANGUAGES",
+    "UNRELATED",
+    "UNRELATED_OF_MINE",
+    "Facts",
+    "Language",
+    "chat",
+    "documents",
+    "facts",
+]
 
 
 @dataclass(frozen=True)
@@ -487,3 +496,64 @@ UNRELATED = tuple(
     for thing in _THINGS.strip().splitlines()
 )
 """Requests that no memory of a generated conversation, or of a scene among friends, answers."""
+
+_ASKERS = """
+I need this for my class. {}
+Could you help me with my homework? {}
+My boss wants this from me by noon: {}
+{} I have to hand it in today.
+"""
+_TASKS_OF_MINE = """
+I have to write a haiku about {}.
+I want to explain to a child how {} work.
+I need three synonyms for {}.
+I must give a short speech on {} at school.
+Help me translate a sentence about {} into Latin.
+I'd like you to write unit tests for a parser of {}.
+For my homework I need the history of {}.
+We were asked for a table that compares {}.
+"""
+UNRELATED_OF_MINE = (
+    *(
+        _ASKERS.strip().splitlines()[place % 4].format(request)
+        for place, request in enumerate(UNRELATED)
+    ),
+    *(
+        task.format(thing)
+        for task in _TASKS_OF_MINE.strip().splitlines()
+        for thing in _THINGS.strip().splitlines()
+    ),
+)
+"""Requests of the same kind from somebody who speaks of himself."""
+
+UNANSWERED = tuple(
+    """
+Where did I leave my umbrella?
+What is my shoe size?
+Which dentist do I go to?
+How much did my last electricity bill come to?
+What is the serial number of my printer?
+Who repaired my roof?
+When does my passport expire?
+Which blood type do I have?
+What did I pay for my winter tyres?
+Where do we keep the fuse box key?
+Which insurance covers my phone?
+What is the password hint of our router?
+Who painted the fence for us?
+How tall is my bookshelf?
+Which seat did I reserve on the ferry?
+What is my locker number?
+When did I last change the water filter?
+Which pharmacy has my prescription?
+Who tuned my piano?
+What is the name of my landlord's lawyer?
+How many litres does my rain barrel hold?
+Which tailor shortened my coat?
+When is our chimney swept?
+What did I order from the seed catalogue?
+""".strip().splitlines()
+)
+"""Questions of somebody about himself that no generated conversation, and no scene among friends,
+answers.
+"""

@@ -2,8 +2,9 @@
 all questions.
 
 The weights were fitted by logistic regression on generated conversations and on FriendsQA:
-questions whose answer is among the first twenty, and requests that nothing there answers. They are
-of the default table; of another embedder they say less.
+questions whose answer is among the first twenty, and requests that nothing there answers
+(`make fit-confidence` fits them again). They are of the default table; of another embedder they say
+less.
 """
 
 from __future__ import annotations
@@ -11,18 +12,18 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from tallystick.ranking.corpus import Corpus
 from tallystick.ranking.order import Question, Ranked
-from tallystick.ranking.words import analyze
+from tallystick.ranking.words import analyze, query_words
 
-__all__ = ["CONFIDENT", "VECTOR_OF_WORDS", "confidence"]
+__all__ = ["CONFIDENT", "VECTOR_OF_WORDS", "Evidence", "confidence", "evidence_of"]
 
 CONFIDENT = 0.25
 """The confidence below which a recall is taken to have found nothing; docs/recall.md says
 what it is made of, and what it cannot tell apart.
 """
-_WORDS, _VECTOR, _ABOUT, _NONE = 5.8, 6.0, 3.8, -6.0
 _BEST = 5
 """Hits that are looked at: a turn beside the answer may be the first."""
 _FEW = 50
@@ -40,8 +41,37 @@ _OURS = re.compile(
 """Words for oneself: a request without them, and without a name that is known, is seldom about what
 was said.
 """
+_CLAUSE = re.compile(r"[.!?:;\n\u3002\uff01\uff1f]+")
+_ASKS_FOR = re.compile(
+    r"^\W*(?:(?:so|and|but|well|ok(?:ay)?|hi|hello|hey|please|for\s+(?:my|our)\s+\w+)\W+)*"
+    r"(?:i(?:['\u2019]d)?\s+(?:(?:just|really|also|would|still)\s+)*"
+    r"(?:need|want|wish|like|love|have|must|should|am\s+trying|was\s+asked|wonder)\b"
+    r"|i['\u2019]m\s+(?:trying|looking|supposed|wondering)\b"
+    r"|(?:can|could|may|might)\s+(?:i|we)\s+(?:get|have|see|ask)\b"
+    r"|(?:we|i)\s+(?:were|was|are|am)\s+(?:asked|told|supposed)\b"
+    r"|ich\s+(?:brauche|m\u00f6chte|will|muss|h\u00e4tte|suche)\b"
+    r"|j['\u2019](?:ai\s+besoin|aimerais)|je\s+(?:voudrais|veux|dois|cherche)\b)",
+    re.IGNORECASE,
+)
+"""How somebody begins who asks for something, as "I need …"."""
 _CASED = re.compile(r"[A-Za-z\u00c0-\u024f\u0370-\u052f]")
 _NAME = re.compile(r"(?<=[^\W\d_] )[^\W\d_a-z][^\W\d_]+")
+
+
+class Evidence(NamedTuple):
+    """What says that a question is answered by what was found."""
+
+    words: float
+    """The share of the question's words that the best of the first hits has, between 0 and 1."""
+    vector: float
+    """The cosine of the nearest of them."""
+    about: float
+    """How far the question is about anybody known: 1 if it names somebody, else the share of its
+    words, by rarity, that stand in clauses in which the asker speaks of himself.
+    """
+
+
+_WEIGHTS, _NONE = Evidence(5.6, 5.4, 4.1), -6.0
 
 
 def confidence(
@@ -50,19 +80,42 @@ def confidence(
     """Return how likely the question is answered by what was found, between 0 and 1; 0 for
     nothing. `vectors` is False where only words were compared.
     """
+    evidence = evidence_of(question, ranked, corpora, vectors=vectors)
+    if evidence is None:
+        return 0.0
+    logit = sum(weight * value for weight, value in zip(_WEIGHTS, evidence, strict=True)) + _NONE
+    return round(1 / (1 + math.exp(-logit)), 6)
+
+
+def evidence_of(
+    question: Question, ranked: Sequence[Ranked], corpora: Sequence[Corpus], *, vectors: bool
+) -> Evidence | None:
+    """Return what the first hits say; None if there are none."""
     best = [hit.signals for hit in ranked[:_BEST]]
     if not best:
-        return 0.0
+        return None
     words = max(signals["words"] for signals in best)
     if sum(corpus.size.slices for corpus in corpora) < _FEW:
         words = max(words, _share_of_words(question, corpora))
     vector = max(signals["vector"] for signals in best) if vectors else VECTOR_OF_WORDS * words
-    about = _OURS.search(question.text) is not None or _names_somebody(question, corpora)
+    about = 1.0 if _names_somebody(question, corpora) else _about_oneself(question)
     if not about and not _CASED.search(question.text):
         # Names do not show in a script without capitals: a word that was said stands for one.
-        about = any(signals["text"] > 0 for signals in best)
-    evidence = _WORDS * words + _VECTOR * vector + _ABOUT * about + _NONE
-    return round(1 / (1 + math.exp(-evidence)), 6)
+        about = float(any(signals["text"] > 0 for signals in best))
+    return Evidence(words, vector, about)
+
+
+def _about_oneself(question: Question) -> float:
+    """Return the share of a question's words, by rarity, in clauses about the asker. Who needs a
+    poem, or wants something explained, does not ask about himself.
+    """
+    total = sum(question.weights[term] for term in question.words.values())
+    about = 0.0
+    for clause in _CLAUSE.split(question.text):
+        if _OURS.search(_ASKS_FOR.sub("", clause)):
+            terms = set(query_words(clause).values()) & set(question.words.values())
+            about += sum(question.weights[term] for term in terms)
+    return min(1.0, about / total) if total else float(_OURS.search(question.text) is not None)
 
 
 def _names_somebody(question: Question, corpora: Sequence[Corpus]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.benchmarks.facts import LANGUAGES, UNRELATED, Facts, chat, facts
+from tests.benchmarks.facts import LANGUAGES, UNRELATED, UNRELATED_OF_MINE, Facts, chat, facts
 
 from tallystick import Actor, BoundTally, Tally
 from tallystick.adapters import recall_for_turn
@@ -27,8 +27,8 @@ def _remembered(bound: BoundTally, talk: Facts, speakers: tuple[str, str]) -> No
 def test_nothing_is_shown_for_unrelated_requests_and_answers_are(
     open_sqlite: OpenTally, kind: str
 ) -> None:
-    """At most one in twenty of unrelated requests is taken to be answered, and of questions that
-    are answered at most one in fifty is not.
+    """At most one in twenty of unrelated requests is taken to be answered, also of those from
+    somebody who speaks of himself, and of questions that are answered at most one in fifty is not.
     """
     talk = chat(seed=7) if kind == "assistant" else facts(LANGUAGES.get(kind, ENGLISH), seed=7)
     speakers = ("user", "assistant") if kind == "assistant" else ("Ada", "Ben")
@@ -36,12 +36,28 @@ def test_nothing_is_shown_for_unrelated_requests_and_answers_are(
         anna = tally.bind(ANNA)
         _remembered(anna, talk, speakers)
         shown = [anna.recall(text).confident for text in UNRELATED[1::2]]
+        of_mine = [anna.recall(text).confident for text in UNRELATED_OF_MINE[1::2]]
         answered = [anna.recall(question).confident for question, _ in talk.questions]
     assert sum(shown) <= len(shown) / 20
+    assert sum(of_mine) <= len(of_mine) / 20
     assert sum(answered) >= len(answered) * 49 / 50
 
 
 ENGLISH = LANGUAGES["English"]
+
+
+def test_who_asks_for_something_does_not_ask_about_himself(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        anna = tally.bind(ANNA)
+        anna.remember_many(["I moved to Leeds in May.", "My sister keeps bees.", "Rent is due."])
+        assert anna.recall("Where do I live?").confident
+        assert anna.recall("I need a present. What does my sister like?").confident
+        for request in (
+            "I need a poem about compilers.",
+            "My class starts soon. Explain how volcanoes work.",
+            "Ich brauche ein Gedicht über Vulkane.",
+        ):
+            assert not anna.recall(request).confident, request
 
 
 def test_a_score_compares_across_questions(open_sqlite: OpenTally) -> None:
