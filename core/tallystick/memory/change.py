@@ -29,6 +29,7 @@ from tallystick.records import (
 )
 from tallystick.storage import Connection, edges, memories, parts, search
 from tallystick.storage.idempotency import IdempotentCall
+from tallystick.storage.writes import Writes
 
 __all__ = [
     "CHANGEABLE",
@@ -164,12 +165,12 @@ def _modify(
     lock_until: int | None,
 ) -> Change:
     vector, expected = None, if_version
+    before = _read(context, actor, memory_id, "correct")
     if not _EMBEDDED.isdisjoint(changes):
         # An embedder may be slow or far away, and a transaction holds the one writer: the vector is
         # made before. `expected` is the version that it was made of: where another change came in
         # between, the transaction raises VersionConflict and `modify` starts anew. Otherwise a
         # memory would be found by the vector of a text that it never had.
-        before = _read(context, actor, memory_id, "correct")
         intended = _changed(before.memory, changes)
         vector = context.vector_for(intended)
         expected = before.memory.version if if_version is None else if_version
@@ -211,7 +212,9 @@ def _modify(
         call.keep(tx, change, at=now)
         return change
 
-    return context.store.database.write(unit, name="apply.modify")
+    return context.store.database.write_mostly(
+        unit, name="apply.modify", writes=Writes.of(before.memory.scope)
+    )
 
 
 def forget(
@@ -230,6 +233,7 @@ def forget(
     changes nothing. Raises as `modify`.
     """
     require_reason(reason)
+    before = _read(context, actor, memory_id, "delete")
 
     def unit(tx: Connection) -> Forgotten:
         current = context.visible(tx, actor, memory_id, "delete", sources=False)
@@ -261,7 +265,9 @@ def forget(
         call.keep(tx, result, at=now)
         return result
 
-    return context.store.database.write(unit, name="apply.forget")
+    return context.store.database.write_mostly(
+        unit, name="apply.forget", writes=Writes.of(before.memory.scope)
+    )
 
 
 def forget_one(
@@ -349,7 +355,9 @@ def recover(
         call.keep(tx, result, at=now)
         return result
 
-    return context.store.database.write(unit, name="apply.recover")
+    return context.store.database.write_mostly(
+        unit, name="apply.recover", writes=Writes.of(before.memory.scope)
+    )
 
 
 def apply_modify(

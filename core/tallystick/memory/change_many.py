@@ -9,6 +9,7 @@ from tallystick.errors import Conflict, Denied, InvalidInput, NotFound, VersionC
 from tallystick.memory.context import MemoryContext
 from tallystick.records import Actor, Change, Changed
 from tallystick.storage.idempotency import IdempotentCall
+from tallystick.storage.writes import Writes
 
 __all__ = ["modify_many"]
 
@@ -51,6 +52,7 @@ def modify_many(
         database.write(
             lambda tx: call.keep(tx, answer, at=context.store.clock.now()),
             name="modify_many.answer",
+            writes=Writes.of(actor.private_scope),
         )
     return results
 

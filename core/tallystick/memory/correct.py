@@ -43,6 +43,7 @@ from tallystick.records import (
 )
 from tallystick.storage import Connection, edges, memories
 from tallystick.storage.idempotency import IdempotentCall
+from tallystick.storage.writes import Writes
 
 __all__ = ["CorrectionRequest", "apply_correction", "affected_by", "applies_to", "correct"]
 
@@ -204,7 +205,9 @@ def correct(
         call.keep(tx, result, at=write.now)
         return result
 
-    return context.store.database.write(unit, name="apply.correct")
+    return context.store.database.write_mostly(
+        unit, name="apply.correct", writes=Writes.of(target.memory.scope)
+    )
 
 
 def apply_correction(write: MemoryWrite, memory_id: str, request: CorrectionRequest) -> Correction:

@@ -31,6 +31,7 @@ from tallystick.records import (
 )
 from tallystick.storage import Connection, edges, memories, parts, scopes, spaces
 from tallystick.storage.idempotency import IdempotentCall
+from tallystick.storage.writes import Writes
 
 __all__ = ["cross"]
 
@@ -100,7 +101,9 @@ def cross(
             call.keep(tx, result, at=write.now)
             return result
 
-        return context.store.database.write(unit, name=f"apply.{operation}")
+        return context.store.database.write_mostly(
+            unit, name=f"apply.{operation}", writes=Writes.of(plan.origin.memory.scope, into)
+        )
 
 
 class _Plan(NamedTuple):

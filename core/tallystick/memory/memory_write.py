@@ -29,6 +29,7 @@ from tallystick.storage import (
     search,
     settings_rows,
 )
+from tallystick.storage.writes import require
 
 __all__ = ["MemoryWrite", "analyze_anew"]
 
@@ -124,6 +125,7 @@ class MemoryWrite:
         its new version, and the audit id. `vector` is that of its text, where it has one.
         """
         before = current.memory
+        require(self.tx, str(before.scope))
         memory = memory.model_copy(
             update={
                 "version": before.version + 1,

@@ -30,6 +30,7 @@ from tallystick.logs import get_logger
 from tallystick.records import Job, JobState, JsonObject, ReasonCode
 from tallystick.storage import Connection, Store, jobs, scopes
 from tallystick.storage.jobs import TALLY_ACTOR
+from tallystick.storage.writes import EVERYTHING, Writes
 
 __all__ = ["TALLY_ACTOR", "Ended", "Handler", "JobRunner", "Round", "Work"]
 
@@ -148,7 +149,9 @@ class Work:
         """Store how far a job is. Raises LeaseLost."""
         database = self._runner.store.database
         if not database.write(
-            lambda tx: jobs.note_progress(tx, job, finished, total, cost), name="job.progress"
+            lambda tx: jobs.note_progress(tx, job, finished, total, cost),
+            name="job.progress",
+            writes=_LEASES,
         ):
             raise LeaseLost
 
@@ -238,7 +241,7 @@ class JobRunner:
         with self.store.database.read() as connection:
             if not jobs.due(connection, kinds):
                 return []
-        self._write(jobs.reap, "jobs.reap")
+        self._write(jobs.reap, "jobs.reap", _LEASES)
         with self.store.database.read() as connection:
             return jobs.due_in_turn(connection, kinds, limit=limit)
 
@@ -314,7 +317,7 @@ class JobRunner:
             # Before anything of theirs is read, or leaves for a model.
             return self.authorised(tx, handler, leased)
 
-        return self.store.database.write(unit, name="jobs.lease")
+        return self.store.database.write(unit, name="jobs.lease", writes=_LEASES)
 
     def _carry_out(
         self,
@@ -407,7 +410,8 @@ class JobRunner:
         def beat() -> None:
             while not stop.wait(seconds / 3):
                 try:
-                    self._write(partial(jobs.renew, jobs=leased, seconds=seconds), "jobs.renew")
+                    renewed = partial(jobs.renew, jobs=leased, seconds=seconds)
+                    self._write(renewed, "jobs.renew", _LEASES)
                 except StorageError as error:
                     get_logger("pipeline").warning("lease.kept", error=type(error).__name__)
 
@@ -420,8 +424,10 @@ class JobRunner:
             stop.set()
             thread.join()
 
-    def _write(self, unit: Callable[[Connection], object], name: str) -> None:
-        self.store.database.write(unit, name=name)
+    def _write(
+        self, unit: Callable[[Connection], object], name: str, writes: Writes = EVERYTHING
+    ) -> None:
+        self.store.database.write(unit, name=name, writes=writes)
 
     def _rest(self, kind: str) -> None:
         with self._guard:
@@ -440,6 +446,9 @@ class JobRunner:
             return rest is not None and time.monotonic() < rest.until
 
 
+_LEASES = Writes.of("jobs")
+"""What leases take part in: rows of jobs that nobody else moves meanwhile, and nothing of a scope.
+"""
 _SUSPENDED: Mapping[str, str] = {
     "mutations_frozen": "Changes of memory are suspended.",
     "autonomy_frozen": "Autonomous work is suspended.",

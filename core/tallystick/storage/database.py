@@ -72,7 +72,7 @@ from tallystick.storage.group_commit import (
 )
 from tallystick.storage.prepared import driver_errors
 from tallystick.storage.read_only import FileState, ReadOnlyFile
-from tallystick.storage.writes import EVERYTHING, RUNS, Writes
+from tallystick.storage.writes import EVERYTHING, RUNS, UndeclaredWrite, Writes
 
 __all__ = ["Connection", "Database"]
 
@@ -178,6 +178,16 @@ class Database:
             return self.submit(unit, name=name, writes=writes, reads=reads).result()
         with line.writer.turn:
             return line.writer.commit_one(unit, name, writes, reads)
+
+    def write_mostly(self, unit: Unit[T], *, name: str, writes: Writes) -> T:
+        """Same as `write`, for a unit that seldom writes more than `writes`, as where a memory has
+        copies in other scopes: then it is undone, and carried out again alone. It must change
+        nothing but what the transaction undoes.
+        """
+        try:
+            return self.write(unit, name=name, writes=writes)
+        except UndeclaredWrite:
+            return self.write(unit, name=name)
 
     def _line_of(self, writes: Writes) -> WriteLine:
         """Return the line of what is written: units of one scope are committed in their order."""

@@ -31,10 +31,13 @@ _UNWRITABLE_CODES: dict[str, UnwritableReason] = {
 }
 _NO_CONNECTION = ("too many clients", "connection slots are reserved", "too many connections")
 _UNREACHABLE = (
+    "connection is bad",
     "connection refused",
     "connection timeout expired",
     "timeout expired",
     "is starting up",
+    "in recovery mode",
+    "not yet accepting connections",
     "is shutting down",
     "terminating connection",
     "server closed the connection",

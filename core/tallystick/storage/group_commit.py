@@ -408,6 +408,11 @@ def _in_transaction(driver: Any) -> bool:
 
 
 def discard_connection(connection: Connection) -> None:
+    if not connection.closed and not connection.invalidated:
+        driver = connection.connection.dbapi_connection
+        if getattr(driver, "closed", False):
+            # The server is gone: there is nobody to be asked for a rollback.
+            connection.invalidate()
     try:
         connection.close()
     except sqlalchemy.exc.SQLAlchemyError:

@@ -16,6 +16,7 @@ from tallystick.errors import IdempotencyMismatch, InvalidInput
 from tallystick.records import Record, Scope, part_key
 from tallystick.storage import byte_search, scopes, tables
 from tallystick.storage.scopes import ScopeRow
+from tallystick.storage.writes import require
 
 __all__ = ["IdempotentCall", "remove_answers_with"]
 
@@ -79,6 +80,8 @@ class IdempotentCall:
         if self.key is None:
             return
         scope = scopes.ensure(tx, self.scope) if isinstance(self.scope, Scope) else self.scope
+        # Two calls under one key must wait for one another.
+        require(tx, str(scope.scope))
         tx.execute(
             _KEEP,
             {

@@ -13,6 +13,9 @@ what the other waits for. What units of one kind share beside these is written s
 not matter: parts and payloads are inserted where they are missing, in the order of their keys; a
 run is written by the process that plays it, and a head that moved meanwhile is read again.
 
+A unit that seldom reaches further than it declares, as a change of a memory with copies in other
+scopes, is undone where it does and carried out again alone (`Database.write_mostly`).
+
 SQLite has one writer, and every unit meets every other. What was declared is checked there too.
 """
 
@@ -26,7 +29,16 @@ from sqlalchemy import Connection
 from tallystick.errors import StorageError
 from tallystick.records import Scope
 
-__all__ = ["EVERYTHING", "RUNS", "TALLY_LOCK", "Writes", "declared", "lock_statement", "require"]
+__all__ = [
+    "EVERYTHING",
+    "RUNS",
+    "TALLY_LOCK",
+    "UndeclaredWrite",
+    "Writes",
+    "declared",
+    "lock_statement",
+    "require",
+]
 
 TALLY_LOCK = "30737, hashtext(current_schema())"
 """Keys of the lock of a PostgreSQL tally, as SQL: shared by its writers, or taken alone."""
@@ -72,11 +84,15 @@ def declared(tx: Connection, writes: Writes) -> None:
     tx.info[_DECLARED] = writes
 
 
+class UndeclaredWrite(StorageError):
+    """A unit writes what it did not declare; it is undone."""
+
+
 def require(tx: Connection, name: str) -> None:
-    """Raise StorageError where the unit under way writes what it did not declare."""
+    """Raise UndeclaredWrite where the unit under way writes what it did not declare."""
     writes: Writes = tx.info.get(_DECLARED, EVERYTHING)
     if not writes.includes(name):
-        raise StorageError(
+        raise UndeclaredWrite(
             f"A unit that declared {', '.join(sorted(writes.names or ())) or 'runs'} writes to "
             f"{name}. Declare it where the unit is submitted."
         )

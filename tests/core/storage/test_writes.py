@@ -7,17 +7,20 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from sqlalchemy import func, select
 
 from tallystick import Actor, Tally
 from tallystick.errors import BusyTally, InvalidInput, StorageError
+from tallystick.pipeline import JobRunner
 from tallystick.records import Scope
 from tallystick.settings import Settings
-from tallystick.storage import journal, outbox, scopes, search, tables
+from tallystick.storage import jobs, journal, outbox, scopes, search, tables
 from tallystick.storage.database import Database
+from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.writes import EVERYTHING, RUNS, Writes
 from tallystick.tally.services import services_of
 
@@ -124,6 +127,105 @@ def test_a_write_that_was_not_declared_is_refused_and_undone(open_tally: OpenTal
                 lambda tx: journal.append(tx, event), name="wrong", writes=Writes.of(OF_ANNA)
             )
         database.write(lambda tx: journal.append(tx, event), name="right")
+
+
+@pytest.mark.postgres
+def test_who_changes_one_memory_waits_for_writers_of_its_scope_alone(
+    two_processes: tuple[Tally, Tally],
+) -> None:
+    first, second = two_processes
+    ben = second.bind(BEN)
+    kept = ben.remember("Herons nest in March.")
+
+    def change_all() -> None:
+        ben.modify(kept.id, content="Herons nest in April.", reason="seen", idempotency_key="1")
+        ben.modify(kept.id, importance=70, reason="seen")
+        ben.forget(kept.id, reason="a slip")
+        ben.recover(kept.id, reason="it was none")
+        hidden = ben.correct(kept.id, "hide", reason="a slip")
+        ben.correct(
+            kept.id, "hide", reason="a slip", mode="apply", confirm_token=hidden.confirm_token
+        )
+        services_of(second).background.runner.run(["embed"])
+
+    with _unit_under_way(_database(first), Writes.of(OF_ANNA)):
+        change_all()
+    assert ben.memories() == []
+    again = ben.remember("Storks nest in May.")
+    with _unit_under_way(_database(first), Writes.of(OF_BEN)):
+        with pytest.raises(BusyTally):
+            ben.modify(again.id, importance=70, reason="seen")
+        with pytest.raises(BusyTally):
+            ben.forget(again.id, reason="a slip")
+
+
+@pytest.mark.postgres
+def test_a_job_is_leased_while_a_scope_is_written(two_processes: tuple[Tally, Tally]) -> None:
+    first, second = two_processes
+    services = services_of(second)
+    store = services.store
+
+    def enqueue(tx: Any) -> None:
+        jobs.enqueue(
+            tx,
+            kind="note",
+            subject_id="m",
+            scope_id=scopes.ensure(tx, OF_BEN).id,
+            actor=BEN,
+            job_id=store.ids.new(),
+            at=store.clock.now(),
+        )
+
+    store.database.write(enqueue, name="test", writes=Writes.of(OF_BEN))
+    handler = SimpleNamespace(
+        kind="note",
+        batch=1,
+        lease_seconds=60,
+        is_upkeep=False,
+        changes_memory=False,
+        is_autonomous=False,
+    )
+    runner = JobRunner(store, services.gate, [cast(Any, handler)])
+    with _unit_under_way(_database(first), Writes.of(OF_BEN)):
+        [leased] = runner._lease(runner.handlers["note"])
+    assert leased.subject_id == "m"
+
+
+def test_a_change_that_reaches_copies_in_other_scopes_is_carried_out_alone(
+    open_tally: OpenTally,
+) -> None:
+    """Its unit declares its own scope, is undone where it meets the copy, and is run again."""
+    anna = Actor(user="anna", projects=frozenset({"apollo"}))
+    apollo = Scope.parse("project:apollo")
+    with open_tally() as tally:
+        mine, ours = tally.bind(anna), tally.bind(anna, apollo)
+        kept = mine.remember("Herons nest in March.")
+        shown = mine.share(kept.id, into=apollo, reason="all should know")
+        mine.share(
+            kept.id,
+            into=apollo,
+            reason="all should know",
+            mode="apply",
+            confirm_token=shown.confirm_token,
+        )
+        [copy] = ours.memories()
+        mine.modify(kept.id, content="Herons nest in April.", reason="seen")
+        assert ours.get(copy.id).content == "Herons nest in April."
+        assert [entry.version for entry in (mine.get(kept.id), ours.get(copy.id))] == [2, 2]
+        mine.forget(kept.id, reason="a slip")
+        assert ours.memories() == []
+        with _database(tally).read() as connection:
+            for scope in (OF_ANNA, apollo):
+                assert journal.verify_stream(connection, f"scope:{scope}") == []
+
+
+def test_an_answer_is_kept_only_in_a_scope_that_was_declared(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        call = IdempotentCall(OF_ANNA, "test", "key", {})
+        with pytest.raises(StorageError, match=r"declared private:ben writes to private:anna"):
+            _database(tally).write(
+                lambda tx: call.keep(tx, {}, at=0), name="wrong", writes=Writes.of(OF_BEN)
+            )
 
 
 def test_sqlite_refuses_several_writers(open_sqlite: OpenTally) -> None:
