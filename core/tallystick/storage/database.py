@@ -59,6 +59,8 @@ from tallystick.storage.database_errors import damaged, translate, was_lost
 from tallystick.storage.dialects import (
     SNAPSHOT,
     TAKE_TURN,
+    TRY_TURN,
+    WAIT_FOR_TURN,
     let_go_of_socket,
     prepare_postgres,
     prepare_sqlite,
@@ -342,6 +344,20 @@ class Database:
         """Raise BusyTally where the file of a read-only tally changed while it was read."""
         if self._file is not None and self._file_state != self._file.state():
             raise BusyTally("Another process wrote the tally while it was read. Try again.")
+
+    @contextmanager
+    def turn_of(self, name: str, *, wait: bool) -> Iterator[bool]:
+        """Let one process at a time do what has this name, on PostgreSQL; yield False where another
+        does it and this one was not to wait. SQLite knows no such turn, and yields True.
+
+        The turn is that of a connection, and ends where the server ends it: what is done under it
+        is checked when it is committed. Raises BusyTally after the busy timeout.
+        """
+        if not self.is_postgres:
+            yield True
+            return
+        with self.read() as connection:
+            yield bool((WAIT_FOR_TURN if wait else TRY_TURN)(connection, {"name": name})[0][0])
 
     @contextmanager
     def outside(self) -> Iterator[None]:

@@ -36,6 +36,8 @@ from tallystick.storage.writes import EVERYTHING, Writes, lock_statement
 __all__ = [
     "SNAPSHOT",
     "TAKE_TURN",
+    "TRY_TURN",
+    "WAIT_FOR_TURN",
     "database_clock",
     "is_postgres",
     "let_go_of_socket",
@@ -57,6 +59,11 @@ TAKE_TURN = Prepared("BEGIN IMMEDIATE", postgresql=lock_statement(EVERYTHING))
 """Begin a transaction as the only writer."""
 SNAPSHOT = Prepared("BEGIN", postgresql="SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
 """Begin a read that sees one state."""
+_TURN = "(30739, hashtext(current_schema() || ':' || :name))"
+TRY_TURN = Prepared("SELECT 1", postgresql=f"SELECT pg_try_advisory_xact_lock{_TURN}")
+"""Take the turn of a name until the transaction ends; false where another process has it."""
+WAIT_FOR_TURN = Prepared("SELECT 1", postgresql=f"SELECT true FROM pg_advisory_xact_lock{_TURN}")
+"""The same, after whoever has it."""
 _CLOCK = {
     "sqlite": text("SELECT CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)"),
     "postgresql": text("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)"),
