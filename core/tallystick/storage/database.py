@@ -37,7 +37,6 @@ from math import ceil
 from pathlib import Path
 from typing import TypeVar
 
-import sqlalchemy.exc
 from sqlalchemy import URL, Connection, Engine, create_engine
 from sqlalchemy.pool import QueuePool
 
@@ -55,7 +54,7 @@ from tallystick.errors import (
 from tallystick.logs import get_logger
 from tallystick.storage.attached import ATTACHED, Attached
 from tallystick.storage.batches import Read
-from tallystick.storage.database_errors import damaged, translate, was_lost
+from tallystick.storage.database_errors import damaged, is_failure, translate, was_lost
 from tallystick.storage.dialects import (
     SNAPSHOT,
     TAKE_TURN,
@@ -315,7 +314,9 @@ class Database:
             except BaseException:
                 self._readers.discard(connection)
                 raise
-        except sqlalchemy.exc.SQLAlchemyError as error:
+        except Exception as error:
+            if not is_failure(error):
+                raise
             if was_lost(error):
                 self._readers.renew()
             raise translate(error) from error
@@ -378,7 +379,9 @@ class Database:
             with writer.turn, writer.engine.connect() as connection, connection.begin():
                 TAKE_TURN(connection, {})
                 yield connection
-        except sqlalchemy.exc.SQLAlchemyError as error:
+        except Exception as error:
+            if not is_failure(error):
+                raise
             raise translate(error) from error
 
     def close(self) -> None:

@@ -123,8 +123,13 @@ def prepare_postgres(engine: Engine, schema: str, *, busy_timeout_ms: int) -> No
         raw.commit()
 
     @event.listens_for(engine, "checkin")
-    def let_the_driver_begin(raw: Any, _record: Any) -> None:
-        if raw is not None and not raw.closed and raw.autocommit:
+    def let_the_driver_begin(raw: Any, record: Any) -> None:
+        if raw is None or not (raw.closed or raw.autocommit):
+            return
+        # An error raised here would leave the connection counted as in use for ever.
+        if raw.closed or raw.info.transaction_status.name != "IDLE":
+            record.invalidate()
+        else:
             raw.autocommit = False
 
     @event.listens_for(engine, "before_cursor_execute")

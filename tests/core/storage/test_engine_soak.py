@@ -25,6 +25,7 @@ from tests.servers import chroma_server, own_postgres, restart_postgres
 
 from tallystick import Actor, Tally
 from tallystick.errors import StorageError, TallystickError
+from tallystick.logs import get_logger
 from tallystick.pipeline import JobRunner
 from tallystick.settings import Settings
 from tallystick.storage import jobs, journal, outbox, tables
@@ -139,6 +140,9 @@ def test_nothing_is_lost_and_nothing_doubled_while_clients_and_the_server_are_ki
                 restarts, next_at = restarts + 1, next_at + every
             time.sleep(0.05)
         assert not soak.problems, "\n".join(soak.problems)
+        get_logger("tests").info(
+            "soak.ended", calls=len(soak.told), killed=soak.kills, restarts=restarts
+        )
         assert restarts >= 2
         assert soak.kills >= processes
         assert len(soak.told) == processes * THREADS * rounds * len(WHATS)
