@@ -434,7 +434,8 @@ def chat(*, seed: int = 0) -> Facts:
     turns: list[str] = []
     places: dict[int, int] = {}
     for place, text in enumerate(talk.turns):
-        line = text if place in answers else filled(chance.choice(_NUMBERS))
+        aside = filled(chance.choice(_NUMBERS))
+        line = f"{aside} {text}" if place in answers else aside
         places[place] = len(turns)
         turns.append(f"{line} {chance.choice(_HELP)}")
         page = chance.sample(_ADVICE[:-1], 7)

@@ -2,10 +2,10 @@
 many a compile keeps.
 
 Run it with `make eval-floor DATA=friendsqa.json`. Requests and what answers them come from four
-kinds of text: functions of this project by the first line of their docstring, which is taken
-out of them; sections of its documentation by their first sentence, which is taken out too; scenes of the data by its questions; and the
-single lines that answer these. Beside each stand twenty texts of the other kinds, in a budget that
-has room for all.
+kinds of text: functions of this project by the first line of their docstring, which is taken out of
+them; sections of its documentation by their first sentence, which is taken out too; scenes of the
+data by its questions; and the single lines that answer these. Beside each stand twenty texts of the
+other kinds, in a budget that has room for all.
 """
 
 from __future__ import annotations

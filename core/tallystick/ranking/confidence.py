@@ -71,7 +71,7 @@ class Evidence(NamedTuple):
     """
 
 
-_WEIGHTS, _NONE = Evidence(5.6, 5.4, 4.1), -6.0
+_WEIGHTS, _NONE = Evidence(5.5, 5.4, 4.1), -6.0
 
 
 def confidence(

@@ -50,6 +50,11 @@ _MOST_WORDS = 500
 """Different words of a query that are looked for."""
 _NEAR, _FAR = 0.5, 0.25
 """The weight of a word in the turn beside, and in the one after that."""
+_MOST_LENT = 1.0
+"""The score of which a turn lends its neighbours a share, at most, for a question that the embedder
+cannot read. Without vectors a turn that asks the same of somebody else has nearly all its words:
+pairs of characters that overlap count a long phrase many times.
+"""
 _SHARPNESS = 1.5
 """Power of the cosine of two words: the higher, the less a word counts that is only a little alike.
 """
@@ -248,14 +253,16 @@ def rank(
     }
     core = np.zeros(len(docs), dtype=np.float64)
     floor = 0.0
-    shares = _shares(question, weights, vectors)
+    unread = _unread_share(question, vectors)
+    shares = _shares(weights, unread)
     for name, column in own.items():
         standard = s.standardise(column)
         core += shares[name] * standard.values
         floor += shares[name] * standard.zero
+    lent = np.minimum(core, _MOST_LENT / unread) if unread else core
     flows = {
         "neighbours": s.neighbour_flow(
-            core,
+            lent,
             [
                 (before, weights.near),
                 (after, weights.near),
@@ -263,7 +270,7 @@ def rank(
                 (second_after, weights.far),
             ],
         ),
-        "answers": s.answer_flow(core, before, asks, weights.answers),
+        "answers": s.answer_flow(lent, before, asks, weights.answers),
     }
     flowed = core + flows["neighbours"] + flows["answers"]
     flows["session"] = s.standardise(s.best_in_session(flowed, session)).values
@@ -303,20 +310,22 @@ def rank(
     ]
 
 
-def _shares(
-    question: Question, weights: RecallWeights, vectors: WordVectors | None
-) -> dict[str, float]:
-    """Return the weights of text, vector and words for a question, by the share of its words that
-    the embedder can read: those that it gives a vector, where it gives vectors of words at all.
+def _unread_share(question: Question, vectors: WordVectors | None) -> float:
+    """Return the share of a question's words, by rarity, that the embedder cannot read: to which it
+    gives no vector. 0 where it gives no vectors of words at all.
     """
     import numpy as np
 
     words = list(question.words)
     known = vectors(words) if vectors is not None and words else None
-    unread = 0.0
-    if known is not None:
-        rarity = np.array([question.weights[question.words[word]] for word in words])
-        unread = float(rarity[~known.any(axis=1)].sum() / rarity.sum())
+    if known is None:
+        return 0.0
+    rarity = np.array([question.weights[question.words[word]] for word in words])
+    return float(rarity[~known.any(axis=1)].sum() / rarity.sum())
+
+
+def _shares(weights: RecallWeights, unread: float) -> dict[str, float]:
+    """Return the weights of text, vector and words for a question of which so much is unread."""
     return {
         "text": (1 - unread) * weights.text + unread * weights.foreign_text,
         "vector": (1 - unread) * weights.vector + unread * weights.foreign_vector,
