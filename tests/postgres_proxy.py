@@ -15,7 +15,9 @@ from urllib.parse import parse_qs, urlsplit
 from sqlalchemy import make_url
 
 _FLUSH = b"H\x00\x00\x00\x04"
-Cut = Literal["before", "after"]
+_ENDING = b"SFATAL\0VFATAL\0C57P01\0Mterminating connection due to administrator command\0\0"
+_ENDING = b"E" + (len(_ENDING) + 4).to_bytes(4, "big") + _ENDING
+Cut = Literal["before", "after", "told"]
 
 
 class PostgresProxy:
@@ -44,7 +46,8 @@ class PostgresProxy:
 
     def cut(self, number: int, when: Cut) -> None:
         """Cut the connection at way `number` from now, from 1: before the server is sent anything,
-        or after it has answered and before the client is told.
+        after it has answered and before the client is told, or so that the client is told that the
+        server ends the connection, some time before it is ended.
         """
         with self._guard:
             self._cut_at = (self.rounds + number, when)
@@ -107,7 +110,10 @@ class _Pair:
                     cut = None
                     if proxy._cut_at is not None and proxy.rounds >= proxy._cut_at[0]:
                         cut, proxy._cut_at, proxy.was_cut = proxy._cut_at[1], None, True
-                if cut == "before":
+                if cut == "told":
+                    self._client.sendall(_ENDING)
+                    time.sleep(0.05)
+                if cut in ("before", "told"):
                     return
                 self._drop_answer = cut == "after"
                 if proxy._delay:

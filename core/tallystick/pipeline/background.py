@@ -137,7 +137,9 @@ class Background:
             result = self.runner.run(kinds, is_stopping=lambda: stopping() or is_pausing())
         if kinds is None and not is_pausing() and self._index_guard.acquire(blocking=False):
             try:
-                self._index_turn(lambda: stopping() or is_pausing())
+                with self._chroma.turn(wait=False) as mine:
+                    if mine:
+                        self._index_turn(lambda: stopping() or is_pausing())
             finally:
                 self._index_guard.release()
         return result
@@ -149,7 +151,7 @@ class Background:
             enqueue_unread(self._context)
             result = self.runner.run(drain=True, progress=progress)
         indexed = 0
-        with self._index_guard:
+        with self._index_guard, self._chroma.turn(wait=True):
             if self._chroma.owned:
                 self._chroma.mend()
                 while (count := self._chroma.drain()) > 0:
@@ -167,7 +169,7 @@ class Background:
 
     def reconcile(self, *, repair: bool) -> Reconciled:
         """Compare Chroma with the database, and with `repair` rebuild it where they differ."""
-        with self._index_guard:
+        with self._index_guard, self._chroma.turn(wait=True):
             result = reconcile(self._context)
             if result.whole or not repair:
                 return result
@@ -183,7 +185,7 @@ class Background:
 
     def rebuild(self, progress: Progress) -> int:
         """Build Chroma's collections anew from the database; return the number of their vectors."""
-        with self._index_guard:
+        with self._index_guard, self._chroma.turn(wait=True):
             return rebuild(self._context, progress=progress)
 
     def _do_chores(self) -> None:

@@ -5,6 +5,8 @@ and makes it anew where it is not the one that the database left.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from tallystick.logs import get_logger
 from tallystick.memory import MemoryContext
@@ -38,6 +40,17 @@ class ChromaDrain:
     def owned(self) -> bool:
         """True if there is an index and this process may write to it."""
         return self._context.index is not None and self._context.index.owned
+
+    @contextmanager
+    def turn(self, *, wait: bool) -> Iterator[bool]:
+        """Let no other process change Chroma inside of the block; yield False where one does, and
+        this one was not to wait. Raises BusyTally, StorageError.
+        """
+        if self._context.index is None or not self._context.index.is_remote:
+            yield True  # an embedded index has one owner
+            return
+        with self._context.store.database.turn_of("chroma", wait=wait) as mine:
+            yield mine
 
     def is_due(self) -> bool:
         """Return True if enough waits and this process may write to Chroma."""
@@ -112,6 +125,7 @@ class ChromaDrain:
         # A stamp on a copy of another time would make it look whole.
         if (fault := index.fault(state)) is not None:
             raise index.doubted(f"Chroma does not match the database: {fault}")
+        index.announce(state)
         living = {row.doc for row in rows}
         if rows:
             matrix = whole_vectors([row.vector for row in rows], self._context.embedder.dimension)
@@ -125,12 +139,11 @@ class ChromaDrain:
         following = index.stamp(state)
 
         def trim(tx: Connection) -> None:
-            # Another process may have moved the collections meanwhile: then these entries are
-            # drained once more.
-            if layout_of(tx, fingerprint) == layout:
+            # Another process may have moved the collections or drained meanwhile, where a server
+            # ended this one's turn: then these entries are drained once more.
+            if layout_of(tx, fingerprint) == layout and state_of(tx, fingerprint) == state:
                 outbox.trim(tx, entries)
-                if state_of(tx, fingerprint) == state:
-                    keep_state(tx, fingerprint, following)
+                keep_state(tx, fingerprint, following)
 
         database.write(trim, name="outbox.trim", writes=Writes.of("chroma"))
         self._drained += len(docs)

@@ -268,6 +268,7 @@ def _compared(context: MemoryContext, index: ChromaIndex, sample: int) -> Reconc
     while True:
         with context.store.database.read() as connection:
             points = search.page_of_points(connection, fingerprint, after=last, most=_PAGE)
+            waiting.update(outbox.waiting(connection))  # what was written since
         if not points:
             break
         last = points[-1].doc

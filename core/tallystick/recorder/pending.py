@@ -343,7 +343,8 @@ class PendingStep:
 
     def _count_gaps(self, dropped: Sequence[PendingEntry], error: BaseException) -> None:
         with self._guard:
-            is_first, self._error = self._error is None, error
+            # What fails later follows from the first, such as a commit whose answer was lost.
+            is_first, self._error = self._error is None, self._error or error
             if dropped:
                 name = type(error).__name__
                 self._gaps[name] = self._gaps.get(name, 0) + len(dropped)
@@ -482,7 +483,7 @@ class PendingRunEnd:
         """Keep the error for the caller of `Run.end`: the end is not written."""
         if self.is_stored:
             return
-        self.error = error
+        self.error = self.error or error
         self._chain.context.health.count_gap("recorder", error)
 
     def committed(self) -> None:

@@ -40,6 +40,7 @@ from tallystick.storage import (
     recordings,
     scopes,
 )
+from tallystick.storage.database_errors import answerable
 from tallystick.storage.group_commit import is_undone, savepoint
 from tallystick.storage.writes import RUNS
 
@@ -321,7 +322,7 @@ class WriteQueue:
                 return
             except Exception as error:
                 item.take_back()
-                item.drop(error)
+                item.drop(answerable(error))
                 self.bases.clear()
                 if is_undone(tx):
                     raise

@@ -156,19 +156,25 @@ class ChromaIndex:
             for key in self._keys():
                 collection = self._find(key)
                 count = 0 if collection is None else int(collection.count())
-                if count < state.counts.get(key, 0) and self._is_settled(state, shared):
+                if count < state.counts.get(key, 0) and self._is_settled(state):
                     return "points are missing in it"
             return None
 
-    def _is_settled(self, state: IndexState, shared: Any) -> bool:
-        """Return False while another process may be between its first deletion and its stamp."""
-        return self._server is None or (shared.metadata or {}).get(_STAMP) == state.current
+    def _is_settled(self, state: IndexState) -> bool:
+        """Return False where a drain began after `state`: it may have deleted points."""
+        self._collections.pop(None, None)
+        shared = self._find(None)
+        return shared is not None and (shared.metadata or {}).get(_STAMP) == state.current
+
+    def announce(self, state: IndexState) -> None:
+        """Write the stamp of a drain that begins, before its first deletion."""
+        with self._guard, self._translated():
+            self._collection(None).modify(metadata={_STAMP: state.upcoming})
 
     def stamp(self, state: IndexState) -> IndexState:
         """Write the stamp of a drain that is done; return the state to commit with it."""
+        self.announce(state)
         with self._guard, self._translated():
-            shared = self._collection(None)
-            shared.modify(metadata={_STAMP: state.upcoming})
             return state.following(
                 {key: int(self._collection(key).count()) for key in self._keys()}
             )

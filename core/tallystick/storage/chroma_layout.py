@@ -51,13 +51,16 @@ class Layout:
 
 # How a copy of another time is recognised
 # ----------------------------------------
-# A drain writes its points to Chroma, then the stamp `upcoming` to the shared collection, and then
-# commits the trimmed outbox together with the state that names this stamp as `current` and draws a
-# new `upcoming`. So the collection of this database always has one of the two stamps: the second
-# only where the process died between the two, and then the entries still wait and are drained once
-# more. A folder or a database that was restored from an earlier copy has a stamp that the other
-# does not know. Stamps are drawn by lot: numbers would match again after a restored database wrote
-# on.
+# A drain writes the stamp `upcoming` to the shared collection, then its points, and then commits
+# the trimmed outbox together with the state that names this stamp as `current` and draws a new
+# `upcoming`. So the collection of this database always has one of the two stamps: the second only
+# while a drain is under way, or where its process died, and then the entries still wait and are
+# drained once more. Who finds fewer points than were left asks for the stamp again: if it is still
+# `current`, no drain has deleted any, and they are missing. Processes that share a server drain one
+# at a time (`Database.turn_of`): a second one would leave counts that the first has changed, or a
+# stamp that the database has passed. A folder or a database that was restored from an earlier copy
+# has a stamp that the other does not know. Stamps are drawn by lot: numbers would match again after
+# a restored database wrote on.
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,6 @@ from math import ceil
 from pathlib import Path
 from typing import TypeVar
 
-import sqlalchemy.exc
 from sqlalchemy import URL, Connection, Engine, create_engine
 from sqlalchemy.pool import QueuePool
 
@@ -55,10 +54,12 @@ from tallystick.errors import (
 from tallystick.logs import get_logger
 from tallystick.storage.attached import ATTACHED, Attached
 from tallystick.storage.batches import Read
-from tallystick.storage.database_errors import damaged, translate, was_lost
+from tallystick.storage.database_errors import damaged, is_failure, translate, was_lost
 from tallystick.storage.dialects import (
     SNAPSHOT,
     TAKE_TURN,
+    TRY_TURN,
+    WAIT_FOR_TURN,
     let_go_of_socket,
     prepare_postgres,
     prepare_sqlite,
@@ -313,7 +314,9 @@ class Database:
             except BaseException:
                 self._readers.discard(connection)
                 raise
-        except sqlalchemy.exc.SQLAlchemyError as error:
+        except Exception as error:
+            if not is_failure(error):
+                raise
             if was_lost(error):
                 self._readers.renew()
             raise translate(error) from error
@@ -344,6 +347,20 @@ class Database:
             raise BusyTally("Another process wrote the tally while it was read. Try again.")
 
     @contextmanager
+    def turn_of(self, name: str, *, wait: bool) -> Iterator[bool]:
+        """Let one process at a time do what has this name, on PostgreSQL; yield False where another
+        does it and this one was not to wait. SQLite knows no such turn, and yields True.
+
+        The turn is that of a connection, and ends where the server ends it: what is done under it
+        is checked when it is committed. Raises BusyTally after the busy timeout.
+        """
+        if not self.is_postgres:
+            yield True
+            return
+        with self.read() as connection:
+            yield bool((WAIT_FOR_TURN if wait else TRY_TURN)(connection, {"name": name})[0][0])
+
+    @contextmanager
     def outside(self) -> Iterator[None]:
         """Note that the block has a connection of its own open, for which a fork waits."""
         key = object()
@@ -362,7 +379,9 @@ class Database:
             with writer.turn, writer.engine.connect() as connection, connection.begin():
                 TAKE_TURN(connection, {})
                 yield connection
-        except sqlalchemy.exc.SQLAlchemyError as error:
+        except Exception as error:
+            if not is_failure(error):
+                raise
             raise translate(error) from error
 
     def close(self) -> None:

@@ -36,6 +36,8 @@ from tallystick.storage.writes import EVERYTHING, Writes, lock_statement
 __all__ = [
     "SNAPSHOT",
     "TAKE_TURN",
+    "TRY_TURN",
+    "WAIT_FOR_TURN",
     "database_clock",
     "is_postgres",
     "let_go_of_socket",
@@ -57,6 +59,11 @@ TAKE_TURN = Prepared("BEGIN IMMEDIATE", postgresql=lock_statement(EVERYTHING))
 """Begin a transaction as the only writer."""
 SNAPSHOT = Prepared("BEGIN", postgresql="SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
 """Begin a read that sees one state."""
+_TURN = "(30739, hashtext(current_schema() || ':' || :name))"
+TRY_TURN = Prepared("SELECT 1", postgresql=f"SELECT pg_try_advisory_xact_lock{_TURN}")
+"""Take the turn of a name until the transaction ends; false where another process has it."""
+WAIT_FOR_TURN = Prepared("SELECT 1", postgresql=f"SELECT true FROM pg_advisory_xact_lock{_TURN}")
+"""The same, after whoever has it."""
 _CLOCK = {
     "sqlite": text("SELECT CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)"),
     "postgresql": text("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)"),
@@ -116,8 +123,13 @@ def prepare_postgres(engine: Engine, schema: str, *, busy_timeout_ms: int) -> No
         raw.commit()
 
     @event.listens_for(engine, "checkin")
-    def let_the_driver_begin(raw: Any, _record: Any) -> None:
-        if raw is not None and not raw.closed and raw.autocommit:
+    def let_the_driver_begin(raw: Any, record: Any) -> None:
+        if raw is None or not (raw.closed or raw.autocommit):
+            return
+        # An error raised here would leave the connection counted as in use for ever.
+        if raw.closed or raw.info.transaction_status.name != "IDLE":
+            record.invalidate()
+        else:
             raw.autocommit = False
 
     @event.listens_for(engine, "before_cursor_execute")

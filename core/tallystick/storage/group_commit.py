@@ -59,7 +59,6 @@ caller is answered only after the commit.
 from __future__ import annotations
 
 import queue
-import sqlite3
 import threading
 import time
 from collections import deque
@@ -69,13 +68,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, cast
 
-import sqlalchemy.exc
 from sqlalchemy import Connection, Engine
 
 from tallystick.errors import ClosedTally
 from tallystick.ports import write_transaction
 from tallystick.storage.batches import Read, batch_of, end_batch, flush
-from tallystick.storage.database_errors import translate, was_lost
+from tallystick.storage.database_errors import answerable, is_failure, translate, was_lost
 from tallystick.storage.dialects import take_turn
 from tallystick.storage.prepared import driver_errors
 from tallystick.storage.writes import EVERYTHING, Writes, declared
@@ -239,7 +237,7 @@ class Writer:
             _commit(connection)
         except BaseException as error:
             self.discard()
-            if isinstance(error, sqlalchemy.exc.SQLAlchemyError):
+            if is_failure(error):
                 raise translate(error, committing=committing) from error
             raise
         finally:
@@ -280,12 +278,12 @@ class Writer:
                         batch.clear()
                     driver.execute("ROLLBACK TO SAVEPOINT unit")
                     driver.execute("RELEASE SAVEPOINT unit")
-                    outcomes.append((None, _answerable(error)))
+                    outcomes.append((None, answerable(error)))
             committing = True
             _commit(connection)
         except BaseException as error:  # noqa: BLE001 - every caller must be answered, whatever failed
             self.discard()
-            return [(None, _answerable(error, committing=committing))] * len(group)
+            return [(None, answerable(error, committing=committing))] * len(group)
         finally:
             self._thread = None
         return outcomes
@@ -305,7 +303,7 @@ class Writer:
         if connection is not None and not connection.closed and not connection.invalidated:
             try:
                 take_turn(connection, writes, reads)
-            except sqlalchemy.exc.DBAPIError as error:
+            except Exception as error:
                 if not was_lost(error):
                     raise
                 # The server ended it while it was idle: nothing was written, so another will do.
@@ -398,9 +396,13 @@ def savepoint(tx: Connection) -> Iterator[None]:
 
 def is_undone(tx: Connection) -> bool:
     """Return True if the database undid the whole transaction by itself, as SQLite may on a full
-    disk: what is written from here on would be committed statement by statement.
+    disk, where what is written from here on would be committed statement by statement, and as
+    PostgreSQL does where the connection is gone.
     """
-    return not _in_transaction(tx.connection.dbapi_connection)
+    if tx.invalidated:
+        return True
+    driver = tx.connection.dbapi_connection
+    return bool(getattr(driver, "closed", False)) or not _in_transaction(driver)
 
 
 def _in_transaction(driver: Any) -> bool:
@@ -415,16 +417,8 @@ def discard_connection(connection: Connection) -> None:
             connection.invalidate()
     try:
         connection.close()
-    except sqlalchemy.exc.SQLAlchemyError:
+    except Exception as error:
+        if not is_failure(error):
+            raise
         if not connection.closed:
             connection.invalidate()
-
-
-def _answerable(error: BaseException, *, committing: bool = False) -> BaseException:
-    if isinstance(error, sqlite3.Error):
-        error = sqlalchemy.exc.DBAPIError.instance("SAVEPOINT", None, error, sqlite3.Error)
-    if isinstance(error, sqlalchemy.exc.SQLAlchemyError):
-        translated = translate(error, committing=committing)
-        translated.__cause__ = error
-        return translated
-    return error

@@ -12,7 +12,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -20,7 +21,7 @@ from sqlalchemy import select
 
 from tallystick import Actor, BoundTally, Scope, Tally
 from tallystick.checkpoints import Leaf, NewCheckpoint
-from tallystick.errors import BusyTally, StorageError
+from tallystick.errors import BusyTally, RecorderError, StorageError
 from tallystick.pipeline import Ended, JobRunner, Work
 from tallystick.settings import Settings
 from tallystick.storage import Connection, jobs, journal, scopes, tables
@@ -166,6 +167,18 @@ class Writer:
         return place
 
 
+@contextmanager
+def _closing(tally: Tally) -> Iterator[None]:
+    """Close the tally after the block. A run whose commit lost its answer is named as lost there:
+    its step raised, and was played again as another run.
+    """
+    try:
+        yield
+    finally:
+        with suppress(RecorderError):
+            tally.close()
+
+
 def main(arguments: list[str]) -> int:
     """Write, work and drain until all rounds are acknowledged; 1 where a thread failed."""
     url, schema, chroma, process, *rounds = arguments
@@ -178,7 +191,7 @@ def main(arguments: list[str]) -> int:
             url, schema=schema, embedder=HashEmbedder(), background=False, settings=settings
         )
     )
-    with tally:
+    with _closing(tally):
         services = services_of(tally)
         runner = JobRunner(services.store, services.gate, [Noting(tally)])
         done = threading.Event()

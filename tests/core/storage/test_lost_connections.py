@@ -1,0 +1,214 @@
+"""Whenever PostgreSQL ends a connection, reads and writes raise one of two errors: it could not be
+reached, or a commit may or may not be there. The next call has a connection again.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import psycopg
+import pytest
+import sqlalchemy.exc
+from tests.postgres_proxy import Cut, PostgresProxy
+
+from tallystick import Actor, Tally
+from tallystick.checkpoints import Leaf, NewCheckpoint
+from tallystick.errors import RecorderError, StorageError
+from tallystick.storage import Connection, settings_rows
+from tallystick.storage.database_errors import translate, was_lost
+from tallystick.storage.group_commit import savepoint
+from tallystick.tally.services import services_of
+
+pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
+ADA = Actor(user="ada")
+AWAY, OPEN = "could not be reached, or it ended", "may or may not be there"
+
+
+@pytest.fixture
+def proxy(postgres_url: str) -> Iterator[PostgresProxy]:
+    proxy = PostgresProxy(postgres_url)
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def tally(proxy: PostgresProxy) -> Iterator[Tally]:
+    tally = Tally.open(proxy.url, schema=f"t{uuid.uuid4().hex}", background=False)
+    tally.bind(ADA).remember("The heron nests in March.")
+    yield tally
+    # A run whose start was cut is named as lost, as nobody knows what of it is there.
+    with suppress(RecorderError):
+        tally.close()
+
+
+def _remembered(tally: Tally, number: int) -> None:
+    tally.bind(ADA).remember(f"Bird {number} nests in April.")
+
+
+def _recalled(tally: Tally, number: int) -> None:
+    assert tally.bind(ADA).recall("heron")[0].content == "The heron nests in March."
+
+
+def _played(tally: Tally, number: int) -> None:
+    with tally.bind(ADA).run("walker") as run:
+        step = run.step("model_call", name=f"{number}")
+        step.record("request", {"prompt": f"number {number}"})
+        step.end()
+
+
+def _put(tally: Tally, number: int) -> None:
+    body = Leaf("json", b"{}")
+    state = NewCheckpoint("", f"{number:08}", None, {"source": "loop"}, body, {"messages": body})
+    tally.bind(ADA).threads.put("walk", state)
+
+
+def _worked(tally: Tally, number: int) -> None:
+    tally.drain()
+
+
+def _changed(tally: Tally, number: int) -> None:
+    bound = tally.bind(ADA)
+    memory = bound.memories()[0]
+    bound.modify(memory.id, content=f"Bird {number} was changed.", reason="a slip")
+
+
+def _partly(tally: Tally, number: int) -> None:
+    """A part that is undone, and one that is not."""
+
+    def unit(tx: Connection) -> None:
+        settings_rows.set_setting(tx, "one", f"{number}")
+        with suppress(KeyError), savepoint(tx):
+            settings_rows.set_setting(tx, "two", f"{number}")
+            raise KeyError
+        with savepoint(tx):
+            settings_rows.set_setting(tx, "three", f"{number}")
+
+    services_of(tally).store.database.write(unit, name="test")
+
+
+def _together(tally: Tally, number: int) -> None:
+    """Units that share a commit; one has an error of its own."""
+    database = services_of(tally).store.database
+
+    def unit(each: int, tx: Connection) -> None:
+        settings_rows.set_setting(tx, f"made.{each}", f"{number}")
+        settings_rows.get_setting(tx, f"made.{each}")
+        if each == 1:
+            raise KeyError
+
+    answers: list[Future[None]] = [
+        database.submit(partial(unit, each), name="test", deferred=True) for each in range(3)
+    ]
+    database.commit_now()
+    errors = [answer.exception() for answer in answers]
+    for error in errors:
+        if error is not None and not isinstance(error, KeyError):
+            raise error
+
+
+CALLS: list[Callable[[Tally, int], None]] = [
+    _remembered,
+    _recalled,
+    _changed,
+    _played,
+    _put,
+    _worked,
+    _partly,
+    _together,
+]
+
+
+@pytest.mark.parametrize("when", ["before", "after", "told"])
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_that_is_cut_anywhere_raises_one_of_two_errors(
+    tally: Tally, proxy: PostgresProxy, call: Callable[[Tally, int], None], when: Cut
+) -> None:
+    for number in range(1, 120):
+        proxy.cut(number, when)
+        told = ""
+        try:
+            call(tally, number)
+        except StorageError as error:
+            told = str(error)
+        assert told == "" or AWAY in told or OPEN in told, (number, told)
+        was_cut = proxy.was_cut
+        proxy.mend()
+        call(tally, 100 + number)
+        if not was_cut:
+            break
+    else:
+        pytest.fail("It went to the server more than 119 times.")
+    assert number > 1
+
+
+@pytest.mark.parametrize("when", ["before", "after", "told"])
+def test_an_opening_that_is_cut_anywhere_raises_one_of_two_errors(
+    proxy: PostgresProxy, when: Cut
+) -> None:
+    schema = f"t{uuid.uuid4().hex}"
+    for number in [*range(1, 25), 40, 60]:
+        proxy.cut(number, when)
+        try:
+            Tally.open(proxy.url, schema=schema, background=False).close()
+        except StorageError as error:
+            assert AWAY in str(error) or OPEN in str(error), (number, error)  # noqa: PT017
+        proxy.mend()
+    with Tally.open(proxy.url, schema=schema, background=False) as tally:
+        _remembered(tally, 1)
+
+
+def _of_sqlalchemy(original: Any) -> BaseException:
+    raised: BaseException = sqlalchemy.exc.DBAPIError.instance(
+        "SELECT 1", None, original, psycopg.Error
+    )
+    return raised
+
+
+LOST: list[BaseException] = [
+    psycopg.OperationalError("the connection is lost"),
+    psycopg.OperationalError("consuming input failed: SSL SYSCALL error: EOF detected"),
+    psycopg.OperationalError("sending query failed: another reason"),
+    psycopg.errors.AdminShutdown("terminating connection due to administrator command"),
+    psycopg.errors.CrashShutdown("another server process crashed"),
+    psycopg.errors.CannotConnectNow("the database system is not ready"),
+    psycopg.errors.IdleInTransactionSessionTimeout("too long"),
+    psycopg.OperationalError(
+        'connection failed: connection to server on socket "/x" failed: No such file or directory'
+    ),
+    psycopg.OperationalError("connection is bad: Connection reset by peer"),
+    psycopg.OperationalError("connection failed: FATAL:  the database system is shutting down"),
+]
+
+
+@pytest.mark.parametrize("error", LOST, ids=lambda error: str(error)[:40])
+def test_what_the_driver_says_of_a_lost_connection_is_one_sentence(error: BaseException) -> None:
+    for each in (error, _of_sqlalchemy(error)):
+        assert was_lost(each)
+        assert AWAY in str(translate(each))
+        assert OPEN in str(translate(each, committing=True))
+
+
+def test_what_a_given_up_connection_raises_later_is_the_same_sentence() -> None:
+    for error in (
+        sqlalchemy.exc.PendingRollbackError(
+            "Can't reconnect until invalid transaction is rolled back."
+        ),
+        sqlalchemy.exc.ResourceClosedError("This Connection is closed"),
+    ):
+        assert AWAY in str(translate(error))
+
+
+def test_a_refusal_is_no_lost_connection() -> None:
+    for error in (
+        psycopg.errors.UniqueViolation("duplicate key"),
+        psycopg.OperationalError("connection failed: FATAL:  password authentication failed"),
+        psycopg.errors.QueryCanceled("canceling statement due to user request"),
+    ):
+        for each in (error, _of_sqlalchemy(error)):
+            assert not was_lost(each)
+            assert "refused a statement" in str(translate(each))
