@@ -167,7 +167,7 @@ class TallystickError(Exception):
 
     code: ClassVar[str] = "tallystick_error"
     """The stable name of this error for programs, logs and other languages."""
-    retry: ClassVar[Retry] = "some_times"
+    retry: Retry = "some_times"
     """What becomes of a job that meets this error."""
     _facts: ClassVar[tuple[str, ...]] = ()
     """Attributes that `facts` returns."""
@@ -486,7 +486,7 @@ class EmbeddingError(TallystickError):
     """
 
     code = "embedding_error"
-    retry: ClassVar[Retry] = "until_back"
+    retry = "until_back"
 
 
 class EmbedderUnavailable(EmbeddingError):
@@ -499,14 +499,14 @@ class TextRefused(EmbeddingError):
     """The embedder will not take this text, now or later: it is too long, or forbidden there."""
 
     code = "text_refused"
-    retry: ClassVar[Retry] = "never"
+    retry = "never"
 
 
 class UnusableVectors(EmbeddingError):
     """The embedder answered, but not with one usable vector for each text."""
 
     code = "unusable_vectors"
-    retry: ClassVar[Retry] = "some_times"
+    retry = "some_times"
 
 
 class DimensionMismatch(UnusableVectors):
@@ -538,7 +538,7 @@ class ModelUnavailable(ExtractionError):
     """The model is away or took too long. What waits for it is tried again until it is back."""
 
     code = "model_unavailable"
-    retry: ClassVar[Retry] = "until_back"
+    retry = "until_back"
 
 
 class EgressDenied(ExtractionError):
@@ -547,23 +547,22 @@ class EgressDenied(ExtractionError):
     """
 
     code = "egress_denied"
-    retry: ClassVar[Retry] = "never"
+    retry = "never"
 
 
 class BudgetSpent(ExtractionError):
-    """The budget of extraction is used up; what waits goes on when the day is over or the limit is
-    raised.
+    """A budget of extraction is used up. What waits for a day's goes on when the day is over; where
+    a job used up its own, raise the limit and retry the job.
     """
 
     code = "budget_spent"
-    retry: ClassVar[Retry] = "until_back"
     _facts = ("limit", "spent", "allowed")
 
     def __init__(self, limit: str, *, spent: int, allowed: int) -> None:
-        self.limit = limit
-        """The setting that is reached."""
-        self.spent = spent
-        self.allowed = allowed
+        self.limit, self.spent, self.allowed = limit, spent, allowed
+        self.holds = next(each for each in ("job", "scope", "day") if f"_per_{each}" in limit)
+        """What is held back: one job, a scope, or for the budget of a day everything."""
+        self.retry = "never" if self.holds == "job" else "until_back"
         super().__init__(
             f"The budget `{limit}` is used up: {spent} of {allowed}. Raise the setting, or wait "
             f"for the next day; what was remembered stays recallable."

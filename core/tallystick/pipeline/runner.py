@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 
 from tallystick.access import Gate
 from tallystick.errors import (
+    BudgetSpent,
     ClosedTally,
     ForkedTally,
     InsideTransaction,
@@ -168,7 +169,9 @@ class Round:
 
 @dataclass
 class _Rest:
-    """A kind that is not leased for a while, because what it needs is away."""
+    """A kind, or a kind in one scope, that is not leased for a while, because what it needs is
+    away.
+    """
 
     count: int = 0
     until: float = 0.0
@@ -182,7 +185,7 @@ class JobRunner:
         self.gate = gate
         self.handlers = {handler.kind: handler for handler in handlers}
         self._guard = threading.Lock()
-        self._rests: dict[str, _Rest] = {}
+        self._rests: dict[tuple[str, int | None], _Rest] = {}
 
     def add(self, handler: Handler) -> None:
         """Carry out the jobs of another kind too."""
@@ -213,7 +216,8 @@ class JobRunner:
         names = [handler.kind for handler in chosen]
         if drain:
             self._write(lambda tx: jobs.hurry(tx, names), "jobs.hurry")
-            self._wake(names)
+            with self._guard:
+                self._rests.clear()
         while not is_stopping():
             leased = 0
             for handler in chosen:
@@ -294,10 +298,11 @@ class JobRunner:
         return "mutations_frozen" if handler.changes_memory else None
 
     def _run_batch(self, handler: Handler, result: Round, is_stopping: Callable[[], bool]) -> int:
-        if self._rests_now(handler.kind):
+        resting = self._resting(handler.kind)
+        if None in resting:
             return 0
         with self.store.database.read() as connection:
-            if not jobs.due(connection, (handler.kind,)):
+            if not jobs.due(connection, (handler.kind,), without=resting):
                 return 0
         leased = self._lease(handler)
         self._carry_out(handler, leased, result, is_stopping)
@@ -313,6 +318,7 @@ class JobRunner:
                 most=handler.batch,
                 seconds=handler.lease_seconds,
                 job_id=job_id,
+                without=() if job_id else self._resting(handler.kind),
             )
             # Before anything of theirs is read, or leaves for a model.
             return self.authorised(tx, handler, leased)
@@ -345,7 +351,7 @@ class JobRunner:
         except Exception as error:  # noqa: BLE001 - it is written into the job's trail
             self._failed(handler, leased, error, result, is_stopping)
         else:
-            self._wake([handler.kind])
+            self._wake(handler.kind, {job.scope_id for job in leased})
             self._left_over(leased, is_stopping())
 
     def _left_over(self, leased: Sequence[jobs.LeasedJob], stopping: bool) -> None:
@@ -378,8 +384,12 @@ class JobRunner:
             "job.failed", kind=handler.kind, error=type(error).__name__, count=len(leased)
         )
         retry = error.retry if isinstance(error, TallystickError) else "some_times"
-        if isinstance(error, TallystickError) and retry == "until_back":
-            self._rest(handler.kind)
+        is_narrow = isinstance(error, BudgetSpent) and error.holds == "scope"
+        scopes_held = {job.scope_id for job in leased}
+        if isinstance(error, TallystickError) and retry == "until_back" and (
+            not is_narrow or len(scopes_held) == 1
+        ):
+            self._rest(handler.kind, scopes_held.pop() if is_narrow else None)
             result.outage = result.outage or error
             self._write(partial(jobs.wait, jobs=leased, code=code, text=text), "jobs.wait")
         elif len(leased) > 1:
@@ -387,7 +397,7 @@ class JobRunner:
             with self.store.database.read() as connection:
                 rest = jobs.held(connection, leased)
             for job in rest:
-                if is_stopping():
+                if is_stopping() or job.scope_id in self._resting(handler.kind):
                     self._write(partial(jobs.release, jobs=[job]), "jobs.release")
                 else:
                     self._carry_out(handler, [job], result, is_stopping)
@@ -429,21 +439,27 @@ class JobRunner:
     ) -> None:
         self.store.database.write(unit, name=name, writes=writes)
 
-    def _rest(self, kind: str) -> None:
+    def _rest(self, kind: str, scope_id: int | None) -> None:
         with self._guard:
-            rest = self._rests.setdefault(kind, _Rest())
+            rest = self._rests.setdefault((kind, scope_id), _Rest())
             rest.count += 1
             rest.until = time.monotonic() + min(_LONGEST_REST, 2.0 ** min(rest.count, 10))
 
-    def _wake(self, kinds: Sequence[str]) -> None:
+    def _wake(self, kind: str, scope_ids: Iterable[int | None]) -> None:
+        """End the rest of a kind that was carried out, in these scopes and as a whole."""
         with self._guard:
-            for kind in kinds:
-                self._rests.pop(kind, None)
+            for scope_id in (None, *scope_ids):
+                self._rests.pop((kind, scope_id), None)
 
-    def _rests_now(self, kind: str) -> bool:
+    def _resting(self, kind: str) -> set[int | None]:
+        """Return the scopes in which a kind rests now, with None where it rests in all of them."""
+        now = time.monotonic()
         with self._guard:
-            rest = self._rests.get(kind)
-            return rest is not None and time.monotonic() < rest.until
+            return {
+                scope_id
+                for (each, scope_id), rest in self._rests.items()
+                if each == kind and now < rest.until
+            }
 
 
 _LEASES = Writes.of("jobs")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -217,10 +217,16 @@ def enqueue(
     return str(existing.id)
 
 
-def due(connection: Connection, kinds: Sequence[str]) -> bool:
-    """Return True if a job of these kinds can be leased now, or its lease ran out."""
+def due(
+    connection: Connection, kinds: Sequence[str], *, without: Collection[int | None] = ()
+) -> bool:
+    """Return True if a job of these kinds, in other scopes than `without`, can be leased now, or
+    its lease ran out.
+    """
     now = database_clock(connection)
-    query = select(_j.c.id).where(_j.c.kind.in_(kinds), or_(_due(now), _expired(now)))
+    query = select(_j.c.id).where(
+        _j.c.kind.in_(kinds), or_(_due(now), _expired(now)), _outside(without)
+    )
     return connection.execute(query.limit(1)).first() is not None
 
 
@@ -253,15 +259,18 @@ def lease(
     most: int,
     seconds: int,
     job_id: str | None = None,
+    without: Collection[int | None] = (),
 ) -> list[LeasedJob]:
     """Lease up to `most` jobs that are due for `seconds`, in turn from each scope that waits: the
     one that was served longest ago first, and of a scope by priority and age.
 
     A scope waits for at most one job of each other scope. With `job_id` only that job is looked at.
+    Nothing is leased of the scopes in `without`.
     """
     reap(tx)
     now = database_clock(tx)
-    condition = and_(_j.c.kind == kind, _due(now), true() if job_id is None else _j.c.id == job_id)
+    chosen = true() if job_id is None else _j.c.id == job_id
+    condition = and_(_j.c.kind == kind, _due(now), chosen, _outside(without))
     waiting = list(tx.execute(select(_j.c.scope_id).where(condition).distinct()).scalars())
     if not waiting:
         return []
@@ -647,6 +656,12 @@ def _due(now: int) -> ColumnElement[bool]:
         _j.c.due_at.is_not(None),
         or_(_j.c.due_at <= now, _j.c.due_at > now + _FARTHEST),
     )
+
+
+def _outside(scope_ids: Collection[int | None]) -> ColumnElement[bool]:
+    """The condition that a job is of none of these scopes; one without a scope is of none."""
+    held = [scope_id for scope_id in scope_ids if scope_id is not None]
+    return or_(_j.c.scope_id.is_(None), _j.c.scope_id.not_in(held)) if held else true()
 
 
 def _expired(now: int) -> ColumnElement[bool]:

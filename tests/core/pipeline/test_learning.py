@@ -478,6 +478,49 @@ def test_tokens_are_exceeded_by_one_call_at_most(open_tally: OpenTally) -> None:
         ] * 2
 
 
+def test_a_scope_that_spent_its_budget_holds_no_other_scope_back(open_tally: OpenTally) -> None:
+    extractor = Scripted()
+    budget = LearningBudget(calls_per_scope_and_day=2)
+    with opened(open_tally, extractor=extractor, settings={"learning_budget": budget}) as tally:
+        anna, bob = tally.bind(), tally.bind(BOB)
+        hers = [anna.remember(f"I have {number} boats.") for number in range(30)]
+        his = [bob.remember(f"I have {number} kites.") for number in range(2)]
+        runner = services_of(tally).background.runner
+        first = runner.run(["extract"])
+        states = [each.state for each in (anna.operator.job(one.job_id or "") for one in hers)]
+        assert [anna.operator.job(one.job_id or "").state for one in his] == ["done", "done"]
+        assert states.count("done") == 2
+        assert isinstance(first.outage, BudgetSpent)
+
+        later = bob.remember("I have a new kite.")
+        runner.run(["extract"])
+        assert anna.operator.job(later.job_id or "").state == "retry_scheduled"
+        cora = tally.bind(Actor(user="cora"))
+        other = cora.remember("I have a canoe.")
+        runner.run(["extract"])
+        assert anna.operator.job(other.job_id or "").state == "done"
+        assert len(extractor.texts) == 5
+
+
+def test_a_job_that_spent_its_own_budget_fails_and_goes_on_when_the_limit_is_raised(
+    open_sqlite: OpenTally,
+) -> None:
+    budget = LearningBudget(calls_per_job=1)
+    unread = Scripted(error=ExtractionError("Nothing readable came back."))
+    with opened(open_sqlite, extractor=unread, settings={"learning_budget": budget}) as tally:
+        job_id = tally.bind().remember("I have 3 boats.").job_id or ""
+        tally.drain()
+        tally.drain()
+        job = tally.bind().operator.job(job_id)
+        assert (job.state, job.error_code, len(unread.texts)) == ("failed", "budget_spent", 1)
+
+    raised = LearningBudget(calls_per_job=9)
+    with opened(open_sqlite, extractor=Scripted(), settings={"learning_budget": raised}) as tally:
+        tally.bind().operator.retry_jobs([job_id])
+        tally.drain()
+        assert tally.bind().operator.job(job_id).state == "done"
+
+
 def test_what_stays_here_is_given_to_no_provider_far_away(open_sqlite: OpenTally) -> None:
     far = Scripted()
     with opened(open_sqlite, extractor=far) as tally:
