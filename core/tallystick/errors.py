@@ -486,7 +486,7 @@ class EmbeddingError(TallystickError):
     """
 
     code = "embedding_error"
-    retry = "until_back"
+    retry: Retry = "until_back"
 
 
 class EmbedderUnavailable(EmbeddingError):

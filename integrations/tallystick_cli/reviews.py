@@ -8,7 +8,7 @@ from typing import Annotated, cast
 import typer
 from rich.text import Text
 
-from tallystick.records import JsonObject, Proposal, ProposalState, ReviewDecision
+from tallystick.records import JsonObject, Proposal, ProposalState, ReflectMode, ReviewDecision
 from tallystick.tally import BoundTally
 from tallystick_cli import views
 from tallystick_cli.options import AsJson, AtHome, Key, Limit, Where
@@ -38,6 +38,7 @@ def reflect(
     ] = None,
     run: Annotated[str | None, typer.Option("--run", help=help_of("reflect", "run"))] = None,
     into: Annotated[str | None, typer.Option("--into", help=help_of("reflect", "into"))] = None,
+    mode: Annotated[ReflectMode, typer.Option("--mode", help=help_of("reflect", "mode"))] = "sync",
     where: Where = ".tally",
     scope: AtHome = None,
     as_json: AsJson = False,
@@ -51,9 +52,15 @@ def reflect(
             conversation=conversation,
             run=None if run is None else id_of(run),
             into=into,
+            mode=mode,
         )
     if as_json:
         print_json(reflected.dump())
+        return
+    if reflected.processing == "queued":
+        print_view(
+            Text(f"The job {reflected.job_id} will; `tally jobs show` says what came of it.")
+        )
         return
     if reflected.proposals:
         print_view(views.proposal_table(reflected.proposals))

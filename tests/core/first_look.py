@@ -11,7 +11,8 @@ __all__ = ["FIRST_LOOK"]
 
 FIRST_LOOK = {
     "test_settings.py": "errors remedies",
-    "pipeline/test_reflection.py": "pipeline/reflection_rules pipeline/reviews operations/reviews "
+    "pipeline/test_reflection.py": "pipeline/reflection_rules pipeline/reflection_jobs "
+    "pipeline/reviews operations/reviews "
     "tally/review_verbs",
     "graph/test_about.py": "memory/dependencies",
     "graph/test_communities.py": "graph/concepts graph/overview pipeline/summaries "

@@ -12,6 +12,7 @@ from tallystick.records import (
     Proposal,
     ProposalState,
     Reflected,
+    ReflectMode,
     ReviewDecision,
     Reviewed,
 )
@@ -34,6 +35,7 @@ class Reflect(Arguments):
     into: Annotated[
         str | None, Field(description="The scope of the conclusions; by default the bound one.")
     ] = None
+    mode: Annotated[ReflectMode, Field(description="sync: in this call. async: by a job.")] = "sync"
 
 
 class Reviews(Arguments):

@@ -8,6 +8,7 @@ from tallystick.pipeline.learning import LearningContext, LearningHandler
 from tallystick.pipeline.models import ModelDecider, ModelExtractor, ModelSummarizer
 from tallystick.pipeline.outbound import Outbound
 from tallystick.pipeline.reconcile import Reconciled
+from tallystick.pipeline.reflection_jobs import ReflectionHandler
 from tallystick.pipeline.runner import TALLY_ACTOR, Ended, Handler, JobRunner, Work
 from tallystick.pipeline.summaries import SummaryHandler
 from tallystick.pipeline.worker import Worker
@@ -16,6 +17,7 @@ __all__ = [
     "LearnedBy",
     "LearningContext",
     "LearningHandler",
+    "ReflectionHandler",
     "SummaryHandler",
     "ModelSummarizer",
     "ModelDecider",

@@ -30,7 +30,15 @@ from tallystick.records import (
 )
 from tallystick.storage import Connection, ScopeRow, memories, proposals, scopes, sources
 
-__all__ = ["Material", "Reflection", "reflect"]
+__all__ = [
+    "Material",
+    "Reflection",
+    "ReflectionPlan",
+    "ReflectionRequest",
+    "material_of",
+    "plan_reflection",
+    "reflect",
+]
 
 Reflection = Literal["off", "review", "policy"]
 """Whether conclusions are proposed: not at all; for a person to decide each; or so that policy
@@ -65,69 +73,116 @@ class _Candidate(NamedTuple):
     target: Memory | None = None
 
 
+@dataclass(frozen=True)
+class ReflectionRequest:
+    """What to reflect on, and where its conclusions go."""
+
+    bound: Scope
+    """The scope in which a conversation or a run is looked up."""
+    material: Material
+    into: Scope | None
+    """The scope of the conclusions, if it was named; else it is the bound one."""
+    mode: Reflection
+
+    @property
+    def target(self) -> Scope:
+        """The scope of the conclusions."""
+        return self.bound if self.into is None else self.into
+
+
+@dataclass(frozen=True)
+class ReflectionPlan:
+    """What a reflection read, before anything of it is stored."""
+
+    context: MemoryContext
+    actor: Actor
+    request: ReflectionRequest
+    origins: Sequence[memories.Stored]
+    """What was read, oldest first."""
+    candidates: Sequence[_Candidate]
+    vectors: Sequence[bytes | None]
+
+    def store(self, tx: Connection, correlation_id: str | None = None) -> list[Proposal]:
+        """Store the proposals of what is still as it was read, in the open transaction. Raises
+        Denied.
+        """
+        context, actor, request = self.context, self.actor, self.request
+        target = request.target
+        context.gate.confirm(tx, actor, "reflect", target)
+        scope = scopes.ensure(tx, target)
+        write = MemoryWrite(tx, context, actor, context.store.clock.now(), correlation_id)
+        current = {each.doc: each for each in _readable(tx, context, actor, self.origins)}
+        _require_one_reach(tx, context, actor, [*current.values()], request)
+        proposer = _Proposer(write, scope, request.mode)
+        for candidate, vector in zip(self.candidates, self.vectors, strict=True):
+            origin = current.get(candidate.origin.doc)
+            if origin is not None and origin.memory.version == candidate.origin.memory.version:
+                proposer.propose(candidate, vector)
+        return proposer.proposals
+
+
 def reflect(
     context: MemoryContext,
     actor: Actor,
-    bound: Scope,
-    material: Material,
+    request: ReflectionRequest,
     *,
-    into: Scope | None,
-    mode: Reflection,
     correlation_id: str | None = None,
 ) -> Reflected:
     """Propose what the material says as decisions, procedures, plans, tasks, artifacts, claims and
-    relations of the target scope, which is the bound one unless `into` names another; with the
-    mode `policy` apply what is safe. What was proposed before is not proposed again.
+    relations of the target scope; with the mode `policy` apply what is safe. What was proposed
+    before is not proposed again.
 
     Raises InvalidInput, NotFound, and Denied: `mixed_scopes` for sources of several scopes, unless
     `into` names the broadest of them, and `scope_crossing_requires_promotion` for sources of one
     scope with fewer readers than the target.
     """
-    if mode == "off":
+    plan = plan_reflection(context, actor, request)
+    with context.gate.journaling(actor):
+        made = (
+            context.store.database.write(lambda tx: plan.store(tx, correlation_id), name="reflect")
+            if plan.candidates
+            else []
+        )
+    return Reflected(
+        scope=request.target,
+        read=len(plan.origins),
+        proposals=tuple(made),
+        applied=sum(each.state == "applied" for each in made),
+        waiting=sum(each.is_open for each in made),
+    )
+
+
+def plan_reflection(
+    context: MemoryContext, actor: Actor, request: ReflectionRequest
+) -> ReflectionPlan:
+    """Read the material and what it states; nothing is stored. Raises as `reflect`."""
+    origins = material_of(context, actor, request)
+    candidates = [
+        _Candidate(origin, reading, _target(context, actor, request.target, reading))
+        for origin in origins
+        for reading in read_text(origin.memory.content)
+    ]
+    vectors = context.vectors_for([each.reading.fact.content for each in candidates])
+    return ReflectionPlan(context, actor, request, origins, candidates, vectors.blobs)
+
+
+def material_of(
+    context: MemoryContext, actor: Actor, request: ReflectionRequest
+) -> list[memories.Stored]:
+    """Return the memories that a request is about, oldest first. Raises as `reflect`."""
+    material = request.material
+    if request.mode == "off":
         raise InvalidInput(
             "Reflection is off. Open the tally with the setting `reflection`, as `review` or "
             "`policy`."
         )
     if sum((bool(material.ids), material.conversation is not None, material.run is not None)) != 1:
         raise InvalidInput("Name what to reflect on: `sources`, a `conversation` or a `run`.")
-    target = bound if into is None else into
-    context.gate.require(actor, "reflect", target)
+    context.gate.require(actor, "reflect", request.target)
     with context.store.database.read() as connection:
-        origins = _origins(connection, context, actor, bound, material)
-        _require_one_reach(
-            connection, context, actor, [each.memory.scope for each in origins], target, into
-        )
-    candidates = [
-        _Candidate(origin, reading, _target(context, actor, target, reading))
-        for origin in origins
-        for reading in read_text(origin.memory.content)
-    ]
-    blobs = context.vectors_for([each.reading.fact.content for each in candidates]).blobs
-
-    def unit(tx: Connection) -> list[Proposal]:
-        context.gate.confirm(tx, actor, "reflect", target)
-        scope = scopes.ensure(tx, target)
-        write = MemoryWrite(tx, context, actor, context.store.clock.now(), correlation_id)
-        current = {each.doc: each for each in _readable(tx, context, actor, origins)}
-        _require_one_reach(
-            tx, context, actor, [each.memory.scope for each in current.values()], target, into
-        )
-        proposer = _Proposer(write, scope, mode)
-        for candidate, vector in zip(candidates, blobs, strict=True):
-            origin = current.get(candidate.origin.doc)
-            if origin is not None and origin.memory.version == candidate.origin.memory.version:
-                proposer.propose(candidate, vector)
-        return proposer.proposals
-
-    with context.gate.journaling(actor):
-        made = context.store.database.write(unit, name="reflect") if candidates else []
-    return Reflected(
-        scope=target,
-        read=len(origins),
-        proposals=tuple(made),
-        applied=sum(each.state == "applied" for each in made),
-        waiting=sum(each.is_open for each in made),
-    )
+        origins = _origins(connection, context, actor, request.bound, material)
+        _require_one_reach(connection, context, actor, origins, request)
+    return origins
 
 
 def _origins(
@@ -207,21 +262,20 @@ def _require_one_reach(
     connection: Connection,
     context: MemoryContext,
     actor: Actor,
-    origins: Sequence[Scope],
-    target: Scope,
-    into: Scope | None,
+    origins: Sequence[memories.Stored],
+    request: ReflectionRequest,
 ) -> None:
     """Raise Denied where conclusions would get readers that a source has not, but for a target that
     is named, the broadest of the sources, and open to promotion from each of the others.
     """
-    gate = context.gate
-    mixed = sorted({*origins}, key=str)
+    gate, target = context.gate, request.target
+    mixed = sorted({each.memory.scope for each in origins}, key=str)
     wider = [each for each in mixed if widens(connection, gate, actor, each, target)]
     if len(mixed) > 1:
         is_broadest = target in mixed and not any(
             widens(connection, gate, actor, target, each) for each in mixed if each != target
         )
-        if into is None or not is_broadest:
+        if request.into is None or not is_broadest:
             raise _refusal(context, actor, target, "mixed_scopes")
         for each in wider:
             decision = gate.decide(connection, actor, "promote", each)

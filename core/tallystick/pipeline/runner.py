@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -216,8 +216,8 @@ class JobRunner:
         names = [handler.kind for handler in chosen]
         if drain:
             self._write(lambda tx: jobs.hurry(tx, names), "jobs.hurry")
-            with self._guard:
-                self._rests.clear()
+            for name in names:
+                self._wake(name)
         while not is_stopping():
             leased = 0
             for handler in chosen:
@@ -386,8 +386,10 @@ class JobRunner:
         retry = error.retry if isinstance(error, TallystickError) else "some_times"
         is_narrow = isinstance(error, BudgetSpent) and error.holds == "scope"
         scopes_held = {job.scope_id for job in leased}
-        if isinstance(error, TallystickError) and retry == "until_back" and (
-            not is_narrow or len(scopes_held) == 1
+        if (
+            isinstance(error, TallystickError)
+            and retry == "until_back"
+            and (not is_narrow or len(scopes_held) == 1)
         ):
             self._rest(handler.kind, scopes_held.pop() if is_narrow else None)
             result.outage = result.outage or error
@@ -445,21 +447,19 @@ class JobRunner:
             rest.count += 1
             rest.until = time.monotonic() + min(_LONGEST_REST, 2.0 ** min(rest.count, 10))
 
-    def _wake(self, kind: str, scope_ids: Iterable[int | None]) -> None:
-        """End the rest of a kind that was carried out, in these scopes and as a whole."""
+    def _wake(self, kind: str, scope_ids: Collection[int | None] | None = None) -> None:
+        """End the rest of a kind as a whole, and in these scopes or in all."""
         with self._guard:
-            for scope_id in (None, *scope_ids):
-                self._rests.pop((kind, scope_id), None)
+            for key in [key for key in self._rests if key[0] == kind]:
+                if scope_ids is None or key[1] is None or key[1] in scope_ids:
+                    del self._rests[key]
 
     def _resting(self, kind: str) -> set[int | None]:
         """Return the scopes in which a kind rests now, with None where it rests in all of them."""
-        now = time.monotonic()
         with self._guard:
-            return {
-                scope_id
-                for (each, scope_id), rest in self._rests.items()
-                if each == kind and now < rest.until
-            }
+            rests = {key[1]: rest.until for key, rest in self._rests.items() if key[0] == kind}
+        now = time.monotonic() if rests else 0.0
+        return {scope_id for scope_id, until in rests.items() if now < until}
 
 
 _LEASES = Writes.of("jobs")

@@ -34,6 +34,7 @@ __all__ = [
     "ProposalState",
     "ProposalStates",
     "ProviderDeclaration",
+    "ReflectMode",
     "Reflected",
     "ReviewDecision",
     "ReviewEntry",
@@ -217,6 +218,8 @@ class ProposalContent(Record):
     """For the action RELATE."""
 
 
+ReflectMode = Literal["sync", "async"]
+"""Whether a reflection is carried out in its call, or by a job."""
 ReviewDecision = Literal["accept", "edit", "defer", "reject"]
 """What a person decides about a proposal; `edit` accepts it in other words."""
 
@@ -299,7 +302,7 @@ class Reflected(Record):
 
     scope: Scope
     """The scope of the proposals."""
-    read: int
+    read: int = 0
     """The number of memories that were reflected on."""
     proposals: tuple[Proposal, ...] = ()
     """Those that are new, in the order of their texts."""
@@ -307,3 +310,6 @@ class Reflected(Record):
     """The number of them that policy applied."""
     waiting: int = 0
     """The number of them that wait for a person."""
+    processing: Literal["processed", "queued"] = "processed"
+    """`queued`: the job `job_id` will do it, and its result says what was read and proposed."""
+    job_id: str | None = None

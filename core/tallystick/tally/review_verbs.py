@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tallystick.pipeline.reflection import Material, reflect
+from tallystick.pipeline.reflection import Material, ReflectionRequest, reflect
+from tallystick.pipeline.reflection_jobs import enqueue_reflection
 from tallystick.pipeline.reviews import decide, listed, review_of
 from tallystick.records import (
     Count,
@@ -12,6 +13,7 @@ from tallystick.records import (
     ProposalId,
     ProposalStates,
     Reflected,
+    ReflectMode,
     ReviewDecision,
     Reviewed,
     RunId,
@@ -35,6 +37,7 @@ class ReviewVerbs(MemoryVerbs):
         conversation: Words | None = None,
         run: RunId | None = None,
         into: str | Scope | None = None,
+        mode: ReflectMode = "sync",
     ) -> Reflected:
         """Propose the decisions, procedures, plans, tasks, artifacts, claims and relations that
         memories state: those of `sources` (their ids, or those of sources), of a `conversation` or
@@ -43,24 +46,32 @@ class ReviewVerbs(MemoryVerbs):
         With the setting `reflection="policy"` what is safe by rule is applied; the rest waits as
         `reviews`. Nothing is proposed twice. Conclusions are of the bound scope, or of `into`, and
         never get more readers than their sources, but for sources of several scopes with the
-        broadest of these named. Raises InvalidInput, NotFound, Denied (`mixed_scopes`,
-        `scope_crossing_requires_promotion`).
+        broadest of these named. With the mode `async` a job does it: the answer has its `job_id`,
+        and its result the ids of the proposals. Raises InvalidInput, NotFound, Denied
+        (`mixed_scopes`, `scope_crossing_requires_promotion`).
         """
         services = self._services
         with self._observed("memory_write", "reflect") as call:
             self._admit("write")
-            reflected = reflect(
-                services.memory,
-                self._traced_actor,
+            request = ReflectionRequest(
                 self.scope,
                 Material(tuple(sources), conversation, run),
                 into=None if into is None else self.actor.home(into),
                 mode=services.settings.reflection,
-                correlation_id=call.correlation_id,
             )
+            if mode == "async":
+                reflected = enqueue_reflection(services.memory, self._traced_actor, request)
+            else:
+                reflected = reflect(
+                    services.memory,
+                    self._traced_actor,
+                    request,
+                    correlation_id=call.correlation_id,
+                )
             summary = {
                 "proposals": [proposal.id for proposal in reflected.proposals],
                 "applied": reflected.applied,
+                "processing": reflected.processing,
             }
             call.record("memory_write", reflected, summary=summary, scopes=[reflected.scope])
         self._wake_worker()

@@ -27,7 +27,13 @@ from tallystick.errors import (
 )
 from tallystick.logs import get_logger
 from tallystick.memory import MemoryContext
-from tallystick.pipeline import Background, Chore, LearningHandler, SummaryHandler
+from tallystick.pipeline import (
+    Background,
+    Chore,
+    LearningHandler,
+    ReflectionHandler,
+    SummaryHandler,
+)
 from tallystick.policy.engines import KingfisherFinder
 from tallystick.policy.redaction import Finder, Redactor
 from tallystick.policy.tool_classes import ToolClassSource
@@ -199,6 +205,7 @@ class Services:
                 RetentionHandler(self.memory, lambda: self.windows, self.drop_caches),
                 LearningHandler(self.learning),
                 SummaryHandler(self.learning),
+                ReflectionHandler(self.memory, settings.reflection),
             ],
             chores=[
                 Chore(lambda: enqueue_retention(self.memory), _HOUR, first=_RETENTION_AFTER),

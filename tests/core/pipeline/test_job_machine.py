@@ -123,7 +123,7 @@ class JobMachine(RuleBasedStateMachine):
 
     @rule(worker=st.integers(0, 2))
     def works(self, worker: int) -> None:
-        self.runners[worker]._wake(["count"])
+        self.runners[worker]._wake("count")
         self.runners[worker].run()
 
     @rule(worker=st.integers(0, 2))

@@ -152,7 +152,7 @@ def test_an_outage_of_days_buries_no_job(open_tally: OpenTally, clock: Clock) ->
 
         remote.fault = None
         clock.pass_(600)
-        services_of(tally).background.runner._wake(["embed"])
+        services_of(tally).background.runner._wake("embed")
         round_of(tally)
         assert only(tally).state == "done"
         assert tally.bind(ALICE).recall("heron")[0].signals["vector"] > 0
@@ -190,7 +190,7 @@ def test_what_waited_is_done_at_once_when_the_first_attempt_succeeds(
         early = min(job.due_at or 0 for job in listed(tally, limit=500) if job.waits)
         remote.fault = None
         clock.now = early
-        services_of(tally).background.runner._wake(["embed"])
+        services_of(tally).background.runner._wake("embed")
         round_of(tally)
 
         assert {job.state for job in listed(tally, limit=500)} == {"done"}
@@ -366,7 +366,7 @@ def test_a_clock_that_jumps_neither_buries_a_job_nor_holds_it_up(
         round_of(tally)
         clock.pass_(years * 365 * 86_400)
         remote.fault = None
-        services_of(tally).background.runner._wake(["embed"])
+        services_of(tally).background.runner._wake("embed")
         round_of(tally)
         runner = runner_of(tally, Notes())
         runner.run()

@@ -59,6 +59,77 @@ def test_reflection_is_off_until_it_is_turned_on(open_sqlite: OpenTally) -> None
         tally.bind(ALICE).reflect(conversation="monday")
 
 
+def test_a_job_reflects_as_the_call_does_and_its_result_names_the_proposals(
+    open_tally: OpenTally,
+) -> None:
+    with open_tally(settings=POLICY, owner=ROOT) as tally:
+        alice, root = tally.bind(ALICE), tally.bind(ROOT)
+        spoken(alice)
+        queued = alice.reflect(conversation="monday", mode="async")
+        assert (queued.processing, queued.proposals, alice.reviews()) == ("queued", (), [])
+        assert alice.reflect(conversation="monday", mode="async").job_id == queued.job_id
+
+        tally.drain()
+        job = root.operator.job(queued.job_id or "")
+        assert (job.kind, job.state, job.user) == ("reflect", "done", "alice")
+        result: dict[str, Any] = {**(job.result or {})}
+        assert (result["read"], result["applied"], result["waiting"]) == (9, 3, 5)
+        waiting = {each.id for each in alice.reviews()}
+        assert waiting < set(result["proposals"])
+        assert alice.reflect(conversation="monday").proposals == ()
+
+        alice.remember("We decided to buy a crane.", kind="turn", conversation="monday")
+        again = alice.reflect(conversation="monday", mode="async")
+        tally.drain()
+        assert again.job_id != queued.job_id
+        assert root.operator.job(again.job_id or "").result == {
+            "read": 10,
+            "proposals": [alice.reviews(states=("applied",), limit=99)[-1].id],
+            "applied": 1,
+            "waiting": 0,
+        }
+
+
+def test_a_job_that_finds_nothing_to_propose_ends_empty(open_sqlite: OpenTally) -> None:
+    with open_sqlite(settings=POLICY, owner=ROOT) as tally:
+        alice = tally.bind(ALICE)
+        alice.remember("How are you?", kind="turn", conversation="monday")
+        queued = alice.reflect(conversation="monday", mode="async")
+        tally.drain()
+        assert tally.bind(ROOT).operator.job(queued.job_id or "").state == "empty"
+
+
+def test_what_a_call_may_not_reflect_on_is_refused_before_it_is_queued(
+    open_sqlite: OpenTally,
+) -> None:
+    with open_sqlite(settings=POLICY, owner=ROOT) as tally:
+        alice, bob = tally.bind(ALICE), tally.bind(BOB)
+        told = alice.remember("We decided to paint the boats.")
+        with pytest.raises(NotFound):
+            bob.reflect([told.id], mode="async")
+        with pytest.raises(Denied, match="scope_crossing_requires_promotion"):
+            alice.reflect([told.id], into="project:apollo", mode="async")
+        with pytest.raises(InvalidInput, match="sources"):
+            alice.reflect(mode="async")
+        assert tally.bind(ROOT).operator.jobs(kind="reflect") == []
+
+
+def test_a_job_is_checked_again_when_it_is_carried_out(open_sqlite: OpenTally) -> None:
+    with open_sqlite(settings=POLICY, owner=ROOT) as tally:
+        alice, root = tally.bind(ALICE), tally.bind(ROOT)
+        told = alice.remember("We decided to paint the boats.")
+        queued = alice.reflect([told.id], mode="async")
+        alice.forget(told.id, reason="not ours")
+        root.operator.freeze(reason="an audit")
+        tally.drain()
+        assert root.operator.job(queued.job_id or "").state == "retry_scheduled"
+        root.operator.thaw(reason="the audit is over")
+        tally.drain()
+        job = root.operator.job(queued.job_id or "")
+        assert (job.state, job.error_code) == ("dead", "denied")
+        assert alice.reviews(states=()) == []
+
+
 def test_policy_applies_what_is_safe_by_rule_and_leaves_the_rest(open_tally: OpenTally) -> None:
     with open_tally(settings=POLICY) as tally:
         alice = tally.bind(ALICE)
