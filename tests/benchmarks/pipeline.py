@@ -5,22 +5,34 @@ Exits non-zero where a bar is missed. Times are of this machine.
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from tallystick import Actor, Tally
 from tallystick.errors import ModelUnavailable
-from tallystick.pipeline import ModelExtractor
+from tallystick.pipeline import ModelDecider, ModelExtractor
+from tallystick.pipeline.models import DecisionsAnswer
 from tallystick.ports import StructuredAnswer
-from tallystick.records import ProviderDeclaration
+from tallystick.records import Learning, ProviderDeclaration
 from tallystick.settings import Settings
+from tallystick.storage import outbound_calls
+from tallystick.tally.services import services_of
 
 ANNA = Actor(user="anna", role="operator")
+_PRICES = """
+dated = "2026-11-01"
+[models.s-1]
+input = 0.25
+output = 2.0
+"""
+"""Dollars per million tokens of the scripted model: in the range of small models."""
 
 
 class _Model:
@@ -28,37 +40,46 @@ class _Model:
 
     declaration = ProviderDeclaration(name="scripted", model="s-1")
 
-    def __init__(self, seconds: float = 0.0, *, away: bool = False, fault_each: int = 0) -> None:
-        self._seconds, self.away, self._fault_each, self._calls = seconds, away, fault_each, 0
+    def __init__(self, seconds: float = 0.0, *, away: bool = False, faulty: bool = False) -> None:
+        self._seconds, self.away, self._faulty, self._calls = seconds, away, faulty, 0
         self.texts: list[str] = []
 
     def answer(self, instructions: str, text: str, schema: Any) -> StructuredAnswer:
-        """Return one fact."""
+        """Return one fact; of a faulty model each fifth call is away, gives no record or raises."""
         self._calls += 1
         time.sleep(self._seconds)
-        if self.away:
+        if self.away or (self._faulty and self._calls % 15 == 0):
             raise ModelUnavailable
-        if self._fault_each and self._calls % self._fault_each == 0:
+        if self._faulty and self._calls % 15 == 5:
             return StructuredAnswer("no record at all")
+        if self._faulty and self._calls % 15 == 10:
+            raise ConnectionResetError
+        if schema is DecisionsAnswer:
+            facts = range(len(json.loads(text)))
+            made = [{"fact": each, "action": "ADD", "confidence": 90} for each in facts]
+            return StructuredAnswer({"decisions": made}, "s-1", 600, 60)
         self.texts.append(text)
         fact = {"content": text.split("\n")[1], "kind": "fact", "confidence": 90}
         return StructuredAnswer({"facts": [fact]}, "s-1", 400, 40)
 
 
 @contextmanager
-def _tally(model: _Model | None, learning: str = "full") -> Iterator[Tally]:
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Tally.open(
+def _tally(
+    model: _Model | None, learning: Learning = "full", *, decides: bool = False
+) -> Iterator[Tally]:
+    with tempfile.TemporaryDirectory() as folder:
+        prices = Path(folder) / "prices.toml"
+        prices.write_text(_PRICES)
+        with Tally.open(
             Path(folder) / "tally",
             owner=ANNA,
-            settings=Settings(learning=learning),  # type: ignore[arg-type]
+            settings=Settings(learning=learning, prices=prices),
             extractor=None if model is None else ModelExtractor(model),
+            decider=ModelDecider(model) if model is not None and decides else None,
             background=False,
-        ) as tally,
-    ):
-        tally.bind().remember("The first call opens everything.", mode="raw")
-        yield tally
+        ) as tally:
+            tally.bind().remember("The first call opens everything.", mode="raw")
+            yield tally
 
 
 def _milliseconds(tally: Tally, mode: Any, count: int) -> list[float]:
@@ -73,6 +94,18 @@ def _milliseconds(tally: Tally, mode: Any, count: int) -> list[float]:
 
 def _at(times: Sequence[float], part: float) -> float:
     return times[min(len(times) - 1, int(part * len(times)))]
+
+
+def _spent(mode: Any, count: int, with_model: bool, *, decides: bool) -> tuple[int, int, float]:
+    """Return the calls, tokens and dollars of `count` remembers, counted by the outbound log."""
+    with _tally(_Model() if with_model else None, decides=decides) as tally:
+        anna = tally.bind()
+        for number in range(count):
+            anna.remember(f"The berth {number} has boats.", mode=mode)
+        tally.drain()
+        with services_of(tally).store.database.read() as connection:
+            calls, tokens, micros = outbound_calls.spent(connection)
+        return calls, tokens, micros / 1_000_000
 
 
 def main(count: int = 400) -> int:
@@ -125,25 +158,42 @@ def main(count: int = 400) -> int:
         tell("the same, in order", float(in_order), 1, least=True)
 
     with _tally(_Model(0.5)) as tally:
-        sync = _milliseconds(tally, "sync", 12)
-    tell("remember sync, a model of 500 ms, p95 ms", _at(sync, 0.95), 1_200)
-    tell("remember sync, a model of 500 ms, p99 ms", _at(sync, 0.99), 2_500)
-    with _tally(_Model(fault_each=7)) as tally:
+        alone = _milliseconds(tally, "sync", 100)
+    with _tally(_Model(0.5)) as tally, ThreadPoolExecutor(4) as pool:
+        calls = [pool.submit(_milliseconds, tally, "sync", 50) for _ in range(4)]
+        together = sorted(each for call in calls for each in call.result())
+    for name, times in (("sync", alone), ("sync, four callers", together)):
+        tell(f"remember {name}, a model of 500 ms, p95 ms", _at(times, 0.95), 1_200)
+        tell(f"remember {name}, a model of 500 ms, p99 ms", _at(times, 0.99), 2_500)
+
+    with _tally(_Model(faulty=True)) as tally:
         anna = tally.bind()
-        stored = [anna.remember(f"The berth {number} has boats.") for number in range(count)]
-        for _ in range(6):
-            tally.drain()
+        stored = [anna.remember(f"The berth {number} has boats.") for number in range(1_000)]
+        for _ in range(300):  # an outage ends a drain; what waits is tried at the next one
+            with suppress(ModelUnavailable):
+                tally.drain()
+                break
         states = [anna.operator.job(each.job_id or "").state for each in stored]
         tell(
-            "done where each 7th answer is none, percent",
-            100 * states.count("done") / count,
+            "done where each fifth call fails, percent",
+            states.count("done") / 10,
             99.9,
             least=True,
         )
-        tell("dead, percent", 100 * states.count("dead") / count, 0.5)
-    tell("cost of 10,000 remembers in raw mode, calls", 0, 0)
-    tell("the same with rules, calls", 0, 0)
-    tell("the same with a model that extracts, calls", 10_000)
+        tell("dead, percent", states.count("dead") / 10, 0.5)
+
+    for name, mode, with_model, decides in (
+        ("in raw mode", "raw", True, False),
+        ("with rules", "auto", False, False),
+        ("with a model that extracts", "auto", True, False),
+        ("with a model that extracts and decides", "auto", True, True),
+    ):
+        calls_made, tokens, dollars = _spent(mode, count, with_model, decides=decides)
+        scale = 10_000 / count
+        bar = None if with_model and mode == "auto" else 0
+        tell(f"10,000 remembers {name}, calls", scale * calls_made, bar)
+        tell("    tokens", scale * tokens, bar)
+        tell("    dollars", scale * dollars, bar)
     return 1 if missed else 0
 
 
