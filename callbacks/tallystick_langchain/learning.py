@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Any, cast
 
 from langchain_core.language_models import BaseChatModel
@@ -9,6 +10,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, System
 from pydantic import BaseModel
 
 from tallystick.adapters.learning_models import declare
+from tallystick.errors import MissingExtra
 from tallystick.ports import StructuredAnswer
 from tallystick.records import ProviderDeclaration
 
@@ -18,11 +20,15 @@ _ADDRESSES = ("base_url", "openai_api_base", "anthropic_api_url", "endpoint")
 
 
 class LearningModel:
-    """A model for `Tally.open(extractor=…, decider=…)`: any chat model. Thread-safe."""
+    """A model for `Tally.open(extractor=…, decider=…)`: any chat model, or the name of one as
+    LangChain's `init_chat_model` takes it, such as `ollama:qwen3`. Thread-safe.
+    """
 
     def __init__(
-        self, model: BaseChatModel, *, local: bool | None = None, timeout_ms: int = 30_000
+        self, model: BaseChatModel | str, *, local: bool | None = None, timeout_ms: int = 30_000
     ) -> None:
+        """Take the model. Raises MissingExtra for a name without the package `langchain`."""
+        model = _named(model) if isinstance(model, str) else model
         self._model = model
         named = [getattr(model, name, None) for name in ("model_name", "model")]
         self.declaration: ProviderDeclaration = declare(
@@ -45,6 +51,14 @@ class LearningModel:
         parsed = given.get("parsed")
         value = parsed.model_dump(mode="json") if isinstance(parsed, BaseModel) else parsed
         return _answered(given["raw"], value)
+
+
+def _named(name: str) -> BaseChatModel:
+    if importlib.util.find_spec("langchain") is None:
+        raise MissingExtra("langchain", "langchain")
+    from langchain.chat_models import init_chat_model
+
+    return init_chat_model(name)
 
 
 def _answered(message: BaseMessage, value: Any) -> StructuredAnswer:

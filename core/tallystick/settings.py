@@ -166,7 +166,12 @@ class Settings(BaseSettings):
     """Models far away that settings may name, such as `pydantic-ai:openai:gpt-5-mini`."""
     learning_models: tuple[str, ...] = ()
     """Models that extract and decide, by name, the preferred one first; empty: the rules, without a
-    model. A name begins with the adapter, such as `pydantic-ai:ollama:qwen3`.
+    model. A name begins with the adapter: `pydantic-ai:ollama:qwen3`, `langchain:ollama:qwen3`,
+    `llama-index:ollama:qwen3`.
+    """
+    summary_model: str | None = None
+    """A model that summarizes the communities of the graph, named like those; else summaries quote
+    their sources.
     """
 
     environment: str | None = None

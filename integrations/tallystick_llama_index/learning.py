@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable
+from typing import Any, cast
+
 from llama_index.core.base.llms.types import ChatMessage, MessageRole
 from llama_index.core.llms import LLM
 from pydantic import BaseModel
 
 from tallystick.adapters.learning_models import declare
+from tallystick.errors import InvalidInput
 from tallystick.ports import StructuredAnswer
 from tallystick.records import ProviderDeclaration
 
@@ -16,9 +21,15 @@ _ADDRESSES = ("api_base", "base_url")
 
 
 class LearningModel:
-    """A model for `Tally.open(extractor=…, decider=…)`: any LLM of LlamaIndex. Thread-safe."""
+    """A model for `Tally.open(extractor=…, decider=…)`: any LLM of LlamaIndex, or a name such as
+    `ollama:qwen3`: the package `llama_index.llms.ollama`, and the model of its LLM. Thread-safe.
+    """
 
-    def __init__(self, llm: LLM, *, local: bool | None = None, timeout_ms: int = 30_000) -> None:
+    def __init__(
+        self, llm: LLM | str, *, local: bool | None = None, timeout_ms: int = 30_000
+    ) -> None:
+        """Take the LLM. Raises InvalidInput for a name whose package is not there or has none."""
+        llm = _named(llm) if isinstance(llm, str) else llm
         self._llm = llm
         self.declaration: ProviderDeclaration = declare(
             llm.class_name(),
@@ -47,3 +58,23 @@ class LearningModel:
             int(usage.get("prompt_tokens", 0)),
             int(usage.get("completion_tokens", 0)),
         )
+
+
+def _named(name: str) -> LLM:
+    provider, _, model = name.partition(":")
+    package = f"llama_index.llms.{provider}"
+    if not provider.isidentifier() or not model:
+        raise InvalidInput(f"`llm` is {name!r}. Write it as PROVIDER:MODEL, such as ollama:qwen3.")
+    try:
+        module = importlib.import_module(package)
+    except ModuleNotFoundError as error:
+        distribution = f"llama-index-llms-{provider.replace('_', '-')}"
+        raise InvalidInput(
+            f"`llm` names {provider}, and {package} is not installed. Run: pip install "
+            f"{distribution}"
+        ) from error
+    for exported in getattr(module, "__all__", ()):
+        kind: Any = getattr(module, exported)
+        if isinstance(kind, type) and issubclass(kind, LLM):
+            return cast("Callable[..., LLM]", kind)(model=model)
+    raise InvalidInput(f"`llm` names {provider}, and {package} has no LLM.")

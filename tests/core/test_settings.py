@@ -74,6 +74,7 @@ def test_with_nothing_said_the_defaults_stand() -> None:
         "learning_budget": LearningBudget().model_dump(),
         "learning_allow": (),
         "learning_models": (),
+        "summary_model": None,
         "local_only": True,
         "environment": None,
         "time_zone": "UTC",

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import pytest
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage
-from llama_index.core.llms import CompletionResponse, CompletionResponseGen, CustomLLM, LLMMetadata
+from llama_index.core.llms import (
+    CompletionResponse,
+    CompletionResponseGen,
+    CustomLLM,
+    LLMMetadata,
+    MockLLM,
+)
 from llama_index.core.llms.callbacks import llm_completion_callback
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
@@ -21,6 +29,7 @@ from tallystick import Actor, Tally
 from tallystick.errors import SettingsError
 from tallystick.ports import StructuredModel
 from tallystick.settings import Settings
+from tallystick.tally.services import services_of
 
 ANNA = Actor(user="anna", role="operator")
 OpenTally = Callable[..., Tally]
@@ -122,3 +131,63 @@ def test_a_model_that_settings_name_needs_the_allow_list_unless_it_is_on_this_ma
     open_sqlite(owner=ANNA, settings=allowed).close()
     with pytest.raises(SettingsError, match="is no model"):
         open_sqlite(owner=ANNA, settings=Settings(learning="full", learning_models=("nobody:x",)))
+
+
+class _Ollama(GenericFakeChatModel):
+    """A chat model that is made by its name, as those of LangChain's packages are."""
+
+    model: str
+    base_url: str = "http://localhost:11434"
+
+
+class _LlamaOllama(MockLLM):
+    """An LLM that is made by its name, as those of LlamaIndex's packages are."""
+
+    def __init__(self, model: str) -> None:
+        super().__init__(max_tokens=9)
+        self._base = "http://localhost:11434" if model == "near" else "http://far.example"
+
+    @property
+    def base_url(self) -> str:
+        return self._base
+
+
+def test_settings_name_models_of_each_runtime(
+    open_sqlite: OpenTally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    langchain, llama_index = ModuleType("langchain_ollama"), ModuleType("llama_index.llms.scripted")
+    langchain.ChatOllama = lambda **given: _Ollama(messages=iter(()), **given)  # type: ignore[attr-defined]
+    llama_index.__all__, llama_index.Scripted = ["Scripted"], _LlamaOllama  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "langchain_ollama", langchain)
+    monkeypatch.setitem(sys.modules, "llama_index.llms.scripted", llama_index)
+    for name in ("langchain:ollama:qwen3", "llama-index:scripted:near"):
+        named = Settings(learning="full", graph=True, learning_models=(name,), summary_model=name)
+        with open_sqlite(owner=ANNA, settings=named) as tally:
+            learning = services_of(tally).learning
+            assert learning.summarizer is not None
+            assert learning.extractors[0].declaration == learning.summarizer.declaration
+            assert learning.extractors[0].declaration.local
+    far = Settings(graph=True, summary_model="llama-index:scripted:far")
+    with pytest.raises(SettingsError, match=r"summary_model: .*learning_allow"):
+        open_sqlite(owner=ANNA, settings=far)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("llama-index:no_such:x", "pip install llama-index-llms-no-such"),
+        ("llama-index:ollama", "PROVIDER:MODEL"),
+        ("langchain:no_such:x", "langchain says"),
+        ("pydantic-ai:no_such:x", "pydantic-ai says"),
+    ],
+)
+def test_a_name_that_a_runtime_cannot_make_is_refused_with_its_reason(
+    open_sqlite: OpenTally, name: str, told: str
+) -> None:
+    with pytest.raises(SettingsError, match=told):
+        open_sqlite(owner=ANNA, settings=Settings(learning="full", learning_models=(name,)))
+
+
+def test_a_summary_model_needs_the_graph(open_sqlite: OpenTally) -> None:
+    with pytest.raises(SettingsError, match="`graph` is off"):
+        open_sqlite(owner=ANNA, settings=Settings(summary_model="pydantic-ai:test"))

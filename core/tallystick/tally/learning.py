@@ -68,7 +68,14 @@ def learning_context(
             "The setting `graph` is off, so that there are no communities and the summarizer is "
             "never called. Turn it on, or give none."
         )
+    if settings.summary_model is not None and not settings.graph:
+        raise SettingsError(
+            "`summary_model` names a model, and `graph` is off, so that there are no communities "
+            "to summarize. Turn `graph` on, or name none."
+        )
     named = [named_model(name, settings) for name in settings.learning_models]
+    if summarizer is None and settings.summary_model is not None:
+        summarizer = named_model(settings.summary_model, settings, setting="summary_model")
     chosen_extractors = [
         each if isinstance(each, Extractor) else ModelExtractor(cast("StructuredModel", each))
         for each in _several(extractors) or named
@@ -123,22 +130,30 @@ def note_consent(store: Store, context: LearningContext, actor: Actor) -> None:
     store.database.write(partial(journal.append, event=event), name="egress.consent")
 
 
-def named_model(name: str, settings: Settings) -> StructuredModel:
-    """Return a model that settings name, as `adapter:model`. Raises SettingsError for an adapter
-    that is not installed, and for a model far away that is not allowed.
+def named_model(
+    name: str, settings: Settings, *, setting: str = "learning_models"
+) -> StructuredModel:
+    """Return a model that a setting names, as `adapter:model`. Raises SettingsError for an adapter
+    that is not installed, a model that its adapter cannot make, and one far away that is not
+    allowed.
     """
     adapter, _, model = name.partition(":")
     points = {point.name: point for point in entry_points(group=_GROUP)}
     if adapter not in points or not model:
         raise SettingsError(
-            f"learning_models: {name!r} is no model. Write it as ADAPTER:MODEL, with one of "
+            f"{setting}: {name!r} is no model. Write it as ADAPTER:MODEL, with one of "
             f"{', '.join(sorted(points)) or 'no adapter, as none is installed'}."
         )
-    made: StructuredModel = points[adapter].load()(model)
+    try:
+        made: StructuredModel = points[adapter].load()(model)
+    except Exception as error:  # a runtime raises what it likes for a name, a package, a key
+        raise SettingsError(
+            f"{setting}: {name!r} cannot be made. {adapter} says: {error}"
+        ) from error
     declared: ProviderDeclaration = made.declaration
     if settings.local_only and not declared.local and name not in settings.learning_allow:
         raise SettingsError(
-            f"learning_models: {name!r} would be sent what is remembered, and it is not on this "
+            f"{setting}: {name!r} would be sent what is remembered, and it is not on this "
             f"machine. Add it to `learning_allow`, or pass the model in code."
         )
     return made
