@@ -24,6 +24,8 @@ _MOST = 40
 """Names of one text at most, those that come first."""
 _LONGEST = 80
 """Characters of a name at most."""
+_GERMAN = "german"
+_LEAST_GERMAN = 2
 
 
 class Name(NamedTuple):
@@ -291,9 +293,20 @@ def _type_of(name: str, before: str, after: str, *, honored: bool) -> str:
 
 def grammar_of(text: str) -> tuple[frozenset[str], bool]:
     """Return the words of grammar of the languages of a text, and whether one is German."""
-    languages = languages_of(surfaces_of(text[:2_000])) or (ENGLISH,)
+    words = surfaces_of(text[:2_000])
+    languages = languages_of(words) or (ENGLISH,)
+    if languages == (ENGLISH,) and _is_short_german(frozenset(words)):
+        languages = (_GERMAN,)
     grammar: frozenset[str] = frozenset().union(*map(stop_words, languages))
-    return grammar, "german" in languages
+    return grammar, _GERMAN in languages
+
+
+def _is_short_german(words: frozenset[str]) -> bool:
+    """Return True for a sentence whose few words of grammar are German ones for the most part,
+    though none of them is German alone: "Der Hund hat den Schuh".
+    """
+    german = len(words & stop_words(_GERMAN))
+    return german >= _LEAST_GERMAN and german > len(words & stop_words(ENGLISH))
 
 
 def _is_empty(word: str, grammar: frozenset[str]) -> bool:

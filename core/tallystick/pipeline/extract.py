@@ -7,11 +7,11 @@ chatter give nothing. `make eval-pipeline` measures its precision and recall by 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
+from tallystick.graph import Name, names_of
 from tallystick.pipeline.assertions import is_assertion
 from tallystick.pipeline.phrases import (
     CHATTER,
@@ -20,7 +20,6 @@ from tallystick.pipeline.phrases import (
     DECISION,
     FACT,
     HYPOTHETICAL,
-    NO_NAMES,
     PREFERENCE,
     PROCEDURE,
     RETRACTED,
@@ -42,6 +41,8 @@ LONGEST_FACT = 600
 """Characters of one fact at most."""
 _READ = 200_000
 """Characters of a text that are read."""
+_READ_FOR_NAMES = 20_000
+"""Characters of a text that are read for names, as the graph does."""
 _MOST_NAMES = 400
 """Mentions of entities that are looked at, repeats included."""
 _LEAST_TERMS = 3
@@ -126,11 +127,14 @@ class RuleExtractor:
         warnings = [] if len(text) <= _READ else [f"the first {_READ:,} characters were read"]
         text = text[:_READ]
         found = (_fact(sentence) for sentence in sentences(text))
+        named = names_of(text[:_READ_FOR_NAMES])
         extraction = Extraction(
             # A few more than the limit, so that a warning says that there are more.
             facts=tuple(islice((fact for fact in found if fact is not None), 2 * MOST_FACTS)),
-            entities=tuple(islice(_entities(text), _MOST_NAMES)),
-            relations=tuple(islice(_relations(text), _MOST_NAMES)),
+            entities=tuple(islice(_entities(text, named.names), _MOST_NAMES)),
+            relations=tuple(
+                ExtractedRelation(**each._asdict()) for each in islice(named.relations, _MOST_NAMES)
+            ),
             warnings=tuple(warnings),
         )
         return capped(extraction)
@@ -229,72 +233,37 @@ def _made(sentence: Sentence, kind: str, confidence: int) -> ExtractedFact:
 
 
 _IDENTIFIERS = (
-    ("identifier", re.compile(r"(?<![\w.])[\w.+-]+@[\w-]+\.[\w.-]*\w")),
-    ("identifier", re.compile(r"https?://[^\s<>\"')\]]+[\w/]")),
-    ("identifier", re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b", re.IGNORECASE)),
-    ("identifier", re.compile(r"(?<![\w/-])[A-Z][A-Z0-9]{1,9}-\d{1,6}\b")),
-    ("identifier", re.compile(r"(?<![\w&])#\d{1,7}\b")),
-    ("identifier", re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?(?![\w.])")),
-    ("identifier", re.compile(r"`[^`\s]{2,80}`")),
-    ("identifier", re.compile(r"(?<![\w/])(?:~|\.{1,2})?/(?:[\w.-]+/)*[\w.-]*\w")),
-    ("identifier", re.compile(r"(?<![\w/])(?:[\w-]+/)+[\w-]+\.\w{1,5}\b")),
-    ("identifier", re.compile(r"(?<![\w.])v\d+(?:\.\d+)+\b|(?<![\w.])\d+\.\d+\.\d+(?![\w.])")),
-    ("identifier", re.compile(r"\b(?:[a-z]+[A-Z]\w*|[^\W_]+_\w+)\b")),
+    re.compile(r"(?<![\w.])[\w.+-]+@[\w-]+\.[\w.-]*\w"),
+    re.compile(r"https?://[^\s<>\"')\]]+[\w/]"),
+    re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b", re.IGNORECASE),
+    re.compile(r"(?<![\w/-])[A-Z][A-Z0-9]{1,9}-\d{1,6}\b"),
+    re.compile(r"(?<![\w&])#\d{1,7}\b"),
+    re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?(?!\w|\.\d)"),
+    re.compile(r"`[^`\s]{2,80}`"),
+    re.compile(r"(?<![\w/])(?:~|\.{1,2})?/(?:[\w.-]+/)*[\w.-]*\w"),
+    re.compile(r"(?<![\w/])(?:[\w-]+/)+[\w-]+\.\w{1,5}\b"),
+    re.compile(r"(?<![\w.])v\d+(?:\.\d+)+\b|(?<![\w.])\d+\.\d+\.\d+(?![\w.])"),
+    re.compile(r"\b(?:[a-z]+[A-Z]\w*|[^\W_]+_\w+)\b"),
 )
 _MONTHS = (
-    r"(?:jan(?:uary|uar|vier)?|feb(?:ruary|ruar)?|févr(?:ier)?|mar(?:ch|s|zo)?|märz|apr(?:il"
-    r"|ile)?|avril|abril|ma[iy]"
-    r"|mai|mayo|maggio|june?|juin|juni|junio|giugno|july?|juillet|juli|julio|luglio|aug(?:ust)?"
-    r"|août|agosto"
-    r"|sept?(?:ember|embre|iembre)?|o[ck]t(?:ober|obre|ubre)?|nov(?:ember|embre|iembre)?"
-    r"|de[cz](?:ember)?|déc(?:embre)?"
-    r"|enero|febrero|dic(?:iembre|embre)?)"
+    r"(?:jan(?:uary|uar|vier|eiro)?|feb(?:ruary|ruar|braio)?|febbraio|févr(?:ier)?|fevereiro"
+    r"|mar(?:ch|s|zo|ço)?|märz|apr(?:il|ile)?|avril|abril|ma[iy]|mayo|maio|maggio|june?|juin|juni|ju[nl]ho"
+    r"|junio|giugno|july?|juillet|juli|julio|luglio|aug(?:ust)?|août|agosto"
+    r"|sept?(?:ember|embre|iembre)?|settembre|setembro|o[ck]t(?:ober|obre|ubre)?|ottobre|outubro"
+    r"|nov(?:ember|embre|iembre|embro)?|de[cz](?:ember|embro)?|déc(?:embre)?|enero|gennaio|febrero"
+    r"|dic(?:iembre|embre)?)"
 )
 _DATE = re.compile(
     rf"(?<!\w)(?:\d{{4}}-\d{{2}}-\d{{2}}|\d{{1,2}}[./]\d{{1,2}}[./]\d{{4}}"
-    rf"|(?:\d{{1,2}}(?:\.|er|st|nd|rd|th)? (?:de |of )?{_MONTHS}\.?(?:,? (?:de )?\d{{4}})?)"
-    rf"|(?:{_MONTHS}\.? \d{{1,2}}(?:st|nd|rd|th)?(?:,? \d{{4}})?)|(?:{_MONTHS} \d{{4}})"
-    rf"|\d{{4}}年\d{{1,2}}月(?:\d{{1,2}}日)?)(?!\w)",
+    rf"|(?:\d{{1,2}}(?:\.|er|º|st|nd|rd|th)? (?:de |of |do )?{_MONTHS}\.?(?:,? (?:de )?\d{{4}})?)"
+    rf"|(?:{_MONTHS}\.? \d{{1,2}}(?:st|nd|rd|th)?(?:,? \d{{4}})?)|(?:{_MONTHS} \d{{4}}))(?!\w)"
+    r"|(?:\d{4}年)?\d{1,2}月\d{1,2}[日号]|\d{4}年\d{1,2}月",
     re.IGNORECASE,
-)
-_NAME = re.compile(
-    r"(?<![\w@#/.])(?:[A-ZÀ-Þ][a-zà-ÿ]+(?:['’-][A-ZÀ-Þ][a-zà-ÿ]+)*|[A-Z]{2,}[0-9]*"
-    r"|[A-Z][a-z]*[A-Z]\w*)"
-    r"(?:(?: (?:van|von|de|da|di|del|la|le|of|der|den|zu))*"
-    r" (?:[A-ZÀ-Þ][a-zà-ÿ]+(?:['’-][A-ZÀ-Þ][a-zà-ÿ]+)*|[A-Z]{2,}[0-9]*"
-    r"|[A-Z][a-z]*[A-Z]\w*))*(?![\w@/])"
-)
-
-_PLACE_BEFORE = re.compile(
-    r"\b(?:in|to|from|near|at|nach|aus|bei|à|en|dans|a|desde)\s+$", re.IGNORECASE
-)
-_LIVES = re.compile(
-    r"\b(?:lives?|living|lived|moved|born|based|located|travel\w*|wohn\w+|leb\w+|gezogen|habite"
-    r"|vis|vit|vivo|vive|abito)\b",
-    re.IGNORECASE,
-)
-_WORKS = re.compile(
-    r"\b(?:works?|worked|working|job|joined|employed|hired|arbeite\w*|travaille\w*|trabaj\w+"
-    r"|lavor\w+)\b[^.]{0,30}\b"
-    r"(?:at|for|bei|für|chez|en|para|presso|per)\s+$",
-    re.IGNORECASE,
-)
-_COMPANY = re.compile(
-    r"\b(?:Inc|Corp|GmbH|AG|Ltd|LLC|SA|SAS|Bank|University|Institute|Labs?|Team|Group|Foundation)\b"
-)
-_PERSON_VERB = re.compile(
-    r"^(?:'s\b| (?:and [A-Z]\w+ )?(?:is|was|works?|lives?|likes?|loves?|prefers?|hates?|said|says"
-    r"|wants?|owns?|has|speaks?|leads?|manages?"
-    r"|plays?|moved|wohnt|lebt|mag|arbeitet|leitet|hat|ist|habite|travaille|aime|dirige|vive"
-    r"|trabaja|prefiere)\b)"
-)
-_THING_VERB = re.compile(
-    r"^ (?:uses?|runs?|depends?|listens?|requires?|supports?|stores?|is (?:written|deployed"
-    r"|hosted|a (?:service|library|database|tool|framework)))\b"
 )
 
 
-def _entities(text: str) -> Iterator[ExtractedEntity]:
+def _entities(text: str, names: Sequence[Name]) -> Iterator[ExtractedEntity]:
+    """Yield the dates and identifiers of a text, and the names that overlap none of them."""
     taken = bytearray(len(text))
 
     def take(start: int, end: int) -> bool:
@@ -306,98 +275,14 @@ def _entities(text: str) -> Iterator[ExtractedEntity]:
     for match in _DATE.finditer(text):
         take(*match.span())
         yield ExtractedEntity(name=match.group(), kind="date", confidence=95)
-    for kind, pattern in _IDENTIFIERS:
+    for pattern in _IDENTIFIERS:
         for match in pattern.finditer(text):
             if take(*match.span()):
-                yield ExtractedEntity(name=match.group().strip("`"), kind=kind, confidence=95)
-    is_german = _GERMAN.search(text) is not None
-    counts = Counter(re.findall(r"\w+", text))
-    for match in _NAME.finditer(text):
-        name = _trimmed(match.group())
-        start = match.end() - len(name)
-        if not name or not take(start, match.end()):
-            continue
-        before, after = text[max(0, start - 60) : start], text[match.end() : match.end() + 40]
-        kind = _kind_of_name(name, before, after)
-        if kind == "thing" and name.isalpha() and name[1:].islower():
-            # One capitalised word: at the beginning of a sentence, and in German anywhere, it may
-            # be any word.
-            opens = _OPENING.search(before) is not None
-            if is_german or (opens and counts[name] < 2):
-                continue
-        yield ExtractedEntity(name=name, kind=kind, confidence=80 if kind != "thing" else 70)
-
-
-_OPENING = re.compile(r"(?:^|[.!?:\n]\s*[\"'«“(-]*\s*)$")
-_GERMAN = re.compile(r"\b(?:der|das|und|ist|nicht|ich|wir)\b")
-
-
-def _trimmed(name: str) -> str:
-    """Return a name without the words of grammar at its beginning."""
-    words = name.split()
-    while words and words[0].lower() in NO_NAMES:
-        words = words[1:]
-    if len(words) == 1 and words[0].lower() in NO_NAMES:
-        return ""
-    while words and words[-1].lower() in NO_NAMES:
-        return ""
-    return " ".join(words)
-
-
-def _kind_of_name(name: str, before: str, after: str) -> str:
-    if _COMPANY.search(name) is not None or _WORKS.search(before) is not None:
-        return "organization"
-    if _PLACE_BEFORE.search(before) is not None and _LIVES.search(before) is not None:
-        return "place"
-    if _THING_VERB.match(after) is not None:
-        return "thing"
-    if not name.isupper() and _PERSON_VERB.match(after) is not None:
-        return "person"
-    return "thing"
-
-
-_SUBJECT = r"(?P<source>[A-ZÀ-Þ][\w.-]*(?: [A-ZÀ-Þ][\w.-]*)*)"
-_OBJECT = r"(?P<target>[A-ZÀ-Þ][\w.-]*\w(?: [A-ZÀ-Þ][\w.-]*\w)*|`[^`]+`)"
-_RELATIONS = tuple(
-    (
-        name,
-        re.compile(
-            rf"{_SUBJECT} (?:(?:now|also|currently|still|jetzt|maintenant"
-            rf"|ahora) )?(?:{verb}) (?:(?:the|a|an|die|der|das|la|le|el) )?{_OBJECT}"
-        ),
-    )
-    for name, verb in (
-        (
-            "works_at",
-            r"works (?:at|for)|joined|arbeitet (?:bei|für)|travaille (?:chez|pour)|trabaja (?:en"
-            r"|para)|lavora (?:per|presso)",
-        ),
-        (
-            "lives_in",
-            r"lives in|moved to|is based in|wohnt in|lebt in|habite(?: à)?|vit à|vive en|vive a"
-            r"|abita a",
-        ),
-        ("uses", r"uses|runs on|nutzt|verwendet|utilise|usa|utiliza"),
-        ("depends_on", r"depends on|requires|needs|hängt von|dépend de|depende de|dipende da"),
-        ("part_of", r"is part of|belongs to|gehört zu|fait partie de|pertenece a|fa parte di"),
-        ("manages", r"manages|leads|runs|leitet|dirige"),
-        ("owns", r"owns|bought|acquired|besitzt|possède|posee"),
-        (
-            "married_to",
-            r"is married to|married|ist verheiratet mit|est mariée? (?:à|avec)|está casad[oa] con",
-        ),
-        ("reports_to", r"reports to|berichtet an|rend compte à|reporta a"),
-        ("replaces", r"replaces|replaced|ersetzt|remplace|reemplaza"),
-        ("wrote", r"wrote|maintains|created|schrieb|a écrit|escribió"),
-    )
-)
-
-
-def _relations(text: str) -> Iterator[ExtractedRelation]:
-    for name, pattern in _RELATIONS:
-        for match in pattern.finditer(text):
-            source, target = _trimmed(match["source"]), match["target"].strip("`")
-            if source and target and target.lower() not in NO_NAMES:
-                yield ExtractedRelation(
-                    source=source, relation=name, target=target.rstrip("."), confidence=80
+                yield ExtractedEntity(
+                    name=match.group().strip("`"), kind="identifier", confidence=95
                 )
+    for name in names:
+        if name.is_sure and take(name.start, name.end):
+            kind = "identifier" if name.type in ("address", "code") else name.type
+            confidence = 70 if kind == "name" else 80
+            yield ExtractedEntity(name=name.text, kind=kind, confidence=confidence)
