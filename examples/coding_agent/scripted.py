@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 from examples.coding_agent.workspace import SAMPLE
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, ToolCall, ToolMessage
+from langchain_core.messages.ai import UsageMetadata
+from langchain_core.messages.utils import count_tokens_approximately
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
@@ -128,6 +130,10 @@ class ScriptedChatModel(BaseChatModel):
             ToolCall(name=name, args=arguments, id=f"call_{len(results) + number}")
             for number, (name, arguments) in enumerate(calls, 1)
         ]
-        return ChatResult(
-            generations=[ChatGeneration(message=AIMessage(text, tool_calls=tool_calls))]
+        message = AIMessage(text, tool_calls=tool_calls)
+        # What a model's own tokenizer would count, at four characters a token.
+        sent, said = (count_tokens_approximately(each) for each in (messages, [message]))
+        message.usage_metadata = UsageMetadata(
+            input_tokens=sent, output_tokens=said, total_tokens=sent + said
         )
+        return ChatResult(generations=[ChatGeneration(message=message)])

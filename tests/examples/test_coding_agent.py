@@ -147,6 +147,21 @@ def test_the_record_has_contexts_requests_answers_tools_checks_and_memories(
     } <= recorded
 
 
+def test_the_record_has_the_output_of_the_tests_the_diff_and_what_each_call_of_the_model_used(
+    worked: Worked,
+) -> None:
+    entries = [
+        entry for step in worked.steps for entry in worked.bound.recordings.entries(step.step_id)
+    ]
+    results = [str(entry.payload) for entry in entries if entry.kind == "tool_result"]
+    usage = [entry.summary["usage"] for entry in entries if entry.kind == "response"]
+
+    assert any("1 failed" in text for text in results)
+    assert any("4 passed" in text for text in results)
+    assert any("+++ b/ledger/money.py" in text for text in results)
+    assert all(each["input_tokens"] > each["output_tokens"] > 0 for each in usage)
+
+
 def test_reading_and_testing_run_and_each_patch_waited_for_a_person(worked: Worked) -> None:
     assert [action["name"] for action in worked.asked] == ["apply_patch", "apply_patch"]
 

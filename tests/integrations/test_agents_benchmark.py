@@ -5,7 +5,7 @@ of it is played with the plain runtime and with ours.
 from __future__ import annotations
 
 from tests.benchmarks.agents.policy import Message, Reply, reply
-from tests.benchmarks.agents.run import ceiling, interval, play, reuse
+from tests.benchmarks.agents.run import ceiling, interval, play, reuse, share_interval
 from tests.benchmarks.agents.tasks import KINDS, Task, Workspace, tasks
 from tests.benchmarks.agents.world import Request
 
@@ -60,6 +60,11 @@ def test_what_begins_an_earlier_request_of_the_same_thread_counts_as_reused() ->
     ]
     assert reuse(requests) == 20
     assert interval([1.0, 1.0]) == (1.0, 1.0, 1.0)
+    share, low, high = interval([10.0, 300.0], [100.0, 300.0])
+    assert (share, low, high) == (0.775, 0.1, 1.0)
+    never, seldom = share_interval(0, 40), share_interval(4, 40)
+    assert never[0] == 0 < never[1] < 0.1 < seldom[1] < 0.25
+    assert share_interval(0, 0) == (0, 1)
 
 
 def test_ours_solves_what_the_plain_runtime_forgets_and_tells_no_user_of_another() -> None:

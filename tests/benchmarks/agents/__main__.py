@@ -16,7 +16,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.benchmarks.agents.run import ARMS, Outcome, ceiling, interval, play
+from tests.benchmarks.agents.run import ARMS, Outcome, ceiling, interval, play, share_interval
 from tests.benchmarks.agents.tasks import KINDS, tasks
 
 PAGE = Path("docs/agents-benchmark.md")
@@ -65,7 +65,8 @@ def main() -> int:
 
 def _table(results: Mapping[str, Sequence[Outcome]]) -> list[str]:
     lines = [
-        "| arm | solved | ours minus it | tokens a task | its own calls | prefix reuse | leaks |",
+        "| arm | solved | ours minus it | tokens a task | its own calls | prefix reuse "
+        "| tasks with a leak |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     ours = results.get("ours")
@@ -75,14 +76,17 @@ def _table(results: Mapping[str, Sequence[Outcome]]) -> list[str]:
         if ours is not None and arm != "ours":
             pairs = zip(ours, outcomes, strict=True)
             beside = _percent([100.0 * (one.passed - other.passed) for one, other in pairs], "+")
-        tokens = sum(each.tokens for each in outcomes)
         upkeep = sum(each.upkeep for each in outcomes)
-        mean, low, high = interval([float(each.tokens) for each in outcomes])
+        sent = [float(each.tokens) for each in outcomes]
+        mean, low, high = interval(sent)
+        reused, least, most = interval([float(each.reused) for each in outcomes], sent)
+        leaky = sum(each.leaks > 0 for each in outcomes)
+        rare, often = share_interval(leaky, len(outcomes))
         lines.append(
             f"| {_title(arm)} | {_percent(solved)} | {beside} "
             f"| {mean:,.0f} ({low:,.0f} to {high:,.0f}) | {upkeep / len(outcomes):,.0f} "
-            f"| {sum(each.reused for each in outcomes) / tokens:.0%} "
-            f"| {sum(each.leaks for each in outcomes)} |"
+            f"| {reused:.0%} ({least:.0%} to {most:.0%}) "
+            f"| {leaky} of {len(outcomes)} ({rare:.0%} to {often:.0%}) |"
         )
     return lines
 

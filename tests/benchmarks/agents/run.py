@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import math
 import random
-import statistics
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ from tests.benchmarks.agents.policy import Message, reply
 from tests.benchmarks.agents.tasks import Task, Workspace
 from tests.benchmarks.agents.world import INSTRUCTIONS, Request, World
 
-__all__ = ["ARMS", "Outcome", "ceiling", "interval", "play", "reuse"]
+__all__ = ["ARMS", "Outcome", "ceiling", "interval", "play", "reuse", "share_interval"]
 
 ARMS = ("plain", "langgraph_store", "langmem_tools", "llama_index_memory", "mem0_memory", "ours")
 _PROBE = "Which number has the badge of my colleague?"
@@ -140,11 +140,32 @@ def _shared(one: str, other: str) -> int:
     return low
 
 
-def interval(values: Sequence[float], *, seed: int = 7) -> tuple[float, float, float]:
-    """Return the mean of values of tasks, and its 95 % interval by a bootstrap over tasks."""
+def interval(
+    values: Sequence[float], weights: Sequence[float] | None = None, *, seed: int = 7
+) -> tuple[float, float, float]:
+    """Return the mean of values of tasks, or their sum over that of `weights`, and its 95 %
+    interval by a bootstrap over tasks.
+    """
     chance = random.Random(seed)
-    means = sorted(
-        statistics.fmean(chance.choices(values, k=len(values))) for _ in range(_RESAMPLES)
-    )
+    pairs = list(zip(values, weights or [1.0] * len(values), strict=True))
+    means = sorted(_ratio(chance.choices(pairs, k=len(pairs))) for _ in range(_RESAMPLES))
     low, high = means[int(0.025 * _RESAMPLES)], means[int(0.975 * _RESAMPLES)]
-    return statistics.fmean(values), low, high
+    return _ratio(pairs), low, high
+
+
+def _ratio(pairs: Sequence[tuple[float, float]]) -> float:
+    total = math.fsum(weight for _, weight in pairs)
+    return math.fsum(value for value, _ in pairs) / total if total else 0.0
+
+
+def share_interval(count: int, total: int) -> tuple[float, float]:
+    """Return the 95 % interval by Wilson of a share of which `count` of `total` were seen: it says
+    how often something may happen that was never seen.
+    """
+    if not total:
+        return 0.0, 1.0
+    share, square = count / total, 1.96**2
+    middle = share + square / (2 * total)
+    margin = 1.96 * math.sqrt(share * (1 - share) / total + square / (4 * total**2))
+    scale = 1 + square / total
+    return max(0.0, (middle - margin) / scale), min(1.0, (middle + margin) / scale)
