@@ -154,7 +154,7 @@ def test_the_record_has_the_output_of_the_tests_the_diff_and_what_each_call_of_t
         entry for step in worked.steps for entry in worked.bound.recordings.entries(step.step_id)
     ]
     results = [str(entry.payload) for entry in entries if entry.kind == "tool_result"]
-    usage = [entry.summary["usage"] for entry in entries if entry.kind == "response"]
+    usage: list[Any] = [entry.summary["usage"] for entry in entries if entry.kind == "response"]
 
     assert any("1 failed" in text for text in results)
     assert any("4 passed" in text for text in results)
