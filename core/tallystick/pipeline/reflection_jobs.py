@@ -79,7 +79,8 @@ class ReflectionHandler:
 
     def __init__(self, context: MemoryContext, mode: Reflection) -> None:
         """Take how far this tally reflects."""
-        self._context, self._mode = context, mode
+        self._context = context
+        self._mode: Reflection = mode
 
     def handle(self, work: Work) -> int:
         """Reflect, and store the proposals in the commit that ends the job. What may not or cannot
