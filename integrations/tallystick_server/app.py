@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import cache
 from typing import Any, cast
 
 from fastapi import APIRouter, FastAPI
@@ -67,9 +68,24 @@ def create_app(
     )
 
 
+@cache
 def openapi() -> dict[str, Any]:
     """Return the description of the routes, as OpenAPI 3.1."""
     return _routes(None).openapi()
+
+
+class _Routes(APIRouter):
+    """Routes that describe their answers only where the description is asked for: of each answer
+    that is described a validator is built, which takes some megabytes and no request uses.
+    """
+
+    is_described = False
+
+    def add_api_route(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        """Add a route."""
+        if not self.is_described:
+            options.pop("responses", None)
+        super().add_api_route(path, endpoint, **options)
 
 
 def _routes(tally: Tally | None) -> FastAPI:
@@ -89,7 +105,11 @@ def _routes(tally: Tally | None) -> FastAPI:
     )
     app.state.tally = tally
     app.state.open_runs = OpenRuns()
-    router = APIRouter(prefix=PREFIX)
+    router = _Routes(prefix=PREFIX)
+    if tally is None:
+        router.is_described = True
+    else:
+        app.openapi = openapi  # type: ignore[method-assign]
     add_recording(router)
     add_system(router)
     add_items(router)
