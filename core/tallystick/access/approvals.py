@@ -165,9 +165,9 @@ class Approvals:
             stored = rows.of_scope(
                 connection, self.scope, state, limit=limit if decides else 1_000_000
             )
-        return [approval.record for approval in stored if decides or self._is_own(approval.record)][
-            :limit
-        ]
+            records = [approval.record for approval in stored]
+            own = [each for each in records if decides or self._is_own(connection, each)]
+        return own[:limit]
 
     def get(self, approval_id: str) -> Approval:
         """Return one approval of any scope. Raises NotFound alike where there is none and where
@@ -356,7 +356,7 @@ class Approvals:
             scope = stored.record.scope
             if (
                 self._decides(connection, scope)
-                or self._is_own(stored.record)
+                or self._is_own(connection, stored.record)
                 # An agent that may look into the scope learns why it may not decide there.
                 or (
                     self.actor.agent is not None
@@ -366,11 +366,18 @@ class Approvals:
                 return stored
         raise NotFound(f"There is no approval {approval_id} that {self.actor.user} may see.")
 
-    def _is_own(self, approval: Approval) -> bool:
-        """Return True for an action of this actor's, if its token is good for looking there."""
+    def _is_own(self, connection: Connection, approval: Approval) -> bool:
+        """Return True for an action of this actor's, if its token is good for looking there, and it
+        is still of the scope: a token for fewer projects is of fewer scopes than its owner.
+        """
         bounds = self.actor.credential
-        return approval.asked_by == self.actor.identity() and (
-            bounds is None or bounds.covers("inspect", approval.scope)
+        return (
+            approval.asked_by == self.actor.identity()
+            and (bounds is None or bounds.covers("inspect", approval.scope))
+            and any(
+                self.gate.decide(connection, self.actor, operation, approval.scope).allowed
+                for operation in ("read", "write")
+            )
         )
 
     def _decides(self, connection: Connection, scope: Scope) -> bool:
