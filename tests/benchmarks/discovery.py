@@ -15,17 +15,27 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from pydantic import ValidationError
 from Stemmer import Stemmer  # type: ignore[import-not-found,unused-ignore]
 
 from tallystick_mcp.schemas import slim_schema
 from tallystick_mcp.server import TOOLS
 from tallystick_mcp.surface import EXPLORE, MANAGE
 
-__all__ = ["Chooses", "ModelRouter", "Outcome", "Router", "load_tasks", "main", "route_all"]
+__all__ = [
+    "Choice",
+    "Chooses",
+    "ModelRouter",
+    "Outcome",
+    "Router",
+    "load_tasks",
+    "main",
+    "route_all",
+]
 
 TASKS = Path(__file__).parents[1] / "fixtures" / "discovery_tasks.json"
 _MODES = {"explore": (*EXPLORE, "policy"), "manage": tuple(MANAGE)}
@@ -52,19 +62,36 @@ class Outcome(NamedTuple):
     """The right tool."""
     selected: int
     """The right tool, and the right mode of it."""
+    called: int | None
+    """The same, with every argument that the task needs, and none that the tool would refuse; None
+    for a router that gives no arguments.
+    """
     total: int
     misses: tuple[str, ...]
 
     def __str__(self) -> str:
-        discovery, selection = self.discovered / self.total, self.selected / self.total
-        return f"discovery {discovery:.0%}, selection {selection:.0%} of {self.total} tasks"
+        shares = [("discovery", self.discovered), ("selection", self.selected)]
+        if self.called is not None:
+            shares.append(("whole calls", self.called))
+        told = ", ".join(f"{name} {count / self.total:.0%}" for name, count in shares)
+        return f"{told} of {self.total} tasks"
+
+
+class Choice(NamedTuple):
+    """What was chosen for a task."""
+
+    tool: str
+    mode: str | None = None
+    """None for a tool without modes."""
+    arguments: dict[str, Any] | None = None
+    """None where the router gives none."""
 
 
 class Chooses(Protocol):
     """Chooses a tool for a task."""
 
-    def route(self, task: str) -> tuple[str, str | None]:
-        """Return the tool and its mode, None for a tool without modes."""
+    def route(self, task: str) -> Choice:
+        """Return the tool, its mode and the arguments."""
         raise NotImplementedError
 
 
@@ -103,10 +130,10 @@ class Router:
         )
         self._modes = {name: Ranking(_parts(name)) for name in _MODES}
 
-    def route(self, task: str) -> tuple[str, str | None]:
+    def route(self, task: str) -> Choice:
         """Return the tool and the mode for a task."""
         tool = self._tools.best(task) or ""
-        return tool, self._modes[tool].best(task) if tool in self._modes else None
+        return Choice(tool, self._modes[tool].best(task) if tool in self._modes else None)
 
 
 class ModelRouter:
@@ -127,14 +154,14 @@ class ModelRouter:
             ]
         )
 
-    def route(self, task: str) -> tuple[str, str | None]:
+    def route(self, task: str) -> Choice:
         """Return what the model calls first; no tool where it calls none."""
         calls = self._model.invoke(task).tool_calls
         if not calls:
-            return "", None
+            return Choice("", None, {})
         name, arguments = calls[0]["name"], calls[0]["args"]
         field = _FIELDS.get(name)
-        return name, None if field is None else arguments.get(field)
+        return Choice(name, None if field is None else arguments.get(field), arguments)
 
 
 _FIELDS = {"explore": "mode", "manage": "action"}
@@ -158,16 +185,61 @@ def _parts(name: str) -> list[tuple[str | None, str]]:
 
 
 def route_all(router: Chooses, tasks: Sequence[dict[str, Any]]) -> Outcome:
-    """Route every task; count those that got the right tool, and the right mode."""
-    discovered = selected = 0
+    """Route every task; count those that got the right tool, the right mode, the right call."""
+    discovered = selected = called = 0
+    gives_arguments = False
     misses = []
     for task in tasks:
-        tool, mode = router.route(task["task"])
-        discovered += tool == task["tool"]
-        selected += (tool, mode) == (task["tool"], task["mode"])
-        if (tool, mode) != (task["tool"], task["mode"]):
-            misses.append(f"{task['task']} → {tool}/{mode}, not {task['tool']}/{task['mode']}")
-    return Outcome(discovered, selected, len(tasks), tuple(misses))
+        choice = router.route(task["task"])
+        gives_arguments = gives_arguments or choice.arguments is not None
+        is_selected = choice[:2] == (task["tool"], task["mode"])
+        discovered += choice.tool == task["tool"]
+        selected += is_selected
+        wrong = _wrong(choice, task["arguments"]) if is_selected else []
+        called += is_selected and not wrong
+        if not is_selected:
+            there = f"{choice.tool}/{choice.mode}, not {task['tool']}/{task['mode']}"
+            misses.append(f"{task['task']} → {there}")
+        elif wrong and choice.arguments is not None:
+            misses.append(f"{task['task']} → {choice.tool} without a fitting {', '.join(wrong)}")
+    return Outcome(
+        discovered, selected, called if gives_arguments else None, len(tasks), tuple(misses)
+    )
+
+
+def _wrong(choice: Choice, wanted: Mapping[str, Any]) -> list[str]:
+    """Return the arguments that a task needs and a call has otherwise or not, and those that the
+    tool would refuse.
+    """
+    given = choice.arguments or {}
+    wrong = [name for name, value in wanted.items() if not _fits(name, given.get(name), value)]
+    try:
+        TOOLS[choice.tool].arguments.model_validate(given)
+    except ValidationError as error:
+        wrong += [str(each["loc"][0]) for each in error.errors() if each["loc"]]
+    return list(dict.fromkeys(wrong))
+
+
+_PROSE = ("query", "content", "reason")
+"""Arguments that may be worded in more than one way."""
+
+
+def _fits(name: str, given: Any, wanted: Any) -> bool:
+    """Return True if an argument says what a task needs: `*` is any value, prose has at least half
+    of the words, and a list may be in another order.
+    """
+    if given is None or wanted == "*":
+        return given is not None
+    if name in _PROSE:
+        words = set(_words(str(wanted)))
+        return 2 * len(words & set(_words(str(given)))) >= len(words)
+    if isinstance(wanted, list):
+        return {str(each).casefold() for each in wanted} == {
+            str(each).casefold() for each in (given if isinstance(given, list) else [given])
+        }
+    if isinstance(wanted, str):
+        return wanted.casefold() == str(given).casefold()
+    return bool(wanted == given)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

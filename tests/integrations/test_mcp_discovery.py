@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage
-from tests.benchmarks.discovery import ModelRouter, Router, load_tasks, main, route_all
+from tests.benchmarks.discovery import Choice, ModelRouter, Router, load_tasks, main, route_all
 
 from tallystick_mcp.server import TOOLS
 from tallystick_mcp.surface import EXPLORE, MANAGE
@@ -63,8 +63,37 @@ def test_a_model_is_given_the_tools_of_the_server_and_its_first_call_counts() ->
 
     assert history > 0
     assert (outcome.discovered, outcome.selected) == (59, 59 - history)
+    assert outcome.called == outcome.selected, outcome.misses
     assert list(model.tools) == list(TOOLS)
     assert "action" in model.tools["manage"]["parameters"]["properties"]
+
+
+@pytest.mark.parametrize(
+    ("said", "arguments"),
+    [
+        ("another word for the query", {"query": "the dark theme of the editor"}),
+        ("no query", {}),
+        ("an argument that there is none of", {"query": "dark mode", "colour": "dark"}),
+        ("a limit that is no number", {"query": "dark mode", "limit": "many"}),
+    ],
+)
+def test_a_call_of_the_right_tool_with_wrong_arguments_is_no_whole_call(
+    said: str, arguments: dict[str, Any]
+) -> None:
+    [task] = [task for task in load_tasks() if "dark mode" in task["task"]][:1]
+
+    outcome = route_all(_Says(arguments), [task])
+    right = {"query": "what the user said of the dark mode"}
+    assert (outcome.selected, outcome.called) == (1, int(said == "another word for the query"))
+    assert route_all(_Says(right), [task]).called == 1
+
+
+class _Says:
+    def __init__(self, arguments: dict[str, Any]) -> None:
+        self._arguments = arguments
+
+    def route(self, task: str) -> Choice:
+        return Choice("search", None, self._arguments)
 
 
 def test_without_a_model_it_says_that_none_was_run(capsys: pytest.CaptureFixture[str]) -> None:
