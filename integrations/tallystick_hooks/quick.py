@@ -31,6 +31,17 @@ _OPTIONS = {
 _SECONDS = 20.0
 """Seconds to wait for a server."""
 _PIECE = 65_536
+_REPEATABLE = (
+    "session-start",
+    "prompt",
+    "before-compact",
+    "after-compact",
+    "turn-end",
+    "session-end",
+)
+"""Events that may be answered twice: they read, or keep what was said once for each place in its
+session. A tool call would be recorded twice, and rules of the server are not known elsewhere.
+"""
 
 
 class Unanswered(Exception):
@@ -92,8 +103,9 @@ def ask(
     agent: str | None = None,
     **options: object,
 ) -> dict[str, Any] | None:
-    """Return the answer of the server at a socket, or None where there is none, or none that
-    answers hooks. Raises Unanswered, ValueError for a payload that is no JSON.
+    """Return the answer of the server at a socket, or None where there is none, none that answers
+    hooks, or one that broke off though another way may answer as well. Raises Unanswered,
+    ValueError for a payload that is no JSON.
     """
     asked = {"payload": payload, "format": format, "scope": boundary, "agent": agent}
     body = json.dumps({name: value for name, value in asked.items() if value is not None}).encode()
@@ -110,13 +122,15 @@ def ask(
         pieces = []
         while piece := connection.recv(_PIECE):
             pieces.append(piece)
+        status, text = _parted(b"".join(pieces))
     except ConnectionRefusedError:
         return None  # it is gone, and has left its socket behind
-    except OSError as error:
+    except (OSError, EOFError) as error:
+        if event in _REPEATABLE:
+            return None
         raise Unanswered(f"The server did not answer ({type(error).__name__}).") from error
     finally:
         connection.close()
-    status, text = _parted(b"".join(pieces))
     if status == 404:
         return None  # it answers no hooks
     if status != 200:
@@ -129,7 +143,7 @@ def ask(
 
 
 def _parted(response: bytes) -> tuple[int, bytes]:
-    """Return the status and the body of an answer. Raises Unanswered for one that broke off."""
+    """Return the status and the body of an answer. Raises EOFError for one that broke off."""
     head, _, body = response.partition(b"\r\n\r\n")
     first, *lines = head.split(b"\r\n")
     words = first.split()
@@ -139,7 +153,7 @@ def _parted(response: bytes) -> tuple[int, bytes]:
         if name.strip().lower() == b"content-length":
             length = value.strip()
     if len(words) < 2 or not words[1].isdigit() or length != str(len(body)).encode():
-        raise Unanswered("The server did not answer (its answer broke off).")
+        raise EOFError
     return int(words[1]), body
 
 

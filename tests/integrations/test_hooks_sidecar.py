@@ -195,8 +195,15 @@ def test_an_answer_that_breaks_off_is_no_answer(tmp_path: Path, response: bytes)
             connection.sendall(response)
             connection.close()
 
-        thread = threading.Thread(target=serve_once)
-        thread.start()
-        with pytest.raises(Unanswered):
-            ask(path, {}, event="prompt")
-        thread.join()
+        for event in ("prompt", "session-end"):
+            # They may be answered twice: the tally itself does.
+            thread = threading.Thread(target=serve_once)
+            thread.start()
+            assert ask(path, {}, event=event) is None
+            thread.join()
+        for event in ("after-tool", "before-tool"):
+            thread = threading.Thread(target=serve_once)
+            thread.start()
+            with pytest.raises(Unanswered):
+                ask(path, {}, event=event)
+            thread.join()
