@@ -68,9 +68,13 @@ def create_app(
     )
 
 
-@cache
 def openapi() -> dict[str, Any]:
     """Return the description of the routes, as OpenAPI 3.1."""
+    return _described()
+
+
+@cache
+def _described() -> dict[str, Any]:
     return _routes(None).openapi()
 
 
