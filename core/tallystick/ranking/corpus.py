@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
 __all__ = ["NEVER", "Corpus", "Entry", "Segment"]
 
+_MANY_VECTORS = 50_000
+"""From how many vectors on a product is worth the threads of numpy's library."""
+
 K1, B = 1.0, 0.5
 """BM25: how soon repeating a word stops counting, and how much length counts."""
 
@@ -475,6 +478,10 @@ def _cosines(segment: Segment, query: Vectors) -> Any:
     sketch = segment.sketch
     if sketch is None:
         _same_size(query, segment.vectors)
+        # The threads of a matrix product wait busily for the next one, and take the processor from
+        # other processes; below some size they gain less than that costs.
+        if len(segment.vectors) < _MANY_VECTORS:
+            return np.einsum("ij,j->i", segment.vectors, query)
         return segment.vectors @ query
     bits = np.packbits(query > 0)
     if len(bits) != sketch.shape[1]:

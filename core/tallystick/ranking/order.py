@@ -455,7 +455,9 @@ def _of_kind(
         if meant is None or rows is None or not len(distinct):
             scores.append(np.zeros(len(pool.rows)))
             continue
-        likeness = np.clip((rows @ meant.T).max(axis=1), 0.0, 1.0).astype(np.float64)
+        likeness = np.clip(np.einsum("ij,kj->ik", rows, meant).max(axis=1), 0.0, 1.0).astype(
+            np.float64
+        )
         terms = vocabulary.term_of[distinct]
         asked = [vocabulary.terms[term] for term in question.weights if term in vocabulary.terms]
         likeness[np.isin(terms, asked)] = 0.0
