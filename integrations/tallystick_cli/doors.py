@@ -125,7 +125,7 @@ def hook(
     agent: Agent = None,
     rules: Annotated[
         str | None,
-        typer.Option("--rules", metavar="FILE", help="JSON list of the rules over tools."),
+        typer.Option("--rules", metavar="FILE", help="TOML file of the rules over tools."),
     ] = None,
     socket: Annotated[
         str | None,

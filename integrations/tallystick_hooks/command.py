@@ -12,7 +12,6 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
 from tallystick_hooks.events import EVENTS, HookFormat
@@ -63,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--boundary", help="Scope to work in; by default your private one.")
     parser.add_argument("--agent", help="The agent that acts for you, for the history.")
-    parser.add_argument("--rules", metavar="FILE", help="JSON list of the rules over tools.")
+    parser.add_argument("--rules", metavar="FILE", help="TOML file of the rules over tools.")
     parser.add_argument(
         "--socket", metavar="PATH", help="Socket of `tally serve`; else that of the tally."
     )
@@ -94,14 +93,14 @@ def _over_socket(chosen: argparse.Namespace, payload: Any) -> dict[str, Any] | N
 def _direct(chosen: argparse.Namespace, payload: Any) -> dict[str, Any]:
     """Return the answer of the tally itself. Raises Unanswered."""
     from tallystick.errors import TallystickError
-    from tallystick.records import PolicyRule
+    from tallystick.policy.rules import load_rules
     from tallystick.tally import Tally
     from tallystick_hooks.handling import react
 
     format: HookFormat = chosen.format
     try:
         event = event_from(payload, chosen.event, format)
-        rules = [] if chosen.rules is None else _rules(chosen.rules, PolicyRule)
+        rules = () if chosen.rules is None else load_rules(chosen.rules)
         with Tally.open(chosen.tally, create=False, background=False, rules=rules) as tally:
             actor = tally.bind().actor
             if chosen.agent is not None:
@@ -112,13 +111,6 @@ def _direct(chosen: argparse.Namespace, payload: Any) -> dict[str, Any]:
     if answer.error is not None:
         print(f"tally hook {chosen.event}: {answer.error}", file=sys.stderr)  # noqa: T201
     return answer_in(answer, event, format)
-
-
-def _rules(file: str, kind: Any) -> list[Any]:
-    rules = json.loads(Path(file).read_text(encoding="utf-8"))
-    if not isinstance(rules, list):
-        raise Unanswered("The file of rules is one JSON list.")
-    return [kind.load(rule) for rule in rules]
 
 
 if __name__ == "__main__":

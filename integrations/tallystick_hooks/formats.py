@@ -7,6 +7,7 @@ belongs to the event, and reads JSON from standard output: `additionalContext` f
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -79,15 +80,19 @@ def _neutral(payload: Mapping[str, Any], name: str | None) -> Event:
         call_id=_text(payload, "call_id"),
         result=payload.get("result"),
         error=_text(payload, "error"),
-        words=tuple(
-            Words(
-                str(each.get("key", place)),
-                "agent" if each.get("speaker") == "agent" else "user",
-                _text(each, "text") or "",
-            )
-            for place, each in enumerate(words)
-        ),
+        words=tuple(_turn(each, place) for place, each in enumerate(words)),
     )
+
+
+def _turn(turn: Mapping[str, Any], place: int) -> Words:
+    """Return a turn; without a key its place among those told of and its text are the key, so that
+    it does not matter whether an agent tells of all turns every time or of the new ones alone.
+    """
+    text = _text(turn, "text") or ""
+    key = _text(turn, "key")
+    if key is None:
+        key = f"{place} {hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
+    return Words(key, "agent" if turn.get("speaker") == "agent" else "user", text)
 
 
 def _from_claude_code(payload: Mapping[str, Any], name: str | None) -> Event:

@@ -43,13 +43,17 @@ def direct(bound: BoundTally) -> list[str]:
     return refused
 
 
-async def over_mcp(client: Client) -> list[str]:
-    """Make the calls with the tools; return the codes of those that were refused."""
+async def over_mcp(client: Client, said: list[Any]) -> list[str]:
+    """Make the calls with the tools, whose answers are added to `said`; return the codes of those
+    that were refused.
+    """
     refused: list[str] = []
 
     async def call(tool: str, **arguments: Any) -> dict[str, Any]:
         result = await client.call_tool(tool, arguments)
         answer: dict[str, Any] = result.structured_content or {}
+        texts = [getattr(part, "text", None) for part in result.content]
+        said.append({"tool": tool, "arguments": arguments, "answer": answer, "texts": texts})
         if result.is_error:
             refused.append(answer["error"]["code"])
         return answer

@@ -173,7 +173,7 @@ def test_the_line_of_a_hook_finds_the_tally_wherever_the_agent_works(
     project.mkdir()
     monkeypatch.chdir(project)
     code, output, errors = run_piped(
-        "hook", "install", "--tally", "my tally", "--rules", "our rules.json", "--json"
+        "hook", "install", "--tally", "my tally", "--rules", "our rules.toml", "--json"
     )
     assert (code, errors) == (0, "")
     assert json.loads(output)["written"]
@@ -191,4 +191,4 @@ def test_the_line_of_a_hook_finds_the_tally_wherever_the_agent_works(
 
     assert words[0] == "before-tool"
     assert words[words.index("--tally") + 1] == f"{project}/my tally"
-    assert words[words.index("--rules") + 1] == f"{project}/our rules.json"
+    assert words[words.index("--rules") + 1] == f"{project}/our rules.toml"

@@ -144,6 +144,19 @@ def test_what_was_said_is_kept_once_however_often_it_is_told(bound: BoundTally) 
     ]
 
 
+def test_turns_without_keys_are_told_of_all_each_time_or_the_new_ones_alone(
+    bound: BoundTally,
+) -> None:
+    first, second, third = ({"speaker": "user", "text": f"Pier {n} is closed."} for n in range(3))
+    stored = [
+        told(bound, "turn-end", turns=turns)["stored"]
+        for turns in ([first], [first, second], [third])
+    ]
+
+    assert stored == [1, 1, 1]
+    assert len(bound.memories(kinds=("turn",), conversation="s1")) == 3
+
+
 def test_what_an_adapter_records_a_hook_leaves_to_it(bound: BoundTally) -> None:
     """The journal says that the hook has seen it too."""
     with bound.run("agent", metadata={"thread_id": "s1"}) as run:
@@ -261,8 +274,11 @@ def hook(
 def test_the_command_answers_with_json_and_an_exit_code(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rules = place.parent / "rules.json"
-    rules.write_text(json.dumps([rule.dump() for rule in RULES]))
+    rules = place.parent / "rules.toml"
+    rules.write_text(
+        '[[rules]]\nid = "no-force"\nname = "Nothing is pushed by force"\neffect = "deny"\n'
+        'applies_to = "tool_call"\nconditions = { tool = ["force_push"] }\n'
+    )
     at, by = ("--tally", str(place)), ("--rules", str(rules))
     started = hook(monkeypatch, capsys, '{"session": "s1"}', "session-start", *at)
     call = '{"session": "s1", "tool": "force_push"}'
@@ -284,8 +300,8 @@ def test_with_rules_a_tool_is_stopped_when_they_cannot_be_checked_and_nothing_el
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    rules = place.parent / "rules.json"
-    rules.write_text("[]" if broken != "rules" else '[{"id": "half"}]')
+    rules = place.parent / "rules.toml"
+    rules.write_text("" if broken != "rules" else '[[rules]]\nid = "half"')
     where = place.parent / "nowhere" if broken == "tally" else place
     text = '{"session": "s1", "tool": "ls"}' if broken != "input" else "no json"
     at, by = ("--tally", str(where)), ("--rules", str(rules))
@@ -304,8 +320,8 @@ def test_a_hook_that_breaks_stops_the_tool_where_there_are_rules(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A client goes on at every exit code but 2: also after a traceback of Python."""
-    rules = place.parent / "rules.json"
-    rules.write_text("[]")
+    rules = place.parent / "rules.toml"
+    rules.write_text("")
     by = ("--rules", str(rules), "--tally", str(place))
     deep = '{"session": "s1", "tool": "ls", "arguments": ' + "[" * 200_000 + "]" * 200_000 + "}"
     assert hook(monkeypatch, capsys, deep, "before-tool", *by)[0] == 2

@@ -96,9 +96,9 @@ def test_rules_of_a_file_are_checked_here(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    rules = place.parent / "rules.json"
+    rules = place.parent / "rules.toml"
     rules.write_text(
-        '[{"id": "no", "name": "Nothing runs", "effect": "deny", "applies_to": "tool_call"}]'
+        '[[rules]]\nid = "no"\nname = "Nothing runs"\neffect = "deny"\napplies_to = "tool_call"\n'
     )
 
     code, out, _ = start(place, monkeypatch, capsys, "before-tool", "--rules", str(rules))

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from inline_snapshot import snapshot
+from inline_snapshot import external_file, snapshot
 from mcp.shared.exceptions import MCPError
+from tests.integrations.frozen import frozen
 from tests.integrations.mcp_clients import ERAS, Person, connected, payload
 
 from tallystick import Actor, ContextItem, PolicyRule
@@ -567,14 +568,17 @@ async def test_a_call_over_mcp_has_the_effects_of_the_call_in_python(
     """The same journal, but for the name of the surface."""
     from tests.integrations.mcp_parity import direct, over_mcp
 
+    said: list[Any] = []
     with Tally.open(tmp_path / "python", background=False) as one:
         refused = direct(one.bind(ANN).on("mcp"))
         expected = effects(one)
     with Tally.open(tmp_path / "mcp", background=False) as other:
         async with connected(serve(other, actor=ANN, approval="elsewhere"), mode) as client:
-            assert await over_mcp(client) == refused
+            assert await over_mcp(client, said) == refused
         assert effects(other) == expected
     assert len(refused) >= 6
+    # Whole answers, the same in both eras of the protocol.
+    assert frozen(said) == external_file("../fixtures/answers/mcp.json")
 
 
 # The table

@@ -42,15 +42,14 @@ __all__ = ["where"]
 _HOOK = [sys.executable, "-m", "tallystick_hooks.command"]
 _LEAST = 0.99
 """The share of calls that succeed, of those that did not lose their server on the way."""
-_RULES: list[dict[str, Any]] = [
-    {
-        "id": "no",
-        "name": "No force",
-        "effect": "deny",
-        "applies_to": "tool_call",
-        "conditions": {"tool": ["force_push"]},
-    }
-]
+_RULES = """
+[[rules]]
+id = "no"
+name = "No force"
+effect = "deny"
+applies_to = "tool_call"
+conditions = { tool = ["force_push"] }
+"""
 
 
 class Counts:
@@ -103,7 +102,8 @@ class Hooks:
             code, answer, error = _hook(
                 place, event, session=f"{event} {self._name} {number}", turns=turns
             )
-            is_kept = code == 0 and not error and json.loads(answer).get("stored") == 1
+            # A server that was killed may have kept the turn: then nothing is stored once more.
+            is_kept = code == 0 and not error and json.loads(answer).get("stored", 1) == 1
             note(f"hook {event}", is_kept)
             self.turns += [text] if is_kept else []
         call_id = f"{self._name}-{number}"
@@ -179,6 +179,7 @@ class OverMcp:
                     for turn in range(400):
                         text = f"Number {number}-{turn} of mcp is a heron."
                         await self._call(client, text)
+                        await asyncio.sleep(0.02)  # hooks have a share of the machine
                 finally:
                     killer.cancel()
         except (MCPError, OSError, ExceptionGroup):
@@ -234,8 +235,8 @@ def test_hooks_and_tools_succeed_while_their_servers_are_killed_and_started_agai
     is_soak = settings().max_examples > 100
     lives = 40 if is_soak else 3
     chance = random.Random(7)
-    rules = where.parent / "rules.json"
-    rules.write_text(json.dumps(_RULES))
+    rules = where.parent / "rules.toml"
+    rules.write_text(_RULES)
     with Tally.open(where, background=False) as tally:
         told = tally.bind(OWNER).remember("A heron nests at each pier of the harbour.", pinned=True)
     counts, is_over = Counts(), threading.Event()

@@ -11,6 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx2
+import pytest
+from inline_snapshot import external_file
+from tests.integrations.frozen import frozen
 from typer.testing import CliRunner
 
 from tallystick import Actor, Tally
@@ -227,13 +231,16 @@ def by_http(remote: RemoteTally) -> Call:
     return call
 
 
-def by_command(where: Path) -> Call:
+def by_command(where: Path, said: list[Any]) -> Call:
     def call(step: Step, answers: Answers) -> Any:
         arguments = [*filled(list(step.command), answers), "--tally", str(where), "--json"]
         result = CliRunner().invoke(app, arguments, standalone_mode=False)
         if result.exception is not None:
+            said.append({"command": step.command, "refused": str(result.exception)})
             raise result.exception
-        return json.loads(result.stdout)
+        answer = json.loads(result.stdout)
+        said.append({"command": step.command, "answer": answer})
+        return answer
 
     return call
 
@@ -272,7 +279,23 @@ def history(tally: Tally) -> list[str]:
     return [moving.sub("…", plain(json.dumps(entry, sort_keys=True))) for entry in entries]
 
 
-def test_python_http_and_the_command_line_do_the_same(tmp_path: Path) -> None:
+@pytest.fixture
+def over_http(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What a server answered, whole: the method, the path, the status and the body."""
+    said: list[Any] = []
+    request = httpx2.Client.request
+
+    def heard(client: httpx2.Client, method: str, url: Any, **options: Any) -> httpx2.Response:
+        response = request(client, method, url, **options)
+        call = f"{response.request.method} {response.request.url.raw_path.decode()}"
+        said.append({"call": call, "status": response.status_code, "answer": response.json()})
+        return response
+
+    monkeypatch.setattr(httpx2.Client, "request", heard)
+    return said
+
+
+def test_python_http_and_the_command_line_do_the_same(tmp_path: Path, over_http: list[Any]) -> None:
     assert len(STEPS) >= 40
     both: dict[str, list[str]] = {}
     told: dict[str, list[str]] = {}
@@ -296,7 +319,8 @@ def test_python_http_and_the_command_line_do_the_same(tmp_path: Path) -> None:
 
     commands = [step for step in STEPS if step.command]
     Tally.open(tmp_path / "cli", owner=OWNER, background=False).close()
-    told["cli"] = outcomes(by_command(tmp_path / "cli"), commands)
+    by_command_line: list[Any] = []
+    told["cli"] = outcomes(by_command(tmp_path / "cli", by_command_line), commands)
     with Tally.open(tmp_path / "alike", owner=OWNER, background=False) as tally:
         told["alike"] = outcomes(by_python(tally), commands)
         alike = history(tally)
@@ -305,6 +329,11 @@ def test_python_http_and_the_command_line_do_the_same(tmp_path: Path) -> None:
 
     assert told["cli"] == told["alike"]
     assert _renumbered(by_cli) == _renumbered(alike)
+
+    # Whole answers: what changes in one of them is seen here.
+    # `make test ARGS="tests/integrations/test_surface_parity.py --inline-snapshot=fix"`
+    assert frozen(over_http) == external_file("../fixtures/answers/http.json")
+    assert frozen(by_command_line) == external_file("../fixtures/answers/cli.json")
 
 
 def _renumbered(lines: list[str]) -> list[str]:
