@@ -105,6 +105,7 @@ FIRST_LOOK = {
     "storage/test_processes.py": "storage/liveness storage/location",
     "storage/test_one_writer.py": "storage/group_commit",
     "storage/test_round_trips.py": "storage/batches",
+    "storage/test_lost_connections.py": "storage/outcomes",
     "storage/test_database.py": "storage/database_errors storage/dialects",
     "compiler/test_relevance_floor.py": "ranking/evidence",
     "ranking/test_ranking.py": "ranking/bm25 ranking/dates ranking/fusion ranking/headers "

@@ -40,7 +40,7 @@ from tallystick.storage import (
     recordings,
     scopes,
 )
-from tallystick.storage.database_errors import answerable
+from tallystick.storage.database_errors import answerable, was_cut_off
 from tallystick.storage.group_commit import is_undone, savepoint
 from tallystick.storage.writes import RUNS
 
@@ -322,10 +322,10 @@ class WriteQueue:
                 return
             except Exception as error:
                 item.take_back()
-                item.drop(answerable(error))
                 self.bases.clear()
                 if is_undone(tx):
                     raise
+                item.drop(answerable(error))
 
     def _drain(self) -> list[Pending]:
         items: dict[Pending, None] = {}
@@ -349,16 +349,20 @@ class WriteQueue:
             if self._write is write:
                 # It was refused before it took anything.
                 self._write = None
+        # What was cut off with its connection is written again, as it is.
+        is_dropped = error is not None and not was_cut_off(error)
         for item in reversed(items):
             if error is not None:
                 item.take_back()
-                item.drop(error)
+                if is_dropped:
+                    item.drop(error)
         for item in items:
             item.committed()
             if error is None and not item.unwritten():
                 self._unwritten.pop(item, None)
             if error is not None:
-                # Queued once more, for the count of what is missing and the receipt of what ended.
+                # Queued once more: for what it still has, or the count of what is missing and the
+                # receipt of what ended.
                 self._add(item)
         if error is not None and self._waiting:
             # The database could not be entered: what waits is tried again until it is closed.

@@ -2,7 +2,8 @@
 
 An error comes from SQLAlchemy, or from the driver where a statement was given to it directly; both
 are told alike. A server may die at any moment, and whatever is raised then says the same: that it
-could not be reached, or, where a commit was sent, that the write may or may not be there.
+could not be reached, or, where a commit was sent and nobody can tell (`outcomes`), that the write
+may or may not be there.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ __all__ = [
     "damaged",
     "is_failure",
     "translate",
+    "was_cut_off",
     "was_lost",
     "was_not_opened",
     "why_unwritable",
@@ -72,6 +74,13 @@ _ENDED_STATES = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03"})
 """PostgreSQL's codes of a server that ends a connection, or takes none."""
 
 
+_OPEN = (
+    "PostgreSQL ended the connection while a write was being committed: it may or may not be "
+    "there. Look for it before you write it again, or repeat the call under the "
+    "`idempotency_key` that it had."
+)
+
+
 def is_failure(error: BaseException) -> bool:
     """Return True for an error of SQLAlchemy, or of the driver itself."""
     return isinstance(error, sqlalchemy.exc.SQLAlchemyError) or _is_drivers(error)
@@ -109,6 +118,13 @@ def was_lost(error: BaseException) -> bool:
     return not is_refused and not any(words in text for words in _NO_CONNECTION)
 
 
+def was_cut_off(error: BaseException) -> bool:
+    """Return True if the connection was lost before anything was written, so that the same may be
+    written again; `error` is what `answerable` or `translate` made of it.
+    """
+    return error.__cause__ is not None and was_lost(error.__cause__) and str(error) != _OPEN
+
+
 def was_not_opened(error: BaseException) -> bool:
     """Return True if SQLite could not open, or make, a file of the database."""
     original = getattr(error.__cause__, "orig", None)
@@ -143,11 +159,7 @@ def translate(error: BaseException, *, committing: bool = False) -> TallystickEr
             )
     if was_lost(error):
         if committing:
-            return StorageError(
-                "PostgreSQL ended the connection while a write was being committed: it may or "
-                "may not be there. Look for it before you write it again, or repeat the call "
-                "under the `idempotency_key` that it had."
-            )
+            return StorageError(_OPEN)
         return StorageError(
             "PostgreSQL could not be reached, or it ended the connection. Nothing was written. "
             "Try again once the server answers."

@@ -29,6 +29,7 @@ from sqlalchemy import Column, Connection, Engine, event, func, text
 from sqlalchemy.sql.elements import ColumnElement
 
 from tallystick.storage.batches import Read, begin_batch, flush
+from tallystick.storage.outcomes import NUMBER, note_timeline
 from tallystick.storage.packing import FUNCTIONS, Packed
 from tallystick.storage.prepared import Prepared
 from tallystick.storage.writes import EVERYTHING, Writes, lock_statement
@@ -71,15 +72,15 @@ _CLOCK = {
 
 
 def take_turn(connection: Connection, writes: Writes, reads: Sequence[Read] = ()) -> None:
-    """Begin a transaction as the only writer of what it will write; on PostgreSQL with what its
-    unit reads first.
+    """Begin a transaction as the only writer of what it will write; on PostgreSQL with its number,
+    and what its unit reads first.
     """
     batch = begin_batch(connection)
     if batch is None:
         TAKE_TURN(connection, {})
         return
     batch.add(lock_statement(writes))
-    batch.read_ahead(connection, reads)
+    batch.read_ahead(connection, [(NUMBER, {}), *reads])
 
 
 def is_postgres(connection: Connection) -> bool:
@@ -114,13 +115,14 @@ def prepare_postgres(engine: Engine, schema: str, *, busy_timeout_ms: int) -> No
     name = schema.replace('"', '""')
 
     @event.listens_for(engine, "connect")
-    def enter_schema(raw: Any, _record: Any) -> None:
+    def enter_schema(raw: Any, record: Any) -> None:
         with raw.cursor() as cursor:
             cursor.execute(f'SET search_path TO "{name}"')
             cursor.execute("SET synchronous_commit TO on")
             # 0 would wait for ever.
             cursor.execute(f"SET lock_timeout TO {max(1, busy_timeout_ms)}")
         raw.commit()
+        note_timeline(raw, record.info)
 
     @event.listens_for(engine, "checkin")
     def let_the_driver_begin(raw: Any, record: Any) -> None:

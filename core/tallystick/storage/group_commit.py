@@ -75,6 +75,7 @@ from tallystick.ports import write_transaction
 from tallystick.storage.batches import Read, batch_of, end_batch, flush
 from tallystick.storage.database_errors import answerable, is_failure, translate, was_lost
 from tallystick.storage.dialects import take_turn
+from tallystick.storage.outcomes import Transaction, is_committed, transaction_of
 from tallystick.storage.prepared import driver_errors
 from tallystick.storage.writes import EVERYTHING, Writes, declared
 
@@ -217,6 +218,7 @@ class Writer:
         self.turn = threading.Lock()
         """Held by the thread that writes."""
         self._connection: Connection | None = None
+        self._transaction: Transaction | None = None
         self._thread: int | None = None
 
     @property
@@ -226,23 +228,23 @@ class Writer:
 
     def commit_one(self, unit: Unit[T], name: str, writes: Writes, reads: Sequence[Read] = ()) -> T:
         """Run one unit in a transaction of its own, on the calling thread, which holds the turn."""
-        committing = False
+        results: list[T] = []
         try:
             connection = self._begin(writes, reads)
             self._thread = threading.get_ident()
             declared(connection, writes)
             with write_transaction(name):
-                result = unit(connection)
-            committing = True
+                results.append(unit(connection))
             _commit(connection)
         except BaseException as error:
-            self.discard()
-            if is_failure(error):
-                raise translate(error, committing=committing) from error
-            raise
+            is_there = self._is_there(error, committing=bool(results))
+            if not is_there:
+                if is_failure(error):
+                    raise translate(error, committing=is_there is None) from error
+                raise
         finally:
             self._thread = None
-        return result
+        return results[0]
 
     def commit_all(self, group: list[Submitted[Any]]) -> list[tuple[Any, BaseException | None]]:
         """Run units in one transaction, each in its savepoint; return each result or error."""
@@ -282,11 +284,21 @@ class Writer:
             committing = True
             _commit(connection)
         except BaseException as error:  # noqa: BLE001 - every caller must be answered, whatever failed
-            self.discard()
-            return [(None, answerable(error, committing=committing))] * len(group)
+            is_there = self._is_there(error, committing=committing)
+            if not is_there:
+                return [(None, answerable(error, committing=is_there is None))] * len(group)
         finally:
             self._thread = None
         return outcomes
+
+    def _is_there(self, error: BaseException, *, committing: bool) -> bool | None:
+        """Drop the connection after an error; return whether its transaction is committed all the
+        same, None where that is not known.
+        """
+        self.discard()
+        if not committing or not was_lost(error):
+            return False
+        return is_committed(self.engine, self._transaction)
 
     def discard(self) -> None:
         """Undo what is not committed and drop the connection; the next write opens another."""
@@ -309,9 +321,11 @@ class Writer:
                 # The server ended it while it was idle: nothing was written, so another will do.
                 self.discard()
             else:
+                self._transaction = transaction_of(connection)
                 return connection
         connection = self._connection = self.engine.connect()
         take_turn(connection, writes, reads)
+        self._transaction = transaction_of(connection)
         return connection
 
 

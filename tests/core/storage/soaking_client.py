@@ -13,7 +13,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -21,7 +21,7 @@ from sqlalchemy import select
 
 from tallystick import Actor, BoundTally, Scope, Tally
 from tallystick.checkpoints import Leaf, NewCheckpoint
-from tallystick.errors import BusyTally, RecorderError, StorageError
+from tallystick.errors import BusyTally, StorageError
 from tallystick.pipeline import Ended, JobRunner, Work
 from tallystick.settings import Settings
 from tallystick.storage import Connection, jobs, journal, scopes, tables
@@ -169,14 +169,11 @@ class Writer:
 
 @contextmanager
 def _closing(tally: Tally) -> Iterator[None]:
-    """Close the tally after the block. A run whose commit lost its answer is named as lost there:
-    its step raised, and was played again as another run.
-    """
+    """Close the tally after the block."""
     try:
         yield
     finally:
-        with suppress(RecorderError):
-            tally.close()
+        tally.close()
 
 
 def main(arguments: list[str]) -> int:

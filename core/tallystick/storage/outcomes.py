@@ -1,0 +1,86 @@
+"""Outcomes: whether a commit is there whose answer was lost, on PostgreSQL.
+
+The server keeps the outcome of each transaction by its number, which a unit reads with its locks.
+After a failover another server may have given that number to somebody else: numbers are compared
+within one timeline alone, the history of a server that begins anew with each promotion.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Engine, text
+
+from tallystick.storage.batches import batch_of
+from tallystick.storage.database_errors import is_failure, was_lost
+from tallystick.storage.prepared import Prepared
+
+__all__ = ["NUMBER", "Transaction", "is_committed", "note_timeline", "transaction_of"]
+
+NUMBER = Prepared("SELECT 0", postgresql="SELECT txid_current()")
+"""The number of the transaction under way."""
+_TIMELINE = "tallystick.timeline"
+_STATUS = text("SELECT txid_status(:number)")
+_PATIENCE = 5.0
+"""Seconds for which the server is asked: it may be starting again, or still be ending the
+connection that was lost.
+"""
+_PAUSE = 0.05
+
+
+class Transaction(NamedTuple):
+    """What a transaction is known by: its number, and the timeline of its server."""
+
+    number: int
+    timeline: str
+
+
+def note_timeline(driver: Any, info: dict[Any, Any]) -> None:
+    """Note the timeline of the server of a new connection in its `info`; nothing where the server
+    does not tell, as one that only follows another.
+    """
+    try:
+        [name] = driver.execute("SELECT pg_walfile_name(pg_current_wal_lsn())").fetchone()
+        info[_TIMELINE] = name[:8]  # of 24 digits; the others are the place in the log
+    except Exception as error:
+        if not is_failure(error) or was_lost(error):
+            raise
+    driver.rollback()
+
+
+def transaction_of(connection: Connection) -> Transaction | None:
+    """Return what the transaction under way will be known by; None on SQLite, and where the server
+    tells no timeline.
+    """
+    timeline = connection.info.get(_TIMELINE)
+    if timeline is None or batch_of(connection) is None:
+        return None
+    return Transaction(NUMBER(connection, {})[0][0], timeline)
+
+
+def is_committed(engine: Engine, transaction: Transaction | None) -> bool | None:
+    """Return whether a transaction was committed; None where that cannot be known, or the server
+    did not answer for some seconds.
+    """
+    if transaction is None:
+        return None
+    latest = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            with engine.connect() as connection:
+                if connection.info.get(_TIMELINE) != transaction.timeline:
+                    return None
+                number = {"number": transaction.number}
+                status = connection.execute(_STATUS, number).scalar_one()
+        except Exception as error:
+            if not was_lost(error):
+                if not is_failure(error):
+                    raise
+                return None
+            status = "in progress"  # nobody answered
+        if status != "in progress":
+            return {"committed": True, "aborted": False}.get(status)
+        if time.monotonic() > latest:
+            return None
+        time.sleep(_PAUSE)
