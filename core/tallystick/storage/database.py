@@ -37,7 +37,7 @@ from math import ceil
 from pathlib import Path
 from typing import TypeVar
 
-from sqlalchemy import URL, Connection, Engine, create_engine
+from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.pool import QueuePool
 
 from tallystick.aio import on_event_loop
@@ -54,7 +54,13 @@ from tallystick.errors import (
 from tallystick.logs import get_logger
 from tallystick.storage.attached import ATTACHED, Attached
 from tallystick.storage.batches import Read
-from tallystick.storage.database_errors import damaged, is_failure, translate, was_lost
+from tallystick.storage.database_errors import (
+    damaged,
+    is_failure,
+    translate,
+    translated_errors,
+    was_lost,
+)
 from tallystick.storage.dialects import (
     SNAPSHOT,
     TAKE_TURN,
@@ -127,6 +133,7 @@ class Database:
         self._flush_callbacks: list[Callable[[], None]] = []
         self._fork_callbacks: list[Callable[[], None]] = []
         self._exit_callbacks: list[Callable[[], object]] = []
+        self._connect_callbacks: list[Callable[[], None]] = []
         self._close_guard = threading.Lock()
         _open.add(self)
         watch(self)
@@ -277,6 +284,10 @@ class Database:
         """Call `callback` in each forked child: it lets go of what only the parent may use."""
         self._fork_callbacks.append(callback)
 
+    def on_connect(self, callback: Callable[[], None]) -> None:
+        """Call `callback` after each new connection to PostgreSQL: earlier ones may be gone."""
+        self._connect_callbacks.append(callback)
+
     def on_lost_at_exit(self, callback: Callable[[], object]) -> None:
         """Call `callback` where the interpreter ends and what waits could not be written."""
         self._exit_callbacks.append(callback)
@@ -374,15 +385,15 @@ class Database:
     def migrating(self) -> Iterator[Connection]:
         """Yield a connection for schema changes, under the writer's lock; for `migrate` alone."""
         self._refuse_inside("migrate")
-        try:
-            writer = self._lines[0].writer
-            with writer.turn, writer.engine.connect() as connection, connection.begin():
-                TAKE_TURN(connection, {})
-                yield connection
-        except Exception as error:
-            if not is_failure(error):
-                raise
-            raise translate(error) from error
+        writer = self._lines[0].writer
+        with (
+            translated_errors(),
+            writer.turn,
+            writer.engine.connect() as connection,
+            connection.begin(),
+        ):
+            TAKE_TURN(connection, {})
+            yield connection
 
     def close(self) -> None:
         """Finish what was submitted, then close. Closing twice is allowed, and closing in a forked
@@ -491,6 +502,10 @@ class Database:
             return None
         return self.url.database
 
+    def _connected(self, *_: object) -> None:
+        for callback in self._connect_callbacks:
+            callback()
+
     def _engine(self, *, writing: bool, size: int) -> Engine:
         try:
             engine = create_engine(
@@ -508,6 +523,7 @@ class Database:
 
         if self.is_postgres:
             prepare_postgres(engine, self.schema, busy_timeout_ms=self._busy_timeout_ms)
+            event.listen(engine, "connect", self._connected)
         else:
             prepare_sqlite(
                 engine,

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import sqlite3
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 import sqlalchemy.exc
@@ -28,6 +30,7 @@ __all__ = [
     "damaged",
     "is_failure",
     "translate",
+    "translated_errors",
     "was_cut_off",
     "was_lost",
     "was_not_opened",
@@ -176,6 +179,17 @@ def translate(error: BaseException, *, committing: bool = False) -> TallystickEr
     return StorageError(
         f"The database refused a statement ({kind}: {_first_line(text)}). Nothing was written."
     )
+
+
+@contextmanager
+def translated_errors() -> Iterator[None]:
+    """Raise our own errors for failures of the database inside the block."""
+    try:
+        yield
+    except Exception as error:
+        if not is_failure(error):
+            raise
+        raise translate(error) from error
 
 
 def answerable(error: BaseException, *, committing: bool = False) -> BaseException:

@@ -10,7 +10,6 @@ from bisect import insort
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-import sqlalchemy.exc
 from sqlalchemy import (
     ColumnElement,
     Connection,
@@ -40,7 +39,7 @@ from tallystick.storage import (
     tables,
 )
 from tallystick.storage.database import Database
-from tallystick.storage.database_errors import translate
+from tallystick.storage.database_errors import translated_errors
 from tallystick.storage.dialects import unpacked
 from tallystick.storage.journal import WITH_ROW_TEXTS, run_stream
 from tallystick.storage.payloads import Payloads, dependents_of, detach
@@ -425,7 +424,7 @@ def _rewrite_postgres(database: Database) -> None:
     schema = database.schema.replace('"', '""')
     engine = create_engine(database.url, isolation_level="AUTOCOMMIT")
     try:
-        with engine.connect() as connection:
+        with translated_errors(), engine.connect() as connection:
             timeout = max(1, database.busy_timeout_ms)
             connection.exec_driver_sql(f"SET lock_timeout TO {timeout}")
             for name in (
@@ -455,7 +454,5 @@ def _rewrite_postgres(database: Database) -> None:
                 "journal",
             ):
                 connection.exec_driver_sql(f'VACUUM (FULL) "{schema}"."{name}"')
-    except sqlalchemy.exc.SQLAlchemyError as error:
-        raise translate(error) from error
     finally:
         engine.dispose()

@@ -13,14 +13,14 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 from sqlalchemy import create_engine, text
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from tallystick.errors import ReadOnlyTally
+from tallystick.errors import ReadOnlyTally, StorageError
 from tallystick.logs import get_logger
 from tallystick.storage.database import Database
-from tallystick.storage.database_errors import translate
+from tallystick.storage.database_errors import is_failure, translated_errors
 from tallystick.storage.dialects import let_go_of_socket
+from tallystick.storage.group_commit import discard_connection
 from tallystick.storage.losses import Losses, make_blank, read_losses, write_losses
 from tallystick.storage.private_files import make_private_folder
 from tallystick.storage.read_only import unwritable_reason
@@ -47,9 +47,12 @@ class Liveness:
         self._database = database
         self._guard = threading.Lock()
         self._lock: Any = None
+        self._is_lost = False
+        """True once the session of the lock was found to have ended."""
         self._has_losses = False
         self._pid = os.getpid()
         database.on_fork(self._let_go)
+        database.on_connect(self._renew)
 
     def hold(self) -> str:
         """Take the lock, until `close` or the end of the process; return the token. Raises
@@ -160,17 +163,46 @@ class Liveness:
 
     def _session(self) -> Any:
         """Return a connection of its own, to which the lock belongs."""
-        try:
+        with translated_errors():
             return create_engine(
                 self._database.url, poolclass=NullPool, isolation_level="AUTOCOMMIT"
             ).connect()
-        except SQLAlchemyError as error:
-            raise translate(error) from error
 
     @staticmethod
     def _call(session: Any, function: str, token: str) -> Any:
         # 60 bits of the token: the number of an advisory lock is a signed 64-bit integer.
-        return session.execute(text(f"SELECT {function}({int(token[:15], 16)})")).scalar()
+        with translated_errors():
+            return session.execute(text(f"SELECT {function}({int(token[:15], 16)})")).scalar()
+
+    def _renew(self) -> None:
+        """Take the lock again where the server has ended its session, as when it started anew: else
+        this process would be taken for one that died.
+        """
+        with self._guard:
+            if self._lock is None or self._folder is not None or self._is_held():
+                return
+            try:
+                session = self._session()
+                # It is not to be had while the server has yet to notice that the first is gone.
+                if not self._call(session, "pg_try_advisory_lock", self.token):
+                    session.close()
+                    return
+            except StorageError as error:
+                get_logger("storage").warning("liveness.lost", error=type(error).__name__)
+                return
+            discard_connection(self._lock)
+            self._lock, self._is_lost = session, False
+
+    def _is_held(self) -> bool:
+        if not self._is_lost:
+            try:
+                self._lock.execute(text("SELECT 1"))
+            except Exception as error:
+                if not is_failure(error):
+                    raise
+                # Asked once more it might connect anew, without the lock.
+                self._is_lost = True
+        return not self._is_lost
 
 
 def _state_folder(database: Database) -> Path | None:

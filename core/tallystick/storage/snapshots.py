@@ -19,14 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import sqlalchemy.exc
 import zstandard
 from sqlalchemy import URL, Connection, create_engine, inspect, text
 
 from tallystick.errors import CorruptTally, StateConflict, StorageError
 from tallystick.storage import migrate, objects, tables
 from tallystick.storage.database import Database
-from tallystick.storage.database_errors import translate
+from tallystick.storage.database_errors import translated_errors
 from tallystick.storage.dialects import prepare_postgres
 from tallystick.storage.prepared import driver_errors
 from tallystick.storage.private_files import make_private_folder, open_private
@@ -295,10 +294,8 @@ def _alone(url: URL, schema: str) -> Iterator[Connection]:
     engine = create_engine(url)
     prepare_postgres(engine, schema, busy_timeout_ms=_WAIT_MS)
     try:
-        with engine.begin() as connection:
+        with translated_errors(), engine.begin() as connection:
             yield connection
-    except sqlalchemy.exc.SQLAlchemyError as error:
-        raise translate(error) from error
     finally:
         engine.dispose()
 

@@ -176,6 +176,40 @@ def test_a_run_that_is_cut_anywhere_is_whole_in_the_end(
     assert number > 3
 
 
+def test_a_process_is_still_alive_after_the_server_ended_its_connections(
+    tally: Tally, proxy: PostgresProxy, postgres_url: str
+) -> None:
+    """As when the server starts anew: else whoever opens the tally would end its runs."""
+    bound = tally.bind(ADA)
+    run = bound.run("walker")
+    run.step("model_call", name="0").end()
+    _end_sessions(postgres_url)
+    run.step("model_call", name="1").end()
+
+    schema = services_of(tally).store.database.schema
+    with Tally.open(proxy.url, schema=schema, background=False) as another:
+        assert another.bind(ADA).recordings.run(run.id).status == "running"
+    run.step("model_call", name="2").end()
+    run.end()
+    assert bound.recordings.run(run.id).status == "completed"
+    assert bound.recordings.verify(run.id).ok
+
+    left = bound.run("walker")
+    left.step("model_call", name="0").end()
+    _end_sessions(postgres_url)
+    services_of(tally).store.liveness.close()
+    with Tally.open(proxy.url, schema=schema, background=False) as another:
+        assert another.bind(ADA).recordings.run(left.id).status == "interrupted"
+
+
+def _end_sessions(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
+        )
+
+
 def test_a_commit_is_open_where_no_server_tells_of_it(
     tally: Tally, proxy: PostgresProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
