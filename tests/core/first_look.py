@@ -32,6 +32,7 @@ FIRST_LOOK = {
     "ranking/order ranking/corpus ranking/days ranking/signals ranking/vocabulary "
     "storage/search",
     "memory/test_large_scopes.py": "memory/candidates memory/recall_request ranking/frozen "
+    "pipeline/preparation "
     "ranking/segment storage/corpus_cache storage/segment_files storage/segments",
     "adapters/test_capture.py": "adapters/call_tree adapters/stream_times adapters/tool_calls "
     "testing/capture testing/comparison",

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-__all__ = ["RecallRequest", "Recalled", "recall"]
+__all__ = ["RecallRequest", "Recalled", "prepare_scope", "recall"]
 
 _DEPTH = 100
 """The memories that each of words and vectors proposes, at least."""
@@ -458,6 +458,27 @@ def _corpora(
             connection, scope_id, revision, fingerprint=fingerprint, dimension=dimension
         )
     return corpora
+
+
+def prepare_scope(connection: Connection, context: MemoryContext, scope_id: int) -> bool:
+    """Analyse a scope before somebody asks, where the next recall would do so and keep what it
+    found; return whether that was so. What was not in memory before is not kept there.
+    """
+    try:
+        fingerprint = context.embedder.fingerprint
+    except EmbeddingError:
+        return False
+    exact = not _wants_chroma(connection, context, [scope_id])
+    if not (exact or context.corpora.is_large(connection, scope_id)):
+        fingerprint = ""
+    is_used = context.corpora.size(scope_id) is not None
+    if not context.corpora.lacks_segment(connection, scope_id, fingerprint):
+        return False
+    revision = scopes.all_revisions(connection)[scope_id]
+    _corpora(connection, context, {scope_id: revision}, exact=exact)
+    if not is_used:
+        context.corpora.drop(scope_id)
+    return True
 
 
 def _wants_chroma(connection: Connection, context: MemoryContext, ids: Sequence[int]) -> bool:

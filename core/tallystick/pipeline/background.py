@@ -19,6 +19,7 @@ from tallystick.pipeline.embedding import (
     enqueue_missing,
 )
 from tallystick.pipeline.graph import GraphHandler, enqueue_unread
+from tallystick.pipeline.preparation import Preparation
 from tallystick.pipeline.reconcile import Progress, Reconciled, rebuild, reconcile
 from tallystick.pipeline.runner import Handler, JobRunner, Round
 from tallystick.pipeline.worker import Worker
@@ -89,6 +90,7 @@ class Background:
         self._chores = [
             Chore(lambda: enqueue_missing(context), _SWEEP_SECONDS),
             Chore(lambda: enqueue_unread(context), _SWEEP_SECONDS),
+            Chore(Preparation(context), _SWEEP_SECONDS),
             *chores,
         ]
         self._opened_at = time.monotonic()

@@ -91,6 +91,8 @@ class CorpusCache:
         self._large = min(large_scope, most_bytes // 2 // _BYTES)
         self._guard = threading.Lock()
         self._entries: OrderedDict[int, _Entry] = OrderedDict()
+        self._segments: dict[int, int] = {}
+        """By scope the revision of the segment that was kept or found last."""
         self.loads = 0
         """The number of scopes that were read whole."""
 
@@ -141,6 +143,29 @@ class CorpusCache:
         if size is None:
             size = search.count_rows(connection, scope_id)
         return self._database is not None and size > self._large
+
+    def lacks_segment(self, connection: Connection, scope_id: int, fingerprint: str) -> bool:
+        """Return True if the next recall in a scope would make a segment: where none is kept, or
+        much was written since.
+        """
+        count = search.count_rows(connection, scope_id)
+        if count < _KEPT or self._database is None or self._database.unwritable is not None:
+            return False
+        if count > self._large:
+            stored = segments.find(connection, scope_id, fingerprint)
+            revision = None if stored is None else stored.revision
+        elif self._files is None:
+            return False
+        else:
+            revision = self._segments.get(scope_id)
+            if revision is None:
+                epoch = segments.epoch_of(connection, scope_id)
+                mapped = self._files.load(scope_id, epoch=epoch, fingerprint=fingerprint)
+                if mapped is not None:
+                    revision = self._segments[scope_id] = mapped.revision
+        if revision is None:
+            return True
+        return _GROWN * search.count_changed(connection, scope_id, after=revision) > count
 
     def holds(self, connection: Connection, scope_id: int, doc: int) -> bool:
         """Return True if the cache, brought up to date, contains the text of a memory."""
@@ -275,6 +300,7 @@ class CorpusCache:
             file = self._files.save(scope_id, frozen, **about)
             if file is None:
                 return
+            self._segments[scope_id] = entry.revision
             with database.read() as connection:
                 now = segments.epoch_of(connection, scope_id)
             mapped = self._files.load(scope_id, epoch=now, fingerprint=entry.fingerprint)

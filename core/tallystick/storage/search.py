@@ -36,6 +36,7 @@ __all__ = [
     "TextRow",
     "add_vectors",
     "changed",
+    "count_changed",
     "changed_since",
     "count_points",
     "count_rows",
@@ -213,6 +214,12 @@ def add_vectors(
 def count_rows(connection: Connection, scope_id: int) -> int:
     """Return the number of memories of a scope that are findable or once were."""
     return int(connection.execute(_COUNT, {"scope_id": scope_id}).scalar_one())
+
+
+def count_changed(connection: Connection, scope_id: int, *, after: int) -> int:
+    """Return the number of memories of a scope whose words or vectors changed since a revision."""
+    query = _COUNT.where(_x.c.revision > after)
+    return int(connection.execute(query, {"scope_id": scope_id}).scalar_one())
 
 
 def changed(

@@ -18,6 +18,7 @@ import pytest
 from sqlalchemy import func, select
 
 from tallystick import Actor, BoundTally, Tally
+from tallystick.pipeline.preparation import Preparation
 from tallystick.ranking import Corpus
 from tallystick.ranking.corpus import Entry
 from tallystick.records import NewMemory
@@ -224,6 +225,36 @@ def test_a_second_process_maps_what_the_first_analysed(open_sqlite: OpenTally) -
     with open_sqlite() as tally:
         assert _answers(tally.bind(ANNA)) == expected
         assert (_loads(tally), _files(tally)) == (0, [file])
+
+
+PREPARED = [pytest.param(LARGE, id="stored"), pytest.param(ARRAYS, id="mapped")]
+
+
+@pytest.mark.sqlite
+@pytest.mark.parametrize("settings", PREPARED)
+def test_the_background_analyses_a_scope_before_somebody_asks(
+    open_sqlite: OpenTally, settings: Settings
+) -> None:
+    tally = open_sqlite(settings=settings)
+    bound = tally.bind(ANNA)
+    context = services_of(tally).memory
+    prepare = Preparation(context)
+    with tally:
+        bound.remember_many(list(_turns(60)))
+        assert prepare() == 1
+        assert prepare() == 0
+        read = context.corpora.loads
+        expected = _answers(bound)
+        assert context.corpora.loads == read, "the first recall read the scope whole"
+
+        bound.remember("A little more was said.")
+        assert prepare() == 0
+        bound.remember_many(list(_turns(40, seed=2)))
+        assert prepare() == 1
+    with open_sqlite(settings=settings) as again:
+        _answers(again.bind(ANNA))
+        assert services_of(again).memory.corpora.loads == 0
+    assert expected
 
 
 @pytest.mark.sqlite
