@@ -105,6 +105,8 @@ class Window:
         return {
             "overview": "/overview",
             "reads": "/reads",
+            "imports": "/imports",
+            "reflections": "/reflections",
             "diary": "/diary",
             "reviews": "/reviews",
             "review": f"/reviews/{self.proposal}",

@@ -4,12 +4,14 @@ decides.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tallystick import Actor
+from tallystick.adapters.foreign_memories import import_memories
 from tallystick.errors import Denied
 from tallystick.records import Scope
 from tallystick.settings import Settings
@@ -67,6 +69,35 @@ def test_the_overview_shows_what_waits_and_what_happened_lately(
     assert bound.reads(operation="recall", limit=1)[0].agent == "scribe"
 
 
+def test_imports_and_reflections_are_listed_with_their_numbers(
+    there: Served, tmp_path: Path
+) -> None:
+    eva = Actor(user="eva")
+    lines = [{"content": f"Boat {n} is {HOSTILE} blue."} for n in range(3)]
+    file = tmp_path / "boats.jsonl"
+    file.write_text("\n".join([*map(json.dumps, lines), "no json"]))
+    bound, _ = suggest(there, DECISION, eva)
+    with Browser(there.tcp, there.token(eva, token_class="session")) as browser:
+        before = browser.get("imports")
+        import_memories(bound, "jsonl", file)
+        previewed = browser.get("imports")
+        import_memories(bound, "jsonl", file, mode="apply")
+        import_memories(bound, "jsonl", file, mode="apply")
+        imports, reflections = browser.get("imports"), browser.get("reflections")
+        overview = browser.get("overview")
+
+    assert "Nothing was imported" in before.text
+    assert "Nothing was imported" in previewed.text
+    assert "jsonl private:eva 3 0 1 eva" in imports.text
+    assert "jsonl private:eva 0 3 1 eva" in imports.text
+    assert "private:eva 1 1 0 1 eva" in reflections.text
+    assert "3 from jsonl" in overview.text
+    assert "1 suggested of 1 read" in overview.text
+    facts = [event.facts for event in bound.activity(events=["memory.imported"])]
+    assert [each["created"] for each in facts] == [3, 0]
+    assert bound.activity(events=["memory.none"]) == []
+
+
 def test_another_user_sees_nothing_of_it(there: Served, ada: Browser) -> None:
     _, proposal_id = suggest(there, "We decided to sell the barn.")
     there.tally.bind(ADA).recall("barn")
@@ -76,6 +107,8 @@ def test_another_user_sees_nothing_of_it(there: Served, ada: Browser) -> None:
             for path in (
                 "",
                 "reads",
+                "imports",
+                "reflections",
                 "diary",
                 "reviews",
                 "diary?scope=private:ada",
@@ -87,7 +120,7 @@ def test_another_user_sees_nothing_of_it(there: Served, ada: Browser) -> None:
         form.action = form.action.replace("sign-out", f"reviews/{proposal_id}")
         forged = browser.send(form, decision="accept", reason="mine")
 
-    assert [page.status for page in pages] == [200, 200, 200, 200, 403, 404]
+    assert [page.status for page in pages] == [200, 200, 200, 200, 200, 200, 403, 404]
     assert forged.status == 404
     for page in (*pages, forged):
         assert "barn" not in page.source
@@ -194,7 +227,7 @@ def test_reading_these_pages_changes_nothing(there: Served, ada: Browser, tmp_pa
     there.tally.bind(ADA).reads()
     ada.get("")
     before = rows_of(folder)
-    for path in ("overview", "reads", "diary", "reviews"):
+    for path in ("overview", "reads", "imports", "reflections", "diary", "reviews"):
         assert ada.get(path).status == 200
     assert rows_of(folder) == before
 

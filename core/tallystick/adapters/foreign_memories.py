@@ -20,8 +20,11 @@ from tallystick.errors import InvalidInput, InvalidRecord, TallystickError
 from tallystick.memory import Put
 from tallystick.records import Memory, NewMemory, SourceRef
 from tallystick.records._base import Json, Record
+from tallystick.storage import journal
 from tallystick.storage.foreign_stores import rows_of_store
+from tallystick.storage.writes import Writes
 from tallystick.tally import BoundTally
+from tallystick.tally.services import services_of
 
 __all__ = [
     "FORMATS",
@@ -118,6 +121,7 @@ def import_memories(
     created = present = found = 0
     if mode == "apply":
         created, present, found = _store(bound, chosen, skipped, progress)
+        _note(bound, format, created, present, len(skipped))
     kinds = Counter(
         "store item" if isinstance(entry.value, Put) else entry.value.kind for entry in chosen
     )
@@ -206,6 +210,24 @@ def _store(
         if progress is not None:
             progress(len(page))
     return created, present, found
+
+
+def _note(bound: BoundTally, format: str, created: int, present: int, skipped: int) -> None:
+    """Journal an import that came to its end, in the scope that it filled."""
+    store = services_of(bound).store
+    event = journal.Event(
+        stream=f"scope:{bound.scope}",
+        event="memory.imported",
+        actor=bound.actor,
+        at=store.clock.now(),
+        audit_id=store.ids.new(),
+        details={"format": format, "created": created, "present": present, "skipped": skipped},
+    )
+    store.database.write(
+        lambda tx: journal.append(tx, event),
+        name="memory.imported",
+        writes=Writes.of(bound.scope),
+    )
 
 
 def _one(bound: BoundTally, entry: _Entry, skipped: list[_Unreadable]) -> Any:

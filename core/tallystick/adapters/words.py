@@ -142,6 +142,8 @@ HAPPENED: Mapping[str, str] = {
     "memory.erase": "erased",
     "memory.none": "found nothing new in",
     "memory.merge": "found said already",
+    "memory.imported": "imported memories of another product",
+    "memory.reflected": "reflected",
     "working.set": "kept in working memory",
     "working.drop": "dropped from working memory",
     "proposal.add": "suggested",

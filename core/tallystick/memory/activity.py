@@ -17,8 +17,10 @@ from tallystick.memory.read import preview_of
 from tallystick.records import Activity, Actor, LoggedRead, Scope
 from tallystick.storage import Connection, access_log, journal, memories
 
-__all__ = ["activity", "reads"]
+__all__ = ["COUNTED", "activity", "reads"]
 
+COUNTED = frozenset({"memory.imported", "memory.reflected"})
+"""Events whose details are numbers and the names of formats: nothing that was said."""
 _MOST = 160
 """Characters of a text that are shown."""
 _SCANNED = 5_000
@@ -35,10 +37,11 @@ def activity(
     after: int | None,
     limit: int,
     newest: bool,
+    events: Sequence[str] = (),
 ) -> list[Activity]:
     """Return what happened in `scope` from `since` until before `until` (microseconds UTC), behind
     the position `after`: the first `limit` events in order, or with `newest` the last ones, newest
-    first.
+    first; those of `events` alone, where these are named, of the last 5,000 of the scope.
 
     Raises Denied where the actor may not both read and inspect, InvalidInput.
     """
@@ -55,6 +58,7 @@ def activity(
             after=after,
             limit=limit,
             newest=newest,
+            events=events,
         )
         subjects = {entry.subject_id for entry in entries if entry.subject_id is not None}
         stored = memories.get_many(connection, subjects)
@@ -76,6 +80,7 @@ def activity(
             subject_id=entry.subject_id,
             is_memory=entry.subject_id in known,
             preview=previews.get(entry.subject_id or ""),
+            facts=entry.details if entry.event in COUNTED else {},
             audit_id=entry.audit_id,
         )
         for entry in entries

@@ -88,12 +88,12 @@ class MemoryWrite:
         self,
         scope: Scope,
         event: str,
-        memory_id: str,
+        memory_id: str | None,
         details: dict[str, Any],
         *,
         reason: str | None = None,
     ) -> str:
-        """Journal an event of a memory; return the audit id."""
+        """Journal an event of a memory, or of a scope; return the audit id."""
         entry = journal.append(
             self.tx,
             journal.Event(

@@ -118,7 +118,19 @@ class ReflectionPlan:
             origin = current.get(candidate.origin.doc)
             if origin is not None and origin.memory.version == candidate.origin.memory.version:
                 proposer.propose(candidate, vector)
-        return proposer.proposals
+        made = proposer.proposals
+        write.journal_event(
+            target,
+            "memory.reflected",
+            None,
+            {
+                "read": len(self.origins),
+                "proposed": len(made),
+                "applied": sum(each.state == "applied" for each in made),
+                "waiting": sum(each.is_open for each in made),
+            },
+        )
+        return made
 
 
 def reflect(

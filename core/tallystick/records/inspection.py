@@ -303,6 +303,8 @@ class Activity(Record):
     preview: str | None = None
     """The beginning of its text as it is now, secrets replaced; None if the actor may not see it.
     """
+    facts: JsonObject = {}
+    """What an import brought and a reflection proposed, in numbers; empty for other events."""
     audit_id: str
 
 

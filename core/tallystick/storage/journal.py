@@ -45,6 +45,7 @@ __all__ = [
     "WITH_ROW_TEXTS",
     "about",
     "add_many",
+    "SCANNED",
     "all_entries",
     "anchor_of",
     "append",
@@ -109,6 +110,8 @@ _CODES = frozenset(get_args(ReasonCode))
 """Reasons that are codes, which nobody wrote."""
 _INSERT = Prepared(insert_row(_j, *_COLUMNS))
 _ENTRIES = select(_j).where(_j.c.stream == bindparam("stream")).order_by(_j.c.position)
+SCANNED = 5_000
+"""The most entries of a stream that are looked at for some events: there is no index of them."""
 _ALL = select(_j).order_by(_j.c.sequence)
 # The cached end of a chain. The writer's connection remembers where it left the streams it wrote to
 # last, which saves a query for each entry. Another process may have written since, and a rollback
@@ -446,10 +449,11 @@ def within(
     after: int | None,
     limit: int,
     newest: bool,
+    events: Sequence[str] = (),
 ) -> list[JournalEntry]:
     """Return entries of a stream from `since` until before `until`, and behind the position
-    `after`: the first ones in order, or with `newest` the last ones, newest first. Raises
-    CorruptTally.
+    `after`: the first ones in order, or with `newest` the last ones, newest first. With `events`
+    those alone, of the last `SCANNED` entries before the end. Raises CorruptTally.
 
     No column has the times: the ends are found by halving the stream, which is in their order.
     """
@@ -460,7 +464,11 @@ def within(
         first = _first_since(connection, stream, since, first, last)
     if after is not None:
         first = max(first, after + 1)
+    if events:
+        first = max(first, last - SCANNED)
     query = select(_j).where(_j.c.stream == stream, _j.c.position >= first, _j.c.position < last)
+    if events:
+        query = query.where(_j.c.event.in_(events))
     order = _j.c.position.desc() if newest else _j.c.position
     return [_entry(row) for row in connection.execute(query.order_by(order).limit(limit))]
 

@@ -491,12 +491,14 @@ class MemoryVerbs(ChangeVerbs):
         after: Count | None = None,
         limit: Count = 100,
         newest: bool = False,
+        events: Texts = (),
     ) -> list[Activity]:
         """List what happened in the bound scope, in the order of time: captures, changes,
         decisions, refusals, each with the memory that it is about as far as this actor may see it.
 
         Give the last `position` of a page as `after` for the next one. With `newest` the last
-        events come first. Raises Denied, InvalidInput.
+        events come first. `events` names those to list, such as `memory.imported`: they are looked
+        for among the last 5,000 of the scope. Raises Denied, InvalidInput.
         """
         self._admit("read")
         return memory.activity(
@@ -508,6 +510,7 @@ class MemoryVerbs(ChangeVerbs):
             after=after,
             limit=limit,
             newest=newest,
+            events=events,
         )
 
     def reads(

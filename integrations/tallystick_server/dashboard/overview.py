@@ -26,6 +26,7 @@ _LISTED = 100
 _DAY = 300
 """Events of one page of a day."""
 _RUNS = 200
+_IMPORTED, _REFLECTED = "memory.imported", "memory.reflected"
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,14 @@ class Reader:
     agent: str | None
     reads: int
     last: LoggedRead
+
+
+@dataclass(frozen=True)
+class Noted:
+    """An event with numbers, and where it happened."""
+
+    scope: Scope
+    event: Activity
 
 
 @dataclass(frozen=True)
@@ -76,6 +85,7 @@ def _overview(visit: Visit) -> Response:
         for scope in scopes
         for each in visit.call("approvals", at=scope, state="pending", limit=_SHOWN)
     ]
+    noted = _noted(visit, (_IMPORTED, _REFLECTED))
     reads = visit.bound.reads(limit=_LISTED)
     recalls = visit.bound.reads(operation="recall", limit=_SHOWN)
     return visit.page(
@@ -84,10 +94,34 @@ def _overview(visit: Visit) -> Response:
         waiting=sorted(waiting, key=lambda proposal: proposal.created_at)[:_SHOWN],
         approvals=sorted(approvals, key=lambda approval: approval.created_at)[:_SHOWN],
         recalls=recalls,
+        imports=[each for each in noted if each.event.event == _IMPORTED][:_SHOWN],
+        reflections=[each for each in noted if each.event.event == _REFLECTED][:_SHOWN],
         readers=_readers(reads),
         runs=visit.bound.recordings.runs(visit.tally.scopes(), limit=_SHOWN),
         today=_day_of(visit.tally.now()),
     )
+
+
+def _noted(visit: Visit, events: Sequence[str]) -> list[Noted]:
+    """Return the newest of some events in the scopes of the caller, newest first."""
+    found = []
+    for scope in readable(visit):
+        try:
+            happened = visit.within(scope).activity(events=events, newest=True, limit=_LISTED)
+        except Denied:  # to look into a scope is not to inspect it
+            continue
+        found += [Noted(scope, event) for event in happened]
+    return sorted(found, key=lambda each: -each.event.at)[:_LISTED]
+
+
+def _imports(visit: Visit) -> Response:
+    """What was imported from other products."""
+    return visit.page("imports.html", imports=_noted(visit, (_IMPORTED,)))
+
+
+def _reflections(visit: Visit) -> Response:
+    """When was reflected, and what came of it."""
+    return visit.page("reflections.html", reflections=_noted(visit, (_REFLECTED,)))
 
 
 def _readers(reads: Sequence[LoggedRead]) -> list[Reader]:
@@ -196,4 +230,10 @@ def _address_of_day(visit: Visit, start: datetime) -> str:
     return visit.again(day=start.strftime("%Y-%m-%d"), after=None, past=None)
 
 
-ROUTES = [page("/overview", _overview), page("/reads", _reads), page("/diary", _diary)]
+ROUTES = [
+    page("/overview", _overview),
+    page("/reads", _reads),
+    page("/imports", _imports),
+    page("/reflections", _reflections),
+    page("/diary", _diary),
+]

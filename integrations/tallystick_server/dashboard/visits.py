@@ -47,7 +47,7 @@ ROOMS: tuple[tuple[str, str], ...] = (
 )
 """The rooms in the navigation, in their order."""
 _WITHIN: Mapping[str, tuple[str, ...]] = {
-    "/overview": ("/overview", "/reads"),
+    "/overview": ("/overview", "/reads", "/imports", "/reflections"),
     "/runs": ("/runs", "/steps", "/diff", "/replays"),
     "/memory": ("/memory", "/memories", "/communities", "/sources", "/spaces", "/export"),
     "/health": ("/health", "/jobs"),
