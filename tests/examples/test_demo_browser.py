@@ -16,7 +16,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from examples.golden_path.__main__ import OWNER, Demo, open_tally, sample_workspace
+from examples.coding_agent.workspace import sample_workspace
+from examples.golden_path.__main__ import OWNER, Demo, open_tally
 from rich.console import Console
 from tests.integrations.served import Served
 from tests.integrations.test_dashboard_browser import Window, check_page, pytestmark, window
