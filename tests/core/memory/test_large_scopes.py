@@ -204,6 +204,13 @@ def test_two_scopes_larger_than_the_cache_stay_warm(open_sqlite: OpenTally) -> N
         assert _loads(tally) == loads == 2
 
 
+def _change(tally: Tally, change: Update) -> None:
+    def unit(tx: Connection) -> None:
+        tx.execute(change)
+
+    services_of(tally).store.database.write(unit, name="test")
+
+
 def test_a_damaged_piece_of_a_stored_segment_is_never_used(open_tally: OpenTally) -> None:
     """Each piece is damaged in turn: recall answers as before, and makes the segment anew."""
     with open_tally(settings=LARGE, owner=ROOT) as tally:
@@ -217,6 +224,7 @@ def test_a_damaged_piece_of_a_stored_segment_is_never_used(open_tally: OpenTally
         with database.read() as connection:
             pieces = connection.execute(select(*key, table.c.data).order_by(*key)).all()
     assert len(pieces) > 20
+    change = update(table)
     for name, number, data in pieces:
         damaged = bytes(data[:-1]) + bytes([data[-1] ^ 1])
 
@@ -228,14 +236,14 @@ def test_a_damaged_piece_of_a_stored_segment_is_never_used(open_tally: OpenTally
             )
 
         with open_tally(settings=LARGE, owner=ROOT) as tally:
-            services_of(tally).store.database.write(unit, name="test")
+            _change(tally, change)
             doctor = tally.bind(ROOT).operator.doctor
             assert [each.status for each in doctor() if each.check == "segments"] == ["problem"]
             assert _answers(tally.bind(ANNA)) == expected, (name, number)
             assert [each.status for each in doctor() if each.check == "segments"] == ["ok"], name
 
     with open_tally(settings=LARGE, owner=ROOT) as tally:
-        services_of(tally).store.database.write(unit, name="test")
+        _change(tally, change)
         doctor = tally.bind(ROOT).operator.doctor
         repaired = [each for each in doctor(repair=True) if each.check == "segments"]
         assert [each.status for each in repaired] == ["repaired"]
