@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, Update, func, select, update
 
 from tallystick import Actor, BoundTally, Tally
 from tallystick.pipeline.preparation import Preparation
@@ -228,13 +228,8 @@ def test_a_damaged_piece_of_a_stored_segment_is_never_used(open_tally: OpenTally
     for name, number, data in pieces:
         damaged = bytes(data[:-1]) + bytes([data[-1] ^ 1])
 
-        def unit(
-            tx: Connection, name: str = name, number: int = number, to: bytes = damaged
-        ) -> None:
-            tx.execute(
-                update(table).where(table.c.name == name, table.c.piece == number).values(data=to)
-            )
-
+        here = (table.c.name == name) & (table.c.piece == number)
+        change = update(table).where(here).values(data=damaged)
         with open_tally(settings=LARGE, owner=ROOT) as tally:
             _change(tally, change)
             doctor = tally.bind(ROOT).operator.doctor
