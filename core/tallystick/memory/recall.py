@@ -49,7 +49,7 @@ from tallystick.records import AccessDecision, Actor, Hit, Memory, Scope, Source
 from tallystick.records.html import html_of
 from tallystick.storage import Connection, memories, scopes, search
 from tallystick.storage.chroma_layout import state_of
-from tallystick.storage.segments import SegmentGone, reading
+from tallystick.storage.segments import SegmentDamaged, SegmentGone, reading
 
 if TYPE_CHECKING:
     import numpy as np
@@ -130,11 +130,15 @@ def recall(
     """
     request = request or RecallRequest()
     _require_answerable(request)
-    try:
-        return _recall(context, actor, scope_list, query, request, logged=logged)
-    except SegmentGone:
-        # Another process made the segment anew while this question read of it.
-        return _recall(context, actor, scope_list, query, request, logged=logged)
+    for _ in scope_list:
+        try:
+            return _recall(context, actor, scope_list, query, request, logged=logged)
+        except SegmentDamaged as error:
+            context.corpora.distrust(error.scope_id, error.revision)
+        except SegmentGone:
+            # Another process made the segment anew while this question read of it.
+            break
+    return _recall(context, actor, scope_list, query, request, logged=logged)
 
 
 def _recall(

@@ -93,6 +93,8 @@ class CorpusCache:
         self._entries: OrderedDict[int, _Entry] = OrderedDict()
         self._segments: dict[int, int] = {}
         """By scope the revision of the segment that was kept or found last."""
+        self._damaged: dict[int, set[int]] = {}
+        """By scope the revisions of segments that are not read again."""
         self.loads = 0
         """The number of scopes that were read whole."""
 
@@ -152,7 +154,7 @@ class CorpusCache:
         if count < _KEPT or self._database is None or self._database.unwritable is not None:
             return False
         if count > self._large:
-            stored = segments.find(connection, scope_id, fingerprint)
+            stored = self._stored(connection, scope_id, fingerprint)
             revision = None if stored is None else stored.revision
         elif self._files is None:
             return False
@@ -166,6 +168,13 @@ class CorpusCache:
         if revision is None:
             return True
         return _GROWN * search.count_changed(connection, scope_id, after=revision) > count
+
+    def distrust(self, scope_id: int, revision: int) -> None:
+        """Read a damaged segment no more: the scope is analysed, and its segment made anew."""
+        get_logger("storage").warning("segment.ignored", scope=scope_id, reason="damaged")
+        with self._guard:
+            self._damaged.setdefault(scope_id, set()).add(revision)
+        self.drop(scope_id)
 
     def holds(self, connection: Connection, scope_id: int, doc: int) -> bool:
         """Return True if the cache, brought up to date, contains the text of a memory."""
@@ -242,9 +251,10 @@ class CorpusCache:
         """Begin an entry with the segment that is kept, else with everything."""
         large = self._database is not None and search.count_rows(connection, scope_id) > self._large
         if large:
-            stored = segments.find(connection, scope_id, entry.fingerprint)
-            if stored is not None:
-                entry.corpus = segments.read(connection, stored)
+            stored = self._stored(connection, scope_id, entry.fingerprint)
+            corpus = None if stored is None else self._read(connection, stored)
+            if stored is not None and corpus is not None:
+                entry.corpus = corpus
                 entry.revision, entry.fingerprint = stored.revision, stored.about["fingerprint"]
                 entry.dimension = stored.about["dimension"]
                 return
@@ -265,6 +275,19 @@ class CorpusCache:
             everything, dimension=entry.dimension, sketches=large
         )
         entry.revision = revision
+
+    def _stored(
+        self, connection: Connection, scope_id: int, fingerprint: str
+    ) -> segments.StoredSegment | None:
+        besides = self._damaged.get(scope_id, ())
+        return segments.find(connection, scope_id, fingerprint, besides=besides)
+
+    def _read(self, connection: Connection, stored: segments.StoredSegment) -> Corpus | None:
+        try:
+            return segments.read(connection, stored)
+        except segments.SegmentDamaged:
+            self.distrust(stored.scope_id, stored.revision)
+            return None
 
     def _keep(self, entry: _Entry, scope_id: int) -> None:
         """Write a segment of an entry where none is kept or much was written since."""
@@ -293,6 +316,8 @@ class CorpusCache:
                 get_logger("storage").warning("segment.not_kept", error=type(error).__name__)
                 kept = False
             if kept:
+                with self._guard:
+                    self._damaged.pop(scope_id, None)
                 # The next question reads of it what it needs.
                 entry.clear()
         elif self._files is not None and (entry.file is None or not entry.holds_few()):

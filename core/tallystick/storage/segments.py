@@ -3,15 +3,16 @@ a process reads what a question needs of it instead of analysing everything.
 
 A segment is made once, as of a revision of its scope, and never changed: what was written since is
 analysed by each process. Erasing text of a scope raises its epoch and removes its segments in the
-same transaction.
+same transaction. Each piece begins with its checksum: one that was damaged is never used.
 """
 
 from __future__ import annotations
 
 import json
 import threading
+import zlib
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -44,9 +45,11 @@ if TYPE_CHECKING:
     from tallystick.ranking.corpus import Corpus
 
 __all__ = [
+    "SegmentDamaged",
     "SegmentGone",
     "StoredSegment",
     "all_epochs",
+    "damaged",
     "epoch_of",
     "find",
     "is_read_in_part",
@@ -55,6 +58,7 @@ __all__ = [
     "reading",
     "recall_epochs",
     "recall_segments",
+    "remove",
     "save",
 ]
 
@@ -78,6 +82,8 @@ recall_segments = Table(
 """The arrays of a large scope's text as of `revision`, each in pieces; `about` describes them."""
 
 _ABOUT = "about"
+_SUM = 4
+"""Bytes of a checksum, CRC-32."""
 _PIECE = {"words": 1_024, "slice_of": 16_384, "often": 16_384}
 """Numbers in one piece of the arrays that are read in part."""
 _WHOLE = 1_000_000
@@ -99,6 +105,14 @@ _CONNECTION: ContextVar[Connection] = ContextVar("segments_connection")
 
 class SegmentGone(StorageError):
     """A segment was removed while a question used it; asked again, recall reads another."""
+
+
+class SegmentDamaged(SegmentGone):
+    """A piece of a segment is not what was stored."""
+
+    def __init__(self, scope_id: int, revision: int) -> None:
+        super().__init__()
+        self.scope_id, self.revision = scope_id, revision
 
 
 @dataclass(frozen=True)
@@ -138,12 +152,32 @@ def raise_epochs(tx: Connection, scope_ids: Iterable[int]) -> None:
         tx.execute(delete(_s).where(_s.c.scope_id == scope_id))
 
 
-def find(connection: Connection, scope_id: int, fingerprint: str) -> StoredSegment | None:
+def remove(tx: Connection, scope_id: int) -> None:
+    """Remove the segments of a scope: the next recall makes one anew."""
+    tx.execute(delete(_s).where(_s.c.scope_id == scope_id))
+
+
+def damaged(connection: Connection) -> dict[int, int]:
+    """Return the number of damaged pieces, by scope; reads every segment."""
+    found: dict[int, int] = {}
+    for scope_id, data in connection.execute(select(_s.c.scope_id, _s.c.data)):
+        if _checked(bytes(data)) is None:
+            found[scope_id] = found.get(scope_id, 0) + 1
+    return found
+
+
+def find(
+    connection: Connection, scope_id: int, fingerprint: str, *, besides: Collection[int] = ()
+) -> StoredSegment | None:
     """Return the newest segment of a scope with vectors of `fingerprint`, or of any where it is
-    empty; None where there is none that this release reads.
+    empty; None where there is none that this release reads. Those of the revisions `besides` are
+    passed over.
     """
     for revision, data in connection.execute(_FIND, {"scope_id": scope_id}):
-        about = json.loads(bytes(data))
+        text = _checked(bytes(data))
+        if text is None or revision in besides:
+            continue
+        about = json.loads(text)
         if about["form"] == FORM and fingerprint in ("", about["fingerprint"]):
             return StoredSegment(scope_id, int(revision), about)
     return None
@@ -177,7 +211,7 @@ def save(
                 "revision": revision,
                 "name": name,
                 "piece": number,
-                "data": part,
+                "data": _with_sum(part),
             }
             for number, part in enumerate(
                 data[start : start + size] for start in range(0, len(data), size)
@@ -199,15 +233,25 @@ def save(
             revision=revision,
             name=_ABOUT,
             piece=0,
-            data=json.dumps(about, ensure_ascii=False).encode(),
+            data=_with_sum(json.dumps(about, ensure_ascii=False).encode()),
         )
     )
     return True
 
 
+def _with_sum(data: bytes) -> bytes:
+    return zlib.crc32(data).to_bytes(_SUM, "big") + data
+
+
+def _checked(stored: bytes) -> bytes | None:
+    """Return the bytes of a piece, or None where they are not what was stored."""
+    data = stored[_SUM:]
+    return data if zlib.crc32(data).to_bytes(_SUM, "big") == stored[:_SUM] else None
+
+
 def read(connection: Connection, stored: StoredSegment) -> Corpus:
     """Return the corpus of a segment, whose postings and words are read when they are asked for,
-    by the connection of `reading`. Raises SegmentGone.
+    by the connection of `reading`. Raises SegmentGone, SegmentDamaged.
     """
     cache = _Pieces(stored)
     arrays: dict[str, Any] = {}
@@ -265,7 +309,7 @@ def _whole(
         )
         .order_by(_s.c.piece)
     )
-    data = b"".join(bytes(part) for part in connection.execute(query).scalars())
+    data = b"".join(_piece(stored, part) for part in connection.execute(query).scalars())
     values = np.frombuffer(data, dtype=kept)
     if constant:
         if not len(values):
@@ -274,6 +318,13 @@ def _whole(
     if values.size != np.prod(shape, dtype=np.int64):
         raise SegmentGone
     return values.astype(dtype, copy=False).reshape(shape)
+
+
+def _piece(stored: StoredSegment, data: Any) -> bytes:
+    piece = _checked(bytes(data))
+    if piece is None:
+        raise SegmentDamaged(stored.scope_id, stored.revision)
+    return piece
 
 
 class _Pieces:
@@ -286,7 +337,7 @@ class _Pieces:
         self._bytes = 0
 
     def get(self, name: str, numbers: list[int], dtype: str) -> dict[int, NDArray[Any]]:
-        """Return some pieces of an array by their numbers. Raises SegmentGone."""
+        """Return some pieces of an array by their numbers. Raises SegmentGone, SegmentDamaged."""
         import numpy as np
 
         found: dict[int, NDArray[Any]] = {}
@@ -305,7 +356,7 @@ class _Pieces:
                 _s.c.piece.in_(missing[start : start + _AT_ONCE]),
             )
             for number, data in _CONNECTION.get().execute(query):
-                found[number] = np.frombuffer(bytes(data), dtype=dtype)
+                found[number] = np.frombuffer(_piece(self._stored, data), dtype=dtype)
         if len(found) < len(numbers):
             raise SegmentGone
         with self._guard:

@@ -20,6 +20,7 @@ from tallystick.storage import (
     outbox,
     scopes,
     search,
+    segments,
     settings_rows,
 )
 from tallystick.storage.chroma_layout import state_of
@@ -59,6 +60,7 @@ def diagnose(
         "jobs": lambda connection: [_jobs(connection)],
         "outbox": lambda connection: [_outbox(connection)],
         "graph": lambda connection: [_graph(connection)],
+        "segments": lambda connection: [_segments(connection)],
     }
     findings: list[Finding] = _writing(context)
     for check, run in checks.items():
@@ -77,6 +79,8 @@ def diagnose(
             repaired += _guarded("jobs", lambda: [_requeued(context, background, actor)])
         elif finding.status == "problem" and finding.check == "graph":
             repaired += _guarded("graph", lambda: [_mended_graph(context, actor)])
+        elif finding.status == "problem" and finding.check == "segments":
+            repaired += _guarded("segments", lambda: [_removed_segments(context)])
         elif finding.status == "notice" and finding.check == "objects":
             repaired += _guarded("objects", lambda: [_swept(context)])
         elif finding.status == "problem" and finding.check == "index":
@@ -179,6 +183,19 @@ def _finished(context: MemoryContext, background: Background) -> Finding:
 def _mended_graph(context: MemoryContext, actor: Actor) -> Finding:
     text = f"{mend_graph(context, actor)} things of the graph were removed or put right"
     return Finding(check="graph", status="repaired", text=text)
+
+
+def _removed_segments(context: MemoryContext) -> Finding:
+    with context.store.database.read() as connection:
+        scope_ids = segments.damaged(connection)
+
+    def unit(tx: Connection) -> None:
+        for scope_id in scope_ids:
+            segments.remove(tx, scope_id)
+
+    context.store.database.write(unit, name="doctor.segments")
+    text = f"removed the segments of {len(scope_ids)} scopes: the next recall makes them anew"
+    return Finding(check="segments", status="repaired", text=text)
 
 
 def _requeued(context: MemoryContext, background: Background, actor: Actor) -> Finding:
@@ -390,6 +407,17 @@ def _graph(connection: Connection) -> Finding:
     count = graph.count_entities(connection)
     text = f"{count} entities, each with a memory that mentions it" if count else "it is empty"
     return Finding(check="graph", status="ok", text=text)
+
+
+def _segments(connection: Connection) -> Finding:
+    damaged = segments.damaged(connection)
+    if damaged:
+        text = (
+            f"{sum(damaged.values())} pieces of what recall derived from {len(damaged)} scopes are "
+            "damaged, and are not used: run `tally doctor --repair`"
+        )
+        return Finding(check="segments", status="problem", text=text)
+    return Finding(check="segments", status="ok", text="what recall derived is whole")
 
 
 def _outbox(connection: Connection) -> Finding:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import Connection, func, select, update
 
 from tallystick import Actor, BoundTally, Tally
 from tallystick.pipeline.preparation import Preparation
@@ -202,6 +202,45 @@ def test_two_scopes_larger_than_the_cache_stay_warm(open_sqlite: OpenTally) -> N
             for bound in people:
                 assert bound.recall("barin").path.startswith("database")
         assert _loads(tally) == loads == 2
+
+
+def test_a_damaged_piece_of_a_stored_segment_is_never_used(open_tally: OpenTally) -> None:
+    """Each piece is damaged in turn: recall answers as before, and makes the segment anew."""
+    with open_tally(settings=LARGE, owner=ROOT) as tally:
+        bound = tally.bind(ANNA)
+        bound.remember_many(list(_turns(60)))
+        expected = _answers(bound)
+    table = segments.recall_segments
+    key = (table.c.name, table.c.piece)
+    with open_tally(settings=LARGE, owner=ROOT) as tally:
+        database = services_of(tally).store.database
+        with database.read() as connection:
+            pieces = connection.execute(select(*key, table.c.data).order_by(*key)).all()
+    assert len(pieces) > 20
+    for name, number, data in pieces:
+        damaged = bytes(data[:-1]) + bytes([data[-1] ^ 1])
+
+        def unit(
+            tx: Connection, name: str = name, number: int = number, to: bytes = damaged
+        ) -> None:
+            tx.execute(
+                update(table).where(table.c.name == name, table.c.piece == number).values(data=to)
+            )
+
+        with open_tally(settings=LARGE, owner=ROOT) as tally:
+            services_of(tally).store.database.write(unit, name="test")
+            doctor = tally.bind(ROOT).operator.doctor
+            assert [each.status for each in doctor() if each.check == "segments"] == ["problem"]
+            assert _answers(tally.bind(ANNA)) == expected, (name, number)
+            assert [each.status for each in doctor() if each.check == "segments"] == ["ok"], name
+
+    with open_tally(settings=LARGE, owner=ROOT) as tally:
+        services_of(tally).store.database.write(unit, name="test")
+        doctor = tally.bind(ROOT).operator.doctor
+        repaired = [each for each in doctor(repair=True) if each.check == "segments"]
+        assert [each.status for each in repaired] == ["repaired"]
+        assert [each.status for each in doctor() if each.check == "segments"] == ["ok"]
+        assert _answers(tally.bind(ANNA)) == expected
 
 
 # Files
