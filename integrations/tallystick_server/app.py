@@ -119,7 +119,8 @@ def _routes(tally: Tally | None) -> FastAPI:
     add_items(router)
     add_streams(router)
     add_operations(router)
-    app.include_router(router)
+    # First: a page is found without the routes, which are built when one of them is asked for.
     app.mount(DASHBOARD, dashboard_app(tally))
+    app.include_router(router)
     add_handlers(app)
     return app

@@ -18,7 +18,7 @@ from tallystick.errors import InvalidInput
 from tallystick.records import Actor
 from tallystick.tally import BoundTally, Tally
 from tallystick_server.app import create_app
-from tallystick_server.dashboard import Entrance
+from tallystick_server.dashboard import Entrance, make_ready_in_background
 
 __all__ = ["serve", "serve_dashboard", "serve_in_background"]
 
@@ -59,13 +59,15 @@ def serve_dashboard(
     has `bound`.
 
     `started` is called with the link that lets one browser in, once. The session that it begins
-    ends with the server. Raises InvalidInput, Denied where no person is at work.
+    ends with the server. What the first pages need is read in the background meanwhile. Raises
+    InvalidInput, Denied where no person is at work.
     """
     tally = bound.tally
     entrance = Entrance(tally)
     session = bound.tokens.make("dashboard", token_class="session")
     assert session.secret is not None
     path = entrance.offer(session.secret)
+    make_ready_in_background(bound)
     try:
         serve(
             tally,

@@ -2,9 +2,9 @@
 
 The tally has 100,000 memories, and runs of 1,000 and 10,000 steps.
 
-Each page is asked for over HTTP: once as the first of its kind, then again and again. The first
-comes after the counts that a server keeps for seconds are dropped. It exits with 1 where a page is
-above the bar by its median.
+The server is made ready in the background, as `tally ui` does while the browser opens. Then each
+page is asked for over HTTP: once as the first of its kind, then again and again. It exits with 1
+where the first of a page, or the median of the others, is above the bar.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from tallystick.adapters.serving import COOKIE
 from tallystick.records import ContextItem
 from tallystick.tally import BoundTally
 from tallystick_server import serve_in_background
+from tallystick_server.dashboard import make_ready_in_background
 
 __all__ = ["BAR", "Timed", "main", "timed_pages"]
 
@@ -64,8 +65,9 @@ def main() -> int:
         print(f"{'page':44} {'first':>9} {'median':>9} {'kB':>7}")
         slow = 0
         for row in timed_pages(place, chosen.often):
-            above = "" if row.median <= BAR else f"  above {BAR:.0f}"
-            slow += row.median > BAR
+            worse = max(row.first, row.median)
+            above = "" if worse <= BAR else f"  above {BAR:.0f}"
+            slow += worse > BAR
             print(
                 f"{row.page:44} {row.first:7.1f}ms {row.median:7.1f}ms {row.size / 1e3:7.1f}{above}"
             )
@@ -125,7 +127,11 @@ def timed_pages(place: Path, often: int) -> Iterator[Timed]:
         bound = tally.bind(_OWNER)
         made = bound.tokens.make("bench", token_class="session")
         headers = {"cookie": f"{COOKIE}={made.secret}", "sec-fetch-site": "same-origin"}
-        http.get("/ui/policy", headers=headers)  # what any first page loads
+        began = time.perf_counter()
+        make_ready_in_background(bound).join()
+        print(
+            f"{'(made ready in the background)':44} {1_000 * (time.perf_counter() - began):7.1f}ms"
+        )
         for path in _pages(bound):
             times, size = [], 0
             for _ in range(often + 1):

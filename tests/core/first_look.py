@@ -39,6 +39,7 @@ FIRST_LOOK = {
     "../callbacks/test_langchain_middleware.py": "adapters/rendering testing/adapter_contract",
     "../integrations/test_first_arguments.py": "adapters/arguments",
     "../integrations/test_dashboard.py": "adapters/words",
+    "memory/test_warming.py": "adapters/warming",
     "../integrations/test_dashboard_days.py": "memory/activity",
     "../integrations/test_foreign_memories.py": "adapters/foreign_memories storage/foreign_stores",
     "../integrations/test_remote_tools.py": "adapters/elsewhere adapters/item_filters "

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
@@ -20,10 +21,12 @@ from tests.terminals import run_piped
 from tallystick import Actor, Tally
 from tallystick.adapters import words
 from tallystick.adapters.serving import COOKIE
+from tallystick.errors import StorageError
 from tallystick.records import CompileReason, ContextItem, StepKind
+from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder
 from tallystick_server import Entrance, serve_in_background
-from tallystick_server.dashboard import rendering
+from tallystick_server.dashboard import rendering, warming
 
 from .dashboard import HOSTILE, SECRET, WITHHELD, Browser, Page, Played, play, rows_of, spend
 from .served import ADA, BOB, Served, problem, served
@@ -105,6 +108,37 @@ def test_a_person_signs_in_with_a_session_token_and_out_again(there: Served) -> 
 
     assert (wrong.status, foreign.status, right.status, page.status) == (401, 422, 200, 200)
     assert (left.status, after.status) == (401, 401)
+
+
+def test_who_signs_in_finds_the_first_search_warm(tmp_path: Path) -> None:
+    with served(tmp_path) as there:
+        played = play(there.tally, ADA)
+        secret = there.token(ADA, token_class="session")
+    with served(tmp_path) as there, Browser(there.tcp) as browser:
+        corpora = services_of(there.tally).memory.corpora
+        browser.send(browser.get("runs").form("/sign-in"), token=secret)
+        until = time.monotonic() + 20
+        while not corpora.bytes and time.monotonic() < until:
+            time.sleep(0.01)
+        loads = corpora.loads
+        browser.secret = secret
+        found = browser.get("memory?q=heron")
+
+    assert loads > 0
+    assert corpora.loads == loads
+    assert played.memory_id in found.source
+
+
+def test_what_cannot_be_read_before_is_logged_and_the_page_reads_it(
+    there: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(bound: object) -> None:
+        raise StorageError("The disk is away.")
+
+    monkeypatch.setattr(warming, "warm", fail)
+    warming.make_ready_in_background(there.tally.bind(ADA)).join()
+
+    assert "dashboard.not_ready" in caplog.text
 
 
 def test_a_request_that_another_page_made_gets_nothing(there: Served, ada: Browser) -> None:

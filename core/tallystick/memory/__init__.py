@@ -19,6 +19,7 @@ from tallystick.memory.read import get, list_memories, still_stand
 from tallystick.memory.recall import RecallRequest, recall
 from tallystick.memory.remember import remember
 from tallystick.memory.sources import source
+from tallystick.memory.warming import warm
 from tallystick.memory.working import WorkingMemory
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "recover",
     "remember",
     "source",
+    "warm",
     "still_stand",
     "wake",
 ]

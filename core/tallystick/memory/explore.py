@@ -49,6 +49,7 @@ def explore(
     limit: int = 50,
     before: str | None = None,
     states: Sequence[MemoryState] = ("active",),
+    logged: bool = True,
 ) -> Explored:
     """Return the scopes that `actor` may look into; a scope with its memories, newest first; or a
     memory with those that are linked with it.
@@ -69,6 +70,8 @@ def explore(
             explored = _in_scope(connection, context, actor, scope, limit, before, states)
         else:
             explored = _around(connection, context, actor, str(around), depth, limit)
+    if not logged:
+        return explored
     scopes_read = {place.scope for place in explored.scopes}
     scopes_read |= {view.scope for view in explored.memories}
     context.gate.log_read(

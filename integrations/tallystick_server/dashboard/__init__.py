@@ -12,5 +12,6 @@ require("jinja2", extra="server")
 
 from tallystick_server.dashboard.application import dashboard_app  # noqa: E402
 from tallystick_server.dashboard.entrance import Entrance  # noqa: E402
+from tallystick_server.dashboard.warming import make_ready_in_background  # noqa: E402
 
-__all__ = ["Entrance", "dashboard_app"]
+__all__ = ["Entrance", "dashboard_app", "make_ready_in_background"]

@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass
 
 from starlette.applications import Starlette
+from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount, Route
@@ -23,6 +24,7 @@ from tallystick.records import AccessToken
 from tallystick.tally import Tally
 from tallystick_server.dashboard.rendering import STATIC, SafeHeaders, html
 from tallystick_server.dashboard.visits import form_fields
+from tallystick_server.dashboard.warming import make_ready
 
 __all__ = ["PREFIX", "Entrance", "leave_with"]
 
@@ -104,16 +106,21 @@ class Entrance:
             return html("sign_in.html", 401, root=request.scope["root_path"], problem=_USED)
         # The page moves on by itself, so that the next request is made by a page of this origin,
         # whoever opened the link.
-        return await self._let_in(request, link.secret)
+        token = await in_thread(self._tally.authenticate, link.secret)
+        return self._let_in(request, link.secret, token)
 
     async def _sign_in(self, request: Request) -> Response:
         if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
             raise InvalidInput("Sign in from the page of this server.")
         fields = form_fields(await request.body(), request.headers.get("content-type", ""))
-        return await self._let_in(request, fields.get("token", "").strip())
-
-    async def _let_in(self, request: Request, secret: str) -> Response:
+        secret = fields.get("token", "").strip()
         token = await in_thread(self._tally.authenticate, secret)
+        answer = self._let_in(request, secret, token)
+        # After the answer: a server that nobody looks at keeps no indexes of people in memory.
+        answer.background = BackgroundTask(make_ready, self._tally.bind(token.actor))
+        return answer
+
+    def _let_in(self, request: Request, secret: str, token: AccessToken) -> Response:
         answer = html("entered.html", root=request.scope["root_path"])
         answer.set_cookie(
             COOKIE,

@@ -20,7 +20,7 @@ from tallystick.adapters import words
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["STATIC", "SafeHeaders", "html", "static_version"]
+__all__ = ["STATIC", "SafeHeaders", "html", "load_templates", "static_version"]
 
 _HERE = Path(__file__).parent
 STATIC = _HERE / "static"
@@ -73,6 +73,13 @@ def html(template: str, status: int = 200, **facts: Any) -> HTMLResponse:
     """Return a page."""
     text = _environment().get_template(template).render(**facts)
     return HTMLResponse(text, status)
+
+
+def load_templates() -> None:
+    """Compile every template, so that no page waits for its own."""
+    environment = _environment()
+    for name in environment.list_templates():
+        environment.get_template(name)
 
 
 @cache
