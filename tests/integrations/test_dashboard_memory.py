@@ -290,6 +290,7 @@ def test_text_that_means_harm_is_text_in_every_form(there: Served, ada: Browser)
 
 def test_what_somebody_could_recall_is_counted_scope_by_scope(there: Served, ada: Browser) -> None:
     remember(there, "For all of apollo.", ADA, "project:apollo")
+    remember(there, "For ada alone.", ADA)
     asked = ada.get("spaces?user=ada&projects=apollo")
     page = ada.get(next(link for link in asked.links if "/spaces/access?" in link))
     export = ada.get("export?scope=private:ada")
