@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from tallystick.access.enforcers import rules_and_enforcers
 from tallystick.errors import ReadOnlyTally, StorageError, TallystickError
@@ -27,6 +28,7 @@ from tallystick.storage.chroma_layout import state_of
 from tallystick.storage.packing import damage_read
 from tallystick.storage.private_files import wider_than_private
 from tallystick.storage.read_only import unwritable_reason
+from tallystick.storage.writes import Writes
 from tallystick.upkeep.erase import PENDING, finish
 from tallystick.upkeep.jobs import retry_jobs
 from tallystick.upkeep.retention import Windows, journal_window, purge, require_operator
@@ -189,11 +191,12 @@ def _removed_segments(context: MemoryContext) -> Finding:
     with context.store.database.read() as connection:
         scope_ids = segments.damaged(connection)
 
-    def unit(tx: Connection) -> None:
-        for scope_id in scope_ids:
-            segments.remove(tx, scope_id)
-
-    context.store.database.write(unit, name="doctor.segments")
+    for scope_id in scope_ids:
+        context.store.database.write(
+            partial(segments.remove, scope_id=scope_id),
+            name="doctor.segments",
+            writes=Writes.of(f"recall_segments:{scope_id}"),
+        )
     text = f"removed the segments of {len(scope_ids)} scopes: the next recall makes them anew"
     return Finding(check="segments", status="repaired", text=text)
 
