@@ -58,7 +58,7 @@ test-browser: $(VENV)/.dev ## look at every page of the dashboard in Chromium, i
 	@command -v chromium > /dev/null || test -n "$$CHROMIUM" || \
 		{ test "$$(id -u)" = 0 && apt-get install -y -q chromium; } || \
 		{ echo "Install Chromium first: apt-get install chromium, or name it: CHROMIUM=/path/to/chrome"; exit 1; }
-	@$(BIN)/python -m pytest -q --hypothesis-profile=soak --timeout=600 tests/integrations/test_dashboard_browser.py tests/examples/test_coding_agent_browser.py tests/examples/test_demo_browser.py tests/examples/test_demo_routes_browser.py $(ARGS)
+	@$(BIN)/python -m pytest -q --hypothesis-profile=soak --timeout=600 tests/integrations/test_dashboard_browser.py tests/examples/test_coding_agent_browser.py tests/examples/test_demo_routes_browser.py $(ARGS)
 
 .PHONY: test-oldest
 test-oldest: $(VENV)/bin/python ## run the adapters' tests on the oldest runtimes they admit

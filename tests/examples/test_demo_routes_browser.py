@@ -1,7 +1,7 @@
 """A page of every route of the dashboard in a real browser, on the demo's tally: those too that
 what a person does next leads to, and all of them without JavaScript.
 
-`make test-browser` runs it with the pages that the demo's own links lead to.
+`make test-browser` runs it with the pages of the dashboard.
 """
 
 from __future__ import annotations

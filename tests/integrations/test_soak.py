@@ -42,6 +42,7 @@ __all__ = ["where"]
 _HOOK = [sys.executable, "-m", "tallystick_hooks.command"]
 _LEAST = 0.99
 """The share of calls that succeed, of those that did not lose their server on the way."""
+_TOLD = "A heron nests at each pier of the harbour."
 _RULES = """
 [[rules]]
 id = "no"
@@ -238,7 +239,7 @@ def test_hooks_and_tools_succeed_while_their_servers_are_killed_and_started_agai
     rules = where.parent / "rules.toml"
     rules.write_text(_RULES)
     with Tally.open(where, background=False) as tally:
-        told = tally.bind(OWNER).remember("A heron nests at each pier of the harbour.", pinned=True)
+        told = tally.bind(OWNER).remember(_TOLD, pinned=True)
     counts, is_over = Counts(), threading.Event()
     hooks = [Hooks(name, where, rules, counts) for name in ("one", "two")]
     http, mcp = OverHttp(where, counts), OverMcp(where, counts, chance)
@@ -289,13 +290,9 @@ def test_hooks_and_tools_succeed_while_their_servers_are_killed_and_started_agai
     calls = [call_id for each in hooks for call_id in each.calls]
     with Tally.open(where, background=False) as tally:
         mine = tally.bind(OWNER)
-        _require_once(mine, {told.id: told_text(mine, told.id), **http.stored, **mcp.stored})
+        _require_once(mine, {told.id: _TOLD, **http.stored, **mcp.stored})
         _require_kept(mine, [text for each in hooks for text in each.turns], calls)
         assert all(finding.status != "problem" for finding in mine.operator.doctor())
-
-
-def told_text(mine: BoundTally, memory_id: str) -> str:
-    return mine.get(memory_id).content
 
 
 def _require_once(mine: BoundTally, stored: dict[str, str]) -> None:

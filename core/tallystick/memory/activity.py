@@ -17,9 +17,9 @@ from tallystick.memory.read import preview_of
 from tallystick.records import Activity, Actor, LoggedRead, Scope
 from tallystick.storage import Connection, access_log, journal, memories
 
-__all__ = ["COUNTED", "activity", "reads"]
+__all__ = ["activity", "reads"]
 
-COUNTED = frozenset({"memory.imported", "memory.reflected"})
+_COUNTED = frozenset({"memory.imported", "memory.reflected"})
 """Events whose details are numbers and the names of formats: nothing that was said."""
 _MOST = 160
 """Characters of a text that are shown."""
@@ -80,7 +80,7 @@ def activity(
             subject_id=entry.subject_id,
             is_memory=entry.subject_id in known,
             preview=previews.get(entry.subject_id or ""),
-            facts=entry.details if entry.event in COUNTED else {},
+            facts=entry.details if entry.event in _COUNTED else {},
             audit_id=entry.audit_id,
         )
         for entry in entries

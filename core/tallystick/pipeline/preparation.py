@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tallystick.errors import TallystickError
+from tallystick.logs import get_logger
 from tallystick.memory import MemoryContext
 from tallystick.memory.recall import prepare_scope
 from tallystick.storage import scopes
@@ -28,7 +30,12 @@ class Preparation:
         for scope_id, revision in revisions.items():
             if self._seen.get(scope_id) == revision:
                 continue
-            with database.read() as connection:
-                prepared += prepare_scope(connection, self._context, scope_id)
             self._seen[scope_id] = revision
+            try:
+                with database.read() as connection:
+                    prepared += prepare_scope(connection, self._context, scope_id)
+            except TallystickError as error:
+                # It is tried again after the next write; a recall does it by itself meanwhile, and
+                # says what is wrong. Jobs and other chores do not wait for it.
+                get_logger("pipeline").warning("scope.not_prepared", error=type(error).__name__)
         return prepared

@@ -45,7 +45,6 @@ __all__ = [
     "WITH_ROW_TEXTS",
     "about",
     "add_many",
-    "SCANNED",
     "all_entries",
     "anchor_of",
     "append",
@@ -110,7 +109,7 @@ _CODES = frozenset(get_args(ReasonCode))
 """Reasons that are codes, which nobody wrote."""
 _INSERT = Prepared(insert_row(_j, *_COLUMNS))
 _ENTRIES = select(_j).where(_j.c.stream == bindparam("stream")).order_by(_j.c.position)
-SCANNED = 5_000
+_SCANNED = 5_000
 """The most entries of a stream that are looked at for some events: there is no index of them."""
 _ALL = select(_j).order_by(_j.c.sequence)
 # The cached end of a chain. The writer's connection remembers where it left the streams it wrote to
@@ -453,7 +452,7 @@ def within(
 ) -> list[JournalEntry]:
     """Return entries of a stream from `since` until before `until`, and behind the position
     `after`: the first ones in order, or with `newest` the last ones, newest first. With `events`
-    those alone, of the last `SCANNED` entries before the end. Raises CorruptTally.
+    those alone, of the last 5,000 entries before the end. Raises CorruptTally.
 
     No column has the times: the ends are found by halving the stream, which is in their order.
     """
@@ -465,7 +464,7 @@ def within(
     if after is not None:
         first = max(first, after + 1)
     if events:
-        first = max(first, last - SCANNED)
+        first = max(first, last - _SCANNED)
     query = select(_j).where(_j.c.stream == stream, _j.c.position >= first, _j.c.position < last)
     if events:
         query = query.where(_j.c.event.in_(events))
