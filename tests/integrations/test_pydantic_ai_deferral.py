@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -51,31 +51,10 @@ def test_an_agent_of_any_output_type_runs_with_the_line_of_the_readme(
         assert not ASKING & _offered(agent)
 
 
-class _Kept(logging.Handler):
-    """Keeps what its logger says, whatever the process does with other loggers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.records: list[logging.LogRecord] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.records.append(record)
-
-
-@pytest.fixture
-def kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Kept]:
-    handler, logger = _Kept(), logging.getLogger("tallystick.pydantic_ai")
-    monkeypatch.setattr(logger, "disabled", False)
-    before = logger.level
-    logger.setLevel(logging.WARNING)
-    logger.addHandler(handler)
-    yield handler
-    logger.removeHandler(handler)
-    logger.setLevel(before)
-
-
-def test_that_tools_are_not_offered_is_said_once(open_sqlite: OpenTally, kept: _Kept) -> None:
-    with open_sqlite() as tally:
+def test_that_tools_are_not_offered_is_said_once(
+    open_sqlite: OpenTally, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open_sqlite() as tally, caplog.at_level(logging.WARNING, "tallystick"):
         agent = Agent(TestModel(), name="clerk", capabilities=[Tallystick(tally)])
 
         async def talk() -> None:
@@ -86,14 +65,14 @@ def test_that_tools_are_not_offered_is_said_once(open_sqlite: OpenTally, kept: _
                 _ = [node async for node in run]
 
         asyncio.run(talk())
-        [record] = kept.records
+        [record] = caplog.records
         assert "clerk is not offered memory_modify and memory_forget" in record.getMessage()
         assert "DeferredToolRequests" in record.getMessage()
 
 
 @pytest.mark.parametrize("output_type", [[str, DeferredToolRequests], str | DeferredToolRequests])
 def test_a_run_that_may_end_with_requests_asks_and_goes_on_when_approved(
-    open_sqlite: OpenTally, kept: _Kept, output_type: Any
+    open_sqlite: OpenTally, caplog: pytest.LogCaptureFixture, output_type: Any
 ) -> None:
     with open_sqlite() as tally:
         memory_id = tally.bind().remember("The gate closes at six.").id
@@ -114,7 +93,7 @@ def test_a_run_that_may_end_with_requests_asks_and_goes_on_when_approved(
             )
         )
         assert tally.bind().memories() == []
-        assert not kept.records
+        assert not caplog.records
 
 
 def test_a_capability_that_answers_in_place_counts_as_asking(open_sqlite: OpenTally) -> None:
