@@ -41,7 +41,8 @@ FIRST_LOOK = {
     "../integrations/test_dashboard.py": "adapters/words",
     "memory/test_warming.py": "adapters/warming",
     "../integrations/test_dashboard_days.py": "memory/activity",
-    "../integrations/test_foreign_memories.py": "adapters/foreign_memories storage/foreign_stores",
+    "../integrations/test_foreign_memories.py": "adapters/foreign_memories adapters/journaling "
+    "storage/foreign_stores",
     "../integrations/test_remote_tools.py": "adapters/elsewhere adapters/item_filters "
     "adapters/remote_binder",
     "../integrations/test_dbos.py": "adapters/job_running",

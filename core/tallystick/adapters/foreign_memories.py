@@ -15,16 +15,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
+from tallystick.adapters.journaling import note
 from tallystick.adapters.transcripts import request_messages
 from tallystick.errors import InvalidInput, InvalidRecord, TallystickError
 from tallystick.memory import Put
 from tallystick.records import Memory, NewMemory, SourceRef
 from tallystick.records._base import Json, Record
-from tallystick.storage import journal
 from tallystick.storage.foreign_stores import rows_of_store
-from tallystick.storage.writes import Writes
 from tallystick.tally import BoundTally
-from tallystick.tally.services import services_of
 
 __all__ = [
     "FORMATS",
@@ -121,7 +119,8 @@ def import_memories(
     created = present = found = 0
     if mode == "apply":
         created, present, found = _store(bound, chosen, skipped, progress)
-        _note(bound, format, created, present, len(skipped))
+        numbers = {"created": created, "present": present, "skipped": len(skipped)}
+        note(bound, "memory.imported", {"format": format, **numbers})
     kinds = Counter(
         "store item" if isinstance(entry.value, Put) else entry.value.kind for entry in chosen
     )
@@ -210,24 +209,6 @@ def _store(
         if progress is not None:
             progress(len(page))
     return created, present, found
-
-
-def _note(bound: BoundTally, format: str, created: int, present: int, skipped: int) -> None:
-    """Journal an import that came to its end, in the scope that it filled."""
-    store = services_of(bound).store
-    event = journal.Event(
-        stream=f"scope:{bound.scope}",
-        event="memory.imported",
-        actor=bound.actor,
-        at=store.clock.now(),
-        audit_id=store.ids.new(),
-        details={"format": format, "created": created, "present": present, "skipped": skipped},
-    )
-    store.database.write(
-        lambda tx: journal.append(tx, event),
-        name="memory.imported",
-        writes=Writes.of(bound.scope),
-    )
 
 
 def _one(bound: BoundTally, entry: _Entry, skipped: list[_Unreadable]) -> Any:

@@ -7,9 +7,9 @@ them to the adapter, and the journal says so.
 
 from __future__ import annotations
 
+from tallystick.adapters.journaling import note
 from tallystick.records import Reflected, RunRecord
-from tallystick.storage import journal, recordings
-from tallystick.storage.writes import Writes
+from tallystick.storage import recordings
 from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
 
@@ -46,20 +46,12 @@ def note_seen_again(
 
     The id of the session is a text of others: it stands beside the chain, where it can be erased.
     """
-    store = services_of(bound).store
-    event = journal.Event(
-        stream=f"scope:{bound.scope}",
-        event="session.seen_again",
+    note(
+        bound,
+        "session.seen_again",
+        {"observer": observer, "seen": what},
         actor=bound.actor.traced(session_id=session),
-        at=store.clock.now(),
-        audit_id=store.ids.new(),
         subject_id=run.run_id,
-        details={"observer": observer, "seen": what},
-    )
-    store.database.write(
-        lambda tx: journal.append(tx, event),
-        name="session.seen_again",
-        writes=Writes.of(bound.scope),
     )
 
 

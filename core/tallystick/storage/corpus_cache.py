@@ -91,8 +91,6 @@ class CorpusCache:
         self._large = min(large_scope, most_bytes // 2 // _BYTES)
         self._guard = threading.Lock()
         self._entries: OrderedDict[int, _Entry] = OrderedDict()
-        self._segments: dict[int, int] = {}
-        """By scope the revision of the segment that was kept or found last."""
         self._damaged: dict[int, set[int]] = {}
         """By scope the revisions of segments that are not read again."""
         self.loads = 0
@@ -159,12 +157,8 @@ class CorpusCache:
         elif self._files is None:
             return False
         else:
-            revision = self._segments.get(scope_id)
-            if revision is None:
-                epoch = segments.epoch_of(connection, scope_id)
-                mapped = self._files.load(scope_id, epoch=epoch, fingerprint=fingerprint)
-                if mapped is not None:
-                    revision = self._segments[scope_id] = mapped.revision
+            epoch = segments.epoch_of(connection, scope_id)
+            revision = self._files.newest_revision(scope_id, epoch=epoch)
         if revision is None:
             return True
         return _GROWN * search.count_changed(connection, scope_id, after=revision) > count
@@ -325,7 +319,6 @@ class CorpusCache:
             file = self._files.save(scope_id, frozen, **about)
             if file is None:
                 return
-            self._segments[scope_id] = entry.revision
             with database.read() as connection:
                 now = segments.epoch_of(connection, scope_id)
             mapped = self._files.load(scope_id, epoch=now, fingerprint=entry.fingerprint)

@@ -142,6 +142,13 @@ class SegmentFiles:
             _remove(file)
         return target
 
+    def newest_revision(self, scope_id: int, *, epoch: int) -> int | None:
+        """Return the revision of the newest file of a scope, by its name; None without one."""
+        for file in self._files(scope_id):
+            if file.suffix == ".seg" and _epoch(file) == epoch:
+                return int(file.stem.split("-")[1])
+        return None
+
     def remove_erased(self, scope_id: int, *, epoch: int, wait: float = _WAIT) -> list[int]:
         """Remove the files of a scope that are older than `epoch`, and wait until nobody maps one;
         return the processes that still do after that time.
