@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from tallystick import Actor, BoundTally, Tally
 from tallystick.errors import ExtractionError
 from tallystick.pipeline import RuleDecider, RuleExtractor
+from tallystick.pipeline.decide import Thresholds, check_decisions
 from tallystick.pipeline.statements import read_statement
 from tallystick.records import DecisionCandidate, ExtractedFact, MemoryDecision, ProviderDeclaration
 from tallystick.settings import Settings
@@ -205,6 +206,71 @@ def decisions(scripted: bool, name: str = "decisions.tsv") -> dict[str, float]:
     }
 
 
+class _Shown:
+    """Decides nothing, and keeps what it was shown."""
+
+    declaration = ProviderDeclaration(name="shown", local=True)
+
+    def __init__(self) -> None:
+        self.candidates: dict[str, tuple[ExtractedFact, list[DecisionCandidate]]] = {}
+
+    def decide(
+        self, facts: Sequence[ExtractedFact], candidates: Sequence[Sequence[DecisionCandidate]]
+    ) -> Sequence[MemoryDecision]:
+        """Return NONE for each fact."""
+        for fact, choices in zip(facts, candidates, strict=True):
+            self.candidates[fact.content] = fact, list(choices)
+        return [
+            MemoryDecision(fact=place, action="NONE", confidence=90) for place in range(len(facts))
+        ]
+
+
+def every_decision(name: str) -> dict[str, float]:
+    """Return the share of the right replacements and withdrawals that the rules of policy let
+    through, were a model to make them, and of all wrong ones: each other candidate, replaced and
+    withdrawn, with full confidence.
+    """
+    shown = _Shown()
+    labels = [Labelled(*line[:3]) for line in lines(name)]
+    with tempfile.TemporaryDirectory() as folder:
+        for number, group in enumerate(_apart(labels)):
+            with Tally.open(
+                Path(folder) / str(number),
+                owner=ANNA,
+                settings=Settings(learning="full"),
+                decider=shown,
+                background=False,
+            ) as tally:
+                anna = tally.bind()
+                for each in group:
+                    anna.remember(each.before, mode="raw")
+                for each in group:
+                    anna.remember(each.after, mode="sync", timeout_ms=60_000)
+                tally.drain()
+    made: Counter[str] = Counter()
+    for label in labels:
+        fact, candidates = shown.candidates.get(label.after, (None, []))
+        is_wanted = label.action in ("UPDATE", "DELETE")
+        for candidate in candidates:
+            is_target = is_wanted and candidate.content == label.before
+            actions = (label.action,) if is_target else ("UPDATE", "DELETE")
+            for action in actions:
+                decision = MemoryDecision.load(
+                    {"fact": 0, "action": action, "target": candidate.id, "confidence": 95}
+                )
+                assert fact is not None
+                [checked] = check_decisions(
+                    [fact], [candidates], [decision], thresholds=Thresholds()
+                )
+                kind = "right" if is_target else "wrong"
+                made[kind] += 1
+                made[f"{kind} applied"] += checked.is_applicable
+    return {
+        "right decisions applied": made["right applied"] / max(1, made["right"]),
+        "wrong decisions applied": made["wrong applied"] / max(1, made["wrong"]),
+    }
+
+
 def is_recovered(bound: BoundTally, memory_id: str, text: str, decision: str) -> bool:
     """Return True if a person gets a memory back that a decision replaced or withdrew: active, with
     its words, and recalled by them.
@@ -380,6 +446,8 @@ BARS = {
     "correct ones applied": (0.60, 1),
     "duplicates fewer": (0.60, 1),
     "recovered": (0.99, 1),
+    "right decisions applied": (0.60, 1),
+    "wrong decisions applied": (0, 0.01),
     "extraction, one label": (0.80, 1),
     "extraction, kappa": (0.70, 1),
     "decisions, one label": (0.80, 1),
@@ -402,6 +470,7 @@ def main() -> int:
         ("Entities by rules", entities()),
         ("Decisions by rules", decisions(scripted=False)),
         ("Decisions by a model that is wrong a third of the time", decisions(scripted=True)),
+        ("Every decision that a model could make", every_decision("decisions.tsv")),
         ("Agreement of two passes", agreement()),
         (
             "Extraction by rules, development texts",
@@ -410,6 +479,14 @@ def main() -> int:
         (
             "Decisions by rules, development texts",
             decisions(False, "decisions_development.tsv"),
+        ),
+        (
+            "Every decision that a model could make, development texts",
+            every_decision("decisions_development.tsv"),
+        ),
+        (
+            "Every decision that a model could make, held-out texts",
+            every_decision("decisions_held_out.tsv"),
         ),
         ("Extraction by rules, held-out texts", extraction("extraction_held_out.tsv")),
         ("Decisions by rules, held-out texts", decisions(False, "decisions_held_out.tsv")),

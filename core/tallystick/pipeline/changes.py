@@ -20,6 +20,7 @@ from tallystick.ranking import analyze
 __all__ = [
     "Reading",
     "has_other_kind",
+    "is_about_another",
     "is_aligned",
     "is_ended",
     "is_other_one",
@@ -282,6 +283,8 @@ _OLD = tuple(
 _INFLECTIONS = ("s", "es", "n", "en", "r", "er", "ing", "ed", "d", "t", "te", "nt", "e")
 _MOST_EXTRA = 2
 """Words of topic that an earlier sentence about a value may have more."""
+_REWORDED = 0.4
+"""How alike recall finds a sentence and an earlier one at least that are worded differently."""
 _UNSURE = 70
 """The confidence of a reading that a person decides about."""
 _KIN = _stems(
@@ -464,6 +467,30 @@ def is_ended(new: Reading, old: Reading) -> bool:
         return False
     extra = len(old.words) - len(topic)
     return extra <= 3 if len(topic) > 1 else extra <= 2
+
+
+def is_about_another(new: Reading, old: Reading, *, likeness: float) -> bool:
+    """Return True if two sentences without a relation that the rules read speak of two things, so
+    that nobody's word makes one of them replace the other: their topics exclude each other, or
+    both hold at a time.
+
+    `likeness` is how alike recall finds them, from 0 to 1. It stands for the topic where a sentence
+    is worded anew.
+    """
+    if has_other_kind(new, old) or new.is_one_of_several or (new.is_episode and old.is_episode):
+        return True
+    more, less = _unmatched(new.topic, old.topic), _unmatched(old.topic, new.topic)
+    if (more | less) & _KIN:
+        return True
+    if not (more and less):
+        return False
+    if new.values and old.values:
+        # The value is another one, and so is what it is the value of.
+        return True
+    if len(more) > 1 and len(less) > 1 and likeness < _REWORDED:
+        return True
+    has_other_name = bool(more & new.names and less & old.names)
+    return has_other_name and (len(more) > 1 or len(less) > 1 or not new.is_changed)
 
 
 def is_reassigned(new: Reading, old: Reading) -> bool:

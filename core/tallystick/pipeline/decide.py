@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
+from tallystick.pipeline.changes import is_about_another, read
 from tallystick.pipeline.statements import Comparison, Relation, compare, read_statement
 from tallystick.records import (
     DecisionAction,
@@ -25,12 +26,12 @@ from tallystick.records import (
 __all__ = ["CheckedDecision", "RuleDecider", "Thresholds", "check_decisions"]
 
 _CHANGING: tuple[DecisionAction, ...] = ("UPDATE", "DELETE")
-_LEAST_SUPPORT = 0.34
-"""The part of their words that a fact and its target share at least, where no slot relates them."""
+_LEAST_WEIGHT = 0.5
+"""How well a fact is about its target at least, where the rules read no relation of the two."""
 _RIVAL = 5
 """Points of confidence by which another candidate may be less sure and still be meant as well."""
 _MARGIN = 0.15
-"""How much better another candidate may be supported before the target is in doubt."""
+"""How much better a fact may be about another candidate before the target is in doubt."""
 
 
 @dataclass(frozen=True)
@@ -214,40 +215,43 @@ def _supported(
     """Return `by_policy` where the words of the fact support the decision: they are about the
     target, about no other candidate more, and say that something ended where it is withdrawn.
     """
+    read_fact = read_statement(fact.content)
+    if action == "UPDATE" and read_fact.retracts:
+        return "nothing_new"
     compared = {each.id: compare(fact.content, each.content) for each in candidates}
     chosen = compared[target.id]
     if chosen.relation == "same":
         return "already_said"
-    others = [comparison for name, comparison in compared.items() if name != target.id]
-    if any(_weight(other) > _weight(chosen) + _MARGIN for other in others):
+    weights = {each.id: _weight(compared[each.id], each) for each in candidates}
+    weight = weights[target.id]
+    others = [each for each in candidates if each.id != target.id]
+    if any(weights[each.id] > weight + _MARGIN for each in others):
         return "ambiguous"
-    rivals = (each for each in candidates if each.id != target.id)
-    if any(
-        compared[each.id].relation == chosen.relation != "unrelated"
+    if chosen.relation == "unrelated":
+        is_near = any(weights[each.id] > weight - _MARGIN for each in others)
+        topics = read(fact.content), read(target.content)
+        if weight < _LEAST_WEIGHT or is_near or is_about_another(*topics, likeness=target.score):
+            return "ambiguous"
+    elif any(
+        compared[each.id].relation == chosen.relation
         and compared[each.id].confidence >= chosen.confidence - _RIVAL
-        and _weight(compared[each.id]) > _weight(chosen) - _MARGIN
+        and weights[each.id] > weight - _MARGIN
         and compare(each.content, target.content).relation != "same"
-        for each in rivals
+        for each in others
     ):
         return "ambiguous"
-    if chosen.relation == "unrelated" and chosen.support < _LEAST_SUPPORT:
-        return "ambiguous"
-    if chosen.relation == "unrelated" and any(
-        _weight(other) > _weight(chosen) - _MARGIN for other in others
-    ):
-        return "ambiguous"
-    read = read_statement(fact.content)
-    if action == "DELETE" and not (read.retracts or read.ended or not read.positive):
+    if action == "DELETE" and not (read_fact.retracts or read_fact.ended or not read_fact.positive):
         return "destructive"
-    if chosen.relation == "unrelated" and not (read.changed or read.ended or read.retracts):
-        return "ambiguous"
-    return "by_policy"
+    is_change = read_fact.changed or read_fact.ended or read_fact.retracts
+    return "by_policy" if is_change or chosen.relation != "unrelated" else "ambiguous"
 
 
-def _weight(comparison: Comparison) -> float:
-    """Return how well a fact is about a memory: a relation that the rules read counts most."""
+def _weight(comparison: Comparison, candidate: DecisionCandidate) -> float:
+    """Return how well a fact is about a memory: by the words that both share and by how alike
+    recall finds them, each from 0 to 1; a relation that the rules read counts as much as both.
+    """
     is_related = comparison.relation in ("changed", "opposite", "retracted")
-    return comparison.support + (1.0 if is_related else 0.0)
+    return comparison.support + candidate.score + (2.0 if is_related else 0.0)
 
 
 def _without_contradictions(

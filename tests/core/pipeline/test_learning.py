@@ -647,6 +647,55 @@ def test_a_change_of_something_else_is_none(before: str, after: str) -> None:
     assert compare(after, before).relation == "unrelated"
 
 
+def replaced_by_a_model(open_tally: OpenTally, before: str, after: str, action: str) -> str:
+    """Return the state of a memory after a model, sure of itself, replaced or withdrew it."""
+
+    def decide(facts: Sequence[Any], candidates: Sequence[Sequence[DecisionCandidate]]) -> Any:
+        target = next(each.id for each in candidates[0] if each.content == before)
+        return [MemoryDecision(fact=0, action=action, target=target, confidence=99)]  # type: ignore[arg-type]
+
+    with opened(open_tally, extractor=Scripted(), decider=Scripted(decide=decide)) as tally:
+        anna = tally.bind()
+        stored = anna.remember(before, mode="raw")
+        anna.remember(after, mode="sync", timeout_ms=30_000)
+        tally.drain()
+        return anna.get(stored.id).state
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "action"),
+    [
+        ("The Berlin office has 40 desks.", "The Hamburg office now has 25 desks.", "UPDATE"),
+        ("The test suite takes 12 minutes.", "The test suite now has 900 tests.", "UPDATE"),
+        ("Le magasin de Lyon ouvre à 9h.", "Le magasin de Nice ouvre désormais à 10h.", "UPDATE"),
+        ("My left knee hurts.", "My right knee hurts now too.", "UPDATE"),
+        ("Maria ordered twelve chairs.", "Maria has now ordered six tables.", "UPDATE"),
+        ("Tengo un gato.", "Mi hermana ya no tiene gato.", "DELETE"),
+        ("Ben stopped smoking.", "Tom stopped smoking.", "DELETE"),
+        ("Helen runs the book club.", "Ruth runs the chess club now.", "UPDATE"),
+        ("Our launch is in March.", "Forget what I said about the launch in March.", "UPDATE"),
+    ],
+)
+def test_a_model_replaces_nothing_that_is_about_something_else(
+    open_sqlite: OpenTally, before: str, after: str, action: str
+) -> None:
+    assert replaced_by_a_model(open_sqlite, before, after, action) == "active"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("The kitchen walls are yellow.", "The kitchen walls have since turned out grey."),
+        ("I commute by bus.", "My commute is by bike nowadays, no more bus."),
+        ("Wir benutzen Slack für den Chat.", "Im Chat sind wir von Slack auf Zulip gewechselt."),
+    ],
+)
+def test_a_model_replaces_what_a_sentence_says_anew(
+    open_sqlite: OpenTally, before: str, after: str
+) -> None:
+    assert replaced_by_a_model(open_sqlite, before, after, "UPDATE") == "superseded"
+
+
 def test_two_memories_that_a_change_may_mean_wait_for_a_person(
     open_sqlite: OpenTally,
 ) -> None:
