@@ -85,7 +85,7 @@ FIRST_LOOK = {
     "storage/test_objects.py": "storage/attached storage/blob_stores",
     "upkeep/test_merging.py": "storage/merging",
     "upkeep/test_backup.py": "upkeep/migration storage/snapshots",
-    "upkeep/test_erase.py": "storage/byte_search storage/erasing "
+    "upkeep/test_erase.py": "storage/byte_search storage/file_search storage/erasing "
     "storage/retention storage/working upkeep/copies upkeep/doctor upkeep/operator_scopes "
     "upkeep/proof",
     "operations/test_operations.py": "operations/memory operations/operate operations/operation "
@@ -107,7 +107,7 @@ FIRST_LOOK = {
     "storage/test_read_only.py": "storage/losses",
     "storage/test_processes.py": "storage/liveness storage/location",
     "storage/test_one_writer.py": "storage/group_commit",
-    "storage/test_round_trips.py": "storage/batches",
+    "storage/test_round_trips.py": "storage/batches storage/occurrences",
     "storage/test_lost_connections.py": "storage/outcomes",
     "storage/test_database.py": "storage/database_errors storage/dialects",
     "compiler/test_relevance_floor.py": "ranking/evidence",

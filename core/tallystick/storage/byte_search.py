@@ -5,6 +5,8 @@ it.
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +26,8 @@ from sqlalchemy import (
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.types import TypeEngine
 
-from tallystick.storage import objects, tables
+from tallystick.errors import StorageError
+from tallystick.storage import file_search, objects, tables
 from tallystick.storage.dialects import is_postgres, unpacked
 from tallystick.storage.journal import WITH_ROW_TEXTS, run_stream
 from tallystick.storage.payloads import Payloads, dependents_of
@@ -53,7 +56,6 @@ other words.
 """
 _WINDOW = 96
 """Bytes of the pieces by which a text is searched for in files, where pages cut it."""
-_READ = 1 << 20
 
 
 class RecordedHit(NamedTuple):
@@ -274,29 +276,35 @@ def versions_with(connection: Connection, needles: Sequence[bytes]) -> list[Vers
 
 def files_with(folder: Path, needles: Iterable[bytes]) -> list[str]:
     """Return the names of the files below `folder` that contain one of `needles`, or a long piece
-    of one.
+    of one. Another process reads them (`file_search`). Raises StorageError where one cannot be
+    read: then nothing is known of it.
     """
-    needles = [piece for form in needles for piece in _pieces(form)]
-    names = []
-    for file in sorted(folder.rglob("*")):
-        if file.is_file() and needles and _file_contains(file, needles):
-            names.append(str(file.relative_to(folder)))
-    return names
+    pieces = [piece for form in needles for piece in _pieces(form)]
+    if not pieces:
+        return []
+    request = {"folder": str(folder), "needles": [piece.hex() for piece in pieces]}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", file_search.__file__],
+            input=json.dumps(request),
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            check=False,
+        )
+        if done.returncode == 0:
+            names: list[str] = json.loads(done.stdout)
+            return names
+        problem = done.stderr.strip().splitlines()[-1:] or [f"it ended with {done.returncode}"]
+    except (OSError, ValueError) as error:
+        problem = [str(error)]
+    raise StorageError(
+        f"The files of {folder} could not be searched ({problem[0]}), so nothing is proven of "
+        "them. Another process of Python reads them: let it, and look at the rights of the file."
+    )
 
 
 def _pieces(form: bytes) -> list[bytes]:
     if len(form) <= 2 * _WINDOW:
         return [form]
     return [form[start : start + _WINDOW] for start in range(0, len(form) - _WINDOW + 1, _WINDOW)]
-
-
-def _file_contains(file: Path, needles: Sequence[bytes]) -> bool:
-    longest = max(map(len, needles))
-    with file.open("rb") as stream:
-        rest = b""
-        while block := stream.read(_READ):
-            window = rest + block
-            if any(needle in window for needle in needles):
-                return True
-            rest = window[-longest:]
-    return False

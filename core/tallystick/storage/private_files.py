@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
@@ -69,7 +70,9 @@ def restrict_tally(folder: Path) -> None:
     _restrict(folder)
     database = folder / "tally.db"
     if not database.exists() and os.access(folder, os.W_OK):
-        os.close(os.open(database, os.O_RDWR | os.O_CREAT, _FILE))
+        # Never one that is there: closing it would end the locks that SQLite holds on it.
+        with suppress(FileExistsError):
+            os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_EXCL, _FILE))
     for path in folder.iterdir():
         _restrict(path)
 

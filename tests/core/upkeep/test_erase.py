@@ -4,6 +4,7 @@ in mind.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ from tallystick.errors import (
     InvalidInput,
     NotFound,
     StateConflict,
+    StorageError,
     TallystickError,
     TokenRefused,
 )
@@ -769,6 +771,40 @@ def test_an_erasure_waits_for_those_who_write_and_read_here_and_elsewhere(tmp_pa
                 thread.join()
             other.kill()
         assert failures == []
+
+
+_ASKS_FOR_THE_LOCK = """
+import fcntl, sys
+with open(sys.argv[1], "rb+") as index:
+    fcntl.lockf(index, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 128)  # held by whoever has it open
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="locks are those of a handle there")
+def test_a_proof_leaves_this_process_the_locks_on_its_database(open_sqlite: OpenTally) -> None:
+    """Without them another process takes the log for its own, and what is read here is torn."""
+    with open_sqlite() as tally:
+        memory = tally.bind(ALICE).remember(SECRET).id
+        folder = services_of(tally).store.location.folder
+        assert folder is not None
+        ask = [sys.executable, "-c", _ASKS_FOR_THE_LOCK, str(folder / "tally.db-shm")]
+        assert subprocess.run(ask, stderr=subprocess.DEVNULL, check=False).returncode != 0
+
+        assert _erased(tally.bind(ROOT), memory).proofs[0].holds
+
+        assert subprocess.run(ask, stderr=subprocess.DEVNULL, check=False).returncode != 0
+
+
+def test_files_that_nobody_could_search_prove_nothing(
+    open_sqlite: OpenTally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_sqlite() as tally:
+        memory = tally.bind(ALICE).remember(SECRET).id
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, "executable", "/nowhere/python")
+            with pytest.raises(StorageError, match="nothing is proven"):
+                _erased(tally.bind(ROOT), memory)
+        assert tally.bind(ROOT).operator.prove_erased(memory).holds
 
 
 # What people wrote beside the journal
