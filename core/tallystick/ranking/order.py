@@ -273,7 +273,7 @@ def rank(
         "answers": s.answer_flow(lent, before, asks, weights.answers),
     }
     flowed = core + flows["neighbours"] + flows["answers"]
-    flows["session"] = s.standardise(s.best_in_session(flowed, session)).values
+    flows["session"] = s.session_flow(flowed, session)
     score = flowed - floor + weights.session * flows["session"]
     signals = _own_signals(question, pools, flags, long)
     kind = () if s.asks_when(question.text) else asked_kind(question.text)

@@ -24,16 +24,18 @@ __all__ = [
     "answer_flow",
     "asks_assistant",
     "asks_when",
-    "best_in_session",
     "best_words",
     "is_assistant",
     "names_source",
     "neighbour_flow",
     "question_words",
+    "session_flow",
     "standardise",
     "word_flow",
 ]
 
+_MANY = 10
+"""Conversations among whose best scores one that is far above the others says something."""
 _QUESTION_WORD = re.compile(
     r"\b(?:what|which|how|why|where|when|who(?:m|se)?)\b|[.!?\n]", re.IGNORECASE
 )
@@ -132,7 +134,17 @@ def answer_flow(scores: Floats, before: Ints, asks: Flags, share: float) -> Floa
     return share * np.append(np.where(asks, scores, 0.0), 0.0)[before]
 
 
-def best_in_session(scores: Floats, session: Ints) -> Floats:
+def session_flow(scores: Floats, session: Ints) -> Floats:
+    """Return the best score in the conversation of each candidate, standardised; less of it where
+    the candidates are of few conversations, of which none is far above the others.
+    """
+    import numpy as np
+
+    count = len(np.unique(session[session >= 0]))
+    return standardise(_best_in_session(scores, session)).values * min(1.0, count / _MANY)
+
+
+def _best_in_session(scores: Floats, session: Ints) -> Floats:
     """Return the best score in the conversation of each candidate; a candidate outside of any (-1)
     keeps its own.
     """

@@ -11,7 +11,7 @@ import pytest
 from tallystick import Actor, BoundTally, Tally
 from tallystick.ranking import Corpus, Entry, indexed_words, text_flags
 from tallystick.ranking.conversations import answered_at_length
-from tallystick.ranking.signals import asks_assistant
+from tallystick.ranking.signals import asks_assistant, session_flow
 from tallystick.records import Hit, NewMemory
 
 OpenTally = Callable[..., Tally]
@@ -174,3 +174,12 @@ def test_a_loose_note_belongs_to_no_chat() -> None:
 )
 def test_only_what_was_said_before_is_asked_of_the_assistant(query: str, expected: bool) -> None:
     assert asks_assistant(query) is expected
+
+
+def test_a_conversation_lifts_its_turns_less_where_there_are_few() -> None:
+    scores = np.array([2.0, 1.0, 0.0, 0.0] + [0.0] * 12)
+    few = np.array([0, 0, 1, 1] + [2] * 12)
+    many = np.array([0, 0, 1, 1, *range(2, 14)])
+
+    assert 0 < session_flow(scores, few)[0] < session_flow(scores, many)[0]
+    assert session_flow(scores, many)[1] == session_flow(scores, many)[0]
