@@ -27,7 +27,7 @@ from tallystick.records import (
     require_tags,
     validate_attributes,
 )
-from tallystick.storage import Connection, edges, memories, parts, search
+from tallystick.storage import Connection, edges, memories, occurrences, parts, search
 from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.writes import Writes
 
@@ -391,7 +391,7 @@ def apply_modify(
         current.content_key,
         current.memory.kind,
     ):
-        same = memories.find_statement(tx, scope.id, memory.kind, content_key)
+        same = occurrences.find_statement(tx, scope.id, memory.kind, content_key)
         if same is not None and same[0] != current.doc:
             raise StateConflict(
                 memory.id,
@@ -447,7 +447,7 @@ def follow(
                 write.tx, scope, again.content.encode("utf-8", "surrogatepass"), at=write.now
             )
             vector = vector or _vector_of(write, origin)
-        same = memories.find_statement(write.tx, scope.id, again.kind, key)
+        same = occurrences.find_statement(write.tx, scope.id, again.kind, key)
         if same is not None and same[0] != copied.doc:
             again = copied.memory.model_copy(
                 update={"state": "duplicate", "corrected": "mark_duplicate"}
@@ -636,7 +636,7 @@ def recovered(tx: Connection, context: MemoryContext, current: memories.Stored, 
             hint="Ask who shared it to share it again.",
         )
     if before["state"] == "active" and memory.conversation is None:
-        same = memories.find_statement(tx, current.scope_id, memory.kind, current.content_key)
+        same = occurrences.find_statement(tx, current.scope_id, memory.kind, current.content_key)
         if same is not None:
             raise StateConflict(
                 memory.id,

@@ -25,6 +25,7 @@ from tallystick.records import (
 from tallystick.records.framing import frame_key, may_be_recalled, without_recalls
 from tallystick.storage import ChromaIndex, Connection, Store, memories, scopes, sources
 from tallystick.storage.corpus_cache import CorpusCache
+from tallystick.storage.scopes import KnownScopes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -86,6 +87,7 @@ class MemoryContext:
     """True if a model summarizes the communities of the graph."""
     alias_threshold: int = 90
     """The least likeness of two names, percent, at which the graph takes them for one entity."""
+    known_scopes: KnownScopes = field(default_factory=KnownScopes)
     corpora: CorpusCache = field(default_factory=lambda: CorpusCache(most_bytes=512 * 1024 * 1024))
 
     @cached_property

@@ -41,7 +41,7 @@ from tallystick.records import (
     RecallImpact,
     canonical_json,
 )
-from tallystick.storage import Connection, edges, memories
+from tallystick.storage import Connection, edges, memories, occurrences
 from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.writes import Writes
 
@@ -501,7 +501,7 @@ def _restored(
         after = after.model_copy(update={**update, "redacted": redacted})
     if after.state == "active" and memory.state != "active" and memory.conversation is None:
         key = current.content_key
-        same = memories.find_statement(connection, current.scope_id, memory.kind, key)
+        same = occurrences.find_statement(connection, current.scope_id, memory.kind, key)
         if same is not None and same[0] != current.doc:
             raise StateConflict(
                 memory.id,

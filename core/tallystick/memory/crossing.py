@@ -29,7 +29,15 @@ from tallystick.records import (
     SourceRef,
     canonical_json,
 )
-from tallystick.storage import Connection, edges, memories, parts, scopes, spaces
+from tallystick.storage import (
+    Connection,
+    edges,
+    memories,
+    occurrences,
+    parts,
+    scopes,
+    spaces,
+)
 from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.writes import Writes
 
@@ -194,7 +202,7 @@ def _copy(write: MemoryWrite, plan: _Plan, reason: str, vector: bytes | None) ->
     tx, context, memory = write.tx, write.context, origin.memory
     target = scopes.ensure(tx, crossing.into)
     key = parts.put(tx, target, memory.content.encode("utf-8", "surrogatepass"), at=write.now)
-    same = memories.find_statement(tx, target.id, memory.kind, key)
+    same = occurrences.find_statement(tx, target.id, memory.kind, key)
     if same is not None:
         raise StateConflict(
             memory.id,

@@ -7,7 +7,7 @@ that "yes" said twice is two turns.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -30,6 +30,7 @@ from tallystick.records import (
     SourceRef,
     SourceType,
     is_storable,
+    part_key,
     require_item_count,
     require_json_size,
     require_length,
@@ -38,7 +39,16 @@ from tallystick.records import (
 )
 from tallystick.records.framing import NOTICE, OPEN, without_recalls
 from tallystick.records.memory import KINDS
-from tallystick.storage import Connection, ScopeRow, edges, journal, memories, parts, scopes
+from tallystick.storage import (
+    Connection,
+    ScopeRow,
+    edges,
+    journal,
+    memories,
+    occurrences,
+    parts,
+    scopes,
+)
 from tallystick.storage.batches import Read
 from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.writes import Writes
@@ -114,7 +124,7 @@ def remember(
                 lambda tx: _ingest(tx, context, actor, scope, prepared, correlation_id, call),
                 name="ingest",
                 writes=Writes.of(scope),
-                reads=_reads_of(scope, prepared, call),
+                reads=_reads_of(context, scope, prepared, call),
             )
     results = iter(stored)
     return [
@@ -228,13 +238,47 @@ def _spoken_source(source_type: SourceType, author: str | None) -> SourceRef:
 
 
 def _reads_of(
-    scope: Scope, prepared: Sequence[PreparedMemory], call: IdempotentCall | None
+    context: MemoryContext,
+    scope: Scope,
+    prepared: Sequence[PreparedMemory],
+    call: IdempotentCall | None,
 ) -> list[Read]:
-    """Return what `_ingest` reads first, to be sent along with its lock."""
+    """Return what `_ingest` reads first, to be sent along with its lock. Of several items nothing
+    that one of them changes for the next.
+    """
     reads = [scopes.frozen_ahead(), journal.end_ahead(f"scope:{scope}"), memories.NEXT_DOC]
-    if call is None and all(item.new.idempotency_key is None for item in prepared):
+    if call is not None:
+        return reads
+    if all(item.new.idempotency_key is None for item in prepared):
         reads.append(scopes.changing_ahead(scope))
+    else:
+        reads.append(scopes.ensure_ahead(scope))
+    row = context.known_scopes.get(scope)
+    if row is not None and len(prepared) == 1:
+        reads += _reads_of_one(row, prepared[0].new)
     return reads
+
+
+def _reads_of_one(scope: ScopeRow, new: NewMemory) -> Iterator[Read]:
+    """Yield what `ingest_one` reads first of a scope that is known."""
+    if new.idempotency_key is not None:
+        yield from _call_of(scope, new).answered_ahead()
+    if new.conversation is None:
+        key = part_key(scope.secret, _body_of(new))
+        yield occurrences.statement_ahead(scope.id, new.kind, key)
+    elif new.position is None:
+        yield occurrences.next_position_ahead(scope.id, new.conversation)
+    else:
+        yield occurrences.turn_ahead(scope.id, new.conversation, new.position)
+
+
+def _call_of(scope: ScopeRow, new: NewMemory) -> IdempotentCall:
+    return IdempotentCall(scope, _OPERATION, new.idempotency_key, _request_of(new))
+
+
+def _body_of(new: NewMemory) -> bytes:
+    """Return the bytes of a text, which may hold half a character."""
+    return new.content.encode("utf-8", "surrogatepass")
 
 
 def _ingest(
@@ -256,6 +300,7 @@ def _ingest(
     else:
         row, revision = scopes.changing(tx, scope)
         revisions = {row.id: revision}
+    context.known_scopes.keep(row)
     write = MemoryWrite(tx, context, actor, context.store.clock.now(), correlation_id, revisions)
     results = [ingest_one(write, row, item) for item in prepared]
     if call is not None:
@@ -285,12 +330,12 @@ def ingest_one(write: MemoryWrite, scope: ScopeRow, item: PreparedMemory) -> Rem
     tx, new, now = write.tx, item.new, write.now
     call = None
     if new.idempotency_key is not None:
-        call = IdempotentCall(scope, _OPERATION, new.idempotency_key, _request_of(new))
+        call = _call_of(scope, new)
         answered = call.answered(tx)
         if answered is not None:
             return Remembered.load(answered)
 
-    content_key = parts.put(tx, scope, new.content.encode("utf-8", "surrogatepass"), at=now)
+    content_key = parts.put(tx, scope, _body_of(new), at=now)
     source_id = write.add_source(
         scope, item.reference, content_key, occurred_at=_utc(new.occurred_at)
     )
@@ -316,13 +361,13 @@ def ingest_one(write: MemoryWrite, scope: ScopeRow, item: PreparedMemory) -> Rem
 
 def _existing(
     tx: Connection, scope: ScopeRow, new: NewMemory, content_key: str
-) -> memories.Statement | memories.Turn | None:
+) -> occurrences.Statement | occurrences.Turn | None:
     """Return the memory that this one is a second occurrence of, or None."""
     if new.conversation is None:
-        return memories.find_statement(tx, scope.id, new.kind, content_key)
+        return occurrences.find_statement(tx, scope.id, new.kind, content_key)
     if new.position is None:
         return None
-    turn = memories.find_turn(tx, scope.id, new.conversation, new.position)
+    turn = occurrences.find_turn(tx, scope.id, new.conversation, new.position)
     if turn is None:
         return None
     if turn.content_key != content_key:
@@ -336,7 +381,7 @@ def _add_memory(
     tx, context, now, new = write.tx, write.context, write.now, item.new
     position, occurred_at = new.position, _utc(new.occurred_at)
     if new.conversation is not None and position is None:
-        position = memories.next_position(tx, scope.id, new.conversation)
+        position = occurrences.next_position(tx, scope.id, new.conversation)
     memory = Memory(
         id=context.store.ids.new(),
         scope=scope.scope,

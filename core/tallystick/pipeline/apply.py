@@ -29,7 +29,7 @@ from tallystick.records import (
     ProposalState,
     ProviderDeclaration,
 )
-from tallystick.storage import edges, journal, memories, parts, proposals
+from tallystick.storage import edges, journal, memories, occurrences, parts, proposals
 
 __all__ = ["Conclusions", "LearnedBy", "Observer", "Outcome", "apply"]
 
@@ -285,7 +285,7 @@ class _Applier:
         key = parts.put(
             tx, origin.scope, fact.content.encode("utf-8", "surrogatepass"), at=self.write.now
         )
-        same = memories.find_statement(tx, origin.scope_id, fact.kind, key)
+        same = occurrences.find_statement(tx, origin.scope_id, fact.kind, key)
         if same is not None:
             stored = memories.get_docs(tx, [same.doc])[same.doc]
             self._merge(decision, stored)

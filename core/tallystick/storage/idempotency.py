@@ -10,23 +10,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, insert, select
+from sqlalchemy import Connection, bindparam, delete, select
 
 from tallystick.errors import IdempotencyMismatch, InvalidInput
 from tallystick.records import Record, Scope, part_key
 from tallystick.storage import byte_search, scopes, tables
+from tallystick.storage.batches import Read
+from tallystick.storage.prepared import Prepared, insert_row
 from tallystick.storage.scopes import ScopeRow
 from tallystick.storage.writes import require
 
 __all__ = ["IdempotentCall", "remove_answers_with"]
 
 _i = tables.idempotency
-_ANSWER = select(_i.c.request_digest, _i.c.result).where(
-    _i.c.scope_id == bindparam("scope_id"),
-    _i.c.operation == bindparam("operation"),
-    _i.c.key == bindparam("key"),
+_ANSWER = Prepared(
+    select(_i.c.request_digest, _i.c.result).where(
+        _i.c.scope_id == bindparam("scope_id"),
+        _i.c.operation == bindparam("operation"),
+        _i.c.key == bindparam("key"),
+    )
 )
-_KEEP = insert(_i)
+_KEEP = Prepared(
+    insert_row(_i, "scope_id", "operation", "key", "request_digest", "result", "created_at")
+)
 _KEY_DIGITS = 32
 
 
@@ -46,6 +52,15 @@ class IdempotentCall:
     other arguments is refused.
     """
 
+    def answered_ahead(self) -> list[Read]:
+        """Return what is read ahead of a unit that calls `answered` first, of a scope whose row is
+        known. Raises InvalidInput.
+        """
+        if self.key is None or isinstance(self.scope, Scope):
+            return []
+        _check_key(self.key)
+        return [(_ANSWER, self._place(self.scope, self.key))]
+
     def answered(self, connection: Connection) -> dict[str, Any] | None:
         """Return the answer of the first call, or None. Raises InvalidInput, and
         IdempotencyMismatch where the first call had other arguments.
@@ -59,20 +74,16 @@ class IdempotentCall:
             if not rows:
                 return None
             scope = rows[0]
-        values = {
-            "scope_id": scope.id,
-            "operation": self.operation,
-            "key": _key_digest(scope.secret, self.key),
-        }
-        row = connection.execute(_ANSWER, values).first()
-        if row is None:
+        rows = _ANSWER(connection, self._place(scope, self.key))
+        if not rows:
             return None
-        if row.request_digest != self._request_digest(scope):
+        ((request_digest, result),) = rows
+        if request_digest != self._request_digest(scope):
             raise IdempotencyMismatch(
                 f"The idempotency key {self.key!r} was used before by {self.operation} with other "
                 "arguments. Use a new key for a new request."
             )
-        answer: dict[str, Any] = json.loads(row.result)
+        answer: dict[str, Any] = json.loads(result)
         return answer
 
     def keep(self, tx: Connection, answer: Mapping[str, Any] | Record, *, at: int) -> None:
@@ -82,17 +93,22 @@ class IdempotentCall:
         scope = scopes.ensure(tx, self.scope) if isinstance(self.scope, Scope) else self.scope
         # Two calls under one key must wait for one another.
         require(tx, str(scope.scope))
-        tx.execute(
-            _KEEP,
+        _KEEP(
+            tx,
             {
-                "scope_id": scope.id,
-                "operation": self.operation,
-                "key": _key_digest(scope.secret, self.key),
+                **self._place(scope, self.key),
                 "request_digest": self._request_digest(scope),
                 "result": answer.dumps() if isinstance(answer, Record) else json.dumps(answer),
                 "created_at": at,
             },
         )
+
+    def _place(self, scope: ScopeRow, key: str) -> dict[str, Any]:
+        return {
+            "scope_id": scope.id,
+            "operation": self.operation,
+            "key": _key_digest(scope.secret, key),
+        }
 
     def _request_digest(self, scope: ScopeRow) -> str:
         # Equal bytes for equal calls of all releases: a stored key is compared by this digest.

@@ -48,16 +48,12 @@ __all__ = [
     "MemoryStatus",
     "SameContent",
     "SourceLink",
-    "Statement",
     "Stored",
-    "Turn",
     "VersionBody",
     "add_source",
     "add_version",
     "before_deletion",
     "body_of",
-    "find_statement",
-    "find_turn",
     "findable_docs",
     "get",
     "get_docs",
@@ -65,7 +61,6 @@ __all__ = [
     "insert_memory",
     "latest",
     "link_source",
-    "next_position",
     "note_access",
     "set_expiry",
     "set_extraction_status",
@@ -131,25 +126,6 @@ _BY_ID = Prepared(_SELECT.where(_m.c.id == bindparam("id")))
 _BY_DOCS = Prepared(
     _SELECT.where(_m.c.doc.in_(text("SELECT value FROM json_each(:docs)"))),
     postgresql=_SELECT.where(_m.c.doc == func.any(bindparam("docs"))),
-)
-_STATEMENT = Prepared(
-    select(_m.c.doc, _m.c.id, _m.c.version).where(
-        _m.c.scope_id == bindparam("scope_id"),
-        _m.c.kind == bindparam("kind"),
-        _m.c.content_key == bindparam("content_key"),
-        _m.c.state == literal_column("'active'"),
-        _m.c.conversation.is_(None),
-    )
-)
-_TURN = select(_m.c.doc, _m.c.id, _m.c.version, _m.c.content_key, _m.c.state).where(
-    _m.c.scope_id == bindparam("scope_id"),
-    _m.c.conversation == bindparam("conversation"),
-    _m.c.position == bindparam("position"),
-)
-_LAST_POSITION = Prepared(
-    select(func.max(_m.c.position)).where(
-        _m.c.scope_id == bindparam("scope_id"), _m.c.conversation == bindparam("conversation")
-    )
 )
 _INSERT_TEXT = insert_row(
     _m,
@@ -265,24 +241,6 @@ class InsertedMemory(NamedTuple):
     doc: int
     commitment: str
     """The commitment of its first version."""
-
-
-class Statement(NamedTuple):
-    """A loose memory, which is no turn of a conversation."""
-
-    doc: int
-    id: str
-    version: int
-
-
-class Turn(NamedTuple):
-    """A memory that is a turn of a conversation."""
-
-    doc: int
-    id: str
-    version: int
-    content_key: str
-    state: str
 
 
 class MemoryStatus(NamedTuple):
@@ -458,26 +416,6 @@ def set_extraction_status(tx: Connection, doc: int, status: ExtractionStatus) ->
 def set_expiry(tx: Connection, doc: int, at: int | None) -> None:
     """Let a memory leave recall at a moment, microseconds UTC, or never; this adds no version."""
     tx.execute(update(_m).where(_m.c.doc == doc).values(expires_at=at))
-
-
-def find_statement(tx: Connection, scope_id: int, kind: str, content_key: str) -> Statement | None:
-    """Return the active loose memory of this scope with the same content, or None."""
-    rows = _STATEMENT(tx, {"scope_id": scope_id, "kind": kind, "content_key": content_key})
-    return Statement(*rows[0]) if rows else None
-
-
-def find_turn(tx: Connection, scope_id: int, conversation: str, position: int) -> Turn | None:
-    """Return the turn at this position of a conversation, or None."""
-    row = tx.execute(
-        _TURN, {"scope_id": scope_id, "conversation": conversation, "position": position}
-    ).first()
-    return None if row is None else Turn._make(row)
-
-
-def next_position(tx: Connection, scope_id: int, conversation: str) -> int:
-    """Return the position after the last turn of a conversation; 0 for a new one."""
-    ((last,),) = _LAST_POSITION(tx, {"scope_id": scope_id, "conversation": conversation})
-    return 0 if last is None else int(last) + 1
 
 
 def add_source(

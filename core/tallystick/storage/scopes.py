@@ -22,12 +22,14 @@ __all__ = [
     "AUTONOMY_FROZEN",
     "FROZEN",
     "ScopeRevision",
+    "KnownScopes",
     "ScopeRow",
     "all_revisions",
     "all_scopes",
     "changing",
     "changing_ahead",
     "ensure",
+    "ensure_ahead",
     "find",
     "frozen_ahead",
     "is_frozen",
@@ -74,6 +76,27 @@ class ScopeRow:
     """Key of the HMAC under which this scope's bodies are stored once."""
 
 
+class KnownScopes:
+    """The rows of the scopes that a process has written to lately, by which it can name what it
+    will read before it has the lock. A hint: what is read by a row that is not, or no longer, the
+    scope's is not used.
+    """
+
+    def __init__(self, most: int = 1_000) -> None:
+        self._most = most
+        self._rows: dict[Scope, ScopeRow] = {}
+
+    def get(self, scope: Scope) -> ScopeRow | None:
+        """Return the row of a scope, or None where it is not known."""
+        return self._rows.get(scope)
+
+    def keep(self, row: ScopeRow) -> None:
+        """Remember a row."""
+        if row.scope not in self._rows and len(self._rows) >= self._most:
+            self._rows.clear()
+        self._rows[row.scope] = row
+
+
 def ensure(tx: Connection, scope: Scope) -> ScopeRow:
     """Return the row of `scope`, created with a fresh secret where there is none."""
     rows = _BY_NAME(tx, {"name": str(scope)})
@@ -94,6 +117,11 @@ class ScopeRevision(NamedTuple):
 def changing_ahead(scope: Scope) -> Read:
     """Return what is read ahead of a unit that calls `changing`."""
     return _CHANGING, {"name": str(scope)}
+
+
+def ensure_ahead(scope: Scope) -> Read:
+    """Return what is read ahead of a unit that calls `ensure`."""
+    return _BY_NAME, {"name": str(scope)}
 
 
 def frozen_ahead() -> Read:
