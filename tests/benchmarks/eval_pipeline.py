@@ -260,7 +260,7 @@ def every_decision(name: str) -> dict[str, float]:
                 )
                 assert fact is not None
                 [checked] = check_decisions(
-                    [fact], [candidates], [decision], thresholds=Thresholds()
+                    [fact], [candidates], [decision], text=label.after, thresholds=Thresholds()
                 )
                 kind = "right" if is_target else "wrong"
                 made[kind] += 1

@@ -94,8 +94,9 @@ FIRST_LOOK = {
     "pipeline/test_chroma_processes.py": "pipeline/chroma pipeline/reconcile",
     "pipeline/test_jobs.py": "pipeline/background pipeline/embedding pipeline/runner "
     "pipeline/worker records/jobs storage/jobs upkeep/jobs operations/jobs tally/later_replays",
+    "pipeline/test_injection.py": "pipeline/grounding",
     "pipeline/test_learning.py": "pipeline/apply pipeline/assertions pipeline/changes "
-    "pipeline/decide pipeline/extract "
+    "pipeline/decide pipeline/extract pipeline/telling "
     "pipeline/models pipeline/outbound pipeline/phrases pipeline/statements tally/learning",
     "../integrations/test_learning_models.py": "adapters/learning_models",
     "storage/test_proposals.py": "records/proposals storage/outbound_calls",

@@ -372,3 +372,17 @@ def test_the_end_of_a_session_is_reflected_on_where_that_is_turned_on(
         assert [memory.content for memory in decisions] == [turns[0]["text"]]
         [waiting] = bound.reviews()
         assert waiting.reason == "foreign_text"
+
+
+def test_the_end_of_a_session_concludes_nothing_while_autonomous_work_is_suspended(
+    open_sqlite: OpenTally,
+) -> None:
+    turns = [{"key": "1", "speaker": "user", "text": "We decided to keep the boats in the north."}]
+    with open_sqlite(settings=Settings(reflection="policy")) as tally:
+        bound = tally.bind(ANN)
+        tally.bind().operator.freeze(reason="audit", what="autonomy")
+        assert "error" not in told(bound, "session-end", turns=turns)
+        assert bound.memories(kinds=["decision"]) == []
+        tally.bind().operator.thaw(reason="over", what="autonomy")
+        told(bound, "session-end", turns=turns)
+        assert len(bound.memories(kinds=["decision"])) == 1

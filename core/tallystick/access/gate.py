@@ -306,6 +306,11 @@ class Gate:
 
         self._store.database.write(unit, name="freeze")
 
+    def is_autonomy_frozen(self) -> bool:
+        """Return True while an operator suspends what nobody asked for."""
+        with self._store.database.read() as connection:
+            return scopes.is_frozen(connection, name=scopes.AUTONOMY_FROZEN)
+
     def state(self, connection: Connection, scopes: Iterable[Scope]) -> PolicyState:
         """Return the stored state that decisions about these scopes depend on."""
         stored = [scope for scope in scopes if scope.kind not in _SPACELESS]

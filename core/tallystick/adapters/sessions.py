@@ -57,8 +57,10 @@ def note_seen_again(
 
 def reflect_on_session(bound: BoundTally, session: str) -> Reflected | None:
     """Reflect on the turns of a session that ends, where the setting `reflection` turned that on;
-    None where it is off. Raises as `reflect`.
+    None where it is off, or where an operator suspends what nobody asked for: the turns are kept,
+    and can be reflected on later. Raises as `reflect`.
     """
-    if services_of(bound).settings.reflection == "off":
+    services = services_of(bound)
+    if services.settings.reflection == "off" or services.gate.is_autonomy_frozen():
         return None
     return bound.reflect(conversation=session)

@@ -14,6 +14,7 @@ from typing import Any
 from tallystick.memory.change import forget_one, is_locked, is_pinned_for
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.pipeline.decide import CheckedDecision
+from tallystick.pipeline.telling import is_program
 from tallystick.records import (
     Actor,
     ExtractedFact,
@@ -178,7 +179,7 @@ class _Applier:
 
     def _is_trusted(self) -> bool:
         """Return True if the text is of somebody who may take back what was said."""
-        if (self.origin.memory.speaker or "").casefold() in ("assistant", "tool", "system"):
+        if is_program(self.origin.memory.speaker):
             return False
         references = memories.source_refs(self.write.tx, [self.origin.doc])[self.origin.doc]
         return all(link.reference.source_type in _TRUSTED_SOURCES for link in references)
@@ -253,7 +254,11 @@ class _Applier:
             self._merge(decision, target)
             details["target"] = target.memory.id
         self.write.journal_event(
-            self.origin.memory.scope, "memory.none", self.origin.memory.id, details
+            self.origin.memory.scope,
+            "memory.none",
+            self.origin.memory.id,
+            details,
+            reason=self._why(decision),
         )
         self.outcome.unchanged += 1
 
@@ -271,7 +276,11 @@ class _Applier:
             "from": self.origin.memory.id,
         }
         self.write.journal_event(
-            self.origin.memory.scope, "memory.merge", target.memory.id, details
+            self.origin.memory.scope,
+            "memory.merge",
+            target.memory.id,
+            details,
+            reason=self._why(decision),
         )
 
     def _add(self, decision: CheckedDecision) -> memories.Stored:
@@ -367,7 +376,7 @@ class _Applier:
             from_doc=made.doc,
             to_doc=target.doc,
             at=self.write.now,
-            reason=self._why(decision),
+            reason=self._who(decision),
             evidence=[link.source_id for link in self.origin.memory.sources],
             valid_from=replaced.valid_until,
         )
@@ -382,6 +391,11 @@ class _Applier:
         )
 
     def _why(self, decision: CheckedDecision) -> str:
+        """Return who decided what, with the reason that the decider gave: it is data."""
+        by = self._who(decision)
+        return f"{by}: {decision.reason[:500]}" if decision.reason else by
+
+    def _who(self, decision: CheckedDecision) -> str:
         return f"{decision.action} by {self.conclusions.decided_by.provider}"
 
     def _details(self, decision: CheckedDecision) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from tallystick.pipeline.changes import is_about_another, read
+from tallystick.pipeline.grounding import has_words_of, is_said
 from tallystick.pipeline.statements import Comparison, Relation, compare, read_statement
 from tallystick.records import (
     DecisionAction,
@@ -131,12 +132,14 @@ def check_decisions(
     candidates: Sequence[Sequence[DecisionCandidate]],
     decisions: Sequence[MemoryDecision],
     *,
+    text: str,
     thresholds: Thresholds,
     reliable: bool = True,
     instructs: bool = False,
 ) -> list[CheckedDecision]:
-    """Return the decisions in the order of their facts, each with the rule that stops it, if one
-    does. A fact that nothing was decided about is added, if it is sure enough.
+    """Return the decisions about the facts that were drawn from `text`, in their order, each with
+    the rule that stops it, if one does. A fact that nothing was decided about is added, if it is
+    sure enough.
 
     Of several decisions about one fact all but the first are discarded: a model that answers twice
     has answered nothing. `reliable` False lets nothing be replaced or withdrawn without a person.
@@ -153,13 +156,18 @@ def check_decisions(
             decided.add(decision.fact)
             checked.append(
                 _checked(
-                    facts[decision.fact], candidates[decision.fact], decision, thresholds, reliable
+                    facts[decision.fact],
+                    candidates[decision.fact],
+                    decision,
+                    text,
+                    thresholds,
+                    reliable,
                 )
             )
     for place, fact in enumerate(facts):
         if place not in decided:
             undecided = MemoryDecision(fact=place, action="ADD", confidence=fact.confidence)
-            checked.append(_checked(fact, candidates[place], undecided, thresholds, reliable))
+            checked.append(_checked(fact, candidates[place], undecided, text, thresholds, reliable))
     checked = _without_contradictions(facts, checked)
     if instructs:
         checked = [
@@ -175,6 +183,7 @@ def _checked(
     fact: ExtractedFact,
     candidates: Sequence[DecisionCandidate],
     decision: MemoryDecision,
+    text: str,
     thresholds: Thresholds,
     reliable: bool,
 ) -> CheckedDecision:
@@ -186,23 +195,49 @@ def _checked(
     if needs_target and target is None:
         return _discarded(decision, "invalid_target")
     verdict: ProposalReason = "by_policy"
-    if decision.action == "ADD":
+    if decision.action == "NONE" and target is not None:
+        if compare(fact.content, target.content).relation != "same":
+            if not _may_say_the_same(fact, candidates, target):
+                # Whoever says so, the fact is not lost.
+                added = decision.model_copy(
+                    update={"action": "ADD", "target": None, "confidence": fact.confidence}
+                )
+                return _checked(fact, candidates, added, text, thresholds, reliable)
+            verdict = "ambiguous"
+    elif decision.action == "ADD":
         if min(decision.confidence, fact.confidence) < thresholds.add:
             verdict = "low_confidence"
+        elif not has_words_of(fact.content, text):
+            verdict = "not_in_text"
         elif read_statement(fact.content).retracts:
             verdict = "nothing_new"
         elif any(compare(fact.content, each.content).relation == "same" for each in candidates):
             verdict = "already_said"
-    elif needs_target:
-        assert target is not None
-        if not reliable or decision.confidence < thresholds.change:
+    elif target is not None:
+        is_sure = decision.confidence >= thresholds.change and fact.confidence >= thresholds.add
+        if not (reliable and is_sure):
             verdict = "low_confidence"
+        elif not is_said(fact.content, text):
+            verdict = "not_in_text"
         else:
             verdict = _supported(fact, candidates, decision.action, target)
-    elif target is not None and compare(fact.content, target.content).relation != "same":
-        verdict = "ambiguous"
     return CheckedDecision(
         decision.fact, decision.action, target, decision.confidence, decision.reason, verdict
+    )
+
+
+def _may_say_the_same(
+    fact: ExtractedFact, candidates: Sequence[DecisionCandidate], target: DecisionCandidate
+) -> bool:
+    """Return True if a memory may say what a fact says, in other words: the fact is about it, and
+    about no other candidate more.
+    """
+    if is_about_another(read(fact.content), read(target.content), likeness=target.score):
+        return False
+    weight = _weight(compare(fact.content, target.content), target)
+    return weight >= _LEAST_WEIGHT and all(
+        _weight(compare(fact.content, each.content), each) <= weight + _MARGIN
+        for each in candidates
     )
 
 

@@ -24,6 +24,7 @@ from tallystick.pipeline.outbound import Answered, Outbound, OutboundSubject
 from tallystick.pipeline.phrases import INSTRUCTION
 from tallystick.pipeline.runner import Ended, Work
 from tallystick.pipeline.statements import queries_about
+from tallystick.pipeline.telling import is_about_another_speaker, is_earlier
 from tallystick.ports import Decider, Extractor, Summarizer
 from tallystick.records import (
     Actor,
@@ -176,6 +177,7 @@ class LearningHandler:
                 extraction.facts,
                 candidates,
                 decisions,
+                text=stored.memory.content,
                 thresholds=context.thresholds,
                 reliable=reliable,
                 instructs=INSTRUCTION.search(stored.memory.content) is not None,
@@ -304,7 +306,12 @@ class LearningHandler:
                     recalled = recall(context, actor, [memory.scope], query, request, logged=False)
                 except Denied:
                     return [[] for _ in facts]
-                fitting = [hit for hit in recalled if self._may_be_target(hit.memory, memory)]
+                fitting = [
+                    hit
+                    for hit in recalled
+                    if self._may_be_target(hit.memory, memory)
+                    and not is_about_another_speaker(fact.content, memory, hit.memory)
+                ]
                 # Half of them by other words at most: the own words say more.
                 most = _CANDIDATES if not hits else _CANDIDATES + _CANDIDATES // 2
                 for hit in fitting:
@@ -329,28 +336,13 @@ class LearningHandler:
         is_far = not all(each.declaration.local for each in self._context.deciders)
         return (
             memory.id != origin.id
-            and _is_earlier(memory, origin)
+            and is_earlier(memory, origin)
             and memory.conversation is None
             and len(memory.content) <= _LONGEST_CANDIDATE
             # A text that says several things is not replaced by what is new about one of them.
             and len(list(islice(sentences(memory.content), 2))) == 1
             and not (is_far and is_local_only(memory.attributes))
         )
-
-
-def _is_earlier(memory: Memory, origin: Memory) -> bool:
-    """Return True if a memory was said before the text that is learned from, and not changed since.
-
-    Jobs come later than what they are about: a text never replaces what was said after it.
-    """
-    if memory.version > 1 and memory.updated_at > origin.created_at:
-        return False
-    return _said_at(memory) < _said_at(origin)
-
-
-def _said_at(memory: Memory) -> tuple[int, str]:
-    moment = memory.occurred_at or memory.freshness_ts or memory.created_at
-    return moment, memory.id
 
 
 _ATTEMPTS = 5

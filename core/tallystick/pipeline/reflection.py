@@ -18,6 +18,7 @@ from tallystick.memory.context import is_local_only
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.pipeline.reflection_rules import RULES_VERSION, Reading, is_change, read_text
 from tallystick.pipeline.reviews import carry_out
+from tallystick.pipeline.telling import is_about_another_speaker, is_earlier, is_program
 from tallystick.records import (
     Actor,
     Memory,
@@ -52,7 +53,6 @@ _WIDE = ("team", "organization", "shared", "public")
 _BY_RULE = ("decision", "procedure", "plan", "task", "artifact")
 """Kinds that policy may apply; claims and relations are for a person."""
 _TRUSTED = ("user", "app_state", "memory", "human_approval")
-_OTHERS = ("assistant", "tool", "system")
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def plan_reflection(
     """Read the material and what it states; nothing is stored. Raises as `reflect`."""
     origins = material_of(context, actor, request)
     candidates = [
-        _Candidate(origin, reading, _target(context, actor, request.target, reading))
+        _Candidate(origin, reading, _target(context, actor, request.target, reading, origin.memory))
         for origin in origins
         for reading in read_text(origin.memory.content)
     ]
@@ -303,15 +303,29 @@ def _refusal(context: MemoryContext, actor: Actor, target: Scope, reason: Reason
     return Denied(decision.model_copy(update={"allowed": False, "reason": reason}))
 
 
-def _target(context: MemoryContext, actor: Actor, target: Scope, reading: Reading) -> Memory | None:
-    """Return the memory of the target scope that a statement says is otherwise now."""
+def _target(
+    context: MemoryContext, actor: Actor, target: Scope, reading: Reading, origin: Memory
+) -> Memory | None:
+    """Return the memory of the target scope that a statement of `origin` says is otherwise now:
+    one that was said before, and not of another speaker.
+    """
     if not is_change(reading.fact.content) or reading.relation is not None:
         return None
-    request = RecallRequest(limit=1, kinds=(reading.fact.kind,), sources=False, only_confident=True)
+    request = RecallRequest(limit=3, kinds=(reading.fact.kind,), sources=False, only_confident=True)
     if not context.gate.require_or_none(actor, "read", target):
         return None
     hits = recall(context, actor, [target], reading.fact.content, request, logged=False)
-    return hits[0].memory if len(hits) and hits[0].memory.state == "active" else None
+    return next(
+        (
+            hit.memory
+            for hit in hits
+            if hit.memory.state == "active"
+            and hit.memory.id != origin.id
+            and is_earlier(hit.memory, origin)
+            and not is_about_another_speaker(reading.fact.content, origin, hit.memory)
+        ),
+        None,
+    )
 
 
 class _Proposer:
@@ -396,7 +410,7 @@ class _Proposer:
         return "by_policy" if self._mode == "policy" else "shadow_mode"
 
     def _is_trusted(self, origin: memories.Stored) -> bool:
-        if (origin.memory.speaker or "").casefold() in _OTHERS:
+        if is_program(origin.memory.speaker):
             return False
         links = memories.source_refs(self._write.tx, [origin.doc]).get(origin.doc, [])
         return all(link.reference.source_type in _TRUSTED for link in links)

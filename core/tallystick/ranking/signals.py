@@ -135,13 +135,14 @@ def answer_flow(scores: Floats, before: Ints, asks: Flags, share: float) -> Floa
 
 
 def session_flow(scores: Floats, session: Ints) -> Floats:
-    """Return the best score in the conversation of each candidate, standardised; less of it where
-    the candidates are of few conversations, of which none is far above the others.
+    """Return the best score in the conversation of each candidate, standardised; less of it for
+    turns where the candidates are of few conversations, of which none is far above the others.
     """
     import numpy as np
 
     count = len(np.unique(session[session >= 0]))
-    return standardise(_best_in_session(scores, session)).values * min(1.0, count / _MANY)
+    values = standardise(_best_in_session(scores, session)).values
+    return np.where(session >= 0, values * min(1.0, count / _MANY), values)
 
 
 def _best_in_session(scores: Floats, session: Ints) -> Floats:

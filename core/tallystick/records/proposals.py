@@ -67,6 +67,7 @@ ProposalReason = Literal[
     "contradiction_in_batch",
     "foreign_text",
     "instruction_in_text",
+    "not_in_text",
     "conversation_turn",
     "shared_memory",
     "already_said",

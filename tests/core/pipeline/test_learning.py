@@ -733,3 +733,87 @@ def test_a_kind_is_read_by_the_grammar_of_a_sentence(text: str, kind: str) -> No
 )
 def test_a_sentence_that_only_points_or_wishes_gives_nothing(text: str) -> None:
     assert RuleExtractor().extract(text).facts == ()
+
+
+# Who says it, and when
+
+
+@pytest.mark.parametrize(
+    ("before", "said_by", "after", "said", "stays"),
+    [
+        ("I live in Berlin.", "Anna", "I moved to Hamburg.", "Bob", True),
+        ("I live in Berlin.", "Anna", "I no longer live in Berlin.", "Bob", True),
+        ("Vivo en Berlín.", "Anna", "Vivo en Hamburgo ahora.", "Bob", True),
+        ("I live in Berlin.", None, "I moved to Hamburg.", "Bob", True),
+        ("I live in Berlin.", None, "I moved to Hamburg.", "user", False),
+        ("I live in Berlin.", "Anna", "I moved to Hamburg.", None, False),
+        ("Clara lives in Berlin.", "Anna", "Clara moved to Hamburg.", "Bob", False),
+        ("I live in Berlin.", None, "I moved to Hamburg.", "ai", True),
+        ("Clara lives in Berlin.", None, "Clara moved to Hamburg.", "agent", True),
+        ("Clara lives in Berlin.", None, "Clara moved to Hamburg.", "Model", True),
+    ],
+)
+def test_nobody_speaks_for_another(
+    open_sqlite: OpenTally,
+    before: str,
+    said_by: str | None,
+    after: str,
+    said: str | None,
+    stays: bool,
+) -> None:
+    with opened(open_sqlite) as tally:
+        anna = tally.bind()
+        stored = anna.remember(before, speaker=said_by, mode="raw")
+        anna.remember(after, speaker=said, mode="sync", timeout_ms=30_000)
+        tally.drain()
+        assert (anna.get(stored.id).state == "active") is stays
+
+
+def test_a_fact_is_kept_where_a_model_says_that_another_memory_says_it(
+    open_sqlite: OpenTally,
+) -> None:
+    def decide(facts: Sequence[Any], candidates: Sequence[Sequence[DecisionCandidate]]) -> Any:
+        return [MemoryDecision(fact=0, action="NONE", target=candidates[0][0].id, confidence=99)]
+
+    text = "Clara keeps two herons in the garden behind her house in Leiden."
+    with opened(
+        open_sqlite,
+        extractor=Scripted([ExtractedFact(content=f"{text[:27]}.", confidence=90)]),
+        decider=Scripted(decide=decide),
+    ) as tally:
+        anna = tally.bind()
+        anna.remember("Clara's garden is in the north.", mode="raw")
+        anna.remember(text, mode="sync", timeout_ms=30_000)
+        tally.drain()
+        assert f"{text[:27]}." in by_content(tally)
+
+
+@pytest.mark.parametrize("confidence", [5, 99])
+def test_an_invented_fact_replaces_nothing_whoever_extracted_it(
+    open_sqlite: OpenTally, confidence: int
+) -> None:
+    def decide(facts: Sequence[Any], candidates: Sequence[Sequence[DecisionCandidate]]) -> Any:
+        target = candidates[0][0].id
+        return [MemoryDecision(fact=0, action="UPDATE", target=target, confidence=100)]
+
+    invented = ExtractedFact(content="I am no longer allergic to nuts.", confidence=confidence)
+    with opened(
+        open_sqlite, extractor=Scripted([invented]), decider=Scripted(decide=decide)
+    ) as tally:
+        anna = tally.bind()
+        stored = anna.remember("I am allergic to nuts.", mode="raw")
+        anna.remember("Hello, what nice weather it is today.", mode="sync", timeout_ms=30_000)
+        tally.drain()
+        assert anna.get(stored.id).state == "active"
+        reason = "low_confidence" if confidence == 5 else "not_in_text"
+        assert {each.reason for each in rows(tally)} == {reason}
+
+
+def test_history_says_why_nothing_was_added(open_sqlite: OpenTally) -> None:
+    with opened(open_sqlite) as tally:
+        anna = tally.bind()
+        anna.remember("I live in Utrecht.", mode="sync", timeout_ms=30_000)
+        again = anna.remember("As I said, I live in Utrecht.", mode="sync", timeout_ms=30_000)
+        tally.drain()
+        reasons = [entry.reason for entry in anna.history(again.id)]
+        assert "NONE by rules: The memory says the same." in reasons

@@ -323,6 +323,28 @@ def test_what_a_newer_source_replaces_stays_as_history_with_reason_and_validity(
         assert hits[0].memory.id in (accepted.made, turn)
 
 
+def test_an_older_text_and_another_speaker_propose_nothing_against_a_memory(
+    open_sqlite: OpenTally,
+) -> None:
+    year = 365 * 24 * 3600 * 1_000_000
+    with open_sqlite(settings=POLICY) as tally:
+        alice, now = tally.bind(ALICE), tally.now()
+        alice.remember("We decided to use Redis for the job queue.", kind="decision")
+        alice.remember(
+            "We decided to use Postgres instead of Redis for the job queue.",
+            conversation="before",
+            occurred_at=now - year,
+        )
+        alice.remember(
+            "We decided to use Kafka instead of Redis for the job queue.",
+            conversation="theirs",
+            speaker="Ben",
+        )
+        for name in ("before", "theirs"):
+            [proposal] = alice.reflect(conversation=name).proposals
+            assert (proposal.action, proposal.target) == ("ADD", None)
+
+
 def test_a_target_that_changed_since_is_not_replaced(open_tally: OpenTally) -> None:
     with open_tally(settings=POLICY) as tally:
         alice = tally.bind(ALICE)

@@ -183,3 +183,5 @@ def test_a_conversation_lifts_its_turns_less_where_there_are_few() -> None:
 
     assert 0 < session_flow(scores, few)[0] < session_flow(scores, many)[0]
     assert session_flow(scores, many)[1] == session_flow(scores, many)[0]
+    loose = np.full(16, -1)
+    assert session_flow(scores, loose)[0] > 1, "what is in no conversation keeps its own"
