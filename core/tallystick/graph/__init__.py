@@ -10,7 +10,7 @@ from tallystick.graph.communities import Division, divide, read_division, wants_
 from tallystick.graph.mending import mend_graph
 from tallystick.graph.names import Name, Names, Said, names_of, normal_name
 from tallystick.graph.overview import Shown, communities_in, shown_communities
-from tallystick.graph.reading import ReadPage, link_page, read_page
+from tallystick.graph.reading import ReadPage, link_page, read_extraction, read_page
 
 __all__ = [
     "Division",
@@ -29,6 +29,7 @@ __all__ = [
     "names_of",
     "normal_name",
     "read_division",
+    "read_extraction",
     "read_page",
     "shown_communities",
     "wants_summary",

@@ -11,16 +11,31 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tallystick.graph.aliases import alias_of, likeness
-from tallystick.graph.names import Name, Names, names_of, normal_name
+from tallystick.graph.names import Name, Names, Said, names_of, normal_name
 from tallystick.memory import MemoryContext
 from tallystick.memory.context import searchable
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.memory.mentions import GRAPH_VERSION, settle
-from tallystick.records import Memory, SourceHash, SourceRef, canonical_json
+from tallystick.records import Extraction, Memory, SourceHash, SourceRef, canonical_json
 from tallystick.storage import ScopeRow, edges, graph, memories, parts
 
-__all__ = ["ReadPage", "link_page", "read_page"]
+__all__ = ["ReadPage", "link_page", "read_extraction", "read_page"]
 
+_TYPES = ("person", "organization", "place", "work", "address", "code", "name")
+_TYPE_NAMES = {
+    "people": "person",
+    "human": "person",
+    "company": "organization",
+    "org": "organization",
+    "team": "organization",
+    "city": "place",
+    "country": "place",
+    "location": "place",
+    "product": "work",
+    "project": "work",
+    "identifier": "code",
+}
+"""Types by other words that a model gives them."""
 _READ = 20_000
 """Characters of a text that are read for names."""
 
@@ -45,9 +60,43 @@ def read_page(context: MemoryContext, scope_id: int, *, limit: int) -> ReadPage 
         texts = tuple(
             (stored[doc], names_of(_text_of(stored[doc].memory))) for doc in docs if doc in stored
         )
-        names = {
-            normal_name(name.text) for _, found in texts for name in found.names if name.is_sure
-        }
+    return _page(context, scope_id, texts)
+
+
+def read_extraction(
+    context: MemoryContext, stored: memories.Stored, extraction: Extraction
+) -> ReadPage:
+    """Return a text with the names that an extractor found in it beside those that rules read; what
+    the text does not name is left out.
+    """
+    text = _text_of(stored.memory)
+    found = names_of(text)
+    known = {normal_name(name.text) for name in found.names if name.is_sure}
+    folded = text.casefold()
+    names = list(found.names)
+    for entity in extraction.entities:
+        start = folded.find(entity.name.casefold())
+        if start < 0 or not normal_name(entity.name) or normal_name(entity.name) in known:
+            continue
+        known.add(normal_name(entity.name))
+        kind = entity.kind.casefold()
+        kind = kind if kind in _TYPES else _TYPE_NAMES.get(kind, "name")
+        names.append(Name(entity.name, kind, start, start + len(entity.name)))
+    relations = [
+        Said(each.source, each.relation, each.target, each.confidence)
+        for each in extraction.relations
+        if {normal_name(each.source), normal_name(each.target)} <= known
+    ]
+    merged = Names(tuple(names), (*found.relations, *relations))
+    return _page(context, stored.scope_id, ((stored, merged),))
+
+
+def _page(
+    context: MemoryContext, scope_id: int, texts: tuple[tuple[memories.Stored, Names], ...]
+) -> ReadPage:
+    """Return a page with the vectors of its new names."""
+    names = {normal_name(name.text) for _, found in texts for name in found.names if name.is_sure}
+    with context.store.database.read() as connection:
         new = sorted(names - set(graph.find_names(connection, scope_id, names)))
     blobs = context.vectors_for(new).blobs
     vectors = {name: blob for name, blob in zip(new, blobs, strict=True) if blob is not None}

@@ -1,6 +1,6 @@
 """Follow-up work: jobs that a write leaves, carried out later with leases, retries and a trail."""
 
-from tallystick.pipeline.apply import LearnedBy, Observer
+from tallystick.pipeline.apply import LearnedBy
 from tallystick.pipeline.background import Background, Chore, Drained
 from tallystick.pipeline.decide import RuleDecider, Thresholds
 from tallystick.pipeline.extract import RuleExtractor
@@ -22,7 +22,6 @@ __all__ = [
     "ModelSummarizer",
     "ModelDecider",
     "ModelExtractor",
-    "Observer",
     "Outbound",
     "RuleDecider",
     "RuleExtractor",

@@ -7,10 +7,11 @@ be recovered. What a rule stops leaves both sides, linked as contradicting, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tallystick.graph import ReadPage, link_page
 from tallystick.memory.change import forget_one, is_locked, is_pinned_for
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.pipeline.decide import CheckedDecision
@@ -32,7 +33,7 @@ from tallystick.records import (
 )
 from tallystick.storage import edges, journal, memories, occurrences, parts, proposals
 
-__all__ = ["Conclusions", "LearnedBy", "Observer", "Outcome", "apply"]
+__all__ = ["Conclusions", "LearnedBy", "Outcome", "apply"]
 
 _PROGRAM = Actor(user="tallystick", agent="tallystick-extract")
 """The program that draws conclusions: pins and locks hold against it as against any agent, whoever
@@ -63,10 +64,6 @@ class LearnedBy:
         return cls(declaration.name, declaration.model, declaration.prompt_version)
 
 
-Observer = Callable[[MemoryWrite, memories.Stored, Extraction], None]
-"""Called in the transaction that applies an extraction, with the memory that it was drawn from."""
-
-
 @dataclass(frozen=True)
 class Conclusions:
     """What was drawn from one memory, ready to be applied: everything slow was done before."""
@@ -79,7 +76,8 @@ class Conclusions:
     decided_by: LearnedBy
     mode: Learning
     job_id: str
-    observers: Sequence[Observer] = ()
+    names: ReadPage | None = None
+    """What the graph gets of the text, where it is on and a model read the text."""
 
 
 @dataclass
@@ -107,9 +105,8 @@ def apply(write: MemoryWrite, origin: memories.Stored, conclusions: Conclusions)
     applier = _Applier(write, origin, conclusions)
     for decision in conclusions.checked:
         applier.carry_out(decision)
-    if conclusions.mode != "shadow":
-        for observer in conclusions.observers:
-            observer(write, origin, conclusions.extraction)
+    if conclusions.mode != "shadow" and conclusions.names is not None:
+        link_page(write, conclusions.names)
     status: ExtractionStatus = "empty" if conclusions.extraction.is_empty else "done"
     memories.set_extraction_status(write.tx, origin.doc, status)
     return applier.outcome

@@ -13,11 +13,12 @@ from itertools import islice
 from typing import Protocol, TypeVar
 
 from tallystick.errors import Denied, EgressDenied, ExtractionError
+from tallystick.graph import ReadPage, read_extraction
 from tallystick.logs import get_logger
 from tallystick.memory import MemoryContext, RecallRequest, recall
 from tallystick.memory.context import is_local_only
 from tallystick.memory.memory_write import MemoryWrite
-from tallystick.pipeline.apply import Conclusions, LearnedBy, Observer, Outcome, apply
+from tallystick.pipeline.apply import Conclusions, LearnedBy, Outcome, apply
 from tallystick.pipeline.decide import RuleDecider, Thresholds, check_decisions
 from tallystick.pipeline.extract import RuleExtractor, capped, sentences
 from tallystick.pipeline.outbound import Answered, Outbound, OutboundSubject
@@ -74,8 +75,6 @@ class LearningContext:
     thresholds: Thresholds = field(default_factory=Thresholds)
     summarizer: Summarizer | None = None
     """Summarizes the communities of the graph."""
-    observers: Sequence[Observer] = ()
-    """Called with every extraction that is applied."""
 
 
 class LearningHandler:
@@ -187,8 +186,20 @@ class LearningHandler:
             decided_by=decided_by,
             mode=context.mode,
             job_id=job.id,
-            observers=context.observers,
+            names=self._names(stored, extraction, extracted_by),
         )
+
+    def _names(
+        self, stored: memories.Stored, extraction: Extraction, by: LearnedBy
+    ) -> ReadPage | None:
+        """Return what the graph gets of a text that a model read; what rules read of it, the graph
+        reads itself.
+        """
+        context = self._context.memory
+        is_new = by.provider != RuleExtractor.declaration.name and (
+            extraction.entities or extraction.relations
+        )
+        return read_extraction(context, stored, extraction) if context.graph and is_new else None
 
     def _extract(self, subject: OutboundSubject) -> tuple[Extraction, LearnedBy]:
         """Return what the first extractor that answers draws from the text."""

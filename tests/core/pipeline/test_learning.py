@@ -20,7 +20,9 @@ from tallystick.pipeline.statements import compare
 from tallystick.ports import StructuredAnswer
 from tallystick.records import (
     DecisionCandidate,
+    ExtractedEntity,
     ExtractedFact,
+    ExtractedRelation,
     Extraction,
     JsonObject,
     LearningBudget,
@@ -733,6 +735,38 @@ def test_a_kind_is_read_by_the_grammar_of_a_sentence(text: str, kind: str) -> No
 )
 def test_a_sentence_that_only_points_or_wishes_gives_nothing(text: str) -> None:
     assert RuleExtractor().extract(text).facts == ()
+
+
+class NamingScripted(Scripted):
+    """An extractor that finds names and how they are related."""
+
+    def extract(self, text: str) -> Extraction:
+        return Extraction(
+            entities=(
+                ExtractedEntity(name="maria", kind="person"),
+                ExtractedEntity(name="north sea", kind="location"),
+                ExtractedEntity(name="Rasputin", kind="person"),
+            ),
+            relations=(ExtractedRelation(source="maria", relation="lives_by", target="north sea"),),
+        )
+
+
+@pytest.mark.parametrize("mode", ["full", "add_only", "shadow"])
+def test_the_graph_gets_the_names_that_a_model_found_in_the_text(
+    open_tally: OpenTally, mode: str
+) -> None:
+    """What the text does not name is left out; a second look of the graph changes nothing."""
+    with opened(open_tally, mode, extractor=NamingScripted(), settings={"graph": True}) as tally:
+        anna = tally.bind()
+        memory = anna.remember("maria has a house by the north sea", mode="sync", timeout_ms=30_000)
+        tally.drain()
+        links = anna.explore(memory.id).links
+        names = {anna.get(link.to_id).content for link in links if link.kind == "MENTIONS"}
+        assert names == (set() if mode == "shadow" else {"maria", "north sea"})
+        if mode != "shadow":
+            about = anna.explore("maria", mode="about")
+            assert "lives_by" in {each.relation for each in about.relations}
+        assert all(each.status != "problem" for each in anna.operator.doctor())
 
 
 # Who says it, and when
