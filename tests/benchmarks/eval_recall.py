@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,9 @@ _PACK = 4_000
 _SHOWN = 400
 """Characters of a turn that a pack must show where the words of the answer are not in it."""
 _FTS5, _CHROMA, _FUSED = "FTS5, porter", "Chroma", "RRF of both"
-_TEXT_ALONE, _RECALL = "recall, no vectors", "recall"
+_TEXT_ALONE, _RECALL, _GRAPH = "recall, no vectors", "recall", "recall, graph on"
+_LIST = 3
+"""Turns that answer a question from which on it is a list."""
 _MEASURES = ("R@5", "R@10", "R@20", "nDCG", "session", "pack")
 _ABLATIONS: dict[str, dict[str, float]] = {
     name: dict.fromkeys(fields.split(), 0.0)
@@ -509,6 +512,7 @@ def _measures(query: Query, ranking: Sequence[str], session: Mapping[str, str]) 
     wanted = {session[name] for name in gold}
     return {
         "kind": query.kind,
+        "evidence": len(gold),
         **{f"R@{k}": 100 * sum(rank <= k for rank in ranks) / len(gold) for k in (5, 10, 20)},
         "nDCG": 100 * sum(1 / math.log2(rank + 1) for rank in ranks if rank <= 10) / ideal,
         "session": 100 * len(wanted.intersection(sessions)) / len(wanted),
@@ -542,7 +546,11 @@ def interval(values: Sequence[float], *, draws: int = 1_000) -> tuple[float, flo
 
 
 def run(
-    conversations: Sequence[Conversation], *, chroma: bool = True, packs: bool = True
+    conversations: Sequence[Conversation],
+    *,
+    chroma: bool = True,
+    packs: bool = True,
+    graph: bool = True,
 ) -> Results:
     """The measures of each question by system."""
     results: Results = {}
@@ -563,6 +571,10 @@ def run(
             add(_TEXT_ALONE, conversation, without_vectors(tally, names))
             pack = packer(tally, names) if packs else None
             add(_RECALL, conversation, searcher(tally, names), pack)
+        if graph:
+            with ours(conversation, settings=Settings(graph=True)) as (tally, names):
+                tally.drain()
+                add(_GRAPH, conversation, searcher(tally, names))
     return results
 
 
@@ -626,9 +638,16 @@ def report(row: str, results: Results) -> None:
         low, high = interval([one["R@10"] for one in rows])
         absent = " " * 9 * (len(_MEASURES) - len(measures))
         print(f"  {name:<20}{cells}{absent}   R@10 {low:.1f} to {high:.1f}")
-    for baseline in (_FUSED, _TEXT_ALONE):
+    for baseline in (_FUSED, _TEXT_ALONE, _GRAPH):
         if baseline in asked:
             print(f"  {_RECALL} against {baseline}: {_difference(asked[_RECALL], asked[baseline])}")
+    lists = [one["evidence"] >= _LIST for one in asked[_RECALL]]
+    if any(lists):
+        shares = ", ".join(
+            f"{name} {mean(list(compress(rows, lists)), 'R@10'):.1f}"
+            for name, rows in asked.items()
+        )
+        print(f"  lists, R@10 of {sum(lists)} questions: {shares}")
     kinds = list(dict.fromkeys(one["kind"] for one in results[_RECALL]))
     if len(kinds) > 1:
         for name in (_FUSED, _RECALL):
@@ -731,7 +750,7 @@ def main() -> None:
         for variant, change in _VARIANTS.items() if not chosen.no_robust else ():
             report(
                 f"{name}, {variant}",
-                run([change(one) for one in said], chroma=how["chroma"], packs=False),
+                run([change(one) for one in said], chroma=how["chroma"], packs=False, graph=False),
             )
     if not chosen.no_generated:
         for name, said in generated():
