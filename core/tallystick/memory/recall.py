@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple, overload
 from tallystick.access import is_expired
 from tallystick.errors import EmbeddingError, InvalidInput, ReadOnlyTally, StorageError
 from tallystick.memory.candidates import (
-    BY_SIGNS,
     CandidateSource,
     allowed_rows,
+    by_signs,
     chroma_proposals,
     pool_of,
 )
@@ -427,8 +427,9 @@ def _path(
     elif vector is None or not any(corpus.vectors for corpus in corpora.values()):
         vectors = "none"
     else:
-        by_signs = is_stored and context.vector_search != "exact"
-        vectors = f"{BY_SIGNS} by signs" if by_signs else "exact"
+        is_estimate = is_stored and context.vector_search != "exact"
+        most = max(map(by_signs, corpora.values()))
+        vectors = f"{most} by signs" if is_estimate else "exact"
     return f"database, {vectors}" if is_stored else vectors
 
 

@@ -300,6 +300,9 @@ class Corpus:
         for start, segment in zip(self.starts, self.segments, strict=False):
             if len(segment.vector_owner):
                 values = _cosines(segment, query)
+                if segment.is_vector_each:
+                    cosines[start : start + len(segment)] = values
+                    continue
                 owner = segment.vector_owner
                 first = np.flatnonzero(np.diff(owner, prepend=-1))
                 best = values if len(first) == len(owner) else np.maximum.reduceat(values, first)
@@ -330,14 +333,12 @@ class Corpus:
             )
             places = first[spread] + within
             if segment.sketch is None:
-                chosen = segment.vectors[places]
+                # einsum works row by row; a matrix product may group rows and so round them
+                # differently.
+                values = np.einsum("ij,j->i", segment.vectors[places], query)
             else:
-                bits = np.unpackbits(segment.sketch[places], axis=1, count=len(query))
-                chosen = (2.0 * bits - 1.0).astype(np.float32) / np.float32(np.sqrt(len(query)))
-            # einsum works row by row; a matrix product may group rows and so round them
-            # differently.
-            values = np.clip(np.einsum("ij,j->i", chosen, query), -1.0, 1.0)
-            np.maximum.at(cosines, local_rows[spread], values)
+                values = _along(segment.sketch[places], query)
+            np.maximum.at(cosines, local_rows[spread], np.clip(values, -1.0, 1.0))
         return cosines
 
     # Conversations
@@ -469,6 +470,22 @@ class Corpus:
         if len(self.segments) > 1:
             joined = sum(segment.bytes - segment.vectors.nbytes for segment in self.segments)
         return own + joined + 32 * self.starts[-1] + self.vocabulary.bytes
+
+
+def _along(sketch: NDArray[np.uint8], query: Vectors) -> Floats:
+    """Return how far vectors of which only the signs are known lie along `query`: the cosine of
+    their signs with it. A byte is eight signs, whose share is looked up at once.
+    """
+    import numpy as np
+
+    width = sketch.shape[1]
+    padded = np.zeros(8 * width)
+    padded[: len(query)] = query
+    signs = 2.0 * np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1) - 1.0
+    shares = padded.reshape(width, 8) @ signs.T  # of each byte of the sketch and each value of it
+    places = sketch + 256 * np.arange(width, dtype=np.int32)
+    values: Floats = shares.ravel()[places].sum(axis=1) / np.sqrt(len(query))
+    return values
 
 
 def _cosines(segment: Segment, query: Vectors) -> Any:

@@ -191,9 +191,10 @@ def proposals(scores: Floats, depth: int) -> Ints:
 
     rows = np.flatnonzero(scores > 0)
     if len(rows) > depth:
-        last = np.partition(scores[rows], len(rows) - depth)[len(rows) - depth]
-        rows = rows[scores[rows] >= last]
-        rows = rows[np.argsort(-scores[rows], kind="stable")][:depth]
+        found = scores[rows]
+        last = np.partition(found, len(rows) - depth)[len(rows) - depth]
+        best = np.flatnonzero(found >= last)
+        rows = rows[best[np.argsort(-found[best], kind="stable")]][:depth]
     return cast("Ints", rows)
 
 

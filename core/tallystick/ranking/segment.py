@@ -28,7 +28,9 @@ NEVER = -(2**62)
 _FOREVER = 2**62
 _POSITIONS = 2**32
 """Positions in a conversation that fit beside its number."""
-_OF_ROWS = frozenset({"by_doc", "first_slice", "sign_words", "spoken", "turn_order"})
+_OF_ROWS = frozenset(
+    {"by_doc", "first_slice", "is_vector_each", "sign_words", "spoken", "turn_order"}
+)
 """What is derived from rows whether they are live or not."""
 
 
@@ -106,6 +108,13 @@ class Segment:
         """The size of all its arrays."""
         arrays = [value for value in vars(self).values() if hasattr(value, "nbytes")]
         return sum(array.nbytes for array in [*arrays, *self.columns.values()])
+
+    @cached_property
+    def is_vector_each(self) -> bool:
+        """True if each row has one vector, in the order of the rows."""
+        import numpy as np
+
+        return np.array_equal(self.vector_owner, np.arange(len(self)))
 
     @cached_property
     def spoken(self) -> Floats:

@@ -279,7 +279,8 @@ def vectors_of(
             (_v.c.scope_id + 0).in_(list(scope_ids)),
             _v.c.fingerprint == fingerprint,
         )
-        vectors.update((row.doc, bytes(row.vector)) for row in connection.execute(query))
+        rows = connection.execute(query).fetchall()
+        vectors.update((doc, bytes(vector)) for doc, vector in rows)
     return vectors
 
 

@@ -97,7 +97,7 @@ def test_a_large_scope_answers_from_the_database_as_from_memory(open_tally: Open
         with open_tally(settings=LARGE) as tally:
             bound = tally.bind(ANNA)
             assert _answers(bound) == in_memory
-            assert bound.recall("barin").path == "database, 2000 by signs"
+            assert bound.recall("barin").path == "database, 3000 by signs"
             assert _loads(tally) == loads
     with open_tally(settings=Settings.read(large_scope=20, vector_search="exact")) as tally:
         assert _answers(tally.bind(ANNA)) == in_memory
