@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from pydantic_ai import Agent
 from pydantic_ai.exceptions import ModelAPIError, UnexpectedModelBehavior
 from pydantic_ai.models import Model, infer_model
+from pydantic_ai.usage import RunUsage
 
 from tallystick.adapters.learning_models import declare
 from tallystick.errors import ModelUnavailable
@@ -54,13 +55,17 @@ class LearningModel:
         agent: Agent[None, BaseModel] = Agent(
             self._model, output_type=schema, instructions=instructions, retries=0
         )
+        usage = RunUsage()
         try:
-            result = asyncio.run_coroutine_threadsafe(agent.run(text), self._loop).result()
+            result = asyncio.run_coroutine_threadsafe(
+                agent.run(text, usage=usage), self._loop
+            ).result()
         except UnexpectedModelBehavior:
-            return StructuredAnswer(None)
+            return StructuredAnswer(
+                None, self._model.model_name, usage.input_tokens, usage.output_tokens
+            )
         except ModelAPIError as error:
             raise ModelUnavailable(f"The model answered with {type(error).__name__}.") from error
-        usage = result.usage
         return StructuredAnswer(
             result.output.model_dump(mode="json"),
             self._model.model_name,
