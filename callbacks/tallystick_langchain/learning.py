@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
 from pydantic import BaseModel
 
-from tallystick.adapters.learning_models import declare
+from tallystick.adapters.learning_models import Limits, declare
 from tallystick.errors import MissingExtra
 from tallystick.ports import StructuredAnswer
 from tallystick.records import ProviderDeclaration
@@ -25,7 +25,7 @@ class LearningModel:
     """
 
     def __init__(
-        self, model: BaseChatModel | str, *, local: bool | None = None, timeout_ms: int = 30_000
+        self, model: BaseChatModel | str, *, local: bool | None = None, **limits: Unpack[Limits]
     ) -> None:
         """Take the model. Raises MissingExtra for a name without the package `langchain`."""
         model = _named(model) if isinstance(model, str) else model
@@ -36,7 +36,7 @@ class LearningModel:
             next((name for name in named if isinstance(name, str)), None),
             address=next((each for name in _ADDRESSES if (each := getattr(model, name, None))), ""),
             local=local,
-            timeout_ms=timeout_ms,
+            **limits,
         )
 
     def answer(self, instructions: str, text: str, schema: type[BaseModel]) -> StructuredAnswer:
