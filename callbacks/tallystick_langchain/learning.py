@@ -42,15 +42,20 @@ class LearningModel:
     def answer(self, instructions: str, text: str, schema: type[BaseModel]) -> StructuredAnswer:
         """Return the model's record; of a model without structured output its text."""
         messages: list[BaseMessage] = [SystemMessage(instructions), HumanMessage(text)]
+        if not self.declaration.structured_output:
+            return self._prose(messages)
         try:
             structured = self._model.with_structured_output(schema, include_raw=True)
         except NotImplementedError:
-            answer = self._model.invoke(messages)
-            return _answered(answer, answer.text)
+            return self._prose(messages)
         given = cast("dict[str, Any]", structured.invoke(messages))
         parsed = given.get("parsed")
         value = parsed.model_dump(mode="json") if isinstance(parsed, BaseModel) else parsed
         return _answered(given["raw"], value)
+
+    def _prose(self, messages: list[BaseMessage]) -> StructuredAnswer:
+        answer = self._model.invoke(messages)
+        return _answered(answer, answer.text)
 
 
 def _named(name: str) -> BaseChatModel:

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any, Unpack, cast
 
-from llama_index.core.base.llms.types import ChatMessage, MessageRole
+from llama_index.core.base.llms.types import ChatMessage, ChatResponse, MessageRole
 from llama_index.core.llms import LLM
 from pydantic import BaseModel
 
@@ -45,15 +45,20 @@ class LearningModel:
             ChatMessage(role=MessageRole.SYSTEM, content=instructions),
             ChatMessage(role=MessageRole.USER, content=text),
         ]
+        if not self.declaration.structured_output:
+            return self._answered(self._llm.chat(messages))
         try:
             response = self._llm.as_structured_llm(schema).chat(messages)
         except ValueError:  # its parsers raise it for an answer that is no record
             return StructuredAnswer(None)
         raw = response.raw
         value = raw.model_dump(mode="json") if isinstance(raw, BaseModel) else raw
+        return self._answered(response, value)
+
+    def _answered(self, response: ChatResponse, value: Any = None) -> StructuredAnswer:
         usage = response.additional_kwargs
         return StructuredAnswer(
-            value,
+            response.message.content if value is None else value,
             self._llm.metadata.model_name,
             int(usage.get("prompt_tokens", 0)),
             int(usage.get("completion_tokens", 0)),

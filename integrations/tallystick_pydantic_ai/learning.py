@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from typing import Unpack
+from typing import Any, Unpack
 
 from pydantic import BaseModel
 from pydantic_ai import Agent
@@ -50,11 +50,15 @@ class LearningModel:
         )
 
     def answer(self, instructions: str, text: str, schema: type[BaseModel]) -> StructuredAnswer:
-        """Return the model's record; an answer that is none has no value. Raises
+        """Return the model's record, or its text where it gives none by declaration; an answer that
+        is neither has no value. Raises
         ModelUnavailable.
         """
-        agent: Agent[None, BaseModel] = Agent(
-            self._model, output_type=schema, instructions=instructions, retries=0
+        agent: Agent[None, Any] = Agent(
+            self._model,
+            output_type=schema if self.declaration.structured_output else str,
+            instructions=instructions,
+            retries=0,
         )
         usage = RunUsage()
         try:
@@ -67,8 +71,9 @@ class LearningModel:
             )
         except ModelAPIError as error:
             raise ModelUnavailable(f"The model answered with {type(error).__name__}.") from error
+        output = result.output
         return StructuredAnswer(
-            result.output.model_dump(mode="json"),
+            output.model_dump(mode="json") if isinstance(output, BaseModel) else output,
             self._model.model_name,
             usage.input_tokens,
             usage.output_tokens,

@@ -137,6 +137,22 @@ def test_a_model_of_each_runtime_declares_its_limits_and_reliability_alike(
         make(reliability="perfect")
 
 
+def test_a_model_without_structured_output_is_asked_for_its_text() -> None:
+    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        assert not info.output_tools
+        return ModelResponse(parts=[TextPart(PROSE)])
+
+    for model in (
+        tallystick_pydantic_ai.LearningModel(FunctionModel(respond), structured_output=False),
+        tallystick_langchain.LearningModel(
+            GenericFakeChatModel(messages=iter([AIMessage(PROSE)])), structured_output=False
+        ),
+        tallystick_llama_index.LearningModel(_Llm(text=PROSE), structured_output=False),
+    ):
+        answer = model.answer("Extract.", "I live in Berlin.", ModelSchema)
+        assert answer.value == PROSE
+
+
 def test_tokens_of_an_answer_that_is_no_record_are_passed_on() -> None:
     answer = _pydantic_ai(PROSE).answer("Extract.", "I live in Berlin.", ModelSchema)
     assert answer.value is None

@@ -564,6 +564,16 @@ def test_tokens_that_are_not_reported_are_estimated_and_held_to_the_limit(
         assert call.input_tokens > 3
 
 
+def test_a_limit_of_money_is_refused_for_a_model_whose_price_is_not_known(
+    open_sqlite: OpenTally,
+) -> None:
+    budget = {"learning_budget": LearningBudget(micros_per_day=100)}
+    with pytest.raises(SettingsError, match=r"price of far:m-1 is not known"):
+        opened(open_sqlite, extractor=Scripted(), settings=budget)
+    near = Scripted(declaration=FAR.model_copy(update={"local": True}))
+    opened(open_sqlite, extractor=near, settings=budget).close()
+
+
 def test_a_scope_that_spent_its_budget_holds_no_other_scope_back(open_tally: OpenTally) -> None:
     extractor = Scripted()
     budget = LearningBudget(calls_per_scope_and_day=2)
