@@ -574,6 +574,28 @@ def test_a_limit_of_money_is_refused_for_a_model_whose_price_is_not_known(
     opened(open_sqlite, extractor=near, settings=budget).close()
 
 
+@pytest.mark.parametrize("longest", [200, 900])
+def test_a_decider_is_sent_no_more_than_it_takes_and_the_job_says_what_was_left_out(
+    open_sqlite: OpenTally, longest: int
+) -> None:
+    def decide(facts: Sequence[ExtractedFact], shown: Any) -> list[MemoryDecision]:
+        return [MemoryDecision(fact=0, action="ADD", confidence=90, reason="New.")]
+
+    decider = Scripted(decide=decide, declaration=FAR.model_copy(update={"longest_text": longest}))
+    with opened(open_sqlite, decider=decider) as tally:
+        anna = tally.bind()
+        for number in range(12):
+            anna.remember(f"My boat number {number} lies in the harbour.", mode="raw")
+        stored = anna.remember("My boat number 99 lies in the harbour.")
+        tally.drain()
+
+        assert all(each.characters <= longest for each in logged_calls(tally))
+        assert len(logged_calls(tally)) == (longest > 200)
+        result = anna.operator.job(stored.job_id or "").result
+        assert result is not None
+        assert f"far takes {longest} characters" in str(result["warnings"])
+
+
 def test_a_scope_that_spent_its_budget_holds_no_other_scope_back(open_tally: OpenTally) -> None:
     extractor = Scripted()
     budget = LearningBudget(calls_per_scope_and_day=2)
