@@ -9,7 +9,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
 from pydantic import BaseModel
 
-from tallystick.adapters.learning_models import declare
+from tallystick.adapters.learning_models import Reliability, declare
 from tallystick.errors import MissingExtra
 from tallystick.ports import StructuredAnswer
 from tallystick.records import ProviderDeclaration
@@ -25,7 +25,14 @@ class LearningModel:
     """
 
     def __init__(
-        self, model: BaseChatModel | str, *, local: bool | None = None, timeout_ms: int = 30_000
+        self,
+        model: BaseChatModel | str,
+        *,
+        local: bool | None = None,
+        timeout_ms: int = 30_000,
+        longest_text: int = 100_000,
+        reliability: Reliability = "ordinary",
+        structured_output: bool = True,
     ) -> None:
         """Take the model. Raises MissingExtra for a name without the package `langchain`."""
         model = _named(model) if isinstance(model, str) else model
@@ -37,20 +44,28 @@ class LearningModel:
             address=next((each for name in _ADDRESSES if (each := getattr(model, name, None))), ""),
             local=local,
             timeout_ms=timeout_ms,
+            longest_text=longest_text,
+            reliability=reliability,
+            structured_output=structured_output,
         )
 
     def answer(self, instructions: str, text: str, schema: type[BaseModel]) -> StructuredAnswer:
         """Return the model's record; of a model without structured output its text."""
         messages: list[BaseMessage] = [SystemMessage(instructions), HumanMessage(text)]
+        if not self.declaration.structured_output:
+            return self._prose(messages)
         try:
             structured = self._model.with_structured_output(schema, include_raw=True)
         except NotImplementedError:
-            answer = self._model.invoke(messages)
-            return _answered(answer, answer.text)
+            return self._prose(messages)
         given = cast("dict[str, Any]", structured.invoke(messages))
         parsed = given.get("parsed")
         value = parsed.model_dump(mode="json") if isinstance(parsed, BaseModel) else parsed
         return _answered(given["raw"], value)
+
+    def _prose(self, messages: list[BaseMessage]) -> StructuredAnswer:
+        answer = self._model.invoke(messages)
+        return _answered(answer, answer.text)
 
 
 def _named(name: str) -> BaseChatModel:

@@ -6,11 +6,11 @@ import importlib
 from collections.abc import Callable
 from typing import Any, cast
 
-from llama_index.core.base.llms.types import ChatMessage, MessageRole
+from llama_index.core.base.llms.types import ChatMessage, ChatResponse, MessageRole
 from llama_index.core.llms import LLM
 from pydantic import BaseModel
 
-from tallystick.adapters.learning_models import declare
+from tallystick.adapters.learning_models import Reliability, declare
 from tallystick.errors import InvalidInput
 from tallystick.ports import StructuredAnswer
 from tallystick.records import ProviderDeclaration
@@ -26,7 +26,14 @@ class LearningModel:
     """
 
     def __init__(
-        self, llm: LLM | str, *, local: bool | None = None, timeout_ms: int = 30_000
+        self,
+        llm: LLM | str,
+        *,
+        local: bool | None = None,
+        timeout_ms: int = 30_000,
+        longest_text: int = 100_000,
+        reliability: Reliability = "ordinary",
+        structured_output: bool = True,
     ) -> None:
         """Take the LLM. Raises InvalidInput for a name whose package is not there or has none."""
         llm = _named(llm) if isinstance(llm, str) else llm
@@ -37,6 +44,9 @@ class LearningModel:
             address=next((each for name in _ADDRESSES if (each := getattr(llm, name, None))), ""),
             local=local,
             timeout_ms=timeout_ms,
+            longest_text=longest_text,
+            reliability=reliability,
+            structured_output=structured_output,
         )
 
     def answer(self, instructions: str, text: str, schema: type[BaseModel]) -> StructuredAnswer:
@@ -45,15 +55,20 @@ class LearningModel:
             ChatMessage(role=MessageRole.SYSTEM, content=instructions),
             ChatMessage(role=MessageRole.USER, content=text),
         ]
+        if not self.declaration.structured_output:
+            return self._answered(self._llm.chat(messages))
         try:
             response = self._llm.as_structured_llm(schema).chat(messages)
         except ValueError:  # its parsers raise it for an answer that is no record
             return StructuredAnswer(None)
         raw = response.raw
         value = raw.model_dump(mode="json") if isinstance(raw, BaseModel) else raw
+        return self._answered(response, value)
+
+    def _answered(self, response: ChatResponse, value: Any = None) -> StructuredAnswer:
         usage = response.additional_kwargs
         return StructuredAnswer(
-            value,
+            response.message.content if value is None else value,
             self._llm.metadata.model_name,
             int(usage.get("prompt_tokens", 0)),
             int(usage.get("completion_tokens", 0)),

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
+from typing import Any
 
 from pydantic import BaseModel
 from pydantic_ai import Agent
 from pydantic_ai.exceptions import ModelAPIError, UnexpectedModelBehavior
 from pydantic_ai.models import Model, infer_model
+from pydantic_ai.usage import RunUsage
 
-from tallystick.adapters.learning_models import declare
+from tallystick.adapters.learning_models import Reliability, declare
 from tallystick.errors import ModelUnavailable
 from tallystick.ports import StructuredAnswer
 from tallystick.records import ProviderDeclaration
@@ -30,7 +32,14 @@ class LearningModel:
     """
 
     def __init__(
-        self, model: Model | str, *, local: bool | None = None, timeout_ms: int = 30_000
+        self,
+        model: Model | str,
+        *,
+        local: bool | None = None,
+        timeout_ms: int = 30_000,
+        longest_text: int = 100_000,
+        reliability: Reliability = "ordinary",
+        structured_output: bool = True,
     ) -> None:
         self._model = infer_model(model)
         # One loop for all calls: connections that a client keeps belong to the loop that made them.
@@ -45,24 +54,36 @@ class LearningModel:
             address=self._model.base_url,
             local=local,
             timeout_ms=timeout_ms,
+            longest_text=longest_text,
+            reliability=reliability,
+            structured_output=structured_output,
         )
 
     def answer(self, instructions: str, text: str, schema: type[BaseModel]) -> StructuredAnswer:
-        """Return the model's record; an answer that is none has no value. Raises
+        """Return the model's record, or its text where it gives none by declaration; an answer that
+        is neither has no value. Raises
         ModelUnavailable.
         """
-        agent: Agent[None, BaseModel] = Agent(
-            self._model, output_type=schema, instructions=instructions, retries=0
+        agent: Agent[None, Any] = Agent(
+            self._model,
+            output_type=schema if self.declaration.structured_output else str,
+            instructions=instructions,
+            retries=0,
         )
+        usage = RunUsage()
         try:
-            result = asyncio.run_coroutine_threadsafe(agent.run(text), self._loop).result()
+            result = asyncio.run_coroutine_threadsafe(
+                agent.run(text, usage=usage), self._loop
+            ).result()
         except UnexpectedModelBehavior:
-            return StructuredAnswer(None)
+            return StructuredAnswer(
+                None, self._model.model_name, usage.input_tokens, usage.output_tokens
+            )
         except ModelAPIError as error:
             raise ModelUnavailable(f"The model answered with {type(error).__name__}.") from error
-        usage = result.usage
+        output = result.output
         return StructuredAnswer(
-            result.output.model_dump(mode="json"),
+            output.model_dump(mode="json") if isinstance(output, BaseModel) else output,
             self._model.model_name,
             usage.input_tokens,
             usage.output_tokens,

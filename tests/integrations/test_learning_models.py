@@ -19,6 +19,7 @@ from llama_index.core.llms import (
     MockLLM,
 )
 from llama_index.core.llms.callbacks import llm_completion_callback
+from pydantic import BaseModel
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
@@ -26,7 +27,7 @@ import tallystick_langchain
 import tallystick_llama_index
 import tallystick_pydantic_ai
 from tallystick import Actor, Tally
-from tallystick.errors import SettingsError
+from tallystick.errors import InvalidInput, SettingsError
 from tallystick.ports import StructuredModel
 from tallystick.settings import Settings
 from tallystick.tally.services import services_of
@@ -39,6 +40,12 @@ ANSWER = {
     "relations": [],
 }
 PROSE = "Sure! You seem to live in Berlin."
+
+
+class ModelSchema(BaseModel):
+    """A record that a model is asked for."""
+
+    said: str
 
 
 def _pydantic_ai(answer: str) -> StructuredModel:
@@ -102,6 +109,55 @@ def test_a_model_extracts_in_a_recorded_step(
         [run] = anna.runs()
         assert run.agent_name == "tallystick-extract"
         assert anna.verify(run.run_id).ok
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **given: tallystick_pydantic_ai.LearningModel("test", **given),
+        lambda **given: tallystick_langchain.LearningModel(
+            GenericFakeChatModel(messages=iter(())), **given
+        ),
+        lambda **given: tallystick_llama_index.LearningModel(MockLLM(), **given),
+    ],
+)
+def test_a_model_of_each_runtime_declares_its_limits_and_reliability_alike(
+    make: Callable[..., StructuredModel],
+) -> None:
+    given = {
+        "timeout_ms": 9,
+        "longest_text": 200,
+        "reliability": "low",
+        "structured_output": False,
+        "local": True,
+    }
+    declared = make(**given).declaration
+    assert {name: getattr(declared, name) for name in given} == given
+    with pytest.raises(InvalidInput, match="reliability"):
+        make(reliability="perfect")
+
+
+def test_a_model_without_structured_output_is_asked_for_its_text() -> None:
+    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        assert not info.output_tools
+        return ModelResponse(parts=[TextPart(PROSE)])
+
+    for model in (
+        tallystick_pydantic_ai.LearningModel(FunctionModel(respond), structured_output=False),
+        tallystick_langchain.LearningModel(
+            GenericFakeChatModel(messages=iter([AIMessage(PROSE)])), structured_output=False
+        ),
+        tallystick_llama_index.LearningModel(_Llm(text=PROSE), structured_output=False),
+    ):
+        answer = model.answer("Extract.", "I live in Berlin.", ModelSchema)
+        assert answer.value == PROSE
+
+
+def test_tokens_of_an_answer_that_is_no_record_are_passed_on() -> None:
+    answer = _pydantic_ai(PROSE).answer("Extract.", "I live in Berlin.", ModelSchema)
+    assert answer.value is None
+    assert answer.input_tokens > 0
+    assert answer.output_tokens > 0
 
 
 @each_runtime

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Literal
 from urllib.parse import urlsplit
 
+from pydantic import ValidationError
+
+from tallystick.errors import InvalidInput
 from tallystick.records import ProviderDeclaration
 
-__all__ = ["declare", "is_loopback"]
+__all__ = ["Reliability", "declare", "is_loopback"]
 
+Reliability = Literal["high", "ordinary", "low"]
+"""`low`: what a model proposes never changes or withdraws a memory without a person."""
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -17,12 +23,31 @@ def is_loopback(address: object) -> bool:
 
 
 def declare(
-    name: str, model: str | None, *, address: object, local: bool | None, timeout_ms: int
+    name: str,
+    model: str | None,
+    *,
+    address: object,
+    local: bool | None,
+    timeout_ms: int,
+    longest_text: int,
+    reliability: Reliability,
+    structured_output: bool,
 ) -> ProviderDeclaration:
-    """Return what a model says of itself; it is local where its address is, unless `local` says."""
-    return ProviderDeclaration(
-        name=name,
-        model=model,
-        local=is_loopback(address) if local is None else local,
-        timeout_ms=timeout_ms,
-    )
+    """Return what a model says of itself; it is local where its address is, unless `local` says.
+    Raises InvalidInput for a limit that is none.
+    """
+    try:
+        return ProviderDeclaration(
+            name=name,
+            model=model,
+            local=is_loopback(address) if local is None else local,
+            timeout_ms=timeout_ms,
+            longest_text=longest_text,
+            reliability=reliability,
+            structured_output=structured_output,
+        )
+    except ValidationError as error:
+        [first, *_] = error.errors()
+        raise InvalidInput(
+            f"`{'.'.join(map(str, first['loc']))}` of the model {name}: {first['msg']}."
+        ) from error

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from tallystick.errors import Denied, EgressDenied, ExtractionError
 from tallystick.graph import ReadPage, read_extraction
@@ -166,7 +166,12 @@ class LearningHandler:
         try:
             extraction, extracted_by = self._extract(subject)
             candidates = self._candidates(actor, memory, extraction.facts)
-            decisions, decided_by, reliable = self._decide(subject, extraction.facts, candidates)
+            decisions, decided_by, reliable, warnings = self._decide(
+                subject, extraction.facts, candidates
+            )
+            extraction = extraction.model_copy(
+                update={"warnings": (*extraction.warnings, *warnings)}
+            )
         finally:
             subject.close()
         vectors = context.memory.vectors_for([fact.content for fact in extraction.facts])
@@ -246,20 +251,18 @@ class LearningHandler:
         subject: OutboundSubject,
         facts: Sequence[ExtractedFact],
         candidates: Sequence[Sequence[DecisionCandidate]],
-    ) -> tuple[Sequence[MemoryDecision], LearnedBy, bool]:
-        """Return the decisions of the first decider that answers, and False where it declares
-        itself unreliable.
-        """
+    ) -> _Decided:
+        """Return the decisions of the first decider that answers."""
         rules = RuleDecider()
         if not any(candidates):
             # With nothing to decide between, no model is asked.
-            return rules.decide(facts, candidates), LearnedBy.of(rules.declaration), True
+            return _Decided(rules.decide(facts, candidates), LearnedBy.of(rules.declaration))
         outbound = self._context.outbound
 
-        def ask(decider: Decider) -> tuple[Sequence[MemoryDecision], LearnedBy, bool]:
+        def ask(decider: Decider) -> _Decided:
             declared = decider.declaration
             if isinstance(decider, RuleDecider):
-                return decider.decide(facts, candidates), LearnedBy.of(declared), True
+                return _Decided(decider.decide(facts, candidates), LearnedBy.of(declared))
             originals: dict[str, str] = {}
 
             def clean(text: str) -> str:
@@ -270,19 +273,26 @@ class LearningHandler:
                 [each.model_copy(update={"content": clean(each.content)}) for each in choices]
                 for choices in candidates
             ]
+            shown, left_out = _fitting(asked, shown, declared)
+            warnings: tuple[str, ...] = ()
+            if left_out:
+                limit = f"{declared.name} takes {declared.longest_text:,} characters"
+                warnings = (f"{limit}: {left_out} candidates were not shown",)
+                if not any(shown):
+                    warnings = (f"{limit}, which no candidate fits: rules decided",)
+                    decided = rules.decide(facts, candidates)
+                    return _Decided(decided, LearnedBy.of(rules.declaration), True, warnings)
             answered = outbound.call(
                 "decide",
                 declared,
                 subject,
-                {
-                    "facts": [each.dump() for each in asked],
-                    "candidates": [[each.dump() for each in choices] for choices in shown],
-                },
+                _sent(asked, shown),
                 lambda: decider.decide(asked, shown),
                 redacted=len(originals),
             )
             decisions = _checked_decisions(answered.value)
-            return decisions, _learned_by(declared, answered), declared.reliability != "low"
+            by = _learned_by(declared, answered)
+            return _Decided(decisions, by, declared.reliability != "low", warnings)
 
         return _first(self._allowed(self._context.deciders, subject.memory), ask)
 
@@ -381,6 +391,40 @@ def _cut(text: str, declared: ProviderDeclaration) -> tuple[str, tuple[str, ...]
     return text[: declared.longest_text], (
         f"the first {declared.longest_text:,} characters were read",
     )
+
+
+class _Decided(NamedTuple):
+    """Decisions, who made them, whether it is reliable, and what it was not shown."""
+
+    decisions: Sequence[MemoryDecision]
+    by: LearnedBy
+    reliable: bool = True
+    warnings: tuple[str, ...] = ()
+
+
+def _sent(
+    facts: Sequence[ExtractedFact], candidates: Sequence[Sequence[DecisionCandidate]]
+) -> dict[str, Any]:
+    return {
+        "facts": [each.dump() for each in facts],
+        "candidates": [[each.dump() for each in choices] for choices in candidates],
+    }
+
+
+def _fitting(
+    facts: Sequence[ExtractedFact],
+    candidates: Sequence[Sequence[DecisionCandidate]],
+    declared: ProviderDeclaration,
+) -> tuple[list[list[DecisionCandidate]], int]:
+    """Return the candidates that one call has room for beside all facts, the best of each fact
+    first, and how many were left out.
+    """
+    shown: list[list[DecisionCandidate]] = [list(choices) for choices in candidates]
+    left_out = 0
+    while any(shown) and len(str(_sent(facts, shown))) > declared.longest_text:
+        max(shown, key=len).pop()
+        left_out += 1
+    return shown, left_out
 
 
 def _learned_by(declared: ProviderDeclaration, answered: Answered) -> LearnedBy:

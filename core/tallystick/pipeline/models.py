@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tallystick.errors import ExtractionError
 from tallystick.pipeline.extract import LONGEST_FACT, MOST_FACTS
-from tallystick.pipeline.outbound import note_answer
+from tallystick.pipeline.outbound import note_answer, note_request
 from tallystick.ports import StructuredModel
 from tallystick.ranking import analyze, query_terms
 from tallystick.records import (
@@ -255,6 +255,7 @@ def _asked(
         instructions += f"\nAnswer with JSON alone, by this schema: {_schema(schema)}"
     warnings: list[str] = []
     for number in range(_TRIES):
+        note_request(f"{instructions}\n{text}", again=number > 0)
         answer = model.answer(instructions, text, schema)
         note_answer(answer)
         record = _read(answer.value, schema)

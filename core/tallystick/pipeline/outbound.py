@@ -24,24 +24,37 @@ from tallystick.policy.redaction import Redactor, restored
 from tallystick.ports import StructuredAnswer, TokenCounter, forbid_inside_transaction
 from tallystick.recorder import RecorderContext, Recordings, Run
 from tallystick.records import Actor, LearningBudget, Memory, ModelCost, ProviderDeclaration
-from tallystick.storage import Store, outbound_calls
+from tallystick.storage import Connection, Store, outbound_calls
 from tallystick.storage.outbound_calls import OutboundCall, Spent
+from tallystick.storage.writes import Writes
 
-__all__ = ["Answered", "Outbound", "OutboundSubject", "note_answer"]
+__all__ = ["Answered", "Outbound", "OutboundSubject", "note_answer", "note_request"]
 
 T = TypeVar("T")
 
 RUN_NAME = "tallystick-extract"
 """The name of the runs in which calls are recorded."""
 _DAY = 24 * 3600 * 1_000_000
-_answers: ContextVar[list[StructuredAnswer] | None] = ContextVar("tallystick_answers", default=None)
+_WRITES = Writes.of("outbound")
+"""Calls are counted one after the other, in all processes: a limit is read and used in one turn."""
+_exchange: ContextVar[_Exchange | None] = ContextVar("tallystick_exchange", default=None)
+
+
+def note_request(text: str, *, again: bool) -> None:
+    """Note what a model is asked within the call that is under way; `again` counts another call.
+    Raises BudgetSpent where no further one is allowed, and ModelUnavailable where nothing waits for
+    its answer any more.
+    """
+    exchange = _exchange.get()
+    if exchange is not None:
+        exchange.note_request(text, again=again)
 
 
 def note_answer(answer: StructuredAnswer) -> None:
     """Count the tokens of an answer for the call that is under way."""
-    answers = _answers.get()
-    if answers is not None:
-        answers.append(answer)
+    exchange = _exchange.get()
+    if exchange is not None:
+        exchange.answers.append(answer)
 
 
 @dataclass
@@ -114,120 +127,176 @@ class Outbound:
         *,
         redacted: int = 0,
     ) -> Answered:
-        """Call a provider once. Raises EgressDenied, BudgetSpent, ModelUnavailable or
-        ExtractionError; what another error was, the log says.
+        """Return what a provider answers; where it asks its model again, that is a call of its own.
+        Tokens that it does not report are estimated. Raises EgressDenied, BudgetSpent,
+        ModelUnavailable or ExtractionError; what another error was, the log says.
         """
         forbid_inside_transaction(f"The provider {declaration.name}")
         if not declaration.local and is_local_only(subject.memory.attributes):
             raise EgressDenied(
                 f"The memory stays on this machine, and {declaration.name} is not on it."
             )
-        self._require_budget(subject)
-        call_id, started_at = self.store.ids.new(), self.store.clock.now()
-        characters = len(sent) if isinstance(sent, str) else len(str(sent))
-        row = OutboundCall(
-            id=call_id,
-            scope_id=subject.scope_id,
-            purpose=purpose,
-            provider=declaration.name,
-            model=declaration.model,
-            local=declaration.local,
-            subject_id=subject.memory.id,
-            job_id=subject.job_id,
-            at=started_at,
-            characters=characters,
-            redacted=redacted,
-        )
-        # Counted before it is made: a process that dies in the call has spent it.
-        self.store.database.write(lambda tx: outbound_calls.add(tx, row), name="outbound.call")
-        if subject.run is None:
-            recordings = Recordings(self.recorder, subject.actor, counter=self.counter)
-            subject.run = recordings.start_run(RUN_NAME, scope=subject.memory.scope)
-        step = subject.run.step("model_call", name=purpose)
-        step.record("request", {"input": sent}, summary={"provider": declaration.name})
-        begun = time.monotonic()
-        answers: list[StructuredAnswer] = []
-        outcome, model = "answered", declaration.model
+        exchange = _Exchange(self, purpose, declaration, subject, sent, redacted)
+        exchange.begin()
         try:
-            value = _within(function, declaration, answers)
+            value = _within(function, declaration, exchange)
         except BaseException as error:
-            outcome = error.code if isinstance(error, TallystickError) else type(error).__name__
-            step.fail(error)
+            exchange.close(error=error)
             if isinstance(error, TallystickError) or not isinstance(error, Exception):
                 raise
             # A foreign error says what went wrong by its type: its message may repeat the text.
             raise ModelUnavailable(f"{declaration.name} raised {type(error).__name__}.") from error
-        else:
-            model = next((each.model for each in answers if each.model), model)
-            usage = {
-                "input_tokens": sum(each.input_tokens for each in answers),
-                "output_tokens": sum(each.output_tokens for each in answers),
-            }
-            step.record(
-                "response",
-                {"answers": [each.value for each in answers] or _plain(value)},
-                summary={"usage": usage, "cost": self._cost(declaration, model, usage).dump()},
-            )
-            step.end(wait=False)
-            return Answered(value, step.run.id, step.id, model)
-        finally:
-            self._finish(call_id, declaration, model, answers, outcome, begun)
+        return exchange.close(value)
 
-    def _finish(
-        self,
-        call_id: str,
-        declaration: ProviderDeclaration,
-        model: str | None,
-        answers: list[StructuredAnswer],
-        outcome: str,
-        begun: float,
-    ) -> None:
-        usage = {
-            "input_tokens": sum(each.input_tokens for each in answers),
-            "output_tokens": sum(each.output_tokens for each in answers),
-        }
-        amount = self._cost(declaration, model, usage).amount
-        micros = 0 if amount is None else round(float(amount) * 1_000_000)
-        self.store.database.write(
-            lambda tx: outbound_calls.finish(
-                tx,
-                call_id,
-                outcome=outcome,
-                model=model,
-                input_tokens=usage["input_tokens"],
-                output_tokens=usage["output_tokens"],
-                micros=micros,
-                duration_ms=round(1_000 * (time.monotonic() - begun)),
-            ),
-            name="outbound.finish",
-        )
+    def tokens(self, model: str | None, value: Any) -> int:
+        """Return about how many tokens a value has that was sent or answered."""
+        return self.counter(model).count(value if isinstance(value, str) else str(value))
 
-    def _cost(
+    def micros(
+        self, declaration: ProviderDeclaration, model: str | None, usage: Mapping[str, int]
+    ) -> int:
+        """Return what a call costs, in millionths; 0 where it is local or its price is unknown."""
+        amount = self.price(declaration, model, usage).amount
+        return 0 if amount is None else round(float(amount) * 1_000_000)
+
+    def price(
         self, declaration: ProviderDeclaration, model: str | None, usage: Mapping[str, int]
     ) -> ModelCost:
+        """Return what a call costs, by the model that answered, or else by the one declared."""
         if self.cost is None or declaration.local:
             return ModelCost()
-        return self.cost(declaration.name, model, usage)
+        cost = self.cost(declaration.name, model, usage)
+        if cost.amount is None and model != declaration.model:
+            return self.cost(declaration.name, declaration.model, usage)
+        return cost
 
-    def _require_budget(self, subject: OutboundSubject) -> None:
+    def require_budget(self, connection: Connection, subject: OutboundSubject) -> None:
         """Raise BudgetSpent where a limit is reached already: the call that reaches it is the last
         one.
         """
         budget, today = self.budget, self.store.clock.now() - _DAY
         if budget == LearningBudget():
             return
-        with self.store.database.read() as connection:
-            for name, spent in (
-                ("per_job", outbound_calls.spent(connection, job_id=subject.job_id)),
-                (
-                    "per_scope_and_day",
-                    outbound_calls.spent(connection, since=today, scope_id=subject.scope_id),
-                ),
-                ("per_day", outbound_calls.spent(connection, since=today)),
-            ):
-                if name == "per_job" and subject.job_id is None:
-                    continue
-                _require_within(budget, name, spent)
+        for name, spent in (
+            ("per_job", outbound_calls.spent(connection, job_id=subject.job_id)),
+            (
+                "per_scope_and_day",
+                outbound_calls.spent(connection, since=today, scope_id=subject.scope_id),
+            ),
+            ("per_day", outbound_calls.spent(connection, since=today)),
+        ):
+            if name == "per_job" and subject.job_id is None:
+                continue
+            _require_within(budget, name, spent)
+
+
+class _Exchange:
+    """What is asked of a provider for one answer, and again where it gave none: each is counted,
+    logged and recorded as a call of its own. It may end in one thread while it is used in another.
+    """
+
+    def __init__(
+        self,
+        outbound: Outbound,
+        purpose: str,
+        declaration: ProviderDeclaration,
+        subject: OutboundSubject,
+        sent: Any,
+        redacted: int,
+    ) -> None:
+        self._outbound, self._purpose, self._declaration = outbound, purpose, declaration
+        self._subject, self._sent, self._redacted = subject, sent, redacted
+        self._lock = threading.Lock()
+        self._is_open = False
+        self.answers: list[StructuredAnswer] = []
+
+    def begin(self) -> None:
+        """Count a call before it is made: a process that dies in it has spent it."""
+        outbound, declared, subject = self._outbound, self._declaration, self._subject
+        self.answers, self._asked = [], self._sent
+        tokens = outbound.tokens(declared.model, self._sent)
+        row = OutboundCall(
+            id=outbound.store.ids.new(),
+            scope_id=subject.scope_id,
+            purpose=self._purpose,
+            provider=declared.name,
+            model=declared.model,
+            local=declared.local,
+            subject_id=subject.memory.id,
+            job_id=subject.job_id,
+            at=outbound.store.clock.now(),
+            characters=len(self._sent if isinstance(self._sent, str) else str(self._sent)),
+            redacted=self._redacted,
+            input_tokens=tokens,
+            micros=outbound.micros(
+                declared, declared.model, {"input_tokens": tokens, "output_tokens": 0}
+            ),
+        )
+
+        def unit(tx: Connection) -> None:
+            outbound.require_budget(tx, subject)
+            outbound_calls.add(tx, row)
+
+        outbound.store.database.write(unit, name="outbound.call", writes=_WRITES)
+        self._call_id, self._begun, self._is_open = row.id, time.monotonic(), True
+        if subject.run is None:
+            recordings = Recordings(outbound.recorder, subject.actor, counter=outbound.counter)
+            subject.run = recordings.start_run(RUN_NAME, scope=subject.memory.scope)
+        self._run = subject.run
+        self._step = subject.run.step("model_call", name=self._purpose)
+        self._step.record("request", {"input": self._sent}, summary={"provider": declared.name})
+
+    def note_request(self, text: str, *, again: bool) -> None:
+        """Note what is asked; `again` ends the call before, and begins another."""
+        with self._lock:
+            if not self._is_open:
+                raise ModelUnavailable(f"Nothing waits for {self._declaration.name} any more.")
+            if again:
+                self._end([each.value for each in self.answers], None)
+                self.begin()
+            self._asked = text
+
+    def close(self, value: Any = None, error: BaseException | None = None) -> Answered:
+        """End the call under way, if there is one, by what it returned or raised."""
+        with self._lock:
+            model = self._end(value, error) if self._is_open else None
+            return Answered(value, self._run.id, self._step.id, model)
+
+    def _end(self, value: Any, error: BaseException | None) -> str | None:
+        self._is_open = False
+        outbound, declared, answers = self._outbound, self._declaration, list(self.answers)
+        model = next((each.model for each in answers if each.model), declared.model)
+        answered = [each.value for each in answers] or ([] if error else _plain(value))
+        usage = {
+            "input_tokens": sum(each.input_tokens for each in answers)
+            or outbound.tokens(model, self._asked),
+            "output_tokens": sum(each.output_tokens for each in answers)
+            or (outbound.tokens(model, answered) if answered else 0),
+        }
+        outcome = "answered"
+        if error is None:
+            cost = outbound.price(declared, model, usage).dump()
+            summary = {"usage": usage, "cost": cost}
+            self._step.record("response", {"answers": answered}, summary=summary)
+            self._step.end(wait=False)
+        else:
+            outcome = error.code if isinstance(error, TallystickError) else type(error).__name__
+            self._step.fail(error)
+        outbound.store.database.write(
+            lambda tx: outbound_calls.finish(
+                tx,
+                self._call_id,
+                outcome=outcome,
+                model=model,
+                input_tokens=usage["input_tokens"],
+                output_tokens=usage["output_tokens"],
+                micros=outbound.micros(declared, model, usage),
+                duration_ms=round(1_000 * (time.monotonic() - self._begun)),
+            ),
+            name="outbound.finish",
+            writes=_WRITES,
+        )
+        return model
 
 
 def _require_within(budget: LearningBudget, name: str, spent: Spent) -> None:
@@ -237,9 +306,7 @@ def _require_within(budget: LearningBudget, name: str, spent: Spent) -> None:
             raise BudgetSpent(f"learning_budget.{unit}_{name}", spent=count, allowed=allowed)
 
 
-def _within(
-    function: Callable[[], T], declaration: ProviderDeclaration, answers: list[StructuredAnswer]
-) -> T:
+def _within(function: Callable[[], T], declaration: ProviderDeclaration, exchange: _Exchange) -> T:
     """Return what `function` returns, within the time that its provider declares.
 
     A call that does not come back is left in its thread, which ends with the process: nothing waits
@@ -249,7 +316,7 @@ def _within(
     errors: list[BaseException] = []
 
     def work() -> None:
-        _answers.set(answers)
+        _exchange.set(exchange)
         try:
             results.append(function())
         except BaseException as error:  # noqa: BLE001 - raised in the thread that waits

@@ -171,8 +171,8 @@ def _given(
     for text in reversed(texts):
         if not declared.local and is_local_only(stored[text.doc].memory.attributes):
             continue
-        size += len(text.content)
-        if size > _SENT:
+        size += len(text.content) + 1
+        if size > min(_SENT, declared.longest_text) + 1:
             break
         chosen.append(text)
     return tuple(reversed(chosen))

@@ -186,8 +186,8 @@ class ProviderDeclaration(Record):
 class LearningBudget(Record):
     """What calls of models for extraction and decisions may cost; None is no limit.
 
-    The call that reaches a limit is the last one. Amounts of money are millionths of a dollar, and
-    count where the price of a model is known. A day is the last 24 hours.
+    The call that reaches a limit is the last one. Amounts of money are millionths of a dollar; a
+    model whose price is not known is refused where one is limited. A day is the last 24 hours.
     """
 
     calls_per_job: int | None = Field(default=None, ge=0)

@@ -85,6 +85,13 @@ def learning_context(
         for each in _several(deciders) or named
     ]
 
+    chosen_summarizer = (
+        summarizer
+        if summarizer is None or isinstance(summarizer, Summarizer)
+        else ModelSummarizer(summarizer)
+    )
+    _require_prices(settings, [*chosen_extractors, *chosen_deciders, chosen_summarizer], prices)
+
     return LearningContext(
         memory,
         Outbound(
@@ -99,10 +106,31 @@ def learning_context(
         cast("Sequence[Extractor]", chosen_extractors) or (RuleExtractor(),),
         cast("Sequence[Decider]", chosen_deciders) or (RuleDecider(),),
         Thresholds(settings.learning_add_confidence, settings.learning_change_confidence),
-        summarizer
-        if summarizer is None or isinstance(summarizer, Summarizer)
-        else ModelSummarizer(summarizer),
+        chosen_summarizer,
     )
+
+
+def _require_prices(
+    settings: Settings,
+    providers: Sequence[Extractor | Decider | Summarizer | None],
+    prices: PriceTable | None,
+) -> None:
+    """Raise SettingsError where money is limited and a model far away has no known price."""
+    limits = [
+        name for name, most in settings.learning_budget if "micros" in name and most is not None
+    ]
+    if not limits:
+        return
+    for provider in providers:
+        if provider is None or provider.declaration.local:
+            continue
+        declared, usage = provider.declaration, {"input_tokens": 1, "output_tokens": 1}
+        if cost_of(declared.name, [declared.model or ""], usage, table=prices).amount is None:
+            raise SettingsError(
+                f"learning_budget.{limits[0]} limits money, and the price of "
+                f"{declared.name}:{declared.model or ''} is not known, so that nothing would stop "
+                f"it. Give `prices` that have it, or limit tokens or calls."
+            )
 
 
 def note_consent(store: Store, context: LearningContext, actor: Actor) -> None:

@@ -16,6 +16,7 @@ from tallystick.errors import (
     SettingsError,
 )
 from tallystick.pipeline import RuleExtractor
+from tallystick.pipeline.outbound import OutboundSubject
 from tallystick.pipeline.statements import compare
 from tallystick.ports import StructuredAnswer
 from tallystick.records import (
@@ -478,6 +479,123 @@ def test_tokens_are_exceeded_by_one_call_at_most(open_tally: OpenTally) -> None:
         assert [(each.model, each.input_tokens, each.outcome) for each in calls] == [
             ("m-2", 60, "answered")
         ] * 2
+
+
+def logged_calls(tally: Tally) -> list[outbound_calls.OutboundCall]:
+    with services_of(tally).store.database.read() as connection:
+        [row] = scopes.find(connection, [ANNA.private_scope])
+        return outbound_calls.listed(connection, row.id, limit=99)
+
+
+def test_calls_at_the_same_moment_do_not_share_the_last_one(open_tally: OpenTally) -> None:
+    budget = LearningBudget(calls_per_day=1)
+    with opened(open_tally, extractor=Scripted(), settings={"learning_budget": budget}) as tally:
+        stored = tally.bind().remember("I have 3 boats.", mode="raw")
+        outbound = services_of(tally).learning.outbound
+        memory = stored_of(tally, stored.id)
+        made: list[int] = []
+        refused: list[BudgetSpent] = []
+        together = threading.Barrier(6)
+
+        def call() -> None:
+            subject = OutboundSubject(ANNA, memory.memory, memory.scope_id)
+            together.wait(20)
+            try:
+                outbound.call("extract", FAR, subject, "sent", lambda: made.append(1))
+            except BudgetSpent as error:
+                refused.append(error)
+            subject.close()
+
+        threads = [threading.Thread(target=call) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert (len(made), len(refused)) == (1, 5)
+
+
+class Prose:
+    """A model that never answers with a record, and reports no usage."""
+
+    declaration = FAR
+    calls = 0
+
+    def answer(self, instructions: str, text: str, schema: Any) -> StructuredAnswer:
+        self.calls += 1
+        return StructuredAnswer("Sure, boats!")
+
+
+def test_a_model_that_is_asked_once_more_makes_a_call_that_the_budget_holds(
+    open_sqlite: OpenTally,
+) -> None:
+    model, budget = Prose(), LearningBudget(calls_per_day=1)
+    with opened(open_sqlite, extractor=model, settings={"learning_budget": budget}) as tally:
+        tally.bind().remember("I have 3 boats.")
+        with pytest.raises(BudgetSpent, match="calls_per_day"):
+            tally.drain()
+        assert (model.calls, len(logged_calls(tally))) == (1, 1)
+
+
+def test_each_answer_of_a_model_is_logged_and_recorded_by_itself(open_sqlite: OpenTally) -> None:
+    model = Prose()
+    with opened(open_sqlite, extractor=model) as tally:
+        anna = tally.bind()
+        anna.remember("I have 3 boats.")
+        services_of(tally).background.runner.run(["extract"])
+        assert model.calls == 2
+        assert len(logged_calls(tally)) == 2
+        [run] = anna.runs()
+        assert [step.name for step in anna.recordings.steps(run.run_id)] == ["extract"] * 2
+        assert all(each.input_tokens and each.output_tokens for each in logged_calls(tally))
+
+
+@pytest.mark.parametrize("error", [None, ModelUnavailable(), ExtractionError("No record.")])
+def test_tokens_that_are_not_reported_are_estimated_and_held_to_the_limit(
+    open_sqlite: OpenTally, error: BaseException | None
+) -> None:
+    extractor = Scripted(error=error)
+    budget = LearningBudget(tokens_per_day=3)
+    with opened(open_sqlite, extractor=extractor, settings={"learning_budget": budget}) as tally:
+        for number in range(4):
+            tally.bind().remember(f"I have {number} boats in the harbour of Hamburg.")
+        runner = services_of(tally).background.runner
+        runner.run(["extract"])
+        runner.run(["extract"])
+        assert len(extractor.texts) == 1
+        [call] = logged_calls(tally)
+        assert call.input_tokens > 3
+
+
+def test_a_limit_of_money_is_refused_for_a_model_whose_price_is_not_known(
+    open_sqlite: OpenTally,
+) -> None:
+    budget = {"learning_budget": LearningBudget(micros_per_day=100)}
+    with pytest.raises(SettingsError, match=r"price of far:m-1 is not known"):
+        opened(open_sqlite, extractor=Scripted(), settings=budget)
+    near = Scripted(declaration=FAR.model_copy(update={"local": True}))
+    opened(open_sqlite, extractor=near, settings=budget).close()
+
+
+@pytest.mark.parametrize("longest", [200, 900])
+def test_a_decider_is_sent_no_more_than_it_takes_and_the_job_says_what_was_left_out(
+    open_sqlite: OpenTally, longest: int
+) -> None:
+    def decide(facts: Sequence[ExtractedFact], shown: Any) -> list[MemoryDecision]:
+        return [MemoryDecision(fact=0, action="ADD", confidence=90, reason="New.")]
+
+    decider = Scripted(decide=decide, declaration=FAR.model_copy(update={"longest_text": longest}))
+    with opened(open_sqlite, decider=decider) as tally:
+        anna = tally.bind()
+        for number in range(12):
+            anna.remember(f"My boat number {number} lies in the harbour.", mode="raw")
+        stored = anna.remember("My boat number 99 lies in the harbour.")
+        tally.drain()
+
+        assert all(each.characters <= longest for each in logged_calls(tally))
+        assert len(logged_calls(tally)) == (longest > 200)
+        result = anna.operator.job(stored.job_id or "").result
+        assert result is not None
+        assert f"far takes {longest} characters" in str(result["warnings"])
 
 
 def test_a_scope_that_spent_its_budget_holds_no_other_scope_back(open_tally: OpenTally) -> None:
