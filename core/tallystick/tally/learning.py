@@ -134,18 +134,23 @@ def _require_prices(
 
 
 def note_consent(store: Store, context: LearningContext, actor: Actor) -> None:
-    """Journal that a developer passed providers which may send text to other machines, once for
-    each opening.
+    """Journal that a developer passed providers, an embedder or a reranker which may send text to
+    other machines, once for each opening.
     """
     providers: list[Extractor | Decider | Summarizer] = [*context.extractors, *context.deciders]
     if context.summarizer is not None:
         providers.append(context.summarizer)
-    declared = {
-        (each.declaration.name, each.declaration.model)
+    names = {
+        f"{each.declaration.name}:{each.declaration.model or ''}"
         for each in providers
         if not each.declaration.local
     }
-    if not declared or store.database.unwritable is not None:
+    memory = context.memory
+    if not memory.local_embedder:
+        names.add(f"embedder:{memory.embedder.fingerprint}")
+    if memory.reranker is not None and not getattr(memory.reranker, "local", False):
+        names.add(f"reranker:{type(memory.reranker).__name__}")
+    if not names or store.database.unwritable is not None:
         return
     event = journal.Event(
         stream="tally",
@@ -153,7 +158,7 @@ def note_consent(store: Store, context: LearningContext, actor: Actor) -> None:
         actor=actor,
         at=store.clock.now(),
         audit_id=store.ids.new(),
-        details={"providers": sorted(f"{name}:{model or ''}" for name, model in declared)},
+        details={"providers": sorted(names)},
     )
     store.database.write(partial(journal.append, event=event), name="egress.consent")
 

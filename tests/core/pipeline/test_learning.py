@@ -37,6 +37,7 @@ from tallystick.records import (
 from tallystick.settings import Settings
 from tallystick.storage import edges, journal, memories, outbound_calls, proposals, scopes
 from tallystick.tally.services import services_of
+from tallystick.testing import HashEmbedder
 
 OpenTally = Callable[..., Tally]
 ANNA = Actor(user="anna", role="operator")
@@ -698,6 +699,29 @@ def test_consent_given_in_code_is_journaled(open_sqlite: OpenTally) -> None:
                 if entry.event == "egress.consent"
             ]
         assert entries == [{"providers": ["far:m-1"]}]
+
+
+class FarReranker:
+    """A reranker that says nothing of where it is."""
+
+    def rerank(self, query: str, texts: Sequence[str]) -> list[float]:
+        return [0.0 for _ in texts]
+
+
+def test_consent_covers_an_embedder_and_a_reranker_that_may_be_far_away(
+    open_sqlite: OpenTally,
+) -> None:
+    with open_sqlite(
+        embedder=HashEmbedder(local=False), reranker=FarReranker(), owner=ANNA
+    ) as tally:
+        with services_of(tally).store.database.read() as connection:
+            [consent] = [
+                entry.details
+                for entry in journal.entries(connection, "tally")
+                if entry.event == "egress.consent"
+            ]
+        embedder = HashEmbedder(local=False).fingerprint
+        assert consent == {"providers": [f"embedder:{embedder}", "reranker:FarReranker"]}
 
 
 def test_autonomous_work_is_suspended_at_once_and_goes_on_later(open_sqlite: OpenTally) -> None:
