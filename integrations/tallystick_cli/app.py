@@ -81,6 +81,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "serve",
         "jobs",
         "worker",
+        "outbound",
         "purge",
         "erase",
         "prove",

@@ -1,4 +1,6 @@
-"""Commands of follow-up work: look at it, retry it, cancel it, do it now, or run a worker."""
+"""Commands of follow-up work: look at it, retry it, cancel it, do it now, run a worker, and see the
+calls of models that it made.
+"""
 
 from __future__ import annotations
 
@@ -183,4 +185,27 @@ class _Stopping:
         self._restore()
 
 
-COMMANDS: Mapping[str, Callable[..., None]] = {"jobs": jobs, "worker": worker}
+def outbound(
+    purpose: Annotated[
+        str | None, typer.Option("--purpose", help=help_of("outbound_calls", "purpose"))
+    ] = None,
+    limit: Limit = 20,
+    where: Where = ".tally",
+    as_json: AsJson = False,
+) -> None:
+    """List the calls of models that Tallystick itself made."""
+    with open_as_owner(where) as owner:
+        calls = owner.operator.outbound_calls(purpose=purpose, limit=limit)
+    if as_json:
+        print_json([call.dump() for call in calls])
+    elif not calls:
+        print_view(Text("Tallystick called no model.", style="dim"))
+    else:
+        print_view(views.outbound_table(calls))
+
+
+COMMANDS: Mapping[str, Callable[..., None]] = {
+    "jobs": jobs,
+    "worker": worker,
+    "outbound": outbound,
+}

@@ -295,6 +295,11 @@ CLI = Surface(
             },
             absent={"job_id": "an id is one of JOB…"},
         ),
+        "outbound": Offer(
+            ("outbound_calls",),
+            own={"limit": _LISTS},
+            absent={"before": "a larger --limit shows older ones"},
+        ),
         "doctor": Offer(
             ("doctor", "sizes"),
             own={"sizes": "the other of its operations"},

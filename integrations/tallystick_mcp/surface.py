@@ -280,6 +280,9 @@ MCP = Surface(
         "space": "the mode `scopes` lists what may be reached",
         "prove_unreachable": "a proof for a person",
         "prove_erased": "a proof for a person",
-        **dict.fromkeys(("jobs", "job", "retry_jobs", "cancel_job"), "work of the server's owner"),
+        **dict.fromkeys(
+            ("jobs", "job", "retry_jobs", "cancel_job", "outbound_calls"),
+            "work of the server's owner",
+        ),
     },
 )

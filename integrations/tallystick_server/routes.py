@@ -196,6 +196,7 @@ ROUTES: tuple[Route, ...] = (
         also=(("GET", "/memory/jobs/{job_id}"), ("GET", "/replay/{job_id}")),
     ),
     Route("cancel_job", "POST", "/jobs/{job_id}/cancel", "Jobs"),
+    Route("outbound_calls", "GET", "/outbound-calls", "Jobs", cursor=("before", "id")),
     # Operating.
     Route(
         "erase",

@@ -97,7 +97,8 @@ FIRST_LOOK = {
     "pipeline/test_injection.py": "pipeline/grounding",
     "pipeline/test_learning.py": "pipeline/apply pipeline/assertions pipeline/changes "
     "pipeline/decide pipeline/extract pipeline/telling "
-    "pipeline/models pipeline/outbound pipeline/phrases pipeline/statements tally/learning",
+    "pipeline/models pipeline/outbound pipeline/phrases pipeline/statements tally/learning "
+    "upkeep/outbound",
     "../integrations/test_learning_models.py": "adapters/learning_models",
     "storage/test_proposals.py": "records/proposals storage/outbound_calls",
     "storage/test_storage.py": "storage/chroma "

@@ -17,6 +17,9 @@ from tests.integrations.cli_tally import fill
 from tests.terminals import run_at_terminal, run_piped
 
 from tallystick import Tally
+from tallystick.pipeline import RuleExtractor
+from tallystick.records import Extraction, ProviderDeclaration
+from tallystick.settings import Settings
 from tallystick.tally.services import services_of
 from tallystick.upkeep.retention import enqueue_retention
 from tallystick_cli.app import GROUPS
@@ -44,6 +47,16 @@ def shape_of(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
 def _type_of(value: Any) -> str:
     names = {dict: "object", str: "string", int: "integer", float: "number", bool: "boolean"}
     return "null" if value is None else names[type(value)]
+
+
+class FarExtractor:
+    """The rules, as if they were a provider's."""
+
+    declaration = ProviderDeclaration(name="far", model="m-1")
+
+    def extract(self, text: str) -> Extraction:
+        """Return what the rules find."""
+        return RuleExtractor().extract(text)
 
 
 def test_the_json_of_every_command_keeps_its_names_and_types(
@@ -130,7 +143,16 @@ def test_the_json_of_every_command_keeps_its_names_and_types(
     with Tally.open(filled.place, background=False) as tally:
         enqueue_retention(services_of(tally).memory)
         tally.drain()
+    # A model of somebody's own: here the rules, under a name that is far away.
+    with Tally.open(
+        filled.place,
+        extractor=FarExtractor(),
+        settings=Settings(learning="shadow"),
+        background=False,
+    ) as tally:
+        tally.bind().remember("The harbour master is called Sigurd.", mode="sync")
     run("jobs")
+    run("outbound")
     run("purge")
     run("erase", ids["old"], *reason)
     run("export", str(tmp_path / "export"))

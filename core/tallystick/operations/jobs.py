@@ -1,4 +1,6 @@
-"""Operations on jobs: list and read follow-up work, retry and cancel it."""
+"""Operations on jobs: list and read follow-up work, retry and cancel it, and the calls of models
+that it made.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from tallystick.operations.operation import Arguments, IdempotencyKey, Operation, Reason
-from tallystick.records import Job, JobState
+from tallystick.records import Job, JobState, OutboundCall
 
 __all__ = ["OPERATIONS"]
 
@@ -46,6 +48,16 @@ class CancelJob(Arguments):
     job_id: JobId
     reason: Reason
     idempotency_key: IdempotencyKey = None
+
+
+class ListOutboundCalls(Arguments):
+    """Arguments of `outbound_calls`."""
+
+    purpose: Annotated[
+        str | None, Field(description="extract, decide or summarize; by default any.")
+    ] = None
+    limit: Annotated[int, Field(description="Calls at most.", ge=1)] = 50
+    before: Annotated[str | None, Field(description="The last id of the page before.")] = None
 
 
 OPERATIONS = (
@@ -92,6 +104,18 @@ OPERATIONS = (
         result=Job,
         errors=("not_found", "state_conflict", "invalid_input", "idempotency_mismatch"),
         verb="operator.cancel_job",
+    ),
+    Operation(
+        name="outbound_calls",
+        title="List outbound calls",
+        description="List the calls of models that Tallystick itself made, newest first: to whom, "
+        "about what, how much and how it ended, without the text.",
+        model_description="List the calls of models that Tallystick itself made.",
+        effect="read",
+        arguments=ListOutboundCalls,
+        result=list[OutboundCall],
+        errors=("denied", "not_found"),
+        verb="operator.outbound_calls",
     ),
 )
 """In the order in which surfaces list them."""

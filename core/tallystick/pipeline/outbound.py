@@ -23,9 +23,16 @@ from tallystick.memory.context import is_local_only
 from tallystick.policy.redaction import Redactor, restored
 from tallystick.ports import StructuredAnswer, TokenCounter, forbid_inside_transaction
 from tallystick.recorder import RecorderContext, Recordings, Run
-from tallystick.records import Actor, LearningBudget, Memory, ModelCost, ProviderDeclaration
+from tallystick.records import (
+    Actor,
+    LearningBudget,
+    Memory,
+    ModelCost,
+    OutboundCall,
+    ProviderDeclaration,
+)
 from tallystick.storage import Connection, Store, outbound_calls
-from tallystick.storage.outbound_calls import OutboundCall, Spent
+from tallystick.storage.outbound_calls import Spent
 from tallystick.storage.writes import Writes
 
 __all__ = ["Answered", "Outbound", "OutboundSubject", "note_answer", "note_request"]
@@ -217,7 +224,7 @@ class _Exchange:
         tokens = outbound.tokens(declared.model, self._sent)
         row = OutboundCall(
             id=outbound.store.ids.new(),
-            scope_id=subject.scope_id,
+            scope=subject.memory.scope,
             purpose=self._purpose,
             provider=declared.name,
             model=declared.model,
@@ -235,7 +242,7 @@ class _Exchange:
 
         def unit(tx: Connection) -> None:
             outbound.require_budget(tx, subject)
-            outbound_calls.add(tx, row)
+            outbound_calls.add(tx, row, subject.scope_id)
 
         outbound.store.database.write(unit, name="outbound.call", writes=_WRITES)
         self._call_id, self._begun, self._is_open = row.id, time.monotonic(), True

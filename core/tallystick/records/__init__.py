@@ -133,7 +133,13 @@ from tallystick.records.memory import (
     register_kind,
     validate_attributes,
 )
-from tallystick.records.model_calls import ModelAnswer, ModelCost, ModelToolCall, StopReason
+from tallystick.records.model_calls import (
+    ModelAnswer,
+    ModelCost,
+    ModelToolCall,
+    OutboundCall,
+    StopReason,
+)
 from tallystick.records.policy import (
     AccessDecision,
     Approval,
@@ -270,6 +276,7 @@ __all__ = [
     "StopReason",
     "ModelToolCall",
     "ModelCost",
+    "OutboundCall",
     "ModelAnswer",
     "require_tags",
     "require_length",

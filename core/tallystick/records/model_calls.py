@@ -8,8 +8,10 @@ from pydantic import Field
 
 from tallystick.records._base import JsonObject, Record
 from tallystick.records.context import ContextItem
+from tallystick.records.identity import Scope
+from tallystick.records.times import datetime_of
 
-__all__ = ["ModelAnswer", "ModelCost", "ModelToolCall", "StopReason"]
+__all__ = ["ModelAnswer", "ModelCost", "ModelToolCall", "OutboundCall", "StopReason"]
 
 StopReason = Literal[
     "completed", "tool_calls", "length", "refusal", "filtered", "paused", "failed", "broken_off"
@@ -95,3 +97,35 @@ class ModelCost(Record):
 
     def __str__(self) -> str:
         return "unknown" if self.amount is None else f"{self.amount} {self.currency}"
+
+
+class OutboundCall(Record):
+    """One call of a model that Tallystick itself made, to extract, to decide or to summarize:
+    without the text that it was about.
+    """
+
+    id: str
+    scope: Scope
+    purpose: str
+    """`extract`, `decide` or `summarize`."""
+    provider: str
+    model: str | None = None
+    local: bool
+    """True if it stayed on this machine."""
+    subject_id: str | None = None
+    """The memory that it was about."""
+    job_id: str | None = None
+    at: int
+    """Microseconds UTC."""
+    time = datetime_of("at")
+    outcome: str = "started"
+    """`started`, `answered`, or the code of the error; one that stays `started` was cut off."""
+    characters: int = 0
+    """Characters that were handed over."""
+    redacted: int = 0
+    """Secrets that were replaced by placeholders."""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    micros: int = 0
+    """The cost in millionths of a dollar, where prices are known."""
+    duration_ms: int = 0

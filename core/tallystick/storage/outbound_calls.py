@@ -5,46 +5,16 @@ Budgets are counted here, so that they hold across processes and restarts.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, func, insert, select, tuple_, update
 
+from tallystick.records import OutboundCall, Scope
 from tallystick.storage import tables
 
-__all__ = ["OutboundCall", "Spent", "add", "finish", "listed", "spent"]
+__all__ = ["Spent", "add", "find", "finish", "listed", "spent"]
 
-_t = tables.outbound_calls
-
-
-@dataclass(frozen=True)
-class OutboundCall:
-    """One call of a model."""
-
-    id: str
-    scope_id: int
-    purpose: str
-    """`extract`, `decide` or `summarize`."""
-    provider: str
-    model: str | None
-    local: bool
-    """True if it stayed on this machine."""
-    subject_id: str | None
-    """The memory that it was about."""
-    job_id: str | None
-    at: int
-    """Microseconds UTC."""
-    outcome: str = "started"
-    """`started`, `answered`, or the code of the error."""
-    characters: int = 0
-    """Characters that were handed over."""
-    redacted: int = 0
-    """Secrets that were replaced by placeholders."""
-    input_tokens: int = 0
-    output_tokens: int = 0
-    micros: int = 0
-    """The cost in millionths of a dollar, where prices are known."""
-    duration_ms: int = 0
+_t, _sc = tables.outbound_calls, tables.scopes
 
 
 class Spent(NamedTuple):
@@ -55,9 +25,10 @@ class Spent(NamedTuple):
     micros: int
 
 
-def add(tx: Connection, call: OutboundCall) -> None:
+def add(tx: Connection, call: OutboundCall, scope_id: int) -> None:
     """Insert a call, before it is made: a process that dies in it has spent it."""
-    tx.execute(insert(_t), asdict(call))
+    row = {name: getattr(call, name) for name in OutboundCall.model_fields if name != "scope"}
+    tx.execute(insert(_t), {**row, "scope_id": scope_id})
 
 
 def finish(
@@ -109,8 +80,38 @@ def spent(
     return Spent(int(calls), int(tokens), int(micros))
 
 
-def listed(connection: Connection, scope_id: int, *, limit: int) -> list[OutboundCall]:
-    """Return the newest calls of a scope, newest first."""
-    query = select(_t).where(_t.c.scope_id == scope_id).order_by(_t.c.at.desc(), _t.c.id.desc())
-    rows = connection.execute(query.limit(limit)).mappings()
-    return [OutboundCall(**dict(row)) for row in rows]
+def find(connection: Connection, call_id: str) -> OutboundCall | None:
+    """Return a call, or None."""
+    row = connection.execute(_calls().where(_t.c.id == call_id)).mappings().one_or_none()
+    return None if row is None else _record(row)
+
+
+def listed(
+    connection: Connection,
+    *,
+    scope: Scope | None = None,
+    purpose: str | None = None,
+    before: OutboundCall | None = None,
+    limit: int,
+) -> list[OutboundCall]:
+    """Return calls, newest first; of one scope or of all, for one purpose or any, and only those
+    listed after `before`.
+    """
+    query = _calls()
+    if scope is not None:
+        query = query.where(_sc.c.name == str(scope))
+    if purpose is not None:
+        query = query.where(_t.c.purpose == purpose)
+    if before is not None:
+        query = query.where(tuple_(_t.c.at, _t.c.id) < tuple_(before.at, before.id))
+    query = query.order_by(_t.c.at.desc(), _t.c.id.desc()).limit(limit)
+    return [_record(row) for row in connection.execute(query).mappings()]
+
+
+def _calls() -> Any:
+    return select(_t, _sc.c.name.label("scope")).join(_sc, _sc.c.id == _t.c.scope_id)
+
+
+def _record(row: Any) -> OutboundCall:
+    fields = {name: row[name] for name in OutboundCall.model_fields if name != "scope"}
+    return OutboundCall(**fields, scope=Scope.parse(row["scope"]))

@@ -24,6 +24,7 @@ from tallystick.records import (
     JobStates,
     MemoryId,
     MemoryIds,
+    OutboundCall,
     Proof,
     Purge,
     RunId,
@@ -38,6 +39,7 @@ from tallystick.records import (
 from tallystick.storage.short_ids import IdKind
 from tallystick.tally.services import Services
 from tallystick.upkeep import backup, doctor, erase, jobs, portable, proof, retention, sizes
+from tallystick.upkeep.outbound import list_outbound_calls
 from tallystick.upkeep.retention import Window
 
 __all__ = ["Operator"]
@@ -241,6 +243,24 @@ class Operator:
             job_id,
             reason=reason,
             idempotency_key=idempotency_key,
+        )
+
+    def outbound_calls(
+        self, *, purpose: str | None = None, limit: Count = 50, before: str | None = None
+    ) -> list[OutboundCall]:
+        """List the calls of models that Tallystick itself made, newest first and without the text
+        that they were about: for an operator of every scope, else of the bound one.
+
+        `purpose` is `extract`, `decide` or `summarize`, by default any; give the last id of a page
+        as `before` for the next one. Raises Denied, NotFound.
+        """
+        return list_outbound_calls(
+            self._services.memory,
+            self.actor,
+            self.scope,
+            purpose=purpose,
+            limit=limit,
+            before=before,
         )
 
     def doctor(self, *, repair: bool = False) -> tuple[Finding, ...]:

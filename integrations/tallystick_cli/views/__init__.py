@@ -16,7 +16,7 @@ from tallystick_cli.views.contexts import (
     replay_view,
     step_diff_view,
 )
-from tallystick_cli.views.jobs import job_table, job_view
+from tallystick_cli.views.jobs import job_table, job_view, outbound_table
 from tallystick_cli.views.memories import (
     explored_view,
     history_table,
@@ -73,6 +73,7 @@ __all__ = [
     "inspection_view",
     "job_table",
     "job_view",
+    "outbound_table",
     "memory_table",
     "preview_table",
     "proof_view",

@@ -1,4 +1,4 @@
-"""Views of jobs: what waits, what came of it, and the trail of one."""
+"""Views of jobs: what waits, what came of it, the trail of one, and the calls of models."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from tallystick.records import Job
+from tallystick.records import Job, OutboundCall
 from tallystick_cli.views.common import fact_table, local_time, plain_table, short
 
-__all__ = ["job_table", "job_view"]
+__all__ = ["job_table", "job_view", "outbound_table"]
 
 _STYLE = {"done": "green", "failed": "red", "dead": "red", "retry_scheduled": "yellow"}
 
@@ -26,6 +26,31 @@ def job_table(jobs: Iterable[Job]) -> Table:
             Text(job.state, style=_STYLE.get(job.state, "")),
             local_time(job.updated_at),
             Text.assemble(f"{_what(job)}{_progress(job)}", (_after(job), "dim")),
+        )
+    return table
+
+
+def outbound_table(calls: Iterable[OutboundCall]) -> Table:
+    """Return calls of models, one in a row."""
+    table = plain_table("when", "what", "to", "sent", "tokens", "outcome")
+    for call in calls:
+        table.add_row(
+            local_time(call.at),
+            Text.assemble(call.purpose, (f" {short(call.subject_id or '')}".rstrip(), "cyan")),
+            Text.assemble(
+                "/".join(filter(None, (call.provider, call.model))),
+                (" here" if call.local else " far", "dim"),
+            ),
+            Text.assemble(
+                f"{call.characters:,} characters",
+                (f", {call.redacted} hidden" if call.redacted else "", "dim"),
+            ),
+            f"{call.input_tokens:,} + {call.output_tokens:,}",
+            Text.assemble(
+                (call.outcome, "green" if call.outcome == "answered" else "red"),
+                (f" {call.duration_ms:,} ms", "dim"),
+                (f" ${call.micros / 1_000_000:.4f}" if call.micros else "", "dim"),
+            ),
         )
     return table
 

@@ -38,6 +38,7 @@ class AsyncRemoteOperator(_Face):
     job = Awaited(Operator.job)
     retry_jobs = Awaited(Operator.retry_jobs)
     cancel_job = Awaited(Operator.cancel_job)
+    outbound_calls = Awaited(Operator.outbound_calls)
     doctor = Awaited(Operator.doctor)
     sizes = Awaited(Operator.sizes)
     freeze = Awaited(Operator.freeze)

@@ -82,6 +82,7 @@ class RemoteOperator(_Face):
     job = _Verb(Operator.job, "operator.")
     retry_jobs = _Verb(Operator.retry_jobs, "operator.")
     cancel_job = _Verb(Operator.cancel_job, "operator.")
+    outbound_calls = _Verb(Operator.outbound_calls, "operator.")
     doctor = _Verb(Operator.doctor, "operator.")
     sizes = _Verb(Operator.sizes, "operator.")
     freeze = _Verb(Operator.freeze, "operator.")

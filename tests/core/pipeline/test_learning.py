@@ -11,8 +11,10 @@ import pytest
 from tallystick import Actor, Tally
 from tallystick.errors import (
     BudgetSpent,
+    Denied,
     ExtractionError,
     ModelUnavailable,
+    NotFound,
     SettingsError,
 )
 from tallystick.pipeline import RuleExtractor
@@ -30,12 +32,13 @@ from tallystick.records import (
     Memory,
     MemoryDecision,
     MemoryState,
+    OutboundCall,
     Proposal,
     ProviderDeclaration,
     SourceRef,
 )
 from tallystick.settings import Settings
-from tallystick.storage import edges, journal, memories, outbound_calls, proposals, scopes
+from tallystick.storage import edges, journal, memories, proposals
 from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder
 
@@ -474,18 +477,14 @@ def test_tokens_are_exceeded_by_one_call_at_most(open_tally: OpenTally) -> None:
             tally.drain()
 
         assert model.calls == 2
-        with services_of(tally).store.database.read() as connection:
-            [row] = scopes.find(connection, [ANNA.private_scope])
-            calls = outbound_calls.listed(connection, row.id, limit=9)
+        calls = logged_calls(tally)
         assert [(each.model, each.input_tokens, each.outcome) for each in calls] == [
             ("m-2", 60, "answered")
         ] * 2
 
 
-def logged_calls(tally: Tally) -> list[outbound_calls.OutboundCall]:
-    with services_of(tally).store.database.read() as connection:
-        [row] = scopes.find(connection, [ANNA.private_scope])
-        return outbound_calls.listed(connection, row.id, limit=99)
+def logged_calls(tally: Tally) -> list[OutboundCall]:
+    return tally.bind().operator.outbound_calls(limit=99)
 
 
 def test_calls_at_the_same_moment_do_not_share_the_last_one(open_tally: OpenTally) -> None:
@@ -670,10 +669,39 @@ def test_secrets_leave_as_placeholders_and_come_back_as_they_were(
 
         assert key not in far.texts[0]
         assert f"The build key is {key} for now." in by_content(tally)
-        with services_of(tally).store.database.read() as connection:
-            [row] = scopes.find(connection, [ANNA.private_scope])
-            [call] = outbound_calls.listed(connection, row.id, limit=9)
+        [call] = logged_calls(tally)
         assert (call.provider, call.redacted, call.local) == ("far", 1, False)
+
+
+def test_the_outbound_log_is_read_in_pages_and_by_those_who_may_read_the_scope(
+    open_tally: OpenTally,
+) -> None:
+    with opened(open_tally, extractor=Scripted()) as tally:
+        anna, bob = tally.bind(), tally.bind(BOB)
+        text = "I have a heron called Sigurd."
+        stored = anna.remember(text)
+        bob.remember("I have a bicycle.", mode="sync")
+        tally.drain()
+
+        seen = bob.operator.outbound_calls(limit=99)
+        assert {call.scope for call in seen} == {bob.scope}
+        everything = anna.operator.outbound_calls(limit=99)
+        assert {call.scope for call in everything} == {anna.scope, bob.scope}
+        assert everything == sorted(everything, key=lambda call: (call.at, call.id), reverse=True)
+        [first, *rest] = everything
+        assert anna.operator.outbound_calls(limit=99, before=first.id) == rest
+        assert anna.operator.outbound_calls(purpose="decide") == []
+
+        [own] = [call for call in everything if call.subject_id == stored.id][:1]
+        assert (own.purpose, own.provider, own.model) == ("extract", "far", "m-1")
+        assert (own.outcome, own.local, own.characters > 0) == ("answered", False, True)
+        assert text not in str([call.dump() for call in everything])
+
+        for hidden in (own.id, "no such call"):
+            with pytest.raises(NotFound):
+                bob.operator.outbound_calls(before=hidden)
+        with pytest.raises(Denied):
+            tally.bind(BOB, scope=anna.scope).operator.outbound_calls()
 
 
 def test_a_call_is_a_recorded_step_with_its_receipt(open_sqlite: OpenTally) -> None:

@@ -121,6 +121,7 @@ OTHERS: dict[type, set[str]] = {
         "prove_unreachable",
         "prove_erased",
         "jobs",
+        "outbound_calls",
         "job",
         # Mends what is derived; what is mended already is left alone.
         "doctor",

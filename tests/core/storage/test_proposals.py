@@ -6,9 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tallystick import Actor, Tally
-from tallystick.records import Proposal, ProposalContent
+from tallystick.records import OutboundCall, Proposal, ProposalContent
 from tallystick.storage import Connection, outbound_calls, proposals, scopes
-from tallystick.storage.outbound_calls import OutboundCall
 from tallystick.tally.services import services_of
 
 OpenTally = Callable[..., Tally]
@@ -114,10 +113,15 @@ def test_proposals_and_the_outbound_log_go_along_with_an_export(
 
         def call(tx: Connection) -> None:
             row = scopes.ensure(tx, ANNA.private_scope)
-            outbound_calls.add(
-                tx,
-                OutboundCall("c", row.id, "extract", "far", None, False, None, None, at=7),
+            sent = OutboundCall(
+                id="c",
+                scope=ANNA.private_scope,
+                purpose="extract",
+                provider="far",
+                local=False,
+                at=7,
             )
+            outbound_calls.add(tx, sent, row.id)
 
         services_of(tally).store.database.write(call, name="call")
         anna.operator.export(tmp_path / "out")
@@ -128,5 +132,5 @@ def test_proposals_and_the_outbound_log_go_along_with_an_export(
             stored = proposals.find(connection, "1")
             assert stored is not None
             assert stored.record == proposal
-            calls = outbound_calls.listed(connection, stored.scope.id, limit=9)
+        calls = tally.bind().operator.outbound_calls()
         assert [(each.id, each.provider) for each in calls] == [("c", "far")]
