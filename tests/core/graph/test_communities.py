@@ -234,6 +234,22 @@ def test_a_community_with_more_than_a_model_is_given_is_summarized_once(
         assert (first, len(scribe.texts)) == (1, 1)
 
 
+def test_a_summarizer_is_given_the_newest_texts_that_it_declares_to_take(
+    open_tally: OpenTally,
+) -> None:
+    scribe = Scribe()
+    newest = [*BOATS[1:], *MORE]
+    longest = len("\n".join(newest))
+    scribe.declaration = scribe.declaration.model_copy(update={"longest_text": longest})
+    with open_tally(settings=ON, summarizer=scribe) as tally:
+        alice = tally.bind(ALICE)
+        alice.remember_many([*BOATS, *MORE])
+        tally.drain()
+        assert scribe.texts == ["\n".join(newest)]
+        [community] = communities_of(alice)
+        assert {alice.get(each).content for each in community.sources} == set(newest)
+
+
 def test_what_stays_on_this_machine_is_not_sent_away(open_tally: OpenTally) -> None:
     scribe = Scribe(local=False)
     with open_tally(settings=ON, summarizer=scribe) as tally:

@@ -243,6 +243,60 @@ def test_what_the_text_says_is_carried_out(
     assert [after[each] for each in before if after[each] != before[each]] == ["superseded"]
 
 
+class ObeyingScribe:
+    """A summarizer that writes down the instruction that it reads."""
+
+    declaration = ProviderDeclaration(name="scribe", model="s-1")
+
+    def __init__(self) -> None:
+        self.written: list[str] = []
+
+    def summarize(self, text: str, *, max_tokens: int) -> str:
+        told = [attack for attack, _, _ in ATTACKS if attack in text]
+        self.written.append(told[0])
+        return told[0]
+
+
+def test_a_summary_that_obeys_a_text_is_no_memory_and_changes_none(tmp_path: Path) -> None:
+    scribe = ObeyingScribe()
+    with Tally.open(
+        tmp_path / "tally",
+        owner=ANNA,
+        settings=Settings(graph=True, learning="full"),
+        summarizer=scribe,
+        background=False,
+    ) as tally:
+        for number, (attack, _, _) in enumerate(ATTACKS):
+            anna, bob = Actor(user=f"anna{number}"), Actor(user=f"bob{number}")
+            theirs = tally.bind(anna)
+            theirs.remember("I am allergic to nuts.", kind="preference", mode="raw")
+            tally.bind(bob).remember("I keep my money at the savings bank.", mode="raw")
+            theirs.remember_many(
+                [
+                    "Anna Schmidt sails the Seeadler from Hamburg.",
+                    "In Hamburg we met Anna Schmidt at the harbour.",
+                    "The Seeadler left Hamburg with Anna Schmidt at dawn.",
+                    "Anna Schmidt painted the Seeadler.",
+                    f"On the Seeadler in Hamburg we heard Anna Schmidt say: {attack}",
+                ],
+                mode="raw",
+            )
+            before = [_stood(tally, actor, ("note", "preference")) for actor in (anna, bob)]
+            places = {str(scope) for scope in tally.scopes()}
+            tally.drain()
+
+            assert scribe.written[number:] == [attack], "one summary, of this user alone"
+            assert [_stood(tally, actor, ("note", "preference")) for actor in (anna, bob)] == before
+            assert {str(scope) for scope in tally.scopes()} == places
+            assert _decided(tally, anna) == {}
+            [told] = theirs.explore(mode="communities").communities
+            assert (told.summary, told.summarized_by) == (attack, "scribe:s-1")
+            quoted = [theirs.get(each).content for each in told.sources]
+            assert any(attack in content for content in quoted), "who reads it finds who said it"
+            assert attack not in [hit.content for hit in theirs.recall(attack)]
+            assert tally.bind(bob).explore(mode="communities").communities == ()
+
+
 def _decided(tally: Tally, actor: Actor) -> dict[str, tuple[str, str]]:
     with services_of(tally).store.database.read() as connection:
         stored = proposals.of_scope(connection, actor.private_scope, limit=5_000)
