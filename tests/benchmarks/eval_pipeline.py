@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +26,13 @@ from tallystick.errors import ExtractionError
 from tallystick.pipeline import RuleDecider, RuleExtractor
 from tallystick.pipeline.decide import Thresholds, check_decisions
 from tallystick.pipeline.statements import read_statement
-from tallystick.records import DecisionCandidate, ExtractedFact, MemoryDecision, ProviderDeclaration
+from tallystick.records import (
+    DecisionCandidate,
+    ExtractedFact,
+    MemoryDecision,
+    Proposal,
+    ProviderDeclaration,
+)
 from tallystick.settings import Settings
 
 SETS = Path(__file__).parents[1] / "fixtures" / "learning"
@@ -112,6 +118,12 @@ def entities() -> dict[str, float]:
     return figures
 
 
+_WRONG = ("stale", "swapped", "invented", "foreign", "malformed", "flip")
+"""How a model is wrong: its target was decided before, is another one, is none or of somebody else;
+its answer is no decision, or one of the other kind.
+"""
+
+
 class Scripted:
     """A model that is right two times of three, and wrong in the ways that models are."""
 
@@ -120,6 +132,7 @@ class Scripted:
     def __init__(self, labels: Sequence[Labelled], foreign: str) -> None:
         self._labels = {label.after: label for label in labels}
         self._foreign, self._random, self._calls = foreign, random.Random(7), 0
+        self._decided: list[str] = []
 
     def decide(
         self, facts: Sequence[ExtractedFact], candidates: Sequence[Sequence[DecisionCandidate]]
@@ -137,7 +150,9 @@ class Scripted:
             self._calls += 1
             if self._calls % 3 == 0:
                 others = [each for each in choices if right is None or each.id != right.id]
-                match self._random.choice(("swapped", "invented", "foreign", "malformed", "flip")):
+                match self._random.choice(_WRONG):
+                    case "stale" if self._decided:
+                        action, target = "DELETE", self._random.choice(self._decided)
                     case "swapped" if others:
                         action, target = "UPDATE", self._random.choice(others).id
                     case "invented":
@@ -151,6 +166,8 @@ class Scripted:
                     case _:
                         if choices:
                             action, target = "DELETE", choices[-1].id
+            if target is not None and action in ("UPDATE", "DELETE"):
+                self._decided.append(target)
             decisions.append(
                 MemoryDecision.load(
                     {"fact": place, "action": action, "target": target, "confidence": 95}
@@ -162,7 +179,9 @@ class Scripted:
 def decisions(scripted: bool, name: str = "decisions.tsv") -> dict[str, float]:
     """Return what is applied of decisions about labelled pairs that stand in one scope."""
     labels = [Labelled(*line[:3]) for line in lines(name)]
-    applied = right = wanted = wrong_targets = applied_right = recovered = 0
+    by_text = {label.after: label for label in labels}
+    wanted = sum(label.action in ("UPDATE", "DELETE") for label in labels)
+    applied = right = wrong_targets = applied_right = recovered = 0
     with tempfile.TemporaryDirectory() as folder:
         for number, group in enumerate(_apart(labels)):
             decider: Any = RuleDecider()
@@ -170,6 +189,7 @@ def decisions(scripted: bool, name: str = "decisions.tsv") -> dict[str, float]:
             with Tally.open(path, owner=ANNA, background=False) as tally:
                 foreign = tally.bind(Actor(user="bob")).remember("I live in Rome.").id
                 before = {each.before: tally.bind().remember(each.before).id for each in group}
+                texts = {memory_id: text for text, memory_id in before.items()}
             if scripted:
                 decider = Scripted(group, foreign)
             with Tally.open(
@@ -184,20 +204,18 @@ def decisions(scripted: bool, name: str = "decisions.tsv") -> dict[str, float]:
                     anna.remember(each.after, mode="sync", timeout_ms=60_000)
                 for _ in range(6):
                     tally.drain()
-                actions: dict[str, str] = {}
-                for text, memory_id in before.items():
-                    last = anna.history(memory_id)[-1]
-                    if last.decision in ("UPDATE", "DELETE"):
-                        actions[text] = last.decision
-                        recovered += is_recovered(anna, memory_id, text, last.decision)
-            for each in group:
-                is_wanted = each.action in ("UPDATE", "DELETE")
-                wanted += is_wanted
-                if each.before in actions:
+                for change in _applied(anna):
+                    label = by_text.get(anna.get(change.derived_from[0]).content)
+                    is_target = (
+                        label is not None
+                        and label.action in ("UPDATE", "DELETE")
+                        and before[label.before] == change.target
+                    )
                     applied += 1
-                    right += actions[each.before] == each.action
-                    applied_right += is_wanted
-                    wrong_targets += not is_wanted
+                    right += is_target and label is not None and label.action == change.action
+                    applied_right += is_target
+                    wrong_targets += not is_target
+                    recovered += is_recovered(anna, change, texts)
     return {
         "wrong targets applied": wrong_targets,
         "UPDATE and DELETE precision": right / max(1, applied),
@@ -271,11 +289,19 @@ def every_decision(name: str) -> dict[str, float]:
     }
 
 
-def is_recovered(bound: BoundTally, memory_id: str, text: str, decision: str) -> bool:
+def _applied(bound: BoundTally) -> list[Proposal]:
+    """Return what was replaced and withdrawn, the last first."""
+    listed = bound.reviews(states=("applied",), limit=500)
+    return [each for each in reversed(listed) if each.action in ("UPDATE", "DELETE")]
+
+
+def is_recovered(bound: BoundTally, change: Proposal, texts: Mapping[str, str]) -> bool:
     """Return True if a person gets a memory back that a decision replaced or withdrew: active, with
     its words, and recalled by them.
     """
-    if decision == "DELETE":
+    memory_id = change.target or ""
+    text = texts.get(memory_id, "")
+    if change.action == "DELETE":
         bound.recover(memory_id, reason="it was right")
     else:
         preview = bound.correct(memory_id, "restore", reason="it was right")

@@ -282,6 +282,20 @@ _RETRACTING = Phrase(
     r"\b(?:please|remove|delete|erase|wipe|take|forget|from|out of|your|memory|notes?|records?)\b",
     re.IGNORECASE,
 )
+_STORE = Phrase(
+    r"\b(?:from|out of|in) (?:your|the) (?:notes?|memor(?:y|ies)|records?|files?|notebook"
+    r"|history)\b"
+    r"|\b(?:aus|in) (?:deine[nmr]|eure[nmr]|ihre[nmr]|de[nmr]) (?:notizen|gedächtnis"
+    r"|erinnerung(?:en)?|aufzeichnungen|unterlagen)\b"
+    r"|\bde (?:tes|ta|vos|votre) (?:notes|mémoires?|souvenirs|dossiers)\b"
+    r"|\bde (?:tus?|sus?|la|las) (?:notas?|memoria|recuerdos?|registros?)\b"
+    r"|\b(?:dai|dalla|dalle) (?:tuoi|tua|tue|suoi) (?:appunti|memoria|ricordi|note)\b"
+    r"|\bd[ao]s? (?:suas?|tuas?|seus?|teus?) (?:notas?|memórias?|registros?|apontamentos)\b"
+    r"|\buit (?:je|jouw|uw|het) (?:geheugen|notities|aantekeningen)\b"
+    r"|从你的?(?:记录|记忆|笔记)[里中]?",
+    re.IGNORECASE,
+)
+"""Where something is kept, which is not what is taken back."""
 _SAID = Phrase(
     r"^\s*(?:i|we|ich|j'ai|je t'ai|he|ho|eu)?\s*(?:have |habe |te )?(?:said|told you|wrote"
     r"|mentioned|noted|gesagt|dit|dicho|dije|detto|disse)?"
@@ -358,12 +372,16 @@ def read_statement(text: str) -> Statement:
     retraction = RETRACTED.search(plain)
     retracts = retraction is not None
     if retraction is not None:
-        after = _SAID.sub("", plain[retraction.end() :])
+        place = _STORE.search(plain)
+        matter = _STORE.sub(lambda match: " " * len(match.group()), plain)
+        after = _SAID.sub("", matter[retraction.end() :])
         # "What I said about the boat is wrong, forget it": the matter may come first.
-        before = _SAID.sub("", plain[: retraction.start()])
-        # "Wipe my locker code from your memory" has it in between.
-        inside = _RETRACTING.sub(" ", retraction.group())
-        plain = next((each for each in (after, before, inside) if _strict_terms(each)), "")
+        before = _SAID.sub("", matter[: retraction.start()])
+        # "Please wipe my locker code from your memory" has it in between.
+        inside = _RETRACTING.sub(" ", matter[slice(*retraction.span())])
+        is_inside = place is not None and retraction.start() < place.start() < retraction.end()
+        order = (inside, after, before) if is_inside else (after, before, inside)
+        plain = next((each for each in order if _strict_terms(each)), "")
     terms = _terms(plain)
     ended = ENDED.search(plain) is not None
     # "not only" and "no problem" deny nothing; what ended is denied too.

@@ -813,10 +813,30 @@ def test_another_value_of_one_topic_is_a_change(before: str, after: str) -> None
         ("Our dentist is Dr. Blum.", "My cousin changed dentists, hers is Dr. Roth now."),
         ("I paid 30 euros for lunch.", "I paid 40 euros for lunch."),
         ("北京办公室有四十人。", "上海办公室现在有五十人。"),
+        # Where it is kept is not what is taken back.
+        ("Release notes are in British English.", "Please remove my weight from your notes."),
+        ("The records are kept in the cellar.", "I want my old address out of your records."),
+        ("Die Notizen liegen im Keller.", "Lösch bitte mein Gewicht aus deinen Notizen."),
+        ("Les notes sont dans le placard.", "Efface mon poids de tes notes."),
+        ("Las notas están en el cajón.", "Borra mi peso de tus notas."),
     ],
 )
 def test_a_change_of_something_else_is_none(before: str, after: str) -> None:
     assert compare(after, before).relation == "unrelated"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("My weight is 82 kilos.", "I'd like you to remove my weight from your notes."),
+        ("Mein Gewicht ist 82 Kilo.", "Lösch bitte mein Gewicht aus deinen Notizen."),
+        ("Mi peso es de 82 kilos.", "Borra mi peso de tus notas."),
+        ("我的体重是八十二公斤。", "把我的体重从你的记录里删掉。"),
+        ("The release notes are in the wiki.", "Forget what I said about the release notes."),
+    ],
+)
+def test_what_is_taken_back_is_named_in_the_request(before: str, after: str) -> None:
+    assert compare(after, before).relation == "retracted"
 
 
 def replaced_by_a_model(open_tally: OpenTally, before: str, after: str, action: str) -> str:
