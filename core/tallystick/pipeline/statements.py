@@ -373,7 +373,10 @@ def read_statement(text: str) -> Statement:
     retracts = retraction is not None
     if retraction is not None:
         place = _STORE.search(plain)
-        matter = _STORE.sub(lambda match: " " * len(match.group()), plain)
+        matter = plain
+        if place is not None:
+            blank = " " * len(place.group())
+            matter = plain[: place.start()] + blank + plain[place.end() :]
         after = _SAID.sub("", matter[retraction.end() :])
         # "What I said about the boat is wrong, forget it": the matter may come first.
         before = _SAID.sub("", matter[: retraction.start()])
