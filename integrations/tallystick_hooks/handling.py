@@ -21,7 +21,6 @@ from tallystick.adapters import (
     record_tool_error,
     record_tool_result,
     recorded_elsewhere,
-    reflect_on_session,
 )
 from tallystick.errors import ApprovalRequired, Blocked, TallystickError
 from tallystick.operations import error_json
@@ -175,8 +174,8 @@ def _keep(bound: BoundTally, event: Event) -> Answer:
 def _end(bound: BoundTally, event: Event) -> Answer:
     """Keep what was said, and reflect on the session where the tally does that."""
     answer = _keep(bound, event)
-    reflected = reflect_on_session(bound, event.session)
-    if reflected is None or not reflected.read:
+    reflected = bound.end_session(event.session)
+    if not reflected.read:
         return answer
     facts = {**answer.facts, "applied": reflected.applied, "waiting": reflected.waiting}
     return replace(answer, facts=facts)

@@ -74,7 +74,6 @@ from tallystick.adapters.sessions import (
     OBSERVER,
     note_seen_again,
     recorded_elsewhere,
-    reflect_on_session,
 )
 from tallystick.adapters.stream_times import StreamTimes
 from tallystick.adapters.tool_calls import (
@@ -157,7 +156,6 @@ __all__ = [
     "recall_for_turn",
     "record_approval",
     "recorded_elsewhere",
-    "reflect_on_session",
     "record_tool_call",
     "record_tool_error",
     "record_tool_result",

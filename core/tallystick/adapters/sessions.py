@@ -8,12 +8,12 @@ them to the adapter, and the journal says so.
 from __future__ import annotations
 
 from tallystick.adapters.journaling import note
-from tallystick.records import Reflected, RunRecord
+from tallystick.records import RunRecord
 from tallystick.storage import recordings
 from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
 
-__all__ = ["OBSERVER", "note_seen_again", "recorded_elsewhere", "reflect_on_session"]
+__all__ = ["OBSERVER", "note_seen_again", "recorded_elsewhere"]
 
 OBSERVER = "observer"
 """The key in the metadata of a run that names the observer which recorded it."""
@@ -53,14 +53,3 @@ def note_seen_again(
         actor=bound.actor.traced(session_id=session),
         subject_id=run.run_id,
     )
-
-
-def reflect_on_session(bound: BoundTally, session: str) -> Reflected | None:
-    """Reflect on the turns of a session that ends, where the setting `reflection` turned that on;
-    None where it is off, or where an operator suspends what nobody asked for: the turns are kept,
-    and can be reflected on later. Raises as `reflect`.
-    """
-    services = services_of(bound)
-    if services.settings.reflection == "off" or services.gate.is_autonomy_frozen():
-        return None
-    return bound.reflect(conversation=session)
