@@ -29,7 +29,7 @@ from tallystick.tally import BoundTally
 from tallystick_hooks.events import Answer, Event, HookFormat
 from tallystick_hooks.formats import answer_in, event_from
 
-__all__ = ["handle", "react"]
+__all__ = ["handle", "note_failure", "react"]
 
 SURFACE = "hook"
 _HITS = 6
@@ -67,12 +67,20 @@ def _named(answer: Answer, bound: BoundTally) -> Answer:
 
 def _failure(bound: BoundTally, event: Event, error: TallystickError) -> Answer:
     with suppress(TallystickError):  # what failed may be the tally itself
-        run = bound.run(event.agent, metadata=_metadata(event))
-        run.count_gap(SURFACE, error)
-        run.end("failed")
+        note_failure(bound, event.name, error, agent=event.agent, session=event.session)
     if event.name == "before-tool" and has_rules(bound, "tool_call"):
         return Answer(decision="deny", reason=_closed(error), error=error.code)
     return Answer(error=error.code)
+
+
+def note_failure(
+    bound: BoundTally, event: str, error: Exception, *, agent: str, session: str | None = None
+) -> None:
+    """Record an event that was not answered as a run with a gap. Raises what a tally raises."""
+    thread = {} if session is None else {"thread_id": session}
+    run = bound.on(SURFACE).run(agent, metadata={**thread, OBSERVER: SURFACE, "event": event})
+    run.count_gap(SURFACE, error)
+    run.end("failed")
 
 
 def _closed(error: Exception) -> str:
