@@ -15,6 +15,7 @@ from tallystick.adapters import (
     ToolCall,
     framed_hits,
     has_rules,
+    is_first_to_record,
     note_seen_again,
     recall_for_turn,
     record_tool_call,
@@ -139,6 +140,8 @@ def _record(bound: BoundTally, event: Event) -> Answer:
     other = recorded_elsewhere(bound, event.session, SURFACE)
     if other is not None:
         return _leave_to(other, bound, event)
+    if event.call_id is not None and not is_first_to_record(bound, event.session, event.call_id):
+        return Answer(facts={"recorded": "before"})
     call = ToolCall(event.tool or "", event.arguments, event.call_id)
     with (
         bound.run(event.agent, metadata=_metadata(event)) as run,

@@ -248,13 +248,11 @@ async def test_a_record_of_another_project_is_not_found_by_its_id(tally: Tally, 
                 for each in ("get", "inspect", "history", "related", "dependencies", "uses")
             ),
             *(("explore", {"mode": each, "id": run.id}) for each in ("steps", "verify")),
-            *(("explore", {"mode": each, "id": step.id}) for each in ("receipt", "trace")),
+            ("explore", {"mode": "receipt", "id": step.id}),
             ("manage", {"action": "forget", "id": mine.id, "reason": "r"}),
             ("manage", {"action": "pin", "id": mine.id, "reason": "r"}),
         ]
         for tool, arguments in by_id:
-            if arguments.get("mode") == "trace":
-                arguments["query"] = "this"
             elsewhere = await client.call_tool(tool, {**arguments, "project": "apollo"})
             assert elsewhere.is_error, (tool, arguments)
             assert payload(elsewhere)["error"]["code"] == "not_found"

@@ -72,6 +72,7 @@ from tallystick.adapters.rendering import (
 )
 from tallystick.adapters.sessions import (
     OBSERVER,
+    is_first_to_record,
     note_seen_again,
     recorded_elsewhere,
 )
@@ -151,6 +152,7 @@ __all__ = [
     "judge_tool_call",
     "message_item",
     "named_actor",
+    "is_first_to_record",
     "note_seen_again",
     "on_close",
     "recall_for_turn",
