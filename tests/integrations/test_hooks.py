@@ -420,3 +420,13 @@ def test_a_session_is_left_to_an_adapter_in_another_scope_of_the_actor(
         assert private.memories(kinds=["turn"]) == []
         assert private.runs() == []
         assert len(project.memories(kinds=["turn"])) == 1
+
+
+def test_a_text_with_half_a_character_is_kept_and_shown(
+    bound: BoundTally, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = {"speaker": "user", "text": "The heron \ud83d nests in March.", "key": "1"}
+    assert told(bound, "turn-end", turns=[said])["stored"] == 1
+    answer = handle(bound, "prompt", {"session": "s2", "prompt": "When does the heron nest?"})
+    assert r"The heron \ud83d nests in March." in answer["context"]
+    assert answer["context"].encode()
