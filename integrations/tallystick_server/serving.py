@@ -22,6 +22,7 @@ from tallystick.tally import BoundTally, Tally
 from tallystick_hooks.quick import RULES_MARK
 from tallystick_server.app import create_app
 from tallystick_server.dashboard import Entrance, make_ready_in_background
+from tallystick_server.streams import STOPPING
 
 __all__ = ["serve", "serve_dashboard", "serve_in_background"]
 
@@ -162,15 +163,30 @@ class _Server(uvicorn.Server):
     the process before its socket is removed.
     """
 
+    def __init__(self, config: uvicorn.Config, stopping: threading.Event) -> None:
+        super().__init__(config)
+        self._stopping = stopping
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Capture none."""
         yield
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the streams of events, which would go on until they are cut off, then the rest."""
+        self._stopping.set()
+        await super().shutdown(sockets)
+
 
 def _server(app: Any) -> _Server:
+    stopping = threading.Event()
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        scope[STOPPING] = stopping
+        await app(scope, receive, send)
+
     config = uvicorn.Config(
-        app,
+        application,
         log_config=None,
         access_log=False,
         lifespan="on",
@@ -179,7 +195,7 @@ def _server(app: Any) -> _Server:
         date_header=False,
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )
-    return _Server(config)
+    return _Server(config, stopping)
 
 
 async def _run(servers: Sequence[tuple[_Server, socket.socket]]) -> None:
