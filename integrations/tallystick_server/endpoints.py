@@ -135,10 +135,11 @@ def _endpoint(
 ) -> Callable[..., Awaitable[Response]]:
     """Return the function that FastAPI calls, with the signature that its reference shows."""
     in_path = [name for name in path_names(path) if name in operation.arguments.model_fields]
-    model = _arguments_model(route, operation, method, in_path, path)
+    fixed = route.fixed_at(path) if "mode" in operation.arguments.model_fields else route.fixed
+    model = _arguments_model(route, operation, method, in_path, path, fixed)
 
     async def endpoint(request: Request, **values: Any) -> Response:
-        arguments: dict[str, Any] = dict(route.fixed)
+        arguments: dict[str, Any] = dict(fixed)
         arguments |= {name: values[name] for name in in_path}
         given = values.get("arguments")
         if isinstance(given, BaseModel):
@@ -180,10 +181,15 @@ def _parameters(
 
 
 def _arguments_model(
-    route: Route, operation: Operation, method: Method, in_path: list[str], path: str
+    route: Route,
+    operation: Operation,
+    method: Method,
+    in_path: list[str],
+    path: str,
+    fixed: Mapping[str, Any],
 ) -> type[BaseModel] | None:
     """Return the arguments that neither path nor headers nor the route itself give."""
-    taken = {*in_path, *_IN_HEADERS, *route.fixed}
+    taken = {*in_path, *_IN_HEADERS, *fixed}
     fields: dict[str, Any] = {
         name: (field.annotation, field)
         for name, field in operation.arguments.model_fields.items()

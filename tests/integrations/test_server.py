@@ -253,6 +253,20 @@ def test_a_cookie_counts_for_pages_of_this_origin_alone(there: Served) -> None:
             assert response.status_code == wanted, (method, site)
 
 
+def test_a_path_that_ends_with_preview_changes_nothing(there: Served) -> None:
+    http = there.http(there.token())
+    stored = there.tally.bind(Actor(user="ada")).remember("The heron nests in March.")
+    wanted = {"memory_id": stored.id, "correction": "delete", "reason": "r"}
+    shown = http.post("/v1/memory/corrections/preview", json=wanted)
+    assert shown.status_code == 200
+    token = shown.json()["result"]["confirm_token"]
+    assert token
+    sent = {**wanted, "mode": "apply", "confirm_token": token}
+    refused = http.post("/v1/memory/corrections/preview", json=sent)
+    assert refused.status_code == 422
+    assert there.tally.bind(Actor(user="ada")).get(stored.id).state == "active"
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [
