@@ -23,6 +23,8 @@ class Attached:
     """Bytes from which on a body is moved."""
     large: set[tuple[int, str]] = field(default_factory=set)
     """Parts that this process wrote lately and that may be large enough."""
+    looked_at: tuple[int, str] | None = None
+    """The part up to which what was there before was looked at for large bodies."""
     guard: threading.Lock = field(default_factory=threading.Lock)
 
     def required(self) -> BlobStore:

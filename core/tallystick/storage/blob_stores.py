@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from tallystick.errors import MissingExtra, SettingsError, StorageError
 from tallystick.ports import BlobStore
-from tallystick.storage.private_files import make_private_folder, open_private
+from tallystick.storage.private_files import make_private_folder, open_private, sync_folder
 
 __all__ = ["FolderBlobs", "S3Blobs", "open_blobs"]
 
@@ -62,6 +62,8 @@ class FolderBlobs:
                 stream.flush()
                 os.fsync(stream.fileno())
             partial.replace(file)
+            # A name that is lost with the power would be that of the only body.
+            sync_folder(file.parent)
 
     def get(self, name: str) -> bytes | None:
         """Return a body; None where there is none."""

@@ -207,7 +207,7 @@ def payloads_with(connection: Connection, needles: Sequence[bytes]) -> list[Stor
         .where(contains(connection, parts.c.body, needles))
     )
     entry_rows = {row.id: row for row in connection.execute(query)}
-    for scope_id, key in objects.objects_with(connection, needles):
+    for scope_id, key in objects.objects_with(connection, needles).parts:
         moved = select(entries).where(entries.c.scope_id == scope_id, entries.c.part_key == key)
         entry_rows |= {row.id: row for row in connection.execute(moved)}
     payloads = Payloads(connection)

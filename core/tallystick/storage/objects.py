@@ -19,6 +19,12 @@ reference was never committed leaves an object that nothing names; `sweep` remov
 # The transaction that removes a part notes the name of its object in a setting
 # (`objects.doomed:…`). After the commit the object is deleted, then the note: cut off in between,
 # it is done again.
+#
+# What is lost
+# ------------
+# An object that somebody deleted holds no text any more: it stands in the way of no erasure and no
+# backup. Whoever reads the part is told, `doctor` names it, a proof says that it was not searched,
+# and a backup stores that it was lost (`LOST`).
 
 from __future__ import annotations
 
@@ -29,7 +35,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, and_, delete, func, select, update
+from sqlalchemy import Connection, and_, delete, func, select, tuple_, update
 
 from tallystick.errors import CorruptTally, StorageError
 from tallystick.logs import get_logger
@@ -44,6 +50,7 @@ __all__ = [
     "SMALLEST",
     "Health",
     "Reference",
+    "Search",
     "bring_back",
     "check",
     "doom",
@@ -58,19 +65,22 @@ __all__ = [
     "resolved",
     "stored_form",
     "sweep",
+    "sweep_if_possible",
 ]
 
 MARK = b"\x00tallystick\x00"
 """With which a stored form begins that is not the body itself."""
 SMALLEST = 1_024
 """Bytes below which no body is moved."""
-_REFERENCE, _BODY = MARK + b">", MARK + b"="
+_REFERENCE, _BODY, _LOST = MARK + b">", MARK + b"=", MARK + b"!"
 _FIELDS = re.compile(rb"([0-9a-f]{12}/[0-9a-f]{32}) ([0-9a-f]{64}) ([0-9]{1,18})")
 _LONGEST = 200
 """Bytes of a stored reference at most, packed."""
 _SPACE, _DOOMED = "objects.space", "objects.doomed:"
 _DAY = 24 * 3_600.0
 _PAGE = 500
+_LOOKED_AT = 2_000
+"""Parts whose size is looked at in one go."""
 
 _p, _s = tables.parts, tables.settings
 
@@ -81,6 +91,15 @@ class Reference(NamedTuple):
     name: str
     sha256: str
     size: int
+
+
+class Search(NamedTuple):
+    """What a search of bodies found."""
+
+    parts: list[tuple[int, str]]
+    """The parts, as scope and key, whose bodies contain what was looked for."""
+    missing: list[str]
+    """Objects that are not there, and hold nothing any more."""
 
 
 class Health(NamedTuple):
@@ -127,6 +146,11 @@ def resolved(connection: Connection, stored: bytes | memoryview) -> bytes:
         return stored
     if stored.startswith(_BODY):
         return stored[len(_BODY) :]
+    if stored.startswith(_LOST):
+        raise CorruptTally(
+            "This part was lost: its object was missing when the backup was written that this "
+            "tally was restored from."
+        )
     return read(_blobs(connection), _reference(stored))
 
 
@@ -169,18 +193,19 @@ def _blobs(connection: Connection) -> BlobStore:
 
 
 def move(database: Database, *, everything: bool = False) -> int:
-    """Move large bodies out of the database, those that this process wrote lately or `everything`
-    that is large; return how many. Raises StorageError where the object storage is away.
+    """Move large bodies out of the database: those that this process wrote lately, and some or
+    `everything` of what was there before; return how many. Raises StorageError where the object
+    storage is away.
     """
     attached = database.attached
     if attached.blobs is None or database.unwritable is not None:
         return 0
     noted = attached.take_large()
-    if everything:
-        with database.read() as connection:
-            size = func.length(unpacked(connection, _p.c.body)) >= attached.at_least
-            large = select(_p.c.scope_id, _p.c.key).where(size)
-            noted = [(row.scope_id, row.key) for row in connection.execute(large)]
+    while True:
+        page, attached.looked_at = _large_after(database, attached.looked_at)
+        noted += page
+        if not everything or attached.looked_at is None:
+            break
     moved = 0
     for done, (scope_id, key) in enumerate(noted):
         try:
@@ -190,6 +215,23 @@ def move(database: Database, *, everything: bool = False) -> int:
                 attached.large.update(noted[done:])
             raise
     return moved
+
+
+def _large_after(
+    database: Database, after: tuple[int, str] | None
+) -> tuple[list[tuple[int, str]], tuple[int, str] | None]:
+    """Return the large bodies among the parts behind one, and the last part that was looked at;
+    None at the end, where it begins anew: another process may have written one.
+    """
+    with database.read() as connection:
+        is_large = func.length(unpacked(connection, _p.c.body)) >= database.attached.at_least
+        query = select(_p.c.scope_id, _p.c.key, is_large.label("is_large"))
+        if after is not None:
+            query = query.where(tuple_(_p.c.scope_id, _p.c.key) > tuple_(*after))
+        query = query.order_by(_p.c.scope_id, _p.c.key).limit(_LOOKED_AT)
+        rows = connection.execute(query).all()
+    last = (rows[-1].scope_id, rows[-1].key) if len(rows) == _LOOKED_AT else None
+    return [(row.scope_id, row.key) for row in rows if row.is_large], last
 
 
 def _move_one(database: Database, blobs: BlobStore, scope_id: int, key: str) -> bool:
@@ -288,17 +330,20 @@ def _doomed(connection: Connection) -> list[str]:
     return [name.removeprefix(_DOOMED) for name in connection.execute(query).scalars()]
 
 
-def bring_back(tx: Connection, body_of: Callable[[Reference], bytes]) -> None:
+def bring_back(tx: Connection, body_of: Callable[[Reference], bytes | None]) -> None:
     """Write the bodies of moved parts into the database again, as `body_of` gives them, and forget
-    where they were: a restored tally never touches the objects of another. Raises CorruptTally.
+    where they were: a restored tally never touches the objects of another. One that it does not
+    have is stored as lost. Raises CorruptTally.
     """
     for row in list(_moved(tx, None)):
         reference = _reference(bytes(row.body))
         body = body_of(reference)
-        if hashlib.sha256(body).hexdigest() != reference.sha256:
+        if body is not None and hashlib.sha256(body).hexdigest() != reference.sha256:
             raise CorruptTally(f"The object {reference.name} of the backup was altered.")
         here = and_(_p.c.scope_id == row.scope_id, _p.c.key == row.key)
-        tx.execute(update(_p).where(here).values(body=stored_form(body)))
+        lost = _LOST + bytes(row.body)[len(_REFERENCE) :]
+        stored = lost if body is None else stored_form(body)
+        tx.execute(update(_p).where(here).values(body=stored))
     tx.execute(delete(_s).where(_s.c["name"].like("objects.%")))
 
 
@@ -330,15 +375,20 @@ def _moved(connection: Connection, within: Sequence[int] | None) -> Iterator[Any
 
 def objects_with(
     connection: Connection, needles: Sequence[bytes], *, within: Sequence[int] | None = None
-) -> list[tuple[int, str]]:
-    """Return the parts, as scope and key, whose bodies were moved and contain one of `needles`.
-    Raises CorruptTally, StorageError.
+) -> Search:
+    """Search the bodies that were moved for `needles`, also those that somebody altered. Raises
+    StorageError.
     """
-    return [
-        (row.scope_id, row.key)
-        for row in _moved(connection, within)
-        if any(needle in resolved(connection, row.body) for needle in needles)
-    ]
+    found: list[tuple[int, str]] = []
+    missing: list[str] = []
+    for row in _moved(connection, within):
+        name = _reference(bytes(row.body)).name
+        body = _blobs(connection).get(name)
+        if body is None:
+            missing.append(name)
+        elif any(needle in body for needle in needles):
+            found.append((row.scope_id, row.key))
+    return Search(found, missing)
 
 
 def check(database: Database) -> Health | None:
@@ -368,5 +418,13 @@ def move_if_possible(database: Database) -> None:
     try:
         move(database)
         remove_doomed(database)
+    except StorageError as error:
+        get_logger("storage").warning("objects.waiting", error=type(error).__name__)
+
+
+def sweep_if_possible(database: Database) -> None:
+    """Same as `sweep`, in the background: where the object storage is away, it is tried again."""
+    try:
+        sweep(database)
     except StorageError as error:
         get_logger("storage").warning("objects.waiting", error=type(error).__name__)

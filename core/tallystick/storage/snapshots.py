@@ -16,7 +16,7 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -44,6 +44,7 @@ __all__ = [
     "is_member",
     "is_of_a_server",
     "move_in",
+    "object_body",
     "object_file",
     "remove",
     "row_counts",
@@ -106,6 +107,14 @@ def object_file(folder: Path, reference: objects.Reference) -> Path:
     return folder / f"object-{reference.name.rsplit('/', 1)[1]}"
 
 
+def object_body(folder: Path, reference: objects.Reference) -> bytes | None:
+    """Return the body of a reference as a snapshot has it; None for one that was left out. Raises
+    OSError.
+    """
+    file = object_file(folder, reference)
+    return file.read_bytes() if file.exists() else None
+
+
 def write(database: Database, folder: Path, progress: Progress) -> Snapshot:
     """Write a snapshot into `folder`, which exists; each file is on disk when this returns.
 
@@ -116,12 +125,32 @@ def write(database: Database, folder: Path, progress: Progress) -> Snapshot:
         snapshot = _write_tables(database, folder, progress)
     else:
         snapshot = _write_file(database, folder, progress)
+    left_out: list[str] = []
     for reference in snapshot.objects:
-        body = objects.read(database.attached.required(), reference)
+        body = _body_of(database, reference)
+        if body is None:
+            left_out.append(reference.name)
+            continue
         with open_private(object_file(folder, reference)) as file:
             file.write(body)
             _flush(file)
+    if left_out:
+        text = (
+            f"{len(left_out)} bodies outside of the database are not there, such as {left_out[0]}: "
+            "they were erased meanwhile, or lost, and are left out"
+        )
+        return replace(snapshot, checked=(*snapshot.checked, text))
     return snapshot
+
+
+def _body_of(database: Database, reference: objects.Reference) -> bytes | None:
+    """Return a body of a snapshot; None for one that is not there: erased since, or lost. Raises
+    CorruptTally for one that was altered, StorageError.
+    """
+    blobs = database.attached.required()
+    if blobs.get(reference.name) is None:
+        return None
+    return objects.read(blobs, reference)
 
 
 # SQLite

@@ -211,6 +211,7 @@ class Services:
                 Chore(lambda: enqueue_retention(self.memory), _HOUR, first=_RETENTION_AFTER),
                 Chore(self._finish_erasure, _MINUTE, first=_MINUTE),
                 Chore(partial(objects.move_if_possible, store.database), _MINUTE, first=_MINUTE),
+                Chore(partial(objects.sweep_if_possible, store.database), 24 * _HOUR, first=_HOUR),
             ],
             eager=settings.vector_search == "chroma" or bool(settings.chroma),
         )

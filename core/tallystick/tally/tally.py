@@ -327,7 +327,7 @@ class Tally:
         where large bodies are to be moved and the object storage is away.
         """
         drained = self._services.background.run(progress)
-        objects.move(self._services.store.database)
+        objects.move(self._services.store.database, everything=True)
         return drained
 
     def worker(self, kinds: Annotated[Sequence[str], tuple_of(str)] | None = None) -> Worker:

@@ -12,6 +12,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -217,7 +218,7 @@ def _finish(
         event = _event("tally.restore", by, clock, ids, {"format": FORMAT, "digest": digest})
 
         def unit(tx: Connection) -> None:
-            objects.bring_back(tx, lambda one: files.object_file(folder, one).read_bytes())
+            objects.bring_back(tx, partial(files.object_body, folder))
             files.forget_index(tx)
             search.queue_for_index(tx, docs_with_vectors(tx))
             journal.append(tx, event)

@@ -171,7 +171,9 @@ def _objects(context: MemoryContext) -> list[Finding]:
 
 
 def _swept(context: MemoryContext) -> Finding:
-    text = f"{objects.sweep(context.store.database)} objects that nothing names were removed"
+    moved = objects.move(context.store.database, everything=True)
+    swept = objects.sweep(context.store.database)
+    text = f"{swept} objects that nothing names were removed, and {moved} large bodies moved there"
     return Finding(check="objects", status="repaired", text=text)
 
 

@@ -120,6 +120,8 @@ class Remains(NamedTuple):
     problems: tuple[str, ...]
     """The places that hold one."""
     checked: tuple[str, ...]
+    missing: tuple[str, ...] = ()
+    """Objects outside of the database that are not there, so that nobody can look into them."""
 
 
 def search_remains(
@@ -145,7 +147,9 @@ def search_remains(
         ]
         ids = None if within is None else within.ids
         moved = objects.objects_with(connection, needles, within=ids)
-        problems += [f"an object outside of the database holds the text: {key}" for _, key in moved]
+        problems += [
+            f"an object outside of the database holds the text: {key}" for _, key in moved.parts
+        ]
     checked = ["every column of every table", "pieces of checkpoints"]
     if context.store.database.attached.blobs is not None:
         checked.append("every object outside of the database")
@@ -155,7 +159,7 @@ def search_remains(
             f"the file {name} holds the text" for name in byte_search.files_with(folder, needles)
         ]
         checked += ["every file of the folder, the write-ahead log and Chroma's among them"]
-    return Remains(tuple(problems), tuple(checked))
+    return Remains(tuple(problems), tuple(checked), tuple(moved.missing))
 
 
 def prove_erased(
@@ -202,6 +206,11 @@ def prove_erased(
     open_question = () if remains is not None else _NO_TEXT if searched is None else _SINCE
     cannot = CANNOT_ERASE + server + open_question
     cannot += () if reach.whole else CANNOT_BEYOND
+    if remains is not None and remains.missing:
+        cannot += (
+            f"what copies there are of {len(remains.missing)} objects that are missing from the "
+            f"object storage, such as {remains.missing[0]}",
+        )
     proof = Proof(
         id=memory_id,
         claim="erased",

@@ -7,6 +7,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from tallystick import Actor, Tally
 from tallystick.errors import CorruptTally, InvalidInput, SettingsError, StorageError
 from tallystick.ports import BlobStore
 from tallystick.settings import Settings
-from tallystick.storage import objects
+from tallystick.storage import objects, snapshots
 from tallystick.storage.blob_stores import open_blobs
 from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder
@@ -26,6 +27,7 @@ OpenTally = Callable[..., Tally]
 ROOT = Actor(user="root", role="operator")
 ADA = Actor(user="ada")
 LARGE = "The heron of the north harbour was seen again. " + "reeds " * 800
+OTHER = "An owl lives in the old mill. " + "wheels " * 800
 
 
 @pytest.fixture(scope="module")
@@ -381,3 +383,115 @@ def test_a_tally_opened_without_its_objects_says_what_is_missing(
 def test_a_place_that_is_none_is_refused_when_it_is_given(where: str, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="objects"):
         Tally.open(tmp_path / "tally", settings=Settings.read(objects=where))
+
+
+def _erased(tally: Tally, memory_id: str) -> Any:
+    root = tally.bind(ROOT)
+    preview = root.operator.erase(memory_id, reason="asked")
+    return root.operator.erase(
+        memory_id, reason="asked", mode="apply", confirm_token=preview.confirm_token
+    )
+
+
+@pytest.mark.parametrize("harm", ["missing", "altered"])
+def test_a_lost_object_stands_in_the_way_of_no_erasure(place: Place, harm: str) -> None:
+    with place.open() as tally:
+        ada = tally.bind(ADA)
+        large = ada.remember(LARGE, kind="fact")
+        tally.drain()
+        [name] = place.names()
+        name = name.removeprefix("tallies/")
+        if harm == "missing":
+            place.blobs.delete(name)
+        else:
+            place.blobs.put(name, LARGE.encode() + b" and more")
+        other = ada.remember("The owl is called Quentin.", kind="fact")
+
+        [proof] = _erased(tally, other.id).proofs
+        assert proof.holds
+        named = [each for each in proof.cannot_prove if name in each]
+        assert len(named) == (1 if harm == "missing" else 0)
+
+        assert _erased(tally, large.id).proofs[0].holds
+        assert place.names() == []
+
+
+def test_a_backup_leaves_out_what_is_lost_and_the_restored_tally_says_so(
+    where: str, tmp_path: Path
+) -> None:
+    place = Place(where, lambda **given: Tally.open(tmp_path / "one", background=False, **given))
+    with place.open() as tally:
+        ada = tally.bind(ADA)
+        lost = ada.remember(LARGE, kind="fact")
+        tally.drain()
+        [name] = place.names()
+        kept = ada.remember(OTHER, kind="fact")
+        tally.drain()
+        place.blobs.delete(name.removeprefix("tallies/"))
+        backup = tally.bind(ROOT).operator.backup(tmp_path / "backup")
+        assert any("1 bodies" in each and "left out" in each for each in backup.checked)
+    Tally.restore(tmp_path / "backup", tmp_path / "two", actor=ROOT)
+    with Tally.open(tmp_path / "two", background=False, create=False) as tally:
+        ada = tally.bind(ADA)
+        assert ada.source(kept.source_id).text == OTHER
+        with pytest.raises(CorruptTally, match="was lost"):
+            ada.source(lost.source_id)
+        assert _erased(tally, lost.id).proofs[0].holds
+
+
+def test_a_backup_goes_on_while_others_erase(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is erased after the moment of the backup is not there to be copied any more."""
+    with place.open() as tally:
+        ada = tally.bind(ADA)
+        large = ada.remember(LARGE, kind="fact")
+        tally.drain()
+        written = snapshots._write_tables, snapshots._write_file
+
+        def erasing(write: Any) -> Any:
+            def then_erase(*given: Any) -> Any:
+                snapshot = write(*given)
+                _erased(tally, large.id)
+                return snapshot
+
+            return then_erase
+
+        with monkeypatch.context() as patched:
+            patched.setattr(snapshots, "_write_tables", erasing(written[0]))
+            patched.setattr(snapshots, "_write_file", erasing(written[1]))
+            backup = tally.bind(ROOT).operator.backup(tmp_path / "backup")
+        assert any("erased meanwhile" in each for each in backup.checked)
+        assert not list((tmp_path / "backup").glob("object-*"))
+
+
+def test_what_was_large_before_the_setting_or_the_process_is_moved_in_the_end(
+    where: str, tmp_path: Path
+) -> None:
+    with Tally.open(tmp_path / "one", background=False) as tally:
+        tally.bind(ADA).remember(LARGE, kind="fact")
+    place = Place(where, lambda **given: Tally.open(tmp_path / "one", background=False, **given))
+    with place.open() as tally:
+        database = services_of(tally).store.database
+        objects.move_if_possible(database)
+        assert len(place.names()) == 1
+        tally.bind(ADA).remember(LARGE + "another", kind="fact")
+    with place.open() as tally:
+        tally.drain()
+        assert len(place.names()) == 2
+        assert tally.bind(ADA).recall("heron of the north harbour").hits
+
+
+def test_what_nothing_names_is_swept_in_the_background(place: Place) -> None:
+    with place.open() as tally:
+        tally.bind(ADA).remember(LARGE, kind="fact")
+        tally.drain()
+        [name] = place.names()
+        database = services_of(tally).store.database
+        orphan = f"{name.removeprefix('tallies/').rpartition('/')[0]}/{uuid.uuid4().hex}"
+        place.blobs.put(orphan, b"left behind")
+        objects.sweep_if_possible(database)
+        assert len(place.names()) == 2, "it may be about to be committed"
+        calls = [chore.call for chore in services_of(tally).background._chores]
+        functions = [call.func for call in calls if isinstance(call, partial)]
+        assert objects.sweep_if_possible in functions
