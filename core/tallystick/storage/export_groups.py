@@ -22,7 +22,7 @@ __all__ = ["ExportGroups", "Group"]
 
 _NO_SCOPE = 2**32 - 1
 """The place of a line that belongs to no scope."""
-_LARGEST = 2**62
+_LARGEST = 2**53
 """Numbers of rows that stay are smaller: the counter of their table continues behind them."""
 
 
@@ -63,6 +63,8 @@ class ExportGroups:
         self._moved: dict[int, int] = {}
         self._needed: dict[int, dict[str, set[int]]] = {}
         self._counts: dict[str, Counter[int]] = {}
+        self.entries: tuple[int, int] | None = None
+        """The lowest and the highest number of an entry of a journal."""
         self.secrets: dict[str, bytes | None] = dict.fromkeys(self._places)
         """The key of each scope; None of one that nothing was written to."""
 
@@ -73,15 +75,17 @@ class ExportGroups:
         lines = self._lines.setdefault(table, array("I"))
         try:
             places = self._places_of(table, row)
+            place = places[0] if places else _NO_SCOPE
+            self._note(table, row, place, len(lines))
         except KeyError as error:
             raise CorruptTally(
                 f"A row of {table} of the export names what it does not have."
             ) from error
+        if place == _NO_SCOPE and table != "access_log":
+            raise CorruptTally(f"A row of {table} of the export belongs to no scope.")
         if table != "edges":
             for other in places[1:]:
-                self._join(places[0], other)
-        place = places[0] if places else _NO_SCOPE
-        self._note(table, row, place, len(lines))
+                self._join(place, other)
         lines.append(place)
 
     def numbers(self, table: str, names: set[str]) -> list[int]:
@@ -183,9 +187,13 @@ class ExportGroups:
             self._docs[row["doc"]] = line
         elif table == "edges":
             self._note_edge(row, line)
+        elif table == "journal":
+            number = _checked_number(table, row["sequence"])
+            lowest, highest = self.entries or (number, number)
+            self.entries = (min(number, lowest), max(number, highest))
         elif table in self._ids:
-            if table in NUMBERED and not 0 < row["id"] < _LARGEST:
-                raise CorruptTally(f"A row of {table} of the export has a number of no release.")
+            if table in NUMBERED:
+                _checked_number(table, row["id"])
             self._ids[table][row["id"]] = place
         if table == "runs":
             self._streams[journal.run_stream(row["id"])] = place
@@ -230,6 +238,12 @@ class ExportGroups:
             self._parents[place] = self._parents[self._parents[place]]
             place = self._parents[place]
         return place
+
+
+def _checked_number(table: str, number: int) -> int:
+    if not 0 < number < _LARGEST:
+        raise CorruptTally(f"A row of {table} of the export has a number that no release gives.")
+    return number
 
 
 def _named_scopes(row: Mapping[str, Any]) -> list[str]:

@@ -5,7 +5,7 @@ Numbers that stand inside of bytes which nothing may change (threads of checkpoi
 their journals, pieces of state in states) stay, and must be free. A scope is there already where it
 has the same secret and its journal goes through the head of the export's: then its rows are left
 out, but for edges to scopes that come now. Nothing that is there is overwritten, and a row may name
-only rows of the export itself.
+only rows of the export itself. Entries of journals keep their order, of all scopes together.
 """
 
 from __future__ import annotations
@@ -15,13 +15,19 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy.exc
-from sqlalchemy import Connection, insert, select, text
+from sqlalchemy import Connection, func, insert, select, text
 
 from tallystick.errors import CorruptTally, StateConflict
 from tallystick.storage import integrity, journal, tables
 from tallystick.storage.checkpoints import thread_stream
 from tallystick.storage.dialects import is_postgres
-from tallystick.storage.portable import add_rows, table_names
+from tallystick.storage.portable import (
+    add_rows,
+    non_empty_table,
+    put_back_own_journal,
+    set_aside_own_journal,
+    table_names,
+)
 
 __all__ = [
     "DOCS",
@@ -33,6 +39,7 @@ __all__ = [
     "merge_order",
     "require_free",
     "require_verified",
+    "reserve_entries",
     "reserve_numbers",
     "stream_of",
 ]
@@ -65,8 +72,6 @@ NAMING = {
 DOCS = ("doc", "from_doc", "to_doc")
 """Columns that name a memory by its number."""
 _ENDS = DOCS[1:]
-_ANEW = {"journal": "sequence", "access_log": "id"}
-"""Tables with a number that nothing refers to."""
 
 Row = Mapping[str, Any]
 
@@ -86,13 +91,16 @@ class Merge:
         *,
         unwritten: Iterable[str] = (),
         needed: Iterable[str] = (),
+        behind: int = 0,
     ) -> None:
         """`heads` are the count and the head of each journal of the export, `unwritten` scopes that
         have a journal and no row. `needed` are scopes to which edges lead, and which must be there.
+        Journal entries get their number and `behind`, as `reserve_entries` returns it.
         """
         self._tx = tx
         self._heads = heads
         self._needed = frozenset(needed)
+        self._behind = behind
         self._scopes: dict[int, int] = {}
         self._left_scopes: dict[int, int] = {}
         """Scopes that were there, with the number that they have here."""
@@ -194,7 +202,9 @@ class Merge:
             if table in self._left:
                 self._left[table].add(row["id"])
             return None
-        new = _without(row, _ANEW.get(table, ""))
+        new = _without(row, "id") if table == "access_log" else dict(row)
+        if table == "journal":
+            new["sequence"] += self._behind
         if "scope_id" in row:
             new["scope_id"] = self._scope(row["scope_id"], table)
         if table == "jobs":
@@ -350,12 +360,26 @@ def reserve_numbers(tx: Connection, table: str, highest: int) -> None:
     """
     values = {"name": table, "highest": highest}
     if is_postgres(tx):
-        tx.execute(text(_RESERVE), values)
+        (key,) = _t.metadata.tables[table].primary_key.columns
+        tx.execute(text(_RESERVE), {**values, "key": key.name})
     elif not tx.execute(text(_RESERVE_SQLITE), values).rowcount:
         tx.execute(text("INSERT INTO sqlite_sequence (name, seq) VALUES (:name, :highest)"), values)
 
 
-_COUNTER = "pg_get_serial_sequence(current_schema() || '.' || CAST(:name AS TEXT), 'id')"
+def reserve_entries(tx: Connection, lowest: int, highest: int) -> int:
+    """Same as `reserve_numbers`, for entries of the journal: return by how much their numbers move
+    to be behind all that are here, so that their order stays whatever the order they come in. In an
+    empty tally they stay as they are, and its own entries move. No other writer may be under way.
+    """
+    own = set_aside_own_journal(tx) if non_empty_table(tx) is None else []
+    last = tx.execute(select(func.max(_t.journal.c.sequence))).scalar() or 0
+    behind = max(0, int(last) + 1 - lowest)
+    reserve_numbers(tx, _t.journal.name, highest + behind)
+    put_back_own_journal(tx, own)
+    return behind
+
+
+_COUNTER = "pg_get_serial_sequence(current_schema() || '.' || CAST(:name AS TEXT), :key)"
 _RESERVE = f"SELECT setval({_COUNTER}, GREATEST(CAST(:highest AS BIGINT), nextval({_COUNTER})))"
 _RESERVE_SQLITE = "UPDATE sqlite_sequence SET seq = MAX(seq, :highest) WHERE name = :name"
 

@@ -28,6 +28,7 @@ from tallystick.storage.merging import (
     merge_order,
     require_free,
     require_verified,
+    reserve_entries,
     reserve_numbers,
 )
 from tallystick.storage.migrations import texts_beside
@@ -98,6 +99,7 @@ class _Import:
         self._lines = sum(entry["lines"] for entry in files.manifest["files"].values())
         self._read = 0
         self._settings: dict[str, str] = {}
+        self._behind = 0
         self._here = 0
         """Scopes of the export that are in the tally."""
 
@@ -170,16 +172,15 @@ class _Import:
 
     def _reserve(self, groups: ExportGroups, missing: set[str]) -> None:
         """Keep the numbers that stay from being given to others while groups are brought."""
-        highest = {
-            table: numbers[-1] for table in NUMBERED if (numbers := groups.numbers(table, missing))
-        }
 
-        def unit(tx: Connection) -> None:
-            for table, number in highest.items():
-                reserve_numbers(tx, table, number)
+        def unit(tx: Connection) -> int:
+            for table in NUMBERED:
+                if numbers := groups.numbers(table, missing):
+                    reserve_numbers(tx, table, numbers[-1])
+            return reserve_entries(tx, *groups.entries) if groups.entries else 0
 
-        if highest:
-            self._database.write(unit, name="import.numbers")
+        if missing:
+            self._behind = self._database.write(unit, name="import.numbers")
 
     def _commit(
         self, groups: ExportGroups, group: Group | None, missing: set[str], *, is_last: bool = False
@@ -209,7 +210,9 @@ class _Import:
         self._here = here
 
     def _bring(self, tx: Connection, groups: ExportGroups, group: Group) -> None:
-        merge = Merge(tx, self._heads, unwritten=group.unwritten, needed=group.needed)
+        merge = Merge(
+            tx, self._heads, unwritten=group.unwritten, needed=group.needed, behind=self._behind
+        )
         for table in merge_order():
             wanted = groups.lines_of(table, group)
             if wanted is None:
