@@ -39,11 +39,11 @@ from tallystick.upkeep.retention import require_operator
 
 __all__ = ["import_from"]
 
-_GROUP_ROWS = 20_000
-"""Rows by which a group is full."""
+_GROUP_ROWS = 50_000
+"""Rows by which a group is full: a few seconds on PostgreSQL."""
 _GROUP_SCOPES = 1_000
 """Scopes by which a group is full; each is locked while it is brought."""
-_MOST_READS = 32
+_MOST_READS = 64
 """How often a file is read at most: the groups of a large export are larger."""
 
 

@@ -172,6 +172,42 @@ def test_what_does_not_verify_is_imported_into_no_tally(
         assert all(each.status != "problem" for each in tally.bind().operator.doctor())
 
 
+@pytest.mark.parametrize(
+    ("table", "change", "problem"),
+    [
+        ("access_log", {"scopes": "[[]]"}, "names no scopes"),
+        ("access_log", {"scopes": '["private:bob"]'}, "names what it does not have"),
+        ("scopes", {"name": "private:bob"}, "names what it does not have"),
+        ("journal", {"sequence": 2**60}, "a number that no release gives"),
+        ("journal", {"sequence": None}, "no value that a release writes"),
+    ],
+)
+def test_a_row_that_no_release_writes_is_refused_before_anything_is_written(
+    copy: Path, target: Path, table: str, change: dict[str, Any], problem: str
+) -> None:
+    _change(copy, table, lambda row: row.update(change))
+    _refused_unseen(copy, target, problem)
+
+
+def test_a_file_has_the_lines_that_the_manifest_says(copy: Path, target: Path) -> None:
+    file = copy / "journal.jsonl"
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
+    _sign(copy)
+    _refused_unseen(copy, target, "has not the lines")
+
+
+def _refused_unseen(copy: Path, target: Path, problem: str) -> None:
+    """The import is refused, and not even a number was given."""
+    with _open(target) as tally:
+        database = services_of(tally).store.database
+        with database.read() as connection:
+            counters = connection.exec_driver_sql("SELECT * FROM sqlite_sequence").all()
+        with pytest.raises(CorruptTally, match=f"{problem}.* Nothing was imported"):
+            tally.bind().operator.import_from(copy)
+        with database.read() as connection:
+            assert connection.exec_driver_sql("SELECT * FROM sqlite_sequence").all() == counters
+
+
 HOSTILE: st.SearchStrategy[Any] = st.sampled_from(
     [
         None,

@@ -179,12 +179,12 @@ tally.bind(root).operator.import_from(folder, progress=kill)
 """
 
 
-def _steps(tally: Tally) -> list[tuple[int, int]]:
+def _steps(tally: Tally) -> list[Any]:
     """How many scopes of how many were there after each part of an import, by the journal."""
     with services_of(tally).store.database.read() as connection:
         entries = journal.entries(connection, "tally")
         found = [entry.details for entry in entries if entry.event == "tally.import"]
-    return [(details["scopes"], details["of"]) for details in found]
+    return [(each["scopes"], each["of"]) for each in found]
 
 
 def _journal_days(tally: Tally) -> str | None:
