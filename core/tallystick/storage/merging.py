@@ -5,7 +5,8 @@ Numbers that stand inside of bytes which nothing may change (threads of checkpoi
 their journals, pieces of state in states) stay, and must be free. A scope is there already where it
 has the same secret and its journal goes through the head of the export's: then its rows are left
 out, but for edges to scopes that come now. Nothing that is there is overwritten, and a row may name
-only rows of the export itself. Entries of journals keep their order, of all scopes together.
+only rows of the export itself. Entries of journals that one import brings keep their order, of all
+scopes together.
 """
 
 from __future__ import annotations
@@ -368,8 +369,8 @@ def reserve_numbers(tx: Connection, table: str, highest: int) -> None:
 
 def reserve_entries(tx: Connection, lowest: int, highest: int) -> int:
     """Same as `reserve_numbers`, for entries of the journal: return by how much their numbers move
-    to be behind all that are here, so that their order stays whatever the order they come in. In an
-    empty tally they stay as they are, and its own entries move. No other writer may be under way.
+    to be behind all that are here, so that their order stays in whatever order they come. In an
+    empty tally they stay as they are, and its own entries move.
     """
     own = set_aside_own_journal(tx) if non_empty_table(tx) is None else []
     last = tx.execute(select(func.max(_t.journal.c.sequence))).scalar() or 0

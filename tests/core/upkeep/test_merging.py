@@ -92,6 +92,13 @@ def _rows(tally: Tally) -> dict[str, int]:
     return {name: count for name, count in counts.items() if name not in {"journal", "outbox"}}
 
 
+def _order(tally: Tally, user: str) -> list[str]:
+    """The entries of all journals of what this user wrote, in their order."""
+    with services_of(tally).store.database.read() as connection:
+        entries = journal.all_entries(connection)
+    return [entry.audit_id for entry in entries if entry.actor["user"] == user]
+
+
 def _whole(tally: Tally) -> list[str]:
     findings = tally.bind(ROOT).operator.doctor()
     return [one.text for one in findings if one.status == "problem"]
@@ -103,10 +110,12 @@ def test_scopes_move_to_the_other_database_beside_those_that_are_there(
     with _open(open_other) as target:
         theirs = _fill(target, BOB, "zeus")
         before = _seen(target, BOB, "zeus", theirs)
+        theirs_order = _order(target, "bob")
     with _open(open_tally) as source:
         made = _fill(source, ADA, "apollo")
         moved = _seen(source, ADA, "apollo", made)
         source.bind(ADA).operator.export(tmp_path / "out", scopes=["private:ada", "project:apollo"])
+        order = _order(source, "ada")
 
     told: list[tuple[int, int]] = []
     with _open(open_other) as target:
@@ -114,7 +123,10 @@ def test_scopes_move_to_the_other_database_beside_those_that_are_there(
             tmp_path / "out", progress=lambda count, total: told.append((count, total))
         )
         assert (done.scopes, done.present) == (("private:ada", "project:apollo"), ())
+        assert told == sorted(told)
         assert told[-1][0] == told[-1][1] > 0
+        assert _order(target, "ada") == order
+        assert _order(target, "bob")[: len(theirs_order)] == theirs_order
         target.drain()
         assert _seen(target, ADA, "apollo", made) == moved
         assert _seen(target, BOB, "zeus", theirs) == before
