@@ -177,6 +177,7 @@ ROUTES: tuple[Route, ...] = (
     ),
     # Approvals.
     Route("reflect", "POST", "/reflect", "Reviews"),
+    Route("end_session", "POST", "/sessions/end", "Reviews"),
     Route("reviews", "GET", "/reviews", "Reviews", cursor=("after", "id")),
     Route("proposal", "GET", "/reviews/{proposal_id}", "Reviews"),
     Route("review", "POST", "/reviews/{proposal_id}", "Reviews"),

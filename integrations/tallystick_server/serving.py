@@ -9,14 +9,17 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import uvicorn
 
+from tallystick.adapters import has_rules
 from tallystick.adapters.serving import bind_port, bind_socket
 from tallystick.errors import InvalidInput
 from tallystick.records import Actor
 from tallystick.tally import BoundTally, Tally
+from tallystick_hooks.quick import RULES_MARK
 from tallystick_server.app import create_app
 from tallystick_server.dashboard import Entrance, make_ready_in_background
 
@@ -126,6 +129,7 @@ def _bound(
         if uds is not None:
             app = create_app(tally, local=local or tally.owner, hosts=names, entrance=entrance)
             servers.append((_server(app), stack.enter_context(bind_socket(uds))))
+            stack.enter_context(_rules_marked(tally, uds))
             addresses.append(f"unix:{os.path.abspath(uds)}")
         if port is not None:
             app = create_app(tally, hosts={*names, host}, entrance=entrance)
@@ -134,6 +138,23 @@ def _bound(
             shown = f"[{host}]" if ":" in host else host
             addresses.append(f"http://{shown}:{bound.getsockname()[1]}")
         yield servers, addresses
+
+
+@contextmanager
+def _rules_marked(tally: Tally, uds: str | os.PathLike[str]) -> Iterator[None]:
+    """Let a hook know beside the socket that this server has rules over tools, as long as it runs:
+    where it does not answer, no tool runs unjudged.
+    """
+    mark = Path(f"{os.path.abspath(uds)}{RULES_MARK}")
+    mark.unlink(missing_ok=True)  # of a server that was killed
+    if not has_rules(tally, "tool_call"):
+        yield
+        return
+    os.close(os.open(mark, os.O_WRONLY | os.O_CREAT, 0o600))
+    try:
+        yield
+    finally:
+        mark.unlink(missing_ok=True)
 
 
 class _Server(uvicorn.Server):
