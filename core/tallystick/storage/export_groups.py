@@ -111,7 +111,7 @@ class ExportGroups:
                 size = 0
             packed[-1] += each
             size += sum(counted[place] for place in each)
-        self._groups = array("I", bytes(4 * len(self._parents)))
+        self._groups = array("I", [0]) * len(self._parents)
         for number, places in enumerate(packed):
             for place in places:
                 self._groups[place] = number
