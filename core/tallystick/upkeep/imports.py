@@ -43,7 +43,7 @@ _GROUP_ROWS = 50_000
 """Rows by which a group is full: a few seconds on PostgreSQL."""
 _GROUP_SCOPES = 1_000
 """Scopes by which a group is full; each is locked while it is brought."""
-_MOST_READS = 64
+_MOST_READS = 32
 """How often a file is read at most: the groups of a large export are larger."""
 
 
