@@ -257,6 +257,29 @@ def test_an_import_that_is_killed_goes_on_with_the_same_call(
         assert "ada keeps three herons." in copies
 
 
+@pytest.mark.parametrize("first", ["private:ada", "project:apollo"])
+@pytest.mark.parametrize("rows", [1, 50_000])
+def test_a_copy_follows_its_origin_whichever_was_there_before(
+    open_tally: OpenTally, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str, rows: int
+) -> None:
+    monkeypatch.setattr(imports, "_GROUP_ROWS", rows)
+    with Tally.open(tmp_path / "source", background=False) as source:
+        mine = source.bind(ADA)
+        origin = mine.remember("ada keeps a heron.", kind="fact").id
+        share = partial(mine.share, origin, into="project:apollo", reason="for all")
+        share(mode="apply", confirm_token=share().confirm_token)
+        mine.operator.export(tmp_path / "both", scopes=["private:ada", "project:apollo"])
+        mine.operator.export(tmp_path / "one", scopes=[first])
+    with open_tally() as target:
+        target.bind(ROOT).operator.import_from(tmp_path / "one")
+        done = target.bind(ROOT).operator.import_from(tmp_path / "both")
+        assert done.present == (first,)
+        target.bind(ADA).modify(origin, content="ada keeps three herons.", reason="more")
+        (copy,) = target.bind(ADA, "project:apollo").memories()
+        assert copy.content == "ada keeps three herons."
+        assert _whole(target) == []
+
+
 def test_what_does_not_verify_leaves_the_scopes_before_it(
     open_tally: OpenTally, tmp_path: Path
 ) -> None:
