@@ -20,7 +20,7 @@ from tallystick.aio import in_thread
 from tallystick.errors import InvalidInput, TallystickError
 from tallystick.operations import error_json
 from tallystick_server.answers import plain
-from tallystick_server.endpoints import PROBLEMS, ScopeHeader, bound_for
+from tallystick_server.endpoints import CONDITIONS, PROBLEMS, ScopeHeader, bound_for, deaf_to
 
 __all__ = ["add_streams"]
 
@@ -53,6 +53,7 @@ def add_streams(router: APIRouter) -> None:
             operation_id=endpoint.__name__,
             responses=events,
             response_class=Response,
+            dependencies=[deaf_to(*CONDITIONS)],
         )
 
 

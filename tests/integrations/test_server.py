@@ -253,6 +253,30 @@ def test_a_cookie_counts_for_pages_of_this_origin_alone(there: Served) -> None:
             assert response.status_code == wanted, (method, site)
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/v1/runs", {"agent_name": "a"}),
+        ("POST", "/v1/tools/memory_store", {"content": "The heron nests."}),
+        ("POST", "/v1/context/compile", {"items": [], "budget": 10}),
+        ("POST", "/v1/hooks/prompt", {"payload": {"session": "s", "prompt": "x"}}),
+        ("POST", "/v1/items/get", {"keys": []}),
+        ("GET", "/v1/health", None),
+    ],
+)
+def test_the_routes_of_the_server_itself_refuse_headers_that_they_do_not_hear(
+    there: Served, method: str, path: str, body: Any
+) -> None:
+    http = there.http(there.token())
+    headers = {"Idempotency-Key": "k", "If-Match": '"3"'}
+    if "hooks" in path:
+        headers["Tallystick-Scope"] = "private:ada"
+    for name, value in headers.items():
+        refused = http.request(method, path, json=body, headers={name: value})
+        assert (refused.status_code, problem(refused)["code"]) == (422, "invalid_input")
+        assert name in problem(refused)["detail"]
+
+
 def test_a_request_that_is_too_large_is_cut_off(there: Served) -> None:
     http = there.http(there.token())
     host, _, port = there.tcp.removeprefix("http://").partition(":")
