@@ -124,10 +124,14 @@ def export(
     """Write scopes to a folder of JSON lines and blobs, each with its digest; by default all that
     one may take.
     """
-    with open_as_owner(where) as owner:
+    with open_as_owner(where) as owner, progress_bar("Exporting", "rows", as_json=as_json) as bar:
         chosen = [Scope.parse(name) for name in scope] if scope else _exportable(owner)
+        task = bar.add_task("export", total=None, visible=not preview)
         transfer = owner.operator.export(
-            folder, scopes=chosen, mode="preview" if preview else "apply"
+            folder,
+            scopes=chosen,
+            mode="preview" if preview else "apply",
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
     if as_json:
         print_json(transfer.dump())

@@ -83,7 +83,8 @@ FIRST_LOOK = {
     "../checkpointers/test_store.py": "memory/fields memory/items storage/items",
     "upkeep/test_sizes.py": "storage/sizes",
     "storage/test_objects.py": "storage/attached storage/blob_stores",
-    "upkeep/test_merging.py": "storage/merging",
+    "upkeep/test_merging.py": "storage/export_groups storage/merging upkeep/imports",
+    "upkeep/test_hostile_exports.py": "upkeep/export_files",
     "upkeep/test_backup.py": "upkeep/migration storage/snapshots",
     "upkeep/test_erase.py": "storage/byte_search storage/file_search storage/erasing "
     "storage/retention storage/working upkeep/copies upkeep/doctor upkeep/operator_scopes "

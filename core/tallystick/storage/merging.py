@@ -1,10 +1,12 @@
-"""Merging: rows of an export become rows of a tally that has others.
+"""Merging: rows of an export become rows of a tally, one group of scopes at a time.
 
 Numbers that rows refer to (of scopes, memories, relations, entries of journals) are given anew.
 Numbers that stand inside of bytes which nothing may change (threads of checkpoints in the names of
 their journals, pieces of state in states) stay, and must be free. A scope is there already where it
 has the same secret and its journal goes through the head of the export's: then its rows are left
-out. Nothing that is there is overwritten, and a row may name only rows of the export itself.
+out, but for edges to scopes that come now. Nothing that is there is overwritten, and a row may name
+only rows of the export itself. Entries of journals that one import brings keep their order, of all
+scopes together.
 """
 
 from __future__ import annotations
@@ -14,23 +16,42 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy.exc
-from sqlalchemy import Connection, insert, select, text
+from sqlalchemy import Connection, func, insert, select, text
 
 from tallystick.errors import CorruptTally, StateConflict
 from tallystick.storage import integrity, journal, tables
 from tallystick.storage.checkpoints import thread_stream
 from tallystick.storage.dialects import is_postgres
-from tallystick.storage.portable import add_rows, table_names
+from tallystick.storage.portable import (
+    add_rows,
+    non_empty_table,
+    put_back_own_journal,
+    set_aside_own_journal,
+    table_names,
+)
 
-__all__ = ["Merge", "merge_order", "require_verified"]
+__all__ = [
+    "DOCS",
+    "NAMED",
+    "NAMING",
+    "NUMBERED",
+    "Merge",
+    "is_here",
+    "merge_order",
+    "require_free",
+    "require_verified",
+    "reserve_entries",
+    "reserve_numbers",
+    "stream_of",
+]
 
 _t = tables
 _FIRST = ("scopes", "runs", "threads", "sources", "memories", "tree_parts")
 """Tables whose rows others name without a foreign key, in this order."""
 _PAGE = 500
-_KEPT = ("threads", "tree_parts")
-"""Tables whose numbers stay."""
-_NAMED = {
+NUMBERED = ("threads", "tree_parts")
+"""Tables whose numbers stay: they stand inside of states."""
+NAMED = {
     "run_id": "runs",
     "step_id": "steps",
     "source_id": "sources",
@@ -39,7 +60,7 @@ _NAMED = {
     "community_id": "communities",
 }
 """Columns that name a row of another table by what stays."""
-_NAMING = {
+NAMING = {
     "steps": ("run_id",),
     "step_entries": ("step_id",),
     "memory_sources": ("source_id",),
@@ -48,9 +69,10 @@ _NAMING = {
     "tree_holds": ("thread_id", "part_id"),
     "community_members": ("community_id",),
 }
-_DOCS = ("doc", "from_doc", "to_doc")
-_ANEW = {"journal": "sequence", "access_log": "id"}
-"""Tables with a number that nothing refers to."""
+"""Those of each table."""
+DOCS = ("doc", "from_doc", "to_doc")
+"""Columns that name a memory by its number."""
+_ENDS = DOCS[1:]
 
 Row = Mapping[str, Any]
 
@@ -61,26 +83,41 @@ def merge_order() -> list[str]:
 
 
 class Merge:
-    """One export on its way into a tally with rows of its own, inside of one transaction."""
+    """A group of scopes on its way into a tally, inside of one transaction."""
 
-    def __init__(self, tx: Connection, heads: Mapping[str, tuple[int, str]]) -> None:
-        """`heads` are the count and the head of each journal of the export."""
+    def __init__(
+        self,
+        tx: Connection,
+        heads: Mapping[str, tuple[int, str]],
+        *,
+        unwritten: Iterable[str] = (),
+        needed: Iterable[str] = (),
+        behind: int = 0,
+    ) -> None:
+        """`heads` are the count and the head of each journal of the export, `unwritten` scopes that
+        have a journal and no row. `needed` are scopes to which edges lead, and which must be there.
+        Journal entries get their number and `behind`, as `reserve_entries` returns it.
+        """
         self._tx = tx
         self._heads = heads
+        self._needed = frozenset(needed)
+        self._behind = behind
         self._scopes: dict[int, int] = {}
-        self._left_scopes: set[int] = set()
+        self._left_scopes: dict[int, int] = {}
+        """Scopes that were there, with the number that they have here."""
         self._names: set[str] = set()
         self._docs: dict[int, int] = {}
         self._left_docs: dict[int, int | None] = {}
         """Memories of scopes that were there, with the number that they have here."""
         self._relations: dict[int, int] = {}
         self._left_relations: set[int] = set()
-        self._added: dict[str, set[Any]] = {table: set() for table in _NAMED.values()}
-        self._left: dict[str, set[Any]] = {table: set() for table in _NAMED.values()}
+        self._added: dict[str, set[Any]] = {table: set() for table in NAMED.values()}
+        self._left: dict[str, set[Any]] = {table: set() for table in NAMED.values()}
         self._streams: set[str] = set()
         self._left_streams: set[str] = set()
-        self.present: list[str] = []
-        """Scopes that were there already and were left as they are."""
+        self._left_names: set[str] = set()
+        for name in unwritten:
+            self._place(name, None)
 
     def add(self, table: str, rows: Sequence[Row]) -> None:
         """Add rows of a table, as `portable.checked_row` returns them. Raises StateConflict,
@@ -97,64 +134,38 @@ class Merge:
                 translated = [self._translated(table, row) for row in rows]
                 add_rows(self._tx, table, [row for row in translated if row is not None])
         except sqlalchemy.exc.IntegrityError as error:
-            reason = f"rows of {table} are here already, of another scope or another tally"
-            if table in _KEPT:
-                reason = "the numbers of its checkpoints, which stand inside of them, are in use"
-            raise StateConflict(
-                "of this import",
-                state="in the way",
-                reason=reason,
-                hint="Nothing was imported. Import into a new tally, or export other scopes.",
-                what="Something",
-            ) from error
+            raise _taken(table) from error
 
     def finish(self) -> list[int]:
         """Verify every chain and every text that was added, and return the memories that were, by
         number. Raises CorruptTally.
         """
         require_verified(self._tx, self._streams, self._heads, self._scopes.values())
-        if is_postgres(self._tx):
-            for table in _KEPT:
-                self._tx.execute(text(_MOVE.format(table=table)))
         return sorted(self._docs.values())
 
     def _add_scopes(self, rows: Sequence[Row]) -> None:
         for row in rows:
             name, old = row["name"], row["id"]
-            self._names.add(name)
-            here = self._tx.execute(select(_t.scopes).where(_t.scopes.c["name"] == name)).first()
-            if here is not None:
-                self._require_same(name, bytes(here.secret) == bytes(row["secret"]))
-                self._left_scopes.add(old)
-                self._left_streams.add(f"scope:{name}")
-                self.present.append(name)
+            if self._place(name, bytes(row["secret"])):
+                query = select(_t.scopes.c.id).where(_t.scopes.c["name"] == name)
+                self._left_scopes[old] = int(self._tx.execute(query).scalar_one())
                 continue
             added = insert(_t.scopes).values(_without(row, "id")).returning(_t.scopes.c.id)
             self._scopes[old] = int(self._tx.execute(added).scalar_one())
-            self._streams.add(f"scope:{name}")
 
-    def _require_same(self, name: str, same_secret: bool) -> None:
-        """Raise StateConflict unless the scope of this name is the one of the export, and has all
-        of it.
-        """
-        stream = f"scope:{name}"
-        count, head = self._heads.get(stream, (0, ""))
-        reason = "it is another one, of the same name"
-        if same_secret:
-            last = select(_t.journal.c.digest).where(
-                _t.journal.c.stream == stream, _t.journal.c.position == count - 1
+    def _place(self, name: str, secret: bytes | None) -> bool:
+        """Note a scope as one that comes, or as one that is here already: then return True."""
+        left = is_here(self._tx, name, secret, self._heads)
+        if name in self._needed and not left:
+            raise StateConflict(
+                name,
+                state="not here",
+                reason="it was removed during the import, and others refer to it",
+                what="The scope",
             )
-            found = self._tx.execute(last).scalar()
-            if found == head or journal.anchor_of(self._tx, stream).count >= count:
-                return
-            reason = "it was imported before, and the export has other entries since"
-        raise StateConflict(
-            name,
-            state="here already",
-            reason=reason,
-            hint="Nothing was imported. Export other scopes, or import into a new tally.",
-            what="The scope",
-        )
+        (self._left_names if left else self._names).add(name)
+        (self._left_streams if left else self._streams).add(f"scope:{name}")
+        return left
 
     def _add_memories(self, rows: Sequence[Row]) -> None:
         here = self._docs_of([row["id"] for row in rows])
@@ -163,7 +174,7 @@ class Merge:
             if row["scope_id"] in self._left_scopes:
                 self._left_docs[row["doc"]] = here.get(row["id"])
                 continue
-            new.append({**row, "scope_id": self._scope(row["scope_id"])})
+            new.append({**row, "scope_id": self._scope(row["scope_id"], "memories")})
         add_rows(self._tx, "memories", [_without(row, "doc") for row in new])
         given = self._docs_of([row["id"] for row in new])
         self._docs |= {row["doc"]: given[row["id"]] for row in new}
@@ -192,15 +203,17 @@ class Merge:
             if table in self._left:
                 self._left[table].add(row["id"])
             return None
-        new = _without(row, _ANEW.get(table, ""))
+        new = _without(row, "id") if table == "access_log" else dict(row)
+        if table == "journal":
+            new["sequence"] += self._behind
         if "scope_id" in row:
-            new["scope_id"] = self._scope(row["scope_id"])
+            new["scope_id"] = self._scope(row["scope_id"], table)
         if table == "jobs":
             # The subject of work on a whole scope begins with its number.
             number, colon, rest = row["subject_id"].partition(":")
             if colon and number == str(row["scope_id"]):
                 new["subject_id"] = f"{new['scope_id']}:{rest}"
-        for column in _DOCS:
+        for column in DOCS:
             if column in row:
                 new[column] = self._doc(table, row[column])
         if "relation_id" in row:
@@ -210,7 +223,7 @@ class Merge:
         if table == "runs":
             self._streams.add(journal.run_stream(row["id"]))
         if table == "threads":
-            self._streams.add(_stream_of(row))
+            self._streams.add(stream_of(row))
         return new
 
     def _is_left(self, table: str, row: Row) -> bool:
@@ -218,23 +231,25 @@ class Merge:
         that names what the export does not have.
         """
         if table == "access_log":
-            here = {name for name in self._names if name in self.present}
-            return bool(here & set(json.loads(row["scopes"])))
+            first, *_ = json.loads(row["scopes"])
+            return self._one_of(first, self._names, self._left_names, table)
         if table == "spaces":
-            return self._one_of(row["scope"], self._names, self.present, table)
+            return self._one_of(row["scope"], self._names, self._left_names, table)
         if table in ("journal", "anchors", "streams"):
             stream = row["name"] if table == "streams" else row["stream"]
             return self._one_of(stream, self._streams, self._left_streams, table)
+        if table == "edges":
+            ends = [(self._doc(table, row[each]), row[each] in self._left_docs) for each in _ENDS]
+            # Both were here, or one was removed here since.
+            return all(left for _, left in ends) or any(doc is None for doc, _ in ends)
         if "scope_id" in row and row["scope_id"] in self._left_scopes:
             if table == "runs":
                 self._left_streams.add(journal.run_stream(row["id"]))
             if table == "threads":
-                self._left_streams.add(_stream_of(row))
+                self._left_streams.add(stream_of(row))
             return True
-        if table == "edges" and None in (self._doc(table, row[each]) for each in _DOCS[1:]):
-            return True  # to a memory that was removed here since
-        for column in _NAMING.get(table, ()):
-            named = _NAMED[column]
+        for column in NAMING.get(table, ()):
+            named = NAMED[column]
             if self._one_of(row[column], self._added[named], self._left[named], table):
                 # A memory may come from a source of a scope that is here already.
                 return table != "memory_sources" or row["doc"] in self._left_docs
@@ -250,7 +265,9 @@ class Merge:
             raise CorruptTally(f"A row of {table} of the export names what it does not have.")
         return False
 
-    def _scope(self, old: int | None) -> int:
+    def _scope(self, old: Any, table: str) -> int:
+        if table == "edges" and old in self._left_scopes:
+            return self._left_scopes[old]
         if old not in self._scopes:
             raise CorruptTally("A row of the export names a scope that it does not have.")
         return self._scopes[old]
@@ -278,26 +295,110 @@ def require_verified(
         if problems or tuple(end) != heads.get(stream, tuple(end)):
             problem = problems[0].problem if problems else "it ends elsewhere"
             raise CorruptTally(f"The chain {stream} of the export does not verify: {problem}.")
-    altered, count = integrity.altered_versions(tx, scope_ids)
+    chosen = None if scope_ids is None else list(scope_ids)
+    pages = (
+        [None]
+        if chosen is None
+        else [chosen[start : start + _PAGE] for start in range(0, len(chosen), _PAGE)]
+    )
+    altered = count = 0
+    for page in pages:
+        found = integrity.altered_versions(tx, page)
+        altered, count = altered + found[0], count + found[1]
     if altered:
         raise CorruptTally(
             f"{altered} of {count} texts of the export do not match their commitments."
         )
 
 
-_MOVE = (
-    "SELECT setval(pg_get_serial_sequence(current_schema() || '.{table}', 'id'), GREATEST("
-    "(SELECT MAX(id) FROM {table}), nextval(pg_get_serial_sequence(current_schema() || "
-    "'.{table}', 'id'))))"
-)
-"""Let a counter continue behind the numbers that were imported, and never behind its own."""
+_ELSEWHERE = "Export other scopes, or import into a new tally."
+
+
+def is_here(
+    connection: Connection,
+    name: str,
+    secret: bytes | None,
+    heads: Mapping[str, tuple[int, str]],
+) -> bool:
+    """Return True for a scope of an export that is here already, with all that the export has of
+    it; `secret` is None for one that nothing was written to. Raises StateConflict where it is
+    another one, or has less.
+    """
+    stream = f"scope:{name}"
+    query = select(_t.scopes.c.secret).where(_t.scopes.c["name"] == name)
+    found = connection.execute(query).scalar()
+    if found is None and not journal.end_of(connection, stream).length:
+        return False
+    count, head = heads.get(stream, (0, ""))
+    reason = "it is another one, of the same name"
+    if secret is None or (found is not None and bytes(found) == secret):
+        last = select(_t.journal.c.digest).where(
+            _t.journal.c.stream == stream, _t.journal.c.position == count - 1
+        )
+        digest = connection.execute(last).scalar()
+        if digest == head or journal.anchor_of(connection, stream).count >= count:
+            return True
+        if secret is not None:
+            reason = "it was imported before, and the export has other entries since"
+    raise StateConflict(
+        name, state="here already", reason=reason, hint=_ELSEWHERE, what="The scope"
+    )
+
+
+def require_free(connection: Connection, table: str, numbers: Sequence[int]) -> None:
+    """Raise StateConflict where rows of a table here have one of these numbers."""
+    column = _t.metadata.tables[table].c.id
+    for start in range(0, len(numbers), _PAGE):
+        page = list(numbers[start : start + _PAGE])
+        query = select(column).where(column.in_(page)).limit(1)
+        if connection.execute(query).first() is not None:
+            raise _taken(table)
+
+
+def reserve_numbers(tx: Connection, table: str, highest: int) -> None:
+    """Let the counter of a table continue behind a number, if it is not there yet. No other writer
+    may be under way.
+    """
+    values = {"name": table, "highest": highest}
+    if is_postgres(tx):
+        (key,) = _t.metadata.tables[table].primary_key.columns
+        tx.execute(text(_RESERVE), {**values, "key": key.name})
+    elif not tx.execute(text(_RESERVE_SQLITE), values).rowcount:
+        tx.execute(text("INSERT INTO sqlite_sequence (name, seq) VALUES (:name, :highest)"), values)
+
+
+def reserve_entries(tx: Connection, lowest: int, highest: int) -> int:
+    """Same as `reserve_numbers`, for entries of the journal: return by how much their numbers move
+    to be behind all that are here, so that their order stays in whatever order they come. In an
+    empty tally they stay as they are, and its own entries move.
+    """
+    own = set_aside_own_journal(tx) if non_empty_table(tx) is None else []
+    last = tx.execute(select(func.max(_t.journal.c.sequence))).scalar() or 0
+    behind = max(0, int(last) + 1 - lowest)
+    reserve_numbers(tx, _t.journal.name, highest + behind)
+    put_back_own_journal(tx, own)
+    return behind
+
+
+_COUNTER = "pg_get_serial_sequence(current_schema() || '.' || CAST(:name AS TEXT), :key)"
+_RESERVE = f"SELECT setval({_COUNTER}, GREATEST(CAST(:highest AS BIGINT), nextval({_COUNTER})))"
+_RESERVE_SQLITE = "UPDATE sqlite_sequence SET seq = MAX(seq, :highest) WHERE name = :name"
+
+
+def _taken(table: str) -> StateConflict:
+    reason = f"rows of {table} are here already, of another scope or another tally"
+    if table in NUMBERED:
+        reason = "the numbers of its checkpoints, which stand inside of them, are in use"
+    return StateConflict(
+        "of this import", state="in the way", reason=reason, hint=_ELSEWHERE, what="Something"
+    )
 
 
 def _without(row: Row, name: str) -> dict[str, Any]:
     return {key: value for key, value in row.items() if key != name}
 
 
-def _stream_of(thread: Row) -> str:
+def stream_of(thread: Row) -> str:
     stream = thread_stream(thread["id"], thread["stream"])
     if not stream.startswith("thread:"):
         raise CorruptTally("A thread of the export names a journal that no release gives it.")

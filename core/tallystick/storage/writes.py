@@ -65,7 +65,7 @@ class Writes:
 
 
 EVERYTHING = Writes(None)
-"""Migrations, erasures, freezes, purges, imports, and whatever cannot tell."""
+"""Migrations, erasures, freezes, purges, and whatever cannot tell."""
 RUNS = Writes(frozenset())
 """Runs and their steps, which one process writes, and what no other unit changes."""
 

@@ -38,7 +38,17 @@ from tallystick.records import (
 )
 from tallystick.storage.short_ids import IdKind
 from tallystick.tally.services import Services
-from tallystick.upkeep import backup, doctor, erase, jobs, portable, proof, retention, sizes
+from tallystick.upkeep import (
+    backup,
+    doctor,
+    erase,
+    imports,
+    jobs,
+    portable,
+    proof,
+    retention,
+    sizes,
+)
 from tallystick.upkeep.outbound import list_outbound_calls
 from tallystick.upkeep.retention import Window
 
@@ -306,12 +316,14 @@ class Operator:
         *,
         scopes: Scopes | None = None,
         mode: Literal["preview", "apply"] = "apply",
+        progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> Transfer:
         """Write everything of the bound scope, or of `scopes`, to a new folder.
 
         The folder has JSON lines and blobs with their digests. It contains text in the clear and
         the keys of its digests: protect it as you protect the tally. A preview needs no folder and
-        counts what would be written. Raises Denied, InvalidInput, StorageError.
+        counts what would be written. `progress` is called with the rows that were written and how
+        many there are. Raises Denied, InvalidInput, StorageError.
         """
         require_mode(mode)
         gate, services = self._services.gate, self._services
@@ -323,7 +335,9 @@ class Operator:
         if folder is None:
             raise InvalidInput('Name a new folder to export into, or preview with mode="preview".')
         gate.admit(self.actor, "export", self.scope)
-        return portable.export(services.memory, self.actor, exported, Path(folder))
+        return portable.export(
+            services.memory, self.actor, exported, Path(folder), progress=progress
+        )
 
     def backup(self, folder: str | os.PathLike[str]) -> Backup:
         """Write the whole tally as it is now to a new folder, while others read and write.
@@ -345,21 +359,25 @@ class Operator:
         idempotency_key: str | None = None,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> Transfer:
-        """Import an export into this tally; every digest is checked first, and every chain last.
+        """Import an export into this tally; every digest and every row is checked first, and every
+        chain before it is committed.
 
-        Recall, history and `verify` are then as they were. It is all or nothing, and may be made
-        again after it was cut off: a scope that an earlier import brought is left as it is
-        (`present`), and nothing is overwritten. `progress` is called with the rows that were read
-        and how many there are. Raises Denied, InvalidInput,
-        StateConflict, CorruptTally, IdempotencyMismatch.
+        Recall, history and `verify` are then as they were. Scopes come in groups, each whole or not
+        at all. A call that was cut off or refused on the way leaves the groups before, and is made
+        again as it was: a scope that is there already is left as it is (`present`), and nothing is
+        overwritten. `progress` is called with the rows that were read and how many there are to
+        read, each twice. Raises Denied, InvalidInput, StateConflict, CorruptTally,
+        IdempotencyMismatch.
         """
-        result = portable.import_from(
-            self._services.memory,
-            self.actor,
-            Path(folder),
-            idempotency_key=idempotency_key,
-            progress=progress,
-        )
-        self._services.drop_caches()
-        self._services.background.wake()
+        try:
+            result = imports.import_from(
+                self._services.memory,
+                self.actor,
+                Path(folder),
+                idempotency_key=idempotency_key,
+                progress=progress,
+            )
+        finally:
+            self._services.drop_caches()
+            self._services.background.wake()
         return result

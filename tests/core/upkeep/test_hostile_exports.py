@@ -21,7 +21,7 @@ from tallystick import Actor, Tally
 from tallystick.checkpoints import Leaf, NewCheckpoint
 from tallystick.errors import CorruptTally, InvalidInput, TallystickError
 from tallystick.records import canonical_json, text_digest
-from tallystick.storage import journal
+from tallystick.storage import journal, tables
 from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder
 
@@ -170,6 +170,59 @@ def test_what_does_not_verify_is_imported_into_no_tally(
             tally.bind().operator.import_from(copy)
         assert tally.bind().memories() == []
         assert all(each.status != "problem" for each in tally.bind().operator.doctor())
+
+
+@pytest.mark.parametrize(
+    ("table", "change", "problem"),
+    [
+        ("access_log", {"scopes": "[[]]"}, "names no scopes"),
+        ("access_log", {"scopes": '["private:bob"]'}, "names what it does not have"),
+        ("scopes", {"name": "private:bob"}, "names what it does not have"),
+        ("journal", {"sequence": 2**60}, "a number that no release gives"),
+        ("journal", {"sequence": None}, "no value that a release writes"),
+    ],
+)
+def test_a_row_that_no_release_writes_is_refused_before_anything_is_written(
+    copy: Path, target: Path, table: str, change: dict[str, Any], problem: str
+) -> None:
+    _change(copy, table, lambda row: row.update(change))
+    _refused_unseen(copy, target, problem)
+
+
+def test_a_file_has_the_lines_that_the_manifest_says(copy: Path, target: Path) -> None:
+    file = copy / "journal.jsonl"
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
+    _sign(copy)
+    _refused_unseen(copy, target, "has not the lines")
+
+
+def test_an_export_grants_no_approval(copy: Path, target: Path) -> None:
+    """No export has approvals: one that came would let a blocked action pass."""
+    columns = {column.name for column in tables.approvals.columns if not column.nullable}
+    row = dict.fromkeys(columns, "x") | {"scope_id": 1, "state": "granted"}
+    row |= {"created_at": 1, "expires_at": 2**50, "schema_version": 1, "id": "a"}
+    (copy / "approvals.jsonl").write_text(json.dumps(row) + "\n")
+    manifest = json.loads((copy / "manifest.json").read_text())
+    manifest["files"]["approvals.jsonl"] = {"sha256": "", "lines": 1}
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    _sign(copy)
+    with (
+        _open(target) as tally,
+        pytest.raises(CorruptTally, match=r"'approvals\.jsonl', which no release writes"),
+    ):
+        tally.bind().operator.import_from(copy)
+
+
+def _refused_unseen(copy: Path, target: Path, problem: str) -> None:
+    """The import is refused, and not even a number was given."""
+    with _open(target) as tally:
+        database = services_of(tally).store.database
+        with database.read() as connection:
+            counters = connection.exec_driver_sql("SELECT * FROM sqlite_sequence").all()
+        with pytest.raises(CorruptTally, match=f"{problem}.* Nothing was imported"):
+            tally.bind().operator.import_from(copy)
+        with database.read() as connection:
+            assert connection.exec_driver_sql("SELECT * FROM sqlite_sequence").all() == counters
 
 
 HOSTILE: st.SearchStrategy[Any] = st.sampled_from(

@@ -1,12 +1,17 @@
 """From one database to the other, beside what is there: nothing is overwritten, nothing comes
-twice, and every chain verifies.
+twice, and every chain verifies. Each scope comes by itself here, as in a large export.
 """
 
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import threading
 import uuid
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +23,10 @@ from tallystick.errors import CorruptTally, StateConflict
 from tallystick.memory.items import Put
 from tallystick.records import canonical_json, text_digest
 from tallystick.settings import Settings
-from tallystick.storage import journal
+from tallystick.storage import journal, settings_rows
 from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder
+from tallystick.upkeep import imports
 
 OpenTally = Callable[..., Tally]
 ROOT = Actor(user="root", role="operator")
@@ -40,6 +46,12 @@ def open_other(request: pytest.FixtureRequest, tmp_path: Path) -> OpenTally:
         return lambda **options: Tally.open(tmp_path / "other", background=False, **options)
     url, schema = request.getfixturevalue("postgres_url"), f"m{uuid.uuid4().hex}"
     return lambda **options: Tally.open(url, schema=schema, background=False, **options)
+
+
+@pytest.fixture(autouse=True)
+def _small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each scope is a group of its own."""
+    monkeypatch.setattr(imports, "_GROUP_ROWS", 1)
 
 
 def _fill(tally: Tally, actor: Actor, project: str) -> dict[str, Any]:
@@ -80,6 +92,13 @@ def _rows(tally: Tally) -> dict[str, int]:
     return {name: count for name, count in counts.items() if name not in {"journal", "outbox"}}
 
 
+def _order(tally: Tally, user: str) -> list[str]:
+    """The entries of all journals of what this user wrote, in their order."""
+    with services_of(tally).store.database.read() as connection:
+        entries = journal.all_entries(connection)
+    return [entry.audit_id for entry in entries if entry.actor["user"] == user]
+
+
 def _whole(tally: Tally) -> list[str]:
     findings = tally.bind(ROOT).operator.doctor()
     return [one.text for one in findings if one.status == "problem"]
@@ -91,10 +110,12 @@ def test_scopes_move_to_the_other_database_beside_those_that_are_there(
     with _open(open_other) as target:
         theirs = _fill(target, BOB, "zeus")
         before = _seen(target, BOB, "zeus", theirs)
+        theirs_order = _order(target, "bob")
     with _open(open_tally) as source:
         made = _fill(source, ADA, "apollo")
         moved = _seen(source, ADA, "apollo", made)
         source.bind(ADA).operator.export(tmp_path / "out", scopes=["private:ada", "project:apollo"])
+        order = _order(source, "ada")
 
     told: list[tuple[int, int]] = []
     with _open(open_other) as target:
@@ -102,7 +123,10 @@ def test_scopes_move_to_the_other_database_beside_those_that_are_there(
             tmp_path / "out", progress=lambda count, total: told.append((count, total))
         )
         assert (done.scopes, done.present) == (("private:ada", "project:apollo"), ())
+        assert told == sorted(told)
         assert told[-1][0] == told[-1][1] > 0
+        assert _order(target, "ada") == order
+        assert _order(target, "bob")[: len(theirs_order)] == theirs_order
         target.drain()
         assert _seen(target, ADA, "apollo", made) == moved
         assert _seen(target, BOB, "zeus", theirs) == before
@@ -121,9 +145,10 @@ def test_scopes_move_to_the_other_database_beside_those_that_are_there(
 
 
 @pytest.mark.parametrize("part", [0.0, 0.5, 0.99])
-def test_an_import_that_is_cut_off_leaves_nothing_and_is_made_again(
-    open_tally: OpenTally, tmp_path: Path, part: float
+def test_a_small_import_that_is_cut_off_leaves_nothing_and_is_made_again(
+    open_tally: OpenTally, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: float
 ) -> None:
+    monkeypatch.undo()
     with Tally.open(tmp_path / "source", background=False, settings=GRAPH) as source:
         made = _fill(source, ADA, "apollo")
         moved = _seen(source, ADA, "apollo", made)
@@ -142,6 +167,220 @@ def test_an_import_that_is_cut_off_leaves_nothing_and_is_made_again(
         target.bind(ROOT).operator.import_from(tmp_path / "out")
         assert _seen(target, ADA, "apollo", made) == moved
         assert _whole(target) == []
+
+
+KILLED = """
+import os, signal, sys
+from tallystick import Actor, Tally
+from tallystick.testing import HashEmbedder
+from tallystick.settings import Settings
+from tallystick.upkeep import imports
+
+def kill(done, total):
+    if done > 0.8 * total:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+imports._GROUP_ROWS = 1
+place, schema, folder = sys.argv[1:]
+options = {"schema": schema} if schema else {}
+root = Actor(user="root", role="operator")
+tally = Tally.open(
+    place, background=False, embedder=HashEmbedder(), settings=Settings.read(graph=True), **options
+)
+tally.bind(root).operator.import_from(folder, progress=kill)
+"""
+
+
+def _steps(tally: Tally) -> list[Any]:
+    """How many scopes of how many were there after each part of an import, by the journal."""
+    with services_of(tally).store.database.read() as connection:
+        entries = journal.entries(connection, "tally")
+        found = [entry.details for entry in entries if entry.event == "tally.import"]
+    return [(each["scopes"], each["of"]) for each in found]
+
+
+def _journal_days(tally: Tally) -> str | None:
+    with services_of(tally).store.database.read() as connection:
+        return settings_rows.get_setting(connection, "retention.journal_days")
+
+
+@pytest.mark.parametrize("filled", [False, True], ids=["into a new tally", "beside others"])
+def test_an_import_that_is_killed_goes_on_with_the_same_call(
+    open_tally: OpenTally, open_other: OpenTally, tmp_path: Path, filled: bool
+) -> None:
+    scopes = ["private:ada", "project:apollo", "project:zoo"]
+    ada = Actor(user="ada", projects={"apollo", "zoo"})
+    with _open(open_tally) as source:
+        made = _fill(source, ada, "apollo")
+        mine = source.bind(ada)
+        share = partial(mine.share, made["first"], into="project:zoo", reason="for all")
+        share(mode="apply", confirm_token=share().confirm_token)
+        source.bind(ada, "project:zoo").remember("The zoo has herons.", kind="fact")
+        for scope in ("private:ada", "project:zoo"):
+            source.bind(ada, scope).recall("herons", scopes=[scope])
+        mine.recall("herons")
+        source.bind(ROOT).operator.choose_windows(journal_days=90)
+        mine.operator.export(tmp_path / "out", scopes=scopes)
+        moved = _seen(source, ada, "apollo", made)
+    with _open(lambda **more: Tally.open(tmp_path / "whole", background=False, **more)) as whole:
+        if filled:
+            _fill(whole, BOB, "zeus")
+        whole.bind(ROOT).operator.import_from(tmp_path / "out")
+        rows = {**_rows(whole), "settings": 0}  # facts of the other database among them
+
+    with _open(open_other) as target:
+        if filled:
+            _fill(target, BOB, "zeus")
+        database = services_of(target).store.database
+        place = database.url.render_as_string(hide_password=False)
+        arguments = [place, database.schema] if database.is_remote else [target.location, ""]
+    command = [sys.executable, "-c", KILLED, *map(str, arguments), str(tmp_path / "out")]
+    killed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+
+    with _open(open_other) as target:
+        assert [str(scope) for scope in target.scopes() if str(scope) in scopes] == scopes[:1]
+        assert _steps(target) == [(1, 3)]
+        assert _journal_days(target) is None
+        assert _whole(target) == []
+        done = target.bind(ROOT).operator.import_from(tmp_path / "out")
+        assert done.present == ("private:ada",)
+        assert _steps(target) == [(1, 3), (2, 3), (3, 3)]
+        assert _journal_days(target) == "90"
+        assert {**_rows(target), "settings": 0} == rows
+        target.drain()
+        assert _seen(target, ada, "apollo", made) == moved
+        assert _whole(target) == []
+        # The copy in the last scope follows what came with the first.
+        target.bind(ada).modify(made["first"], content="ada keeps three herons.", reason="another")
+        copies = [memory.content for memory in target.bind(ada, "project:zoo").memories()]
+        assert "ada keeps three herons." in copies
+
+
+@pytest.mark.parametrize("first", ["private:ada", "project:apollo"])
+@pytest.mark.parametrize("rows", [1, 50_000])
+def test_a_copy_follows_its_origin_whichever_was_there_before(
+    open_tally: OpenTally, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str, rows: int
+) -> None:
+    monkeypatch.setattr(imports, "_GROUP_ROWS", rows)
+    with Tally.open(tmp_path / "source", background=False) as source:
+        mine = source.bind(ADA)
+        origin = mine.remember("ada keeps a heron.", kind="fact").id
+        share = partial(mine.share, origin, into="project:apollo", reason="for all")
+        share(mode="apply", confirm_token=share().confirm_token)
+        mine.operator.export(tmp_path / "both", scopes=["private:ada", "project:apollo"])
+        mine.operator.export(tmp_path / "one", scopes=[first])
+    with open_tally() as target:
+        target.bind(ROOT).operator.import_from(tmp_path / "one")
+        done = target.bind(ROOT).operator.import_from(tmp_path / "both")
+        assert done.present == (first,)
+        target.bind(ADA).modify(origin, content="ada keeps three herons.", reason="more")
+        (copy,) = target.bind(ADA, "project:apollo").memories()
+        assert copy.content == "ada keeps three herons."
+        assert _whole(target) == []
+
+
+def test_what_does_not_verify_leaves_the_scopes_before_it(
+    open_tally: OpenTally, tmp_path: Path
+) -> None:
+    with Tally.open(tmp_path / "source", background=False) as source:
+        made = _fill(source, ADA, "apollo")
+        source.bind(ADA).operator.export(tmp_path / "out", scopes=["private:ada", "project:apollo"])
+    good = (tmp_path / "out" / "memory_versions.jsonl").read_text()
+    _change(
+        tmp_path / "out",
+        "memory_versions",
+        lambda row: row.update(body=row["body"].replace("on Mondays", "on Fridays")),
+    )
+    with open_tally() as target:
+        target.bind(BOB).remember("Bob was here first.")
+        with pytest.raises(
+            CorruptTally, match=r"1 of 1 texts .* 1 of 2 scopes are imported and stay; the same"
+        ):
+            target.bind(ROOT).operator.import_from(tmp_path / "out")
+        assert target.bind(ADA).verify(made["run"]).ok
+        assert target.bind(ADA, "project:apollo").memories() == []
+        assert _steps(target) == [(1, 2)]
+        assert _whole(target) == []
+
+        (tmp_path / "out" / "memory_versions.jsonl").write_text(good)
+        _change(tmp_path / "out", "memory_versions", lambda row: None)
+        done = target.bind(ROOT).operator.import_from(tmp_path / "out")
+        assert done.present == ("private:ada",)
+        ours = target.bind(ADA, "project:apollo").get(made["shared"])
+        assert ours.content.endswith("on Mondays.")
+        assert _whole(target) == []
+
+
+@pytest.mark.postgres
+def test_writers_of_other_scopes_go_on_during_an_import(postgres_url: str, tmp_path: Path) -> None:
+    """On PostgreSQL, in other processes; what they number is not in the way of what comes."""
+    body = Leaf("json", json.dumps({"said": "x" * 5_000}).encode())
+    state = NewCheckpoint("", "1", None, {"source": "input"}, body, {"messages": body})
+    with Tally.open(tmp_path / "source", background=False) as source:
+        _fill(source, ADA, "apollo")
+        source.bind(BOB).threads.put("first", state)
+        source.bind(ADA).threads.put("chat", state)
+        source.bind(ADA, "project:apollo").threads.put("chat", state)
+        source.bind(ADA).operator.export(tmp_path / "out", scopes=["private:ada", "project:apollo"])
+    place: dict[str, Any] = {"schema": f"w{uuid.uuid4().hex}", "background": False}
+    patient = Settings.read(busy_timeout_ms=2_000)
+    written: list[str] = []
+    with (
+        Tally.open(postgres_url, **place) as target,
+        Tally.open(postgres_url, settings=patient, **place) as other,
+    ):
+        bob = other.bind(BOB)
+        bob.threads.put("first", state)  # and a look for what is expired, which takes the tally
+
+        def write() -> None:
+            name = f"chat {len(written)}"
+            bob.threads.put(name, state)
+            written.append(bob.remember(f"Bob says {name}.", kind="fact").id)
+
+        def meanwhile(done: int, total: int) -> None:
+            if 2 * done > total:
+                thread = threading.Thread(target=write)
+                thread.start()
+                thread.join()
+
+        target.bind(ROOT).operator.import_from(tmp_path / "out", progress=meanwhile)
+        assert len(written) > 10
+        assert len(bob.memories(limit=1_000)) == len(written)
+        assert all(bob.threads.verify(f"chat {number}") == [] for number in range(len(written)))
+        assert target.bind(ADA).threads.verify("chat") == []
+        assert target.bind(ADA, "project:apollo").threads.verify("chat") == []
+        assert _whole(target) == []
+
+
+def test_a_scope_that_nothing_was_written_to_comes_with_its_journal(
+    open_tally: OpenTally, tmp_path: Path
+) -> None:
+    """The export itself is noted in it."""
+    with Tally.open(tmp_path / "source", background=False) as source:
+        source.bind(ADA).remember("One.")
+        source.bind(ADA).operator.export(tmp_path / "out", scopes=["private:ada", "project:apollo"])
+    with open_tally() as target:
+        target.bind(BOB).remember("Bob was here first.")
+        target.bind(ROOT).operator.import_from(tmp_path / "out")
+        with services_of(target).store.database.read() as connection:
+            noted = [each.event for each in journal.entries(connection, "scope:project:apollo")]
+        assert noted == ["scope.export"]
+        again = target.bind(ROOT).operator.import_from(tmp_path / "out")
+        assert again.present == ("private:ada", "project:apollo")
+        assert _whole(target) == []
+
+
+def test_an_export_tells_how_far_it_is(open_tally: OpenTally, tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    with open_tally() as tally:
+        tally.bind(ADA).remember_many([f"Number {number}." for number in range(600)])
+        tally.bind(ADA).operator.export(
+            tmp_path / "out", progress=lambda done, total: told.append((done, total))
+        )
+    assert told == sorted(told)
+    assert len({total for _, total in told}) == 1
+    assert told[-1][0] == told[-1][1] > 600
 
 
 def test_a_scope_of_the_same_name_refuses_the_whole(open_tally: OpenTally, tmp_path: Path) -> None:
