@@ -21,7 +21,6 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection
@@ -32,7 +31,7 @@ from tallystick.ranking.corpus import Corpus, Entry
 from tallystick.ranking.frozen import freeze, thaw
 from tallystick.storage import search, segments
 from tallystick.storage.database import Database
-from tallystick.storage.segment_files import SegmentFiles
+from tallystick.storage.segment_files import MappedFile, SegmentFiles
 from tallystick.storage.writes import Writes
 
 __all__ = ["CorpusCache"]
@@ -56,11 +55,16 @@ class _Entry:
     fingerprint: str = ""
     """The embedder whose vectors it has; empty for words alone."""
     dimension: int = 0
-    file: Path | None = None
+    file: MappedFile | None = None
     """The file that is mapped."""
 
     def clear(self) -> None:
         self.corpus, self.revision, self.file = Corpus.empty(), 0, None
+
+    def leave_cut_file(self) -> None:
+        """Begin anew where the file was cut since it was mapped."""
+        if self.file is not None and not self.file.is_whole():
+            self.clear()
 
     def holds_few(self) -> bool:
         """Return True if most of it is in a segment that is kept."""
@@ -118,8 +122,7 @@ class CorpusCache:
                 entry.clear()
                 entry.fingerprint, entry.dimension = fingerprint, dimension
             epoch = segments.epoch_of(connection, scope_id)
-            if entry.file is not None and not entry.file.exists():
-                entry.clear()
+            entry.leave_cut_file()
             if epoch > entry.epoch and entry.revision:
                 self._leave_erased(connection, entry, scope_id)
             entry.epoch = max(entry.epoch, epoch)
@@ -177,6 +180,7 @@ class CorpusCache:
         if entry is None:
             return False
         with entry.guard:
+            entry.leave_cut_file()
             if doc in search.hidden_docs(connection, scope_id, after=entry.revision):
                 # The next recall would leave it out: drop it at once.
                 self.drop(scope_id)

@@ -4,6 +4,7 @@ had read everything, and lets go of what is erased.
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import sqlite3
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from filelock import FileLock
 from sqlalchemy import Connection, Update, func, select, update
 
 from tallystick import Actor, BoundTally, Tally
@@ -23,7 +25,7 @@ from tallystick.ranking import Corpus
 from tallystick.ranking.corpus import Entry
 from tallystick.records import NewMemory
 from tallystick.settings import Settings
-from tallystick.storage import corpus_cache, segments
+from tallystick.storage import corpus_cache, segment_files, segments
 from tallystick.tally.services import services_of
 
 OpenTally = Callable[..., Tally]
@@ -328,6 +330,128 @@ def test_a_file_that_is_not_whole_and_ours_is_made_anew(
         assert _loads(tally) == 1
         assert _files(tally) != [file]
         assert len(_files(tally)) == 1
+
+
+def _made(tally: Tally) -> Path:
+    """Return the file of a scope of 200 memories."""
+    bound = tally.bind(ANNA)
+    bound.remember_many(list(_turns(200)))
+    bound.recall("barin")
+    [file] = _files(tally)
+    return file
+
+
+@pytest.mark.sqlite
+@pytest.mark.parametrize("name", ["copy.seg", "a-b-c.seg", "{stem} (copy).seg", "note.held"])
+def test_a_file_without_a_name_of_ours_is_left_alone(open_sqlite: OpenTally, name: str) -> None:
+    with open_sqlite() as tally:
+        file = _made(tally)
+        scope_id, _, rest = file.stem.partition("-")
+        foreign = file.parent / f"{scope_id}-{name.format(stem=rest)}"
+        foreign.write_bytes(b"theirs")
+    with open_sqlite() as tally:
+        bound, operator = tally.bind(ANNA), tally.bind(ROOT).operator
+        assert len(bound.recall("barin")) > 0
+        assert _loads(tally) == 0
+
+        kept = bound.remember(SECRET)
+        preview = operator.erase(kept.id, reason="asked for")
+        done = operator.erase(
+            kept.id, reason="asked for", mode="apply", confirm_token=preview.confirm_token
+        )
+        assert done.proofs[0].holds
+        assert operator.prove_erased(kept.id, text=SECRET).holds
+        assert foreign.read_bytes() == b"theirs"
+
+
+@pytest.mark.sqlite
+@pytest.mark.skipif(os.name == "nt", reason="links and pipes of POSIX")
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder", "of another user"])
+def test_only_a_regular_file_of_this_user_is_mapped(
+    open_sqlite: OpenTally, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_sqlite() as tally:
+        file = _made(tally)
+    if kind == "of another user":
+        monkeypatch.setattr(os, "geteuid", lambda: file.stat().st_uid + 1)
+    else:
+        away = file.rename(tmp_path / "away")
+        make: Callable[[], object] = {
+            "link": lambda: file.symlink_to(away),
+            "pipe": lambda: os.mkfifo(file),
+            "folder": file.mkdir,
+        }[kind]
+        make()
+    with open_sqlite() as tally:
+        assert len(tally.bind(ANNA).recall("barin")) > 0
+        assert _loads(tally) == 1
+        assert kind == "folder" or not file.exists()
+        made = [each.lstat() for each in _files(tally) if each != file]
+        # What is made anew is by the same user, who is another one for as long as the test says so.
+        assert [stat.S_ISREG(each.st_mode) for each in made] == [True] * (kind != "of another user")
+
+
+@pytest.mark.sqlite
+@pytest.mark.skipif(os.name == "nt", reason="permissions of POSIX")
+def test_a_file_that_others_may_read_is_so_no_longer(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        file = _made(tally)
+    file.chmod(0o644)
+    with open_sqlite() as tally:
+        assert len(tally.bind(ANNA).recall("barin")) > 0
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert _loads(tally) == 0
+
+
+@pytest.mark.sqlite
+@pytest.mark.parametrize("made", [True, False], ids=["there", "to be made"])
+def test_a_recall_answers_where_no_file_can_be_made(
+    open_sqlite: OpenTally, made: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk without room takes neither a segment nor the lock of a process that maps one."""
+    with open_sqlite() as tally:
+        bound = tally.bind(ANNA)
+        bound.remember_many(list(_turns(200)))
+        expected = _answers(bound) if made else None
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(FileLock, "acquire", full)
+    monkeypatch.setattr(segment_files, "open_private", full)
+    with open_sqlite() as tally:
+        answers = _answers(tally.bind(ANNA))
+        assert expected in (None, answers)
+        assert all(answers)
+        assert len(_files(tally)) == int(made)
+
+
+@pytest.mark.sqlite
+@pytest.mark.skipif(os.name == "nt", reason="a mapped file cannot be cut there")
+@pytest.mark.parametrize("then", ["there", "removed"])
+def test_a_file_that_is_cut_while_it_is_mapped_is_read_no_more(
+    open_sqlite: OpenTally, then: str
+) -> None:
+    """Touching what was cut off would end the process, so another one asks."""
+    with open_sqlite() as tally:
+        file = _made(tally)
+        with subprocess.Popen(
+            [sys.executable, "-c", HOLDER, tally.location],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as other:
+            assert other.stdin is not None
+            assert other.stdout is not None
+            assert other.stdout.readline() == "mapped\n"
+            os.truncate(file, 100)
+            if then == "removed":
+                file.unlink()
+            other.stdin.write("\n")
+            other.stdin.flush()
+            assert other.stdout.readline() == "asked again\n"
+            other.stdin.write("\n")
+        assert other.returncode == 0
 
 
 HOLDER = """
