@@ -457,7 +457,7 @@ def _corpora(
     corpora = {}
     for scope_id, revision in sorted(revisions.items()):
         # Signs of vectors are little: a large scope has them also where Chroma is asked.
-        wanted = exact or source.is_large(connection, scope_id)
+        wanted = exact or source.is_large(connection, scope_id, dimension=0)
         fingerprint, dimension = embedder if wanted else ("", 0)
         corpora[scope_id] = source.corpus(
             connection, scope_id, revision, fingerprint=fingerprint, dimension=dimension
@@ -470,14 +470,16 @@ def prepare_scope(connection: Connection, context: MemoryContext, scope_id: int)
     found; return whether that was so. What was not in memory before is not kept there.
     """
     try:
-        fingerprint = context.embedder.fingerprint
+        fingerprint, dimension = context.embedder.fingerprint, context.embedder.dimension
     except EmbeddingError:
         return False
     exact = not _wants_chroma(connection, context, [scope_id])
-    if not (exact or context.corpora.is_large(connection, scope_id)):
-        fingerprint = ""
+    if not (exact or context.corpora.is_large(connection, scope_id, dimension=0)):
+        fingerprint, dimension = "", 0
     is_used = context.corpora.size(scope_id) is not None
-    if not context.corpora.lacks_segment(connection, scope_id, fingerprint):
+    if not context.corpora.lacks_segment(
+        connection, scope_id, fingerprint=fingerprint, dimension=dimension
+    ):
         return False
     revision = scopes.all_revisions(connection)[scope_id]
     _corpora(connection, context, {scope_id: revision}, exact=exact)

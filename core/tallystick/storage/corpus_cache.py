@@ -6,7 +6,8 @@ revision, in its own snapshot of the database, with that of the entry and reads 
 changed since; writes of other processes are found by the same comparison. Text that was erased is
 found by the scope's epoch. A scope has one entry: of its words, or of its words and vectors once
 somebody asked for these. The entries that were not used for longest are dropped when the cache
-grows too large.
+grows too large. Scopes that do not fit together and are asked in turn would evict each other at
+every question: what is evicted soon after its use is read from the database as a large scope is.
 
 Where a segment is kept, an entry begins with it rather than with nothing: in a file of an embedded
 tally's folder, which is mapped; or, for a scope that is large, in the database, of which a question
@@ -38,8 +39,14 @@ __all__ = ["CorpusCache"]
 
 _MUCH = 8 * 1024 * 1024
 """Bytes by which an entry grows before the allocator is asked for what was freed meanwhile."""
-_BYTES = 2_000
-"""Bytes of a memory with its vector in an entry, about."""
+_WORDS = 1_000
+"""Bytes of a memory without its vector in an entry, about."""
+_NUMBER = 4
+"""Bytes of one number of a vector in an entry."""
+_RECENT = 50
+"""An entry that is evicted within so many uses of the cache after its own last one would be read
+whole again and again: its scope is read from the database from then on.
+"""
 _KEPT = 5_000
 """The fewest memories of a scope of which a segment is kept: less is analysed in a moment."""
 _GROWN = 5
@@ -57,6 +64,8 @@ class _Entry:
     dimension: int = 0
     file: MappedFile | None = None
     """The file that is mapped."""
+    used: int = 0
+    """The use of the cache in which it was asked for last."""
 
     def clear(self) -> None:
         self.corpus, self.revision, self.file = Corpus.empty(), 0, None
@@ -86,17 +95,21 @@ class CorpusCache:
         large_scope: int = 100_000,
         files: SegmentFiles | None = None,
     ) -> None:
-        """Scopes of more than `large_scope` memories, or of more than half of the cache, are read
-        from segments in `database`; files of others are kept in `files`, where they are given.
+        """Scopes of more than `large_scope` memories, or of more than half of the cache, and those
+        that others evict again and again, are read from segments in `database`; files of others
+        are kept in `files`, where they are given.
         """
         self._most = most_bytes
         self._database = database
         self._files = files
-        self._large = min(large_scope, most_bytes // 2 // _BYTES)
+        self._large_scope = large_scope
         self._guard = threading.Lock()
         self._entries: OrderedDict[int, _Entry] = OrderedDict()
         self._damaged: dict[int, set[int]] = {}
         """By scope the revisions of segments that are not read again."""
+        self._crowded: set[int] = set()
+        """Scopes that would fit alone, and were evicted soon after they were used."""
+        self._uses = 0
         self.loads = 0
         """The number of scopes that were read whole."""
 
@@ -117,6 +130,8 @@ class CorpusCache:
         with self._guard:
             entry = self._entries.setdefault(scope_id, _Entry())
             self._entries.move_to_end(scope_id)
+            self._uses += 1
+            entry.used = self._uses
         with entry.guard:
             if fingerprint not in ("", entry.fingerprint):
                 entry.clear()
@@ -140,21 +155,25 @@ class CorpusCache:
             entry = self._entries.get(scope_id)
         return None if entry is None or not entry.revision else len(entry.corpus)
 
-    def is_large(self, connection: Connection, scope_id: int) -> bool:
-        """Return True if a scope's text is read from the database rather than kept in memory."""
+    def is_large(self, connection: Connection, scope_id: int, *, dimension: int) -> bool:
+        """Return True if a scope's text, with vectors of `dimension` numbers or without any (0), is
+        read from the database rather than kept in memory.
+        """
         size = self.size(scope_id)
         if size is None:
             size = search.count_rows(connection, scope_id)
-        return self._database is not None and size > self._large
+        return self._is_large(scope_id, size, dimension)
 
-    def lacks_segment(self, connection: Connection, scope_id: int, fingerprint: str) -> bool:
+    def lacks_segment(
+        self, connection: Connection, scope_id: int, *, fingerprint: str, dimension: int
+    ) -> bool:
         """Return True if the next recall in a scope would make a segment: where none is kept, or
         much was written since.
         """
         count = search.count_rows(connection, scope_id)
         if count < _KEPT or self._database is None or self._database.unwritable is not None:
             return False
-        if count > self._large:
+        if self._is_large(scope_id, count, dimension):
             stored = self._stored(connection, scope_id, fingerprint)
             revision = None if stored is None else stored.revision
         elif self._files is None:
@@ -206,6 +225,7 @@ class CorpusCache:
         with self._guard:
             if scope_id is None:
                 self._entries.clear()
+                self._crowded.clear()
             else:
                 self._entries.pop(scope_id, None)
 
@@ -228,13 +248,19 @@ class CorpusCache:
         with self._guard:
             return sum(entry.corpus.bytes for entry in self._entries.values())
 
+    def _is_large(self, scope_id: int, count: int, dimension: int) -> bool:
+        most = min(self._large_scope, self._most // 2 // (_WORDS + _NUMBER * dimension))
+        return self._database is not None and (count > most or scope_id in self._crowded)
+
     def _bring_up(
         self, connection: Connection, entry: _Entry, scope_id: int, revision: int
     ) -> None:
         before = entry.corpus.bytes
         if not entry.revision:
             self._begin(connection, entry, scope_id, revision)
-        elif not entry.corpus.is_sketched and len(entry.corpus) > self._large and self._database:
+        elif not entry.corpus.is_sketched and self._is_large(
+            scope_id, len(entry.corpus), entry.dimension
+        ):
             entry.clear()
             self._begin(connection, entry, scope_id, revision)
         changed = search.changed(
@@ -247,7 +273,8 @@ class CorpusCache:
 
     def _begin(self, connection: Connection, entry: _Entry, scope_id: int, revision: int) -> None:
         """Begin an entry with the segment that is kept, else with everything."""
-        large = self._database is not None and search.count_rows(connection, scope_id) > self._large
+        count = search.count_rows(connection, scope_id)
+        large = self._is_large(scope_id, count, entry.dimension)
         if large:
             stored = self._stored(connection, scope_id, entry.fingerprint)
             corpus = None if stored is None else self._read(connection, stored)
@@ -353,8 +380,12 @@ class CorpusCache:
             total = sum(entry.corpus.bytes for entry in self._entries.values())
             trimmed = total > self._most and len(self._entries) > 1
             while total > self._most and len(self._entries) > 1:
-                _, oldest = self._entries.popitem(last=False)
+                scope_id, oldest = self._entries.popitem(last=False)
                 total -= oldest.corpus.bytes
+                if self._uses - oldest.used <= _RECENT:
+                    self._crowded.add(scope_id)
+                else:
+                    self._crowded.discard(scope_id)
         if trimmed:
             _return_freed_memory()
 

@@ -27,6 +27,7 @@ from tallystick.records import NewMemory
 from tallystick.settings import Settings
 from tallystick.storage import corpus_cache, segment_files, segments
 from tallystick.tally.services import services_of
+from tallystick.testing import HashEmbedder
 
 OpenTally = Callable[..., Tally]
 LARGE = Settings.read(large_scope=20)
@@ -193,17 +194,57 @@ def test_a_recall_answers_while_another_process_holds_the_database(
         assert _stored(tally) > 0
 
 
-def test_two_scopes_larger_than_the_cache_stay_warm(open_sqlite: OpenTally) -> None:
-    with open_sqlite(settings=Settings.read(recall_cache_mb=1)) as tally:
-        people = [tally.bind(Actor(user=name)) for name in ("anna", "ben")]
-        for seed, bound in enumerate(people):
-            bound.remember_many(list(_turns(300, seed=seed)))
+def _asked_in_turn(tally: Tally, names: Sequence[str], *, size: int) -> list[str]:
+    """Fill a scope for each, ask them in turn, and return the ways of the last answers; once they
+    have been asked some times, none is read whole again.
+    """
+    people = [tally.bind(Actor(user=name)) for name in names]
+    for seed, bound in enumerate(people):
+        bound.remember_many(list(_turns(size, seed=seed)))
+    for _ in range(3):
+        for bound in people:
             bound.recall("barin")
-        loads = _loads(tally)
-        for _ in range(3):
-            for bound in people:
-                assert bound.recall("barin").path.startswith("database")
-        assert _loads(tally) == loads == 2
+    loads = _loads(tally)
+    paths = [[bound.recall("barin").path for bound in people] for _ in range(3)]
+    assert _loads(tally) == loads
+    return paths[-1]
+
+
+SMALL_CACHE = Settings.read(recall_cache_mb=1)
+
+
+def test_two_scopes_larger_than_the_cache_stay_warm(open_tally: OpenTally) -> None:
+    with open_tally(settings=SMALL_CACHE) as tally:
+        paths = _asked_in_turn(tally, ["anna", "ben"], size=300)
+        assert all(path.startswith("database") for path in paths)
+        assert _loads(tally) == 2
+
+
+def test_a_scope_is_as_large_as_its_vectors_make_it(open_tally: OpenTally) -> None:
+    """100 memories fill a tenth of the cache with 256 numbers each, and a half with 1,536."""
+    for dimension, path in ((256, "exact"), (1_536, "database, 3000 by signs")):
+        with open_tally(settings=SMALL_CACHE, embedder=HashEmbedder(dimension)) as tally:
+            tally.drain()
+            bound = tally.bind(Actor(user="anna"))
+            if dimension == 256:
+                bound.remember_many(list(_turns(100)))
+            tally.drain()
+            assert bound.recall("barin").path == path
+
+
+def test_scopes_that_fit_alone_and_not_together_stay_warm(open_tally: OpenTally) -> None:
+    """Two of the three fit: one is read from the database, and says so."""
+    with open_tally(settings=SMALL_CACHE, embedder=HashEmbedder(1_536)) as tally:
+        assert _asked_in_turn(tally, ["anna", "ben"], size=60) == ["exact", "exact"]
+    with open_tally(settings=SMALL_CACHE, embedder=HashEmbedder(1_536)) as tally:
+        paths = _asked_in_turn(tally, ["cyd", "dot", "eve"], size=60)
+        assert {path.partition(",")[0] for path in paths} == {"exact", "database"}
+        cache = services_of(tally).memory.corpora
+        assert cache.bytes < 1024 * 1024
+
+        # Alone again, each is kept in memory again.
+        tally.drop_caches()
+        assert tally.bind(Actor(user="cyd")).recall("barin").path == "exact"
 
 
 def _change(tally: Tally, change: Update) -> None:
