@@ -11,6 +11,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from tallystick import Actor, BoundTally, Tally
 from tallystick.pipeline.preparation import Preparation
 from tallystick.ranking import Corpus
 from tallystick.ranking.corpus import Entry
+from tallystick.ranking.frozen import Frozen, freeze
 from tallystick.records import NewMemory
 from tallystick.settings import Settings
 from tallystick.storage import corpus_cache, segment_files, segments
@@ -163,8 +165,6 @@ def test_a_segment_is_not_stored_for_text_that_was_erased_meanwhile(open_tally: 
             ).scalars()
         assert corpus.epoch == 0
         database.write(lambda tx: segments.raise_epochs(tx, [scope_id]), name="test.erase")
-        from tallystick.ranking.frozen import freeze
-
         frozen = freeze(Corpus.empty().updated([_entry(1, "barin")]))
         saved = database.write(
             lambda tx: segments.save(
@@ -189,8 +189,9 @@ def test_a_recall_answers_while_another_process_holds_the_database(
         assert _stored(tally) == 0
         other.execute("ROLLBACK")
         other.close()
-        bound.remember("The barin came back.")
-        assert len(bound.recall("barin")) > 0
+        for count in range(2):
+            bound.remember(f"The barin came back {count} times.")
+            assert len(bound.recall("barin")) > 0
         assert _stored(tally) > 0
 
 
@@ -340,6 +341,123 @@ def test_the_background_analyses_a_scope_before_somebody_asks(
         _answers(again.bind(ANNA))
         assert services_of(again).memory.corpora.loads == 0
     assert expected
+
+
+def _segment(tally: Tally) -> object:
+    """Return what tells the kept segment from an earlier one."""
+    with services_of(tally).store.database.read() as connection:
+        query = select(func.max(segments.recall_segments.c.revision))
+        return _files(tally) or connection.execute(query).scalar_one()
+
+
+@pytest.mark.sqlite
+@pytest.mark.parametrize("settings", PREPARED)
+@pytest.mark.parametrize("background", [True, False])
+def test_a_warm_question_leaves_the_segment_to_the_background(
+    open_sqlite: OpenTally, settings: Settings, background: bool
+) -> None:
+    """Without a background it is made by a question once the scope has doubled."""
+    with open_sqlite(settings=settings) as tally:
+        bound, context = tally.bind(ANNA), services_of(tally).memory
+        context.corpora._background = background
+        bound.remember_many(list(_turns(60)))
+        for _ in range(2):
+            bound.recall("barin")
+        first, read = _segment(tally), context.corpora.loads
+        for seed in range(2, 6):
+            bound.remember_many(list(_turns(12, seed=seed)))
+            bound.recall("barin")
+        assert _segment(tally) == first
+        bound.remember_many(list(_turns(20, seed=6)))
+        bound.recall("barin")
+        assert (_segment(tally) == first) is background
+
+        assert Preparation(context)() == int(background)
+        assert _segment(tally) != first
+        expected = _answers(bound)
+        assert context.corpora.loads == read
+    with open_sqlite(settings=settings) as again:
+        assert _answers(again.bind(ANNA)) == expected
+        assert _loads(again) == 0
+
+
+@pytest.mark.sqlite
+@pytest.mark.parametrize("settings", PREPARED)
+def test_questions_are_answered_while_the_segment_is_made_anew(
+    open_sqlite: OpenTally, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_sqlite(settings=settings) as tally:
+        bound, context = tally.bind(ANNA), services_of(tally).memory
+        bound.remember_many(list(_turns(60)))
+        for _ in range(2):
+            bound.recall("barin")
+        bound.remember_many(list(_turns(40, seed=2)))
+        found = list[str]()
+
+        def ask() -> None:
+            bound.remember("The heron lives in the vault.")
+            found.append(bound.recall("heron vault")[0].memory.content)
+
+        def freeze_while_asked(corpus: Corpus) -> Frozen:
+            asking = threading.Thread(target=ask, daemon=True)
+            asking.start()
+            asking.join(timeout=60)
+            return freeze(corpus)
+
+        with monkeypatch.context() as slow:
+            slow.setattr(corpus_cache, "freeze", freeze_while_asked)
+            assert Preparation(context)() == 1
+        assert found == ["The heron lives in the vault."]
+        read = context.corpora.loads
+        assert bound.recall("heron vault")[0].memory.content == found[0]
+        expected = _answers(bound)
+        assert context.corpora.loads == read
+    with open_sqlite(settings=ARRAYS) as again:
+        assert _answers(again.bind(ANNA)) == expected
+
+
+@pytest.mark.sqlite
+def test_a_segment_that_cannot_be_kept_is_tried_again_ever_more_rarely(
+    open_sqlite: OpenTally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = list[int]()
+
+    def full(*_: object) -> None:
+        tried.append(1)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with open_sqlite() as tally:
+        bound, context = tally.bind(ANNA), services_of(tally).memory
+        prepare = Preparation(context)
+        bound.remember_many(list(_turns(60)))
+        with monkeypatch.context() as disk:
+            disk.setattr(segment_files, "open_private", full)
+            for count in range(30):
+                bound.recall("barin")
+                bound.remember(f"The barin came back {count} times.")
+            # The first time, and after 1, 2, 4 and 8 questions.
+            assert len(tried) == 5
+            assert prepare() == 0
+        assert _files(tally) == []
+        # Room again: nobody has to write for the next try.
+        assert sum(prepare() for _ in range(20)) == 1
+        assert len(_files(tally)) == 1
+
+
+def test_a_question_goes_on_with_the_segment_that_another_process_made(
+    open_tally: OpenTally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segments, "_PIECE", {"words": 8, "slice_of": 8, "often": 8})
+    with open_tally(settings=LARGE) as tally, open_tally(settings=LARGE) as other:
+        bound, elsewhere = tally.bind(ANNA), other.bind(ANNA)
+        bound.remember_many(list(_turns(200)))
+        for asker in (bound, elsewhere):
+            for _ in range(2):
+                asker.recall("barin")
+        elsewhere.remember_many(list(_turns(100, seed=2)))
+        assert Preparation(services_of(other).memory)() == 1
+        assert _answers(bound) == _answers(elsewhere)
+        assert _loads(tally) == 1
 
 
 @pytest.mark.sqlite
@@ -543,8 +661,8 @@ def test_the_proof_of_an_erasure_names_the_process_that_maps_the_text(
             other.stdin.write("\n")
         assert not bound.recall("zyxwvut").confident
         bound.recall("barin")
-        for file in _files(tally):
-            assert b"zyxwvut" not in file.read_bytes()
+        [file] = _files(tally)
+        assert b"zyxwvut" not in file.read_bytes()
 
 
 # Corpora
