@@ -172,7 +172,7 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         with self._capture():
             goal = goal_of(state["messages"])
             run = self._bound(runtime).run(
-                self._agent_name or agent_name_of(None, _metadata()), goal=goal
+                self._agent_name or agent_name_of(None, _metadata()), goal=goal, metadata=_thread()
             )
             with self._guard:
                 self._runs[run.id] = run
@@ -242,7 +242,7 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
                 run = bound.run(
                     self._agent_name or agent_name_of(None, _metadata()),
                     goal=_goal_of_run(bound, name) or goal_of(state["messages"]),
-                    metadata={"continues": name},
+                    metadata={"continues": name, **_thread()},
                 )
                 with self._guard:
                     self._runs[name] = run
@@ -464,6 +464,11 @@ def _parent_step_id(run: Run) -> str | None:
 
 def _place() -> dict[str, Any]:
     return recordable_metadata(place_of(ensure_config().get("metadata", {})))
+
+
+def _thread() -> dict[str, Any]:
+    """Return the thread of the graph as metadata of a run: its runs are one conversation."""
+    return {name: each for name, each in _place().items() if name == "thread_id"}
 
 
 def _metadata() -> Mapping[str, Any]:

@@ -36,10 +36,10 @@ def __getattr__(name: str) -> Any:
     return app
 
 
-def _answer_here(arguments: Sequence[str], text: str | None) -> int:
+def _answer_here(arguments: Sequence[str], text: str | None, refusal: str | None) -> int:
     from tallystick_hooks.command import run
 
-    return run(arguments, text)
+    return run(arguments, text, refusal)
 
 
 def _require_extras() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,20 +83,36 @@ def list_with(text: str, path: tuple[str, ...], item: Any) -> str:
     return f"{text[: node.start]}[{written}{close}{text[node.end :]}"
 
 
-def list_without(text: str, path: tuple[str, ...], mark: str) -> str:
-    """Return a JSON text without the items of the list at a path whose own text contains `mark`;
-    without the list where it is empty then.
+def list_without(text: str, path: tuple[str, ...], left: Callable[[Any], Any]) -> str:
+    """Return a JSON text without parts of the items of the list at a path: `left` returns what is
+    left of an item, None for nothing; without the list where it is empty then.
     """
     while True:
         node = _at(text, path)
         if node is None or node.items is None:
             return text
-        ours = [item for item in node.items if mark in text[item.start : item.end]]
-        if not ours:
+        for item in node.items:
+            value = _plain(text[item.start : item.end])
+            rest = left(value)
+            if rest is not None and rest != value:
+                written = _written(rest, len(path) + 1)
+                text = text[: item.start] + written + text[item.end :]
+                break
+            if rest is None and value is not None:
+                if len(node.items) == 1:
+                    return json_without(text, path)
+                text = _cut(text, node, item.start, item.end)
+                break
+        else:
             return text
-        if len(node.items) == 1:
-            return json_without(text, path)
-        text = _cut(text, node, ours[0].start, ours[0].end)
+
+
+def _plain(text: str) -> Any:
+    """Return a value; None for one with comments, which is a person's."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
 
 
 def toml_with(text: str, table: str, values: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tallystick.errors import InvalidInput
+from tallystick.errors import InvalidInput, SettingsError
 from tallystick_cli.client_files import (
     json_with,
     json_without,
@@ -20,14 +21,15 @@ from tallystick_cli.client_files import (
     toml_with,
     toml_without,
 )
+from tallystick_hooks.events import EVENTS
 from tallystick_hooks.formats import CLAUDE_EVENTS
 
 __all__ = ["CLIENTS", "Change", "ClientScope", "change_hooks", "change_server"]
 
 ClientScope = Literal["project", "user"]
 NAME = "tallystick"
-_HOOK_MARK = " hook "
-_HOOK_FORMAT = "--format claude-code"
+_OUR_HOOK = re.compile(rf" hook (?:{'|'.join(EVENTS)}) --format claude-code(?![\w-])")
+"""The part of the line of a hook that is the same wherever the program and the tally are."""
 
 
 @dataclass(frozen=True)
@@ -98,12 +100,16 @@ class Change:
             return
         if not self.file.exists():
             self.file.parent.mkdir(parents=True, exist_ok=True)
-        elif not self.backup.exists() and NAME not in self.before:
+        elif not self.backup.exists() and not _has_ours(self.before):
             shutil.copy2(self.file, self.backup)
         if _is_empty(self.after) and not self.backup.exists():
             self.file.unlink(missing_ok=True)
         else:
             self.file.write_text(self.after, encoding="utf-8")
+
+
+def _has_ours(text: str) -> bool:
+    return NAME in text or _OUR_HOOK.search(text) is not None
 
 
 def _is_empty(text: str) -> bool:
@@ -164,12 +170,29 @@ def change_hooks(
         for original, event in CLAUDE_EVENTS.items():
             path = ("hooks", original)
             if text.strip():
-                text = list_without(text, path, _HOOK_FORMAT)
+                text = list_without(text, path, _without_ours)
             if not remove:
                 text = list_with(text, path, _hook(original, command(event)))
         return text
 
     return _change(file, changed, remove)
+
+
+def _without_ours(group: Any) -> Any:
+    """Return a group of hooks without ours, as it was where it has none; None where it has no
+    other.
+    """
+    hooks = group.get("hooks") if isinstance(group, dict) else None
+    if not isinstance(hooks, list):
+        return group
+    rest = [
+        hook
+        for hook in hooks
+        if not (isinstance(hook, dict) and _OUR_HOOK.search(str(hook.get("command", ""))))
+    ]
+    if len(rest) == len(hooks):
+        return group
+    return {**group, "hooks": rest} if rest else None
 
 
 def _hook(original: str, command: str) -> dict[str, Any]:
@@ -178,7 +201,10 @@ def _hook(original: str, command: str) -> dict[str, Any]:
 
 
 def _change(file: Path, changed: Callable[[str], str], remove: bool) -> Change:
-    before = file.read_text(encoding="utf-8") if file.exists() else ""
+    try:
+        before = file.read_text(encoding="utf-8") if file.exists() else ""
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{file} is no text in UTF-8. Mend it first.") from error
     if remove and not before.strip():
         return Change(file, before, before)
     return Change(file, before, changed(before))

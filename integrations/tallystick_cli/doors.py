@@ -33,6 +33,10 @@ Boundaries = Annotated[
 Agent = Annotated[
     str | None, typer.Option("--agent", help="The agent that acts for you, for the history.")
 ]
+Rules = Annotated[
+    str | None,
+    typer.Option("--rules", metavar="FILE", help="TOML file of the rules over tools."),
+]
 InScope = Annotated[
     str, typer.Option("--scope", help="To install: project, in this folder, or user.")
 ]
@@ -61,6 +65,7 @@ def mcp(
     ] = None,
     boundary: Boundaries = None,
     agent: Agent = None,
+    rules: Rules = None,
     answers: Annotated[
         str,
         typer.Option("--answers", help="structured, or text for clients that show nothing else."),
@@ -75,7 +80,8 @@ def mcp(
 
         if client is None:
             raise InvalidInput(f"Name the client: {', '.join(CLIENTS)}.")
-        command = [_program(), "mcp", "--stdio", *_place(where, boundary, agent, scope)]
+        judged = [] if rules is None else ["--rules", _absolute(rules)]
+        command = [_program(), "mcp", "--stdio", *_place(where, boundary, agent, scope), *judged]
         change = change_server(client, _checked(scope), command, remove=action == "uninstall")
         _make(change, show, as_json)
         return
@@ -89,7 +95,7 @@ def mcp(
     from tallystick_mcp import serve
     from tallystick_mcp.transports import run_http, run_stdio
 
-    with open_as_owner(where, background=True) as owner:
+    with open_as_owner(where, background=True, rules=rules) as owner:
         actor = owner.actor if agent is None else owner.actor.replace(agent=agent)
         if http is None and uds is None:
             run_stdio(serve(owner.tally, actor=actor, scopes=boundary, answers=form))
@@ -123,10 +129,7 @@ def hook(
         typer.Option("--boundary", help="Scope to work in; by default your private one."),
     ] = None,
     agent: Agent = None,
-    rules: Annotated[
-        str | None,
-        typer.Option("--rules", metavar="FILE", help="TOML file of the rules over tools."),
-    ] = None,
+    rules: Rules = None,
     socket: Annotated[
         str | None,
         typer.Option(

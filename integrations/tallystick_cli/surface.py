@@ -335,6 +335,7 @@ CLI = Surface(
     },
     excluded={
         "remember_many": "an application's call",
+        "end_session": "`hook session-end` ends a session, `reflect` reflects on it",
         "replay_later": "`recompile` replays at once",
         "get": "`inspect` shows a memory with its reasons",
         "modify_many": "an application's call",

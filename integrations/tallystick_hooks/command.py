@@ -1,8 +1,9 @@
 """The command of a hook: JSON on standard input, the answer on standard output, an exit code.
 
 Where a server is warm, its socket answers, and the core is not imported. Exit codes: 0, go on; 2,
-the tool does not run. With rules, an event before a tool ends with 2 whenever it cannot be
-answered; every other event ends with 0 then, with a line on standard error.
+the tool does not run. With rules, those of a file or of a server, an event before a tool ends with
+2 whenever it cannot be answered; every other event ends with 0 then. Both have a line on standard
+error and a gap in the record, where the tally can be written.
 """
 
 from __future__ import annotations
@@ -12,37 +13,50 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from tallystick_hooks.events import EVENTS, HookFormat
 from tallystick_hooks.formats import BadPayload, answer_in, event_from
-from tallystick_hooks.quick import Unanswered, ask, finish
+from tallystick_hooks.quick import (
+    RULES_MARK,
+    Unanswered,
+    ask,
+    finish,
+    is_closed,
+    read_input,
+)
 from tallystick_hooks.quick import answer as quick_answer
 
 __all__ = ["main", "run"]
 
 
-def run(arguments: Sequence[str] | None = None, text: str | None = None) -> int:
+def run(
+    arguments: Sequence[str] | None = None, text: str | None = None, refusal: str | None = None
+) -> int:
     """Answer one event; return the exit code. With `text` standard input was read already, and no
-    server answered.
+    server answered; `refusal` says why one that is there did not.
     """
     chosen = _parser().parse_args(arguments)
-    is_closed = chosen.event == "before-tool" and chosen.rules is not None
+    is_shut = is_closed(chosen.event, _socket_of(chosen), chosen.rules)
     is_known = False
     try:
+        if refusal is not None:
+            raise Unanswered(refusal)
         answer = _answer(chosen, text)
         is_known = True
     except Unanswered as error:
         is_known = True
         print(f"tally hook {chosen.event}: {error}", file=sys.stderr)  # noqa: T201
-        if is_closed:
+        if is_shut:
             print("The rules could not be checked, so the tool does not run.", file=sys.stderr)  # noqa: T201
-        return 2 if is_closed else 0
+        _note_gap(chosen, error)
+        return 2 if is_shut else 0
     finally:
-        if is_closed and not is_known:
+        if is_shut and not is_known:
             # A client takes every other code for a hook that has nothing to say.
             raise SystemExit(2)
-    return finish(answer, chosen.format)
+    return finish(answer, chosen.format, chosen.event)
 
 
 def main() -> NoReturn:
@@ -71,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _answer(chosen: argparse.Namespace, text: str | None) -> dict[str, Any]:
     try:
-        payload = json.loads(sys.stdin.read() if text is None else text)
+        payload = json.loads(read_input() if text is None else text)
     except (ValueError, RecursionError):
         raise Unanswered("Standard input is no JSON.") from None
     # A server has rules of its own: those of a file are checked here.
@@ -79,12 +93,21 @@ def _answer(chosen: argparse.Namespace, text: str | None) -> dict[str, Any]:
         answered = _over_socket(chosen, payload)
         if answered is not None:
             return answered
+    if chosen.rules is None and is_closed(chosen.event, _socket_of(chosen), None):
+        mark = _socket_of(chosen) + RULES_MARK
+        raise Unanswered(
+            f"The server with the rules does not run. Start it, or remove {mark} to go on without."
+        )
     return _direct(chosen, payload)
+
+
+def _socket_of(chosen: argparse.Namespace) -> str:
+    return str(chosen.socket or os.path.join(chosen.tally, "serve.sock"))
 
 
 def _over_socket(chosen: argparse.Namespace, payload: Any) -> dict[str, Any] | None:
     """Return the answer of a server, or None where there is none. Raises Unanswered."""
-    path = chosen.socket or os.path.join(chosen.tally, "serve.sock")
+    path = _socket_of(chosen)
     if not os.path.exists(path):
         return None
     return ask(path, payload, **vars(chosen))
@@ -111,6 +134,21 @@ def _direct(chosen: argparse.Namespace, payload: Any) -> dict[str, Any]:
     if answer.error is not None:
         print(f"tally hook {chosen.event}: {answer.error}", file=sys.stderr)  # noqa: T201
     return answer_in(answer, event, format)
+
+
+def _note_gap(chosen: argparse.Namespace, error: Exception) -> None:
+    """Record that an event was not answered, where the tally can be written."""
+    from tallystick.errors import TallystickError
+    from tallystick.tally import Tally
+    from tallystick_hooks.handling import note_failure
+
+    # What failed may be the tally itself.
+    with (
+        suppress(TallystickError, OSError, ValueError),
+        Tally.open(chosen.tally, create=False, background=False) as tally,
+    ):
+        bound = tally.bind(tally.bind().actor, chosen.boundary)
+        note_failure(bound, chosen.event, error, agent=chosen.agent or "agent")
 
 
 if __name__ == "__main__":

@@ -149,7 +149,9 @@ def _said(content: Any) -> str:
     parts = [
         part["text"]
         for part in content
-        if isinstance(part, dict) and part.get("type") == "text" and isinstance(part["text"], str)
+        if isinstance(part, dict)
+        and part.get("type") == "text"
+        and isinstance(part.get("text"), str)
     ]
     return "\n".join(parts).strip()
 

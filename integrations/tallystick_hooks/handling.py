@@ -15,13 +15,13 @@ from tallystick.adapters import (
     ToolCall,
     framed_hits,
     has_rules,
+    is_first_to_record,
     note_seen_again,
     recall_for_turn,
     record_tool_call,
     record_tool_error,
     record_tool_result,
     recorded_elsewhere,
-    reflect_on_session,
 )
 from tallystick.errors import ApprovalRequired, Blocked, TallystickError
 from tallystick.operations import error_json
@@ -30,7 +30,7 @@ from tallystick.tally import BoundTally
 from tallystick_hooks.events import Answer, Event, HookFormat
 from tallystick_hooks.formats import answer_in, event_from
 
-__all__ = ["handle", "react"]
+__all__ = ["handle", "note_failure", "react"]
 
 SURFACE = "hook"
 _HITS = 6
@@ -68,12 +68,20 @@ def _named(answer: Answer, bound: BoundTally) -> Answer:
 
 def _failure(bound: BoundTally, event: Event, error: TallystickError) -> Answer:
     with suppress(TallystickError):  # what failed may be the tally itself
-        run = bound.run(event.agent, metadata=_metadata(event))
-        run.count_gap(SURFACE, error)
-        run.end("failed")
+        note_failure(bound, event.name, error, agent=event.agent, session=event.session)
     if event.name == "before-tool" and has_rules(bound, "tool_call"):
         return Answer(decision="deny", reason=_closed(error), error=error.code)
     return Answer(error=error.code)
+
+
+def note_failure(
+    bound: BoundTally, event: str, error: Exception, *, agent: str, session: str | None = None
+) -> None:
+    """Record an event that was not answered as a run with a gap. Raises what a tally raises."""
+    thread = {} if session is None else {"thread_id": session}
+    run = bound.on(SURFACE).run(agent, metadata={**thread, OBSERVER: SURFACE, "event": event})
+    run.count_gap(SURFACE, error)
+    run.end("failed")
 
 
 def _closed(error: Exception) -> str:
@@ -132,6 +140,8 @@ def _record(bound: BoundTally, event: Event) -> Answer:
     other = recorded_elsewhere(bound, event.session, SURFACE)
     if other is not None:
         return _leave_to(other, bound, event)
+    if event.call_id is not None and not is_first_to_record(bound, event.session, event.call_id):
+        return Answer(facts={"recorded": "before"})
     call = ToolCall(event.tool or "", event.arguments, event.call_id)
     with (
         bound.run(event.agent, metadata=_metadata(event)) as run,
@@ -175,8 +185,8 @@ def _keep(bound: BoundTally, event: Event) -> Answer:
 def _end(bound: BoundTally, event: Event) -> Answer:
     """Keep what was said, and reflect on the session where the tally does that."""
     answer = _keep(bound, event)
-    reflected = reflect_on_session(bound, event.session)
-    if reflected is None or not reflected.read:
+    reflected = bound.end_session(event.session)
+    if not reflected.read:
         return answer
     facts = {**answer.facts, "applied": reflected.applied, "waiting": reflected.waiting}
     return replace(answer, facts=facts)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-__all__ = ["Unanswered", "answer", "ask", "finish"]
+__all__ = ["RULES_MARK", "Unanswered", "answer", "ask", "finish", "is_closed", "read_input"]
 
 _OPTIONS = {
     "--format": "format",
@@ -28,6 +28,10 @@ _OPTIONS = {
     "--rules": "rules",
     "--socket": "socket",
 }
+RULES_MARK = ".rules"
+"""What the name of a file ends with that stands beside the socket of a server with rules over
+tools, for as long as it runs. It stays where the server was killed.
+"""
 _SECONDS = 20.0
 """Seconds to wait for a server."""
 _PIECE = 65_536
@@ -49,34 +53,51 @@ class Unanswered(Exception):
 
 
 def answer(
-    arguments: Sequence[str], otherwise: Callable[[Sequence[str], str | None], int]
+    arguments: Sequence[str], otherwise: Callable[[Sequence[str], str | None, str | None], int]
 ) -> int | None:
     """Answer one event and return the exit code; None for arguments that are no event and its
     options, such as `install` and `--help`. Standard input is not read then.
 
-    Where no server answers, `otherwise` does: it gets the arguments, and what was read already.
+    Where no server answers, `otherwise` does: it gets the arguments, what was read already, and
+    why a server that is there did not answer.
     """
     chosen = _chosen(arguments)
     if chosen is None:
         return None
     # A server has rules of its own: those of a file are checked here.
     text = None
-    is_checked_here = "rules" in chosen and chosen["event"] == "before-tool"
+    event, format = chosen["event"], chosen.get("format", "neutral")
+    is_checked_here = "rules" in chosen and event == "before-tool"
     place = chosen.get("tally") or os.environ.get("TALLYSTICK_TALLY", ".tally")
     path = chosen.get("socket") or os.path.join(place, "serve.sock")
     if not is_checked_here and os.path.exists(path):
-        text = sys.stdin.read()
+        text = read_input()
         try:
             payload = json.loads(text)
             answered = ask(path, payload, **chosen)
         except (ValueError, RecursionError):
             answered = None  # no JSON, or deeper than it can be: the long way says so
         except Unanswered as error:
-            print(f"tally hook {chosen['event']}: {error}", file=sys.stderr)  # noqa: T201
-            return 0
+            # The long way notes it in the tally, where it can, and says what comes of it.
+            return otherwise(arguments, text, str(error))
         if answered is not None:
-            return finish(answered, chosen.get("format", "neutral"))
-    return otherwise(arguments, text)
+            return finish(answered, format, event)
+    return otherwise(arguments, text, None)
+
+
+def is_closed(event: str, path: str, rules: object) -> bool:
+    """Return True if a tool does not run where this event cannot be answered: rules are given, or
+    are those of a server.
+    """
+    return event == "before-tool" and (rules is not None or os.path.exists(path + RULES_MARK))
+
+
+def read_input() -> str:
+    """Return standard input; nothing where it is closed or no text."""
+    try:
+        return sys.stdin.read()
+    except (AttributeError, OSError, ValueError):
+        return ""
 
 
 def _chosen(arguments: Sequence[str]) -> dict[str, str] | None:
@@ -157,9 +178,17 @@ def _parted(response: bytes) -> tuple[int, bytes]:
     return int(words[1]), body
 
 
-def finish(answered: dict[str, Any], format: str) -> int:
-    """Write an answer and return the exit code: 2 where a tool does not run."""
-    if answered:
-        json.dump(answered, sys.stdout, ensure_ascii=False)
-        sys.stdout.write("\n")
+def finish(answered: dict[str, Any], format: str, event: str) -> int:
+    """Write an answer and return the exit code: 2 where a tool does not run, also where nobody
+    could be told so.
+    """
+    try:
+        if answered:
+            # Whatever the terminal can show: a character that it cannot would end the hook.
+            sys.stdout.write(json.dumps(answered) + "\n")
+            sys.stdout.flush()
+    except (AttributeError, OSError, ValueError) as error:
+        if sys.stderr is not None:
+            print(f"tally hook {event}: {error}", file=sys.stderr)  # noqa: T201
+        return 2 if event == "before-tool" else 0
     return 2 if format == "neutral" and answered.get("decision") == "deny" else 0

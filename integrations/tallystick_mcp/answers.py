@@ -7,15 +7,17 @@ structured content.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, TextContent
 from pydantic import BaseModel
 
+from tallystick.adapters import has_rules
 from tallystick.errors import TallystickError
 from tallystick.operations import error_json, framed_answer, wire_status
+from tallystick.records import JsonObject
 from tallystick.records.escaping import as_field
 from tallystick.tally import BoundTally
 from tallystick_mcp.callers import Caller
@@ -67,6 +69,24 @@ class Answers:
             )
         text = json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
         return CallToolResult(content=[TextContent(type="text", text=text)], is_error=is_error)
+
+
+def read_by_rules(
+    bound: BoundTally, tool: str, arguments: JsonObject, read: Callable[[], dict[str, Any]]
+) -> dict[str, Any]:
+    """Return what a resource or a prompt reads, as far as the rules let the memory tool of this
+    name read it. Raises Blocked.
+    """
+    if not has_rules(bound, "tool_call"):
+        return read()
+    check = bound.check_tool_call(tool, arguments, piece="tallystick_mcp")
+    fields: dict[str, Any] = check.result(read())
+    return fields
+
+
+def signed(caller: Caller, bound: BoundTally, text: str) -> str:
+    """Return a text with who reads it and where, as every answer says."""
+    return f"{text}\n\n(as {caller.name}, in {bound.scope})"
 
 
 def protocol_error(error: TallystickError) -> MCPError:

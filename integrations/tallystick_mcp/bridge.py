@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from mcp import Client
+from mcp.shared.exceptions import MCPError
 from mcp_types import BlobResourceContents, TextContent, TextResourceContents, Tool
 
-from tallystick.errors import ActionDenied
+from tallystick.errors import ActionDenied, InvalidInput
+from tallystick.logs import get_logger
 from tallystick.records import ContextItem, JsonObject, SourceRef, ToolSpec, text_digest
 
 __all__ = ["EXTERNAL_TRUST", "Bridge", "fingerprint"]
@@ -24,10 +26,13 @@ __all__ = ["EXTERNAL_TRUST", "Bridge", "fingerprint"]
 EXTERNAL_TRUST = 20
 """The trust in what another server says, percent; 50 is ordinary."""
 
+_MOST_PAGES = 1_000
+"""Pages of a list; no server has more."""
+
 
 def fingerprint(tool: Tool) -> str:
-    """Return the digest of all that a model is told of a tool."""
-    told = {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
+    """Return the digest of all that a model or a person is told of a tool."""
+    told = tool.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"meta"})
     return text_digest("mcp-tool", json.dumps(told, sort_keys=True))
 
 
@@ -43,13 +48,22 @@ class Bridge:
 
     async def items(self, uris: Iterable[str] | None = None) -> list[ContextItem]:
         """Read resources, by default all that are listed, and return their texts as items. What is
-        no text is left out.
+        no text is left out; so is one that is listed and cannot be read, and the log says so.
         """
+        listed = None
         if uris is None:
-            uris = [resource.uri for resource in await self._resources()]
+            listed = await self._all(self.client.list_resources, "resources")
         items = []
-        for uri in uris:
-            read = await self.client.read_resource(uri)
+        for uri in (resource.uri for resource in listed) if listed is not None else uris or ():
+            try:
+                read = await self.client.read_resource(uri)
+            except MCPError as error:
+                if listed is None:
+                    raise
+                get_logger("mcp").warning(
+                    "mcp.resource_left_out", server=self.server, error=type(error).__name__
+                )
+                continue
             contents = [
                 part for part in read.contents if not isinstance(part, BlobResourceContents)
             ]
@@ -58,14 +72,7 @@ class Bridge:
 
     async def tools(self) -> list[Tool]:
         """List the tools of the server."""
-        tools: list[Tool] = []
-        cursor = None
-        while True:
-            page = await self.client.list_tools(cursor=cursor)
-            tools += page.tools
-            cursor = page.next_cursor
-            if cursor is None:
-                return tools
+        return await self._all(self.client.list_tools, "tools")
 
     async def fingerprints(self) -> dict[str, str]:
         """Return the digest of each tool, to be kept when a person has approved them."""
@@ -109,7 +116,7 @@ class Bridge:
         """
         given = arguments or {}
         items = []
-        for prompt in (await self.client.list_prompts()).prompts:
+        for prompt in await self._all(self.client.list_prompts, "prompts"):
             if prompt.name not in given and any(each.required for each in prompt.arguments or ()):
                 continue
             rendered = await self.client.get_prompt(prompt.name, dict(given.get(prompt.name, {})))
@@ -118,19 +125,26 @@ class Bridge:
                 for message in rendered.messages
                 if isinstance(message.content, TextContent)
             ]
-            uri = f"mcp-prompt:{prompt.name}"
+            uri = f"mcp-prompt:{self.server}/{prompt.name}"
             items.append(self._made(uri, "\n".join(texts), title=prompt.title or prompt.name))
         return items
 
-    async def _resources(self) -> list[Any]:
-        resources: list[Any] = []
-        cursor = None
+    async def _all(self, list_page: Callable[..., Awaitable[Any]], name: str) -> list[Any]:
+        """Return what a server lists, page by page. Raises InvalidInput for a server whose list has
+        no end.
+        """
+        found: list[Any] = []
+        cursors: set[str] = set()
+        cursor: str | None = None
         while True:
-            page = await self.client.list_resources(cursor=cursor)
-            resources += page.resources
+            page = await list_page(cursor=cursor)
+            found += getattr(page, name)
             cursor = page.next_cursor
             if cursor is None:
-                return resources
+                return found
+            if cursor in cursors or len(cursors) == _MOST_PAGES:
+                raise InvalidInput(f"The list of {name} of {self.server} has no end.")
+            cursors.add(cursor)
 
     def _item(self, content: TextResourceContents, ttl_ms: int) -> ContextItem:
         return self._made(str(content.uri), content.text, ttl_ms=ttl_ms)

@@ -8,7 +8,7 @@ from mcp.server.mcpserver import Context, MCPServer
 
 from tallystick.errors import TallystickError
 from tallystick.operations import OPERATIONS
-from tallystick_mcp.answers import protocol_error
+from tallystick_mcp.answers import protocol_error, read_by_rules, signed
 from tallystick_mcp.callers import Callers
 
 __all__ = ["add_to"]
@@ -22,14 +22,17 @@ def add_to(server: MCPServer[Any], callers: Callers) -> None:
         """Answer a request with what memory knows about it."""
         caller = callers(context)
         scopes = [str(scope) for scope in caller.scopes]
+        wanted = {"query": request, "scopes": scopes}
+
+        def read() -> dict[str, str]:
+            return {"text": OPERATIONS["context_pack"].call(caller.bound, wanted).text}
+
         try:
-            pack = OPERATIONS["context_pack"].call(
-                caller.bound, {"query": request, "scopes": scopes}
-            )
+            known = read_by_rules(caller.bound, "memory_context_pack", {"query": request}, read)
         except TallystickError as error:
             raise protocol_error(error) from error
-        known = pack.text or "Memory has nothing about it."
-        return f"{known}\n\nWith that in mind, and naming the ids you rely on: {request}"
+        text = signed(caller, caller.bound, known["text"] or "Memory has nothing about it.")
+        return f"{text}\n\nWith that in mind, and naming the ids you rely on: {request}"
 
     @server.prompt()
     def hand_over() -> str:

@@ -11,8 +11,9 @@ from mcp.server.mcpserver.exceptions import ResourceNotFoundError
 
 from tallystick.errors import InvalidScope, NotFound, TallystickError
 from tallystick.operations import OPERATIONS, framed_answer, memory_fields
+from tallystick.records import JsonObject
 from tallystick.tally import BoundTally
-from tallystick_mcp.answers import protocol_error, shown
+from tallystick_mcp.answers import protocol_error, read_by_rules, shown, signed
 from tallystick_mcp.callers import Caller, Callers
 
 __all__ = ["add_to"]
@@ -28,7 +29,7 @@ def add_to(server: MCPServer[Any], callers: Callers) -> None:
             result = OPERATIONS[operation].call(caller.bound, {argument: id})
             return {kind: memory_fields(result) if operation == "get" else shown(result)}
 
-        return _read(callers, context, read)
+        return _read(callers, context, f"memory_{operation}", {argument: id}, read)
 
     @server.resource("tally://memory/{id}", name="memory", mime_type=_JSON)
     def memory(id: str, context: Context[Any, Any]) -> str:
@@ -54,7 +55,7 @@ def add_to(server: MCPServer[Any], callers: Callers) -> None:
             written = OPERATIONS["written"].call(caller.bound, {"run_id": id})
             return {"steps": shown(steps), "written": shown(written)}
 
-        return _read(callers, context, read)
+        return _read(callers, context, "memory_steps", {"run_id": id}, read)
 
     @server.resource("tally://step/{id}/receipt", name="receipt", mime_type=_JSON)
     def receipt(id: str, context: Context[Any, Any]) -> str:
@@ -64,11 +65,18 @@ def add_to(server: MCPServer[Any], callers: Callers) -> None:
     @server.resource("tally://context/{scope}", name="context", mime_type=_TEXT)
     def context_of(scope: str, context: Context[Any, Any]) -> str:
         """What to know at the start: pins, constraints, preferences, decisions, open tasks."""
-        return _answered(
-            lambda caller: OPERATIONS["wake"].call(_within(caller, scope), {}).text,
-            callers,
-            context,
-        )
+
+        def read(caller: Caller) -> str:
+            bound = _within(caller, scope)
+            known = read_by_rules(
+                bound,
+                "memory_wake",
+                {},
+                lambda: {"text": OPERATIONS["wake"].call(bound, {}).text},
+            )
+            return signed(caller, bound, known["text"])
+
+        return _answered(read, callers, context)
 
 
 def _within(caller: Caller, scope: str) -> BoundTally:
@@ -79,10 +87,15 @@ def _within(caller: Caller, scope: str) -> BoundTally:
 
 
 def _read(
-    callers: Callers, context: Context[Any, Any], read: Callable[[Caller], dict[str, Any]]
+    callers: Callers,
+    context: Context[Any, Any],
+    tool: str,
+    arguments: JsonObject,
+    read: Callable[[Caller], dict[str, Any]],
 ) -> str:
     def text(caller: Caller) -> str:
-        named = {"actor": caller.name, "scope": str(caller.bound.scope), **read(caller)}
+        fields = read_by_rules(caller.bound, tool, arguments, lambda: read(caller))
+        named = {"actor": caller.name, "scope": str(caller.bound.scope), **fields}
         return json.dumps(framed_answer(caller.bound, named), ensure_ascii=False)
 
     return _answered(text, callers, context)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
 from mcp.server.mcpserver import Context, MCPServer
-from mcp_types import CallToolResult, InputRequiredResult, ToolAnnotations
+from mcp_types import CallToolResult, GetPromptResult, InputRequiredResult, ToolAnnotations
 from mcp_types import Tool as ToolOfList
 from pydantic import ValidationError
 
@@ -144,6 +144,24 @@ class TallyServer(MCPServer[Any]):
             return await self._called(caller, name, arguments, context)
         except TallystickError as error:
             return self._answers.failure(caller, error)
+
+    async def get_prompt(
+        self,
+        name: str,
+        arguments: dict[str, Any] | None = None,
+        context: Context[Any, Any] | None = None,
+    ) -> GetPromptResult | InputRequiredResult:
+        """Return a prompt. Raises an error of the protocol for one that is not there, or without
+        an argument that it needs: the SDK would log a traceback and name no reason.
+        """
+        found = {prompt.name: prompt for prompt in await self.list_prompts()}.get(name)
+        if found is None:
+            raise protocol_error(InvalidInput("There is no such prompt."))
+        needed = [each.name for each in found.arguments or () if each.required]
+        missing = sorted(set(needed) - set(arguments or {}))
+        if missing:
+            raise protocol_error(InvalidInput(f"The prompt {name} takes {', '.join(missing)}."))
+        return await super().get_prompt(name, arguments, context)
 
     async def _called(
         self, caller: Caller, name: str, arguments: dict[str, Any], context: Context[Any, Any]

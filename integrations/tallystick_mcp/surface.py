@@ -266,7 +266,7 @@ MCP = Surface(
             _PERSON,
         ),
         **dict.fromkeys(("make_token", "tokens", "rotate_token", "revoke_token"), _PERSON),
-        "reflect": "an application's call, as a session ends",
+        **dict.fromkeys(("reflect", "end_session"), "an application's call, as a session ends"),
         "proposal": "the mode `reviews` lists them with all they have",
         "approval": "the mode `approvals` lists them with all they have",
         "run": "the resource tally://run/{id}",

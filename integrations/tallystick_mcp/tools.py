@@ -12,7 +12,7 @@ from tallystick.adapters import (
     judge_tool_call,
     unconfirmed,
 )
-from tallystick.errors import InvalidInput
+from tallystick.errors import InvalidInput, NotFound, TallystickError
 from tallystick.operations import (
     OPERATIONS,
     Arguments,
@@ -71,14 +71,74 @@ def call_of(caller: Caller, tool: str, arguments: Arguments) -> Call:
     if isinstance(arguments, Search):
         return _search(caller, bound, arguments, values, project)
     if isinstance(arguments, Explore):
-        return _explore(caller, bound, arguments, values)
+        return _placed(_explore(caller, bound, arguments, values), project)
     if isinstance(arguments, Add):
         if "source" in values:
             values["source"] = {"source_type": "other", "uri": values["source"]}
         require_kind_of_models(arguments.kind)
         return Call(caller, bound, ADD, values, _added)
     assert isinstance(arguments, Manage)
-    return _manage(caller, bound, arguments, values)
+    return _placed(_manage(caller, bound, arguments, values), project)
+
+
+_Find = Callable[[BoundTally, str], Scope]
+
+
+def _of_memory(bound: BoundTally, memory_id: str) -> Scope:
+    scope: Scope = OPERATIONS["inspect"].call(bound, {"memory_id": memory_id}).scope
+    return scope
+
+
+def _of_source(bound: BoundTally, source_id: str) -> Scope:
+    scope: Scope = OPERATIONS["source"].call(bound, {"source_id": source_id}).scope
+    return scope
+
+
+def _of_run(bound: BoundTally, run_id: str) -> Scope:
+    scope: Scope = OPERATIONS["run"].call(bound, {"run_id": run_id}).scope
+    return scope
+
+
+def _of_step(bound: BoundTally, step_id: str) -> Scope:
+    return _of_run(bound, OPERATIONS["step"].call(bound, {"step_id": step_id}).run_id)
+
+
+def _of_proposal(bound: BoundTally, proposal_id: str) -> Scope:
+    found = OPERATIONS["proposal"].call(bound, {"proposal_id": proposal_id})
+    scope: Scope = found.proposal.scope
+    return scope
+
+
+_SCOPES: Mapping[str, _Find] = {
+    "memory_id": _of_memory,
+    "around": _of_memory,
+    "source_id": _of_source,
+    "run_id": _of_run,
+    "step_id": _of_step,
+    "proposal_id": _of_proposal,
+}
+"""Finds the scope of the record that an argument names by its id."""
+
+
+def _placed(call: Call, project: str | None) -> Call:
+    """Return a call that names a record by its id in the scope of that record, so that its answer
+    says where it worked. Raises NotFound where the call names another project.
+    """
+    name = call.route.renamed.get("id", "")
+    if name not in _SCOPES or name not in call.arguments:
+        return call
+    try:
+        scope = _SCOPES[name](call.bound, str(call.arguments[name]))
+    except TallystickError:
+        if project is not None:
+            raise
+        return call  # it tells the same, or has no record to look at
+    if project is not None and scope != call.bound.scope:
+        raise NotFound(
+            f"There is no record {call.arguments[name]!a} in {call.bound.scope}. Leave out "
+            "`project`, or name the right one."
+        )
+    return call._replace(bound=replace(call.bound, scope=scope))
 
 
 # Search
@@ -115,6 +175,8 @@ def _search(
         text, shown_memories = _memories(fields["memories"], with_text)
         fields |= shown_memories
         fields["confident"] = recalled.confident
+        if project is None and len(caller.scopes) > 1:
+            fields["scopes"] = [str(scope) for scope in caller.scopes]
         if recalled.warnings:
             fields["warnings"] = list(recalled.warnings)
         return text, fields

@@ -69,6 +69,7 @@ from tallystick.adapters import (
     refuse_unenforced,
     refuse_unenforced_model_call,
 )
+from tallystick.adapters.binder import id_text
 from tallystick.adapters.frames import without_frames
 from tallystick.aio import in_thread
 from tallystick.compiler import FRAMED, outline
@@ -250,11 +251,14 @@ class TallyRecorder(OncePerAgent):
 
     def _join(self, ctx: RunContext[Any]) -> RootRun:
         agent = getattr(ctx.agent, "name", None)
+        # The runs of one conversation are those of one thread, as in every runtime.
+        conversation = id_text(getattr(ctx, "conversation_id", None))
+        thread = {"thread_id": conversation} if conversation else {}
         return RootRun.join(
             self._bound(ctx),
             self.agent_name or agent or default_agent_name(),
             goal=prompt_text(ctx.prompt) or _earlier_goal(ctx),
-            metadata={"pydantic_ai_run_id": ctx.run_id},
+            metadata={"pydantic_ai_run_id": ctx.run_id, **thread},
         )
 
     def _record_approvals(self, run: Run, result: AgentRunResult[Any]) -> bool:

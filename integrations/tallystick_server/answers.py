@@ -107,6 +107,9 @@ def add_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def _of_http(request: Request, error: HTTPException) -> Response:
+        if error.status_code == 400:
+            # The framework's, for a body that no parser takes, such as one nested too deeply.
+            return await _ours(request, InvalidInput("The body is no JSON that can be read."))
         return _problem(error.status_code, str(error.detail), dict(error.headers or {}))
 
     @app.exception_handler(TimeoutError)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Header, Path, Query, Request
+from fastapi import APIRouter, Body, Depends, Header, Path, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, create_model, model_validator
 
@@ -21,7 +21,18 @@ from tallystick_server.answers import Answer, Problem, answer
 from tallystick_server.open_runs import RunHeader, within
 from tallystick_server.routes import OF_THE_URL, ROUTES, Method, Route
 
-__all__ = ["PROBLEMS", "ScopeHeader", "add_operations", "bound_for", "path_names"]
+__all__ = [
+    "CONDITIONS",
+    "PROBLEMS",
+    "ScopeHeader",
+    "add_operations",
+    "bound_for",
+    "deaf_to",
+    "path_names",
+]
+
+CONDITIONS = ("Idempotency-Key", "If-Match")
+"""Headers that make a change happen once, or at one version alone."""
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     "default": {
@@ -124,10 +135,11 @@ def _endpoint(
 ) -> Callable[..., Awaitable[Response]]:
     """Return the function that FastAPI calls, with the signature that its reference shows."""
     in_path = [name for name in path_names(path) if name in operation.arguments.model_fields]
-    model = _arguments_model(route, operation, method, in_path, path)
+    fixed = route.fixed_at(path) if "mode" in operation.arguments.model_fields else route.fixed
+    model = _arguments_model(route, operation, method, in_path, path, fixed)
 
     async def endpoint(request: Request, **values: Any) -> Response:
-        arguments: dict[str, Any] = dict(route.fixed)
+        arguments: dict[str, Any] = dict(fixed)
         arguments |= {name: values[name] for name in in_path}
         given = values.get("arguments")
         if isinstance(given, BaseModel):
@@ -169,10 +181,15 @@ def _parameters(
 
 
 def _arguments_model(
-    route: Route, operation: Operation, method: Method, in_path: list[str], path: str
+    route: Route,
+    operation: Operation,
+    method: Method,
+    in_path: list[str],
+    path: str,
+    fixed: Mapping[str, Any],
 ) -> type[BaseModel] | None:
     """Return the arguments that neither path nor headers nor the route itself give."""
-    taken = {*in_path, *_IN_HEADERS, *route.fixed}
+    taken = {*in_path, *_IN_HEADERS, *fixed}
     fields: dict[str, Any] = {
         name: (field.annotation, field)
         for name, field in operation.arguments.model_fields.items()
@@ -217,6 +234,17 @@ def _next(route: Route, arguments: Arguments, result: Any) -> str | None:
     if route.cursor is None or not result or len(result) < getattr(arguments, "limit", 0):
         return None
     return str(getattr(result[-1], route.cursor[1]))
+
+
+def deaf_to(*headers: str) -> Any:
+    """Return what a route depends on to refuse headers that would change nothing there."""
+
+    def refuse(request: Request) -> None:
+        for header in headers:
+            if header in request.headers:
+                raise InvalidInput(f"This route takes no {header}. Leave the header out.")
+
+    return Depends(refuse)
 
 
 def _refuse_unheard(request: Request, operation: Operation) -> None:

@@ -14,7 +14,7 @@ from tallystick.aio import in_thread
 from tallystick.memory import Item, Items, Put
 from tallystick.records import JsonObject, Memory
 from tallystick_server.answers import Answer, answer
-from tallystick_server.endpoints import PROBLEMS, ScopeHeader, bound_for
+from tallystick_server.endpoints import CONDITIONS, PROBLEMS, ScopeHeader, bound_for, deaf_to
 
 __all__ = ["FindItems", "GetItems", "ItemAnswer", "PutItems", "add_items"]
 
@@ -83,7 +83,7 @@ class ItemAnswer(BaseModel):
 def add_items(router: APIRouter) -> None:
     """Add the routes of items."""
 
-    def add(path: str, endpoint: Any, result: Any) -> None:
+    def add(path: str, endpoint: Any, result: Any, *, is_change: bool = False) -> None:
         router.add_api_route(
             path,
             endpoint,
@@ -92,13 +92,14 @@ def add_items(router: APIRouter) -> None:
             operation_id=endpoint.__name__,
             responses={200: {"model": Answer[result], "description": "The result."}, **PROBLEMS},
             response_class=Response,
+            dependencies=[deaf_to(*(CONDITIONS[1:] if is_change else CONDITIONS))],
         )
 
-    add("/items", put_items, int)
+    add("/items", put_items, int, is_change=True)
     add("/items/get", get_items, list[ItemAnswer | None])
     add("/items/find", find_items, list[ItemAnswer])
     add("/items/namespaces", item_namespaces, list[list[str]])
-    add("/items/sweep", sweep_items, int)
+    add("/items/sweep", sweep_items, int, is_change=True)
 
 
 async def put_items(

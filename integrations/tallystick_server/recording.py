@@ -39,7 +39,7 @@ from tallystick.records import (
 )
 from tallystick.tally import ModelCheck, ToolCheck
 from tallystick_server.answers import Answer, answer
-from tallystick_server.endpoints import PROBLEMS, ScopeHeader, bound_for
+from tallystick_server.endpoints import CONDITIONS, PROBLEMS, ScopeHeader, bound_for, deaf_to
 from tallystick_server.open_runs import RunHeader, within
 
 __all__ = [
@@ -169,6 +169,7 @@ def add_recording(router: APIRouter) -> None:
                     **PROBLEMS,
                 },
                 response_class=Response,
+                dependencies=[deaf_to(*CONDITIONS)],
             )
 
     add("/runs", start_run, RunRecord, "Runs", "/runs/start")

@@ -41,6 +41,13 @@ class Route:
     cursor: tuple[str, str] | None = None
     """The argument for the next page, and the field of the last result that goes there."""
 
+    def fixed_at(self, path: str) -> Mapping[str, Any]:
+        """Return the arguments that one of its paths has decided: another one that ends with
+        `/preview` changes nothing.
+        """
+        is_preview = path != self.path and path.endswith("/preview") and "mode" not in self.fixed
+        return {**self.fixed, "mode": "preview"} if is_preview else self.fixed
+
 
 _NO_PATHS = "a path of the server's machine, which no caller may name"
 
@@ -89,7 +96,13 @@ ROUTES: tuple[Route, ...] = (
         "Memory",
         also=(("POST", "/memory/{memory_id}/recover"),),
     ),
-    Route("correct", "POST", "/memories/{memory_id}/corrections", "Memory"),
+    Route(
+        "correct",
+        "POST",
+        "/memories/{memory_id}/corrections",
+        "Memory",
+        also=(("POST", "/memory/corrections"), ("POST", "/memory/corrections/preview")),
+    ),
     Route("promote", "POST", "/memories/{memory_id}/promote", "Memory"),
     Route("share", "POST", "/memories/{memory_id}/share", "Memory"),
     Route("inspect", "GET", "/memories/{memory_id}/inspect", "Memory"),
@@ -177,6 +190,7 @@ ROUTES: tuple[Route, ...] = (
     ),
     # Approvals.
     Route("reflect", "POST", "/reflect", "Reviews"),
+    Route("end_session", "POST", "/sessions/end", "Reviews"),
     Route("reviews", "GET", "/reviews", "Reviews", cursor=("after", "id")),
     Route("proposal", "GET", "/reviews/{proposal_id}", "Reviews"),
     Route("review", "POST", "/reviews/{proposal_id}", "Reviews"),
@@ -203,7 +217,7 @@ ROUTES: tuple[Route, ...] = (
         "POST",
         "/erase",
         "Operating",
-        also=(("POST", "/memory/delete"),),
+        also=(("POST", "/memory/delete"), ("POST", "/memory/delete/preview")),
     ),
     Route("erase_recorded", "POST", "/runs/{run_id}/erase", "Operating"),
     Route("prove_erased", "POST", "/memories/{memory_id}/proof", "Operating"),

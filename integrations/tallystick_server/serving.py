@@ -9,16 +9,20 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import uvicorn
 
+from tallystick.adapters import has_rules
 from tallystick.adapters.serving import bind_port, bind_socket
 from tallystick.errors import InvalidInput
 from tallystick.records import Actor
 from tallystick.tally import BoundTally, Tally
+from tallystick_hooks.quick import RULES_MARK
 from tallystick_server.app import create_app
 from tallystick_server.dashboard import Entrance, make_ready_in_background
+from tallystick_server.streams import STOPPING
 
 __all__ = ["serve", "serve_dashboard", "serve_in_background"]
 
@@ -126,6 +130,7 @@ def _bound(
         if uds is not None:
             app = create_app(tally, local=local or tally.owner, hosts=names, entrance=entrance)
             servers.append((_server(app), stack.enter_context(bind_socket(uds))))
+            stack.enter_context(_rules_marked(tally, uds))
             addresses.append(f"unix:{os.path.abspath(uds)}")
         if port is not None:
             app = create_app(tally, hosts={*names, host}, entrance=entrance)
@@ -136,20 +141,52 @@ def _bound(
         yield servers, addresses
 
 
+@contextmanager
+def _rules_marked(tally: Tally, uds: str | os.PathLike[str]) -> Iterator[None]:
+    """Let a hook know beside the socket that this server has rules over tools, as long as it runs:
+    where it does not answer, no tool runs unjudged.
+    """
+    mark = Path(f"{os.path.abspath(uds)}{RULES_MARK}")
+    mark.unlink(missing_ok=True)  # of a server that was killed
+    if not has_rules(tally, "tool_call"):
+        yield
+        return
+    os.close(os.open(mark, os.O_WRONLY | os.O_CREAT, 0o600))
+    try:
+        yield
+    finally:
+        mark.unlink(missing_ok=True)
+
+
 class _Server(uvicorn.Server):
     """A server that leaves signals to whoever runs it: uvicorn's own would raise them anew, and end
     the process before its socket is removed.
     """
+
+    def __init__(self, config: uvicorn.Config, stopping: threading.Event) -> None:
+        super().__init__(config)
+        self._stopping = stopping
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Capture none."""
         yield
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the streams of events, which would go on until they are cut off, then the rest."""
+        self._stopping.set()
+        await super().shutdown(sockets)
+
 
 def _server(app: Any) -> _Server:
+    stopping = threading.Event()
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        scope[STOPPING] = stopping
+        await app(scope, receive, send)
+
     config = uvicorn.Config(
-        app,
+        application,
         log_config=None,
         access_log=False,
         lifespan="on",
@@ -158,7 +195,7 @@ def _server(app: Any) -> _Server:
         date_header=False,
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )
-    return _Server(config)
+    return _Server(config, stopping)
 
 
 async def _run(servers: Sequence[tuple[_Server, socket.socket]]) -> None:

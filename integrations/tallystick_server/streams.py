@@ -20,9 +20,9 @@ from tallystick.aio import in_thread
 from tallystick.errors import InvalidInput, TallystickError
 from tallystick.operations import error_json
 from tallystick_server.answers import plain
-from tallystick_server.endpoints import PROBLEMS, ScopeHeader, bound_for
+from tallystick_server.endpoints import CONDITIONS, PROBLEMS, ScopeHeader, bound_for, deaf_to
 
-__all__ = ["add_streams"]
+__all__ = ["STOPPING", "add_streams"]
 
 _LOOK_SECONDS = 0.25
 _KEEP_ALIVE_SECONDS = 15
@@ -32,6 +32,10 @@ LastId = Annotated[
     str | None,
     Header(alias="Last-Event-ID", description="The last event that the reader has."),
 ]
+
+
+STOPPING = "tallystick.stopping"
+"""The key of the ASGI scope under which a server has the event that it ends."""
 
 
 def add_streams(router: APIRouter) -> None:
@@ -53,6 +57,7 @@ def add_streams(router: APIRouter) -> None:
             operation_id=endpoint.__name__,
             responses=events,
             response_class=Response,
+            dependencies=[deaf_to(*CONDITIONS)],
         )
 
 
@@ -132,7 +137,10 @@ async def _events(request: Request, look: Look) -> AsyncIterator[str]:
     that a page can put them into itself.
     """
     spoken = time.monotonic()
+    stopping = request.scope.get(STOPPING)
     while not await request.is_disconnected():
+        if stopping is not None and stopping.is_set():
+            return  # its reader goes on by the last id, at the next server
         try:
             ready, is_over = await in_thread(look)
         except TallystickError as error:

@@ -23,7 +23,7 @@ from tallystick.tally import BoundTally, ToolCheck
 from tallystick_hooks import BadPayload, HookFormat
 from tallystick_hooks.handling import handle
 from tallystick_server.answers import Answer, answer
-from tallystick_server.endpoints import PROBLEMS, ScopeHeader, bound_for
+from tallystick_server.endpoints import CONDITIONS, PROBLEMS, ScopeHeader, bound_for, deaf_to
 from tallystick_server.open_runs import RunHeader, within
 
 __all__ = ["add_system"]
@@ -86,6 +86,7 @@ def add_system(router: APIRouter) -> None:
             operation_id=endpoint.__name__,
             responses={200: {"model": Answer[result], "description": "The result."}, **PROBLEMS},
             response_class=Response,
+            dependencies=[deaf_to(*CONDITIONS)],
         )
 
     add("/health", health, Health, "Server")
@@ -103,6 +104,7 @@ def add_system(router: APIRouter) -> None:
         operation_id="answer_hook",
         responses={200: {"description": "The answer, in the format of the hook."}, **PROBLEMS},
         response_class=Response,
+        dependencies=[deaf_to(*CONDITIONS, "Tallystick-Scope")],
     )
     router.add_api_route(
         "/runs/{run_id}/bundle",
@@ -115,6 +117,7 @@ def add_system(router: APIRouter) -> None:
             **PROBLEMS,
         },
         response_class=Response,
+        dependencies=[deaf_to(*CONDITIONS)],
     )
 
 

@@ -127,6 +127,44 @@ def test_hooks_stand_beside_those_of_others(tmp_path: Path) -> None:
     assert json.loads(settings.read_text()) == json.loads(original)
 
 
+def test_hooks_of_others_and_what_a_person_added_to_ours_stay(tmp_path: Path) -> None:
+    settings = tmp_path / ".claude" / "settings.json"
+    settings.parent.mkdir()
+    foreign = {"type": "command", "command": "./lint.sh --format claude-code"}
+    settings.write_text(json.dumps({"hooks": {"PreToolUse": [{"hooks": [foreign]}]}}, indent=2))
+    original = settings.read_text()
+
+    def command(event: str, more: str = "") -> str:
+        return f"/opt/bin/tally hook {event} --format claude-code{more} --tally .tally"
+
+    change_hooks("project", command, folder=tmp_path).write()
+    backup = settings.with_name("settings.json.before-tallystick")
+    assert backup.read_text() == original
+    backup.unlink()
+    installed = json.loads(settings.read_text())
+    added = {"type": "command", "command": "./mine.sh"}
+    installed["hooks"]["PreToolUse"][1]["hooks"].append(added)
+    settings.write_text(json.dumps(installed, indent=2))
+
+    change_hooks(
+        "project", lambda event: command(event, " --rules r.toml"), folder=tmp_path
+    ).write()
+    assert not backup.exists(), "a file with hooks of ours is not as it was"
+    change_hooks("project", command, remove=True, folder=tmp_path).write()
+
+    left = json.loads(settings.read_text())["hooks"]
+    assert left == {"PreToolUse": [{"hooks": [foreign]}, {"matcher": "*", "hooks": [added]}]}
+
+
+def test_a_file_that_is_no_text_is_left_alone(tmp_path: Path) -> None:
+    settings = tmp_path / ".claude" / "settings.json"
+    settings.parent.mkdir()
+    settings.write_bytes(b'{"a": "\xff"}')
+    with pytest.raises(SettingsError, match="UTF-8"):
+        change_hooks("project", str, folder=tmp_path)
+    assert settings.read_bytes() == b'{"a": "\xff"}'
+
+
 @pytest.mark.parametrize("text", ["[]", '{"a": }', '{"a": 1} x', '{"mcpServers": 5}', "{"])
 def test_a_file_that_cannot_be_edited_is_left_alone(text: str, tmp_path: Path) -> None:
     file = tmp_path / ".mcp.json"
@@ -160,9 +198,13 @@ def test_any_file_takes_an_entry_and_gives_it_back(value: dict[str, Any], indent
 
     hooked = list_with(list_with(text, ("our hooks", "x"), ["a"]), ("our hooks", "x"), ["b", "c"])
     assert json.loads(hooked) == {**value, "our hooks": {"x": [["a"], ["b", "c"]]}}
-    assert json.loads(list_without(hooked, ("our hooks", "x"), '"b"'))["our hooks"] == {
-        "x": [["a"]]
-    }
+    for taken, left in ((["b", "c"], [["a"]]), (["c"], [["a"], ["b"]]), ([], [["a"], ["b", "c"]])):
+
+        def rest(item: Any, taken: list[str] = taken) -> Any:
+            return [each for each in item if each not in taken] or None
+
+        without = json.loads(list_without(hooked, ("our hooks", "x"), rest))
+        assert without == {**value, "our hooks": {"x": left}}
 
 
 def test_the_line_of_a_hook_finds_the_tally_wherever_the_agent_works(

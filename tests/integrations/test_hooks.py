@@ -6,6 +6,7 @@ import io
 import json
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -386,3 +387,46 @@ def test_the_end_of_a_session_concludes_nothing_while_autonomous_work_is_suspend
         tally.bind().operator.thaw(reason="over", what="autonomy")
         told(bound, "session-end", turns=turns)
         assert len(bound.memories(kinds=["decision"])) == 1
+
+
+def test_a_tool_call_that_is_told_of_twice_at_once_is_recorded_once(open_tally: OpenTally) -> None:
+    """As hooks do that are installed for the user and for the project."""
+    with open_tally() as tally, ThreadPoolExecutor(4) as pool:
+        bound = tally.bind(ANN)
+        payload = {"tool": "ls", "arguments": {}, "call_id": "c1", "result": "a"}
+        for each in [pool.submit(told, bound, "after-tool", **payload) for _ in range(4)]:
+            assert "error" not in each.result()
+        told(bound, "after-tool", **{**payload, "call_id": "c2"})
+        names = [
+            step.name
+            for run in bound.runs()
+            for step in bound.recordings.steps(run.run_id)
+            if step.step_kind == "tool_call"
+        ]
+        assert names == ["ls", "ls"]
+
+
+def test_a_session_is_left_to_an_adapter_in_another_scope_of_the_actor(
+    open_tally: OpenTally,
+) -> None:
+    ann = Actor(user="ann", projects={"apollo"})
+    with open_tally() as tally:
+        project, private = tally.bind(ann, "project:apollo"), tally.bind(ann)
+        with project.run("agent", metadata={"thread_id": "s1"}) as run:
+            project.keep_turn(run, user="My cat is called Tom.")
+        told(private, "turn-end", turns=[{"speaker": "user", "text": "My cat is called Tom."}])
+        told(private, "after-tool", tool="ls", call_id="c1", result="a")
+
+        assert private.memories(kinds=["turn"]) == []
+        assert private.runs() == []
+        assert len(project.memories(kinds=["turn"])) == 1
+
+
+def test_a_text_with_half_a_character_is_kept_and_shown(
+    bound: BoundTally, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = {"speaker": "user", "text": "The heron \ud83d nests in March.", "key": "1"}
+    assert told(bound, "turn-end", turns=[said])["stored"] == 1
+    answer = handle(bound, "prompt", {"session": "s2", "prompt": "When does the heron nest?"})
+    assert r"The heron \ud83d nests in March." in answer["context"]
+    assert answer["context"].encode()

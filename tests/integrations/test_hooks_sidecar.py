@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import UnixStreamServer
@@ -207,3 +210,102 @@ def test_an_answer_that_breaks_off_is_no_answer(tmp_path: Path, response: bytes)
             with pytest.raises(Unanswered):
                 ask(path, {}, event=event)
             thread.join()
+
+
+TALLY = "from tallystick_cli import main; main()"
+
+
+def hook(place: Path, event: str, text: str | None = None, **extra: str) -> tuple[int, str, str]:
+    """Answer an event as a program of its own does; without text standard input is closed."""
+    closed = "import os; os.close(0); " if text is None else ""
+    ended = subprocess.run(
+        [sys.executable, "-c", closed + TALLY, "hook", event, "-t", str(place)],
+        input=text,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **extra},
+        timeout=120,
+    )
+    assert "Traceback" not in ended.stderr, ended.stderr
+    return ended.returncode, ended.stdout, ended.stderr
+
+
+DENY = """
+[[rules]]
+id = "no"
+name = "Nichts löschen → ask"
+effect = "deny"
+applies_to = "tool_call"
+"""
+TOOL = '{"session": "s1", "tool": "ls"}'
+
+
+@pytest.mark.parametrize("server", [401, 500], indirect=True)
+def test_where_a_server_has_rules_and_does_not_answer_no_tool_runs(
+    place: Path, server: _Server
+) -> None:
+    assert hook(place, "before-tool", TOOL)[0] == 0, "it has none"
+    (place / "serve.sock.rules").touch()
+
+    code, _, err = hook(place, "before-tool", TOOL)
+
+    assert (code, "the tool does not run" in err) == (2, True)
+    assert hook(place, "after-tool", TOOL)[0] == 0
+
+
+def test_a_server_that_was_killed_leaves_its_rules_behind_and_one_that_ended_does_not(
+    place: Path, tmp_path: Path
+) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text(DENY, encoding="utf-8")
+    command = [sys.executable, "-c", TALLY, "serve", "-t", str(place), "--json"]
+
+    @contextmanager
+    def serving(*options: str, ended_by: signal.Signals = signal.SIGTERM) -> Iterator[None]:
+        with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            yield
+            process.send_signal(ended_by)
+            process.wait(timeout=60)
+
+    for number, code in ((signal.SIGTERM, 0), (signal.SIGKILL, 2)):
+        with serving("--rules", str(rules), ended_by=number):
+            assert hook(place, "before-tool", TOOL)[0] == 2, "it is denied"
+        assert hook(place, "before-tool", TOOL)[0] == code
+    with serving():
+        assert hook(place, "before-tool", TOOL)[0] == 0, "its place is another server's by now"
+
+
+@pytest.mark.parametrize(
+    "extra", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "POSIX", "PYTHONUTF8": "0"}]
+)
+def test_a_denial_is_told_whatever_the_terminal_can_show(
+    place: Path, tmp_path: Path, extra: dict[str, str]
+) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text(DENY, encoding="utf-8")
+    payload = json.dumps({"session": "s1", "tool": "löschen \ud83d", "arguments": {"a": "\ud83d"}})
+    options = ("before-tool", "--tally", str(place), "--rules", str(rules))
+    ended = subprocess.run(
+        [sys.executable, "-m", "tallystick_hooks.command", *options],
+        input=payload,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONCOERCECLOCALE": "0", **extra},
+        timeout=120,
+    )
+    assert ended.returncode == 2
+    assert "Traceback" not in ended.stderr
+
+
+def test_what_a_hook_could_not_answer_is_a_gap_of_a_run(place: Path, server: _Server) -> None:
+    server.status = 500
+    assert hook(place, "prompt", "no JSON")[0] == 0
+    assert hook(place, "after-tool", TOOL)[0] == 0
+    assert hook(place, "prompt", None)[0] == 0
+
+    with Tally.open(place, background=False) as tally:
+        runs = tally.bind().runs()
+    assert [run.status for run in runs] == ["failed"] * 3
+    assert [run.gaps for run in runs] == [1] * 3

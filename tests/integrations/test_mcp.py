@@ -222,7 +222,58 @@ async def test_prompts_bring_what_memory_knows(tally: Tally, mode: str) -> None:
     assert names == ["recall_first", "hand_over", "review_memory"]
     assert "<tallystick-context" in text
     assert "We indent with tabs." in text
+    assert "(as ann, in private:ann)" in text
     assert text.endswith("How do we indent?")
+
+
+async def test_a_prompt_that_cannot_be_made_is_an_error_with_its_reason(
+    tally: Tally, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with connected(serve(tally, actor=ANN), mode) as client:
+        for name, reason in (("recall_first", "takes request"), ("no_such", "no such prompt")):
+            with pytest.raises(MCPError, match=reason):
+                await client.get_prompt(name, {})
+    assert "Traceback" not in caplog.text
+
+
+async def test_a_record_of_another_project_is_not_found_by_its_id(tally: Tally, mode: str) -> None:
+    mine = tally.bind(ANN).remember("Only I know this.")
+    bound = tally.bind(ANN)
+    with bound.run("agent") as run, run.step("other") as step:
+        pass
+    async with connected(serve(tally, actor=ANN), mode) as client:
+        by_id: list[tuple[str, dict[str, Any]]] = [
+            *(
+                ("explore", {"mode": each, "id": mine.id})
+                for each in ("get", "inspect", "history", "related", "dependencies", "uses")
+            ),
+            *(("explore", {"mode": each, "id": run.id}) for each in ("steps", "verify")),
+            ("explore", {"mode": "receipt", "id": step.id}),
+            ("manage", {"action": "forget", "id": mine.id, "reason": "r"}),
+            ("manage", {"action": "pin", "id": mine.id, "reason": "r"}),
+        ]
+        for tool, arguments in by_id:
+            elsewhere = await client.call_tool(tool, {**arguments, "project": "apollo"})
+            assert elsewhere.is_error, (tool, arguments)
+            assert payload(elsewhere)["error"]["code"] == "not_found"
+            assert "Only I know this." not in str(elsewhere)
+            here = await client.call_tool(tool, arguments)
+            assert not here.is_error, (tool, arguments, here)
+    assert bound.get(mine.id).version == 1
+
+
+async def test_an_answer_about_a_record_says_where_that_is(tally: Tally, mode: str) -> None:
+    shared = tally.bind(ANN, "project:apollo").remember("The heron is our logo.")
+    async with connected(serve(tally, actor=ANN), mode) as client:
+        answers = [
+            await client.call_tool("explore", {"mode": "get", "id": shared.id}),
+            await client.call_tool(
+                "manage", {"action": "forget", "id": shared.id, "reason": "r", "mode": "preview"}
+            ),
+        ]
+        found = await client.call_tool("search", {"query": "heron"})
+    assert [payload(each)["scope"] for each in answers] == ["project:apollo"] * 2
+    assert "project:apollo" in payload(found)["scopes"]
 
 
 # Changes
@@ -361,6 +412,28 @@ async def test_a_rule_over_a_memory_tool_holds_over_mcp(open_sqlite: OpenTally, 
         assert refused["error"]["code"] == "action_denied"
         assert told["policy"]["effect"] == "deny"
         assert tally.bind(ANN).get(stored.id).state == "active"
+
+
+NO_READING = PolicyRule(
+    id="no-reading",
+    name="Nothing is read",
+    effect="deny",
+    applies_to="tool_call",
+    conditions=PolicyConditions(tool=("memory_get", "memory_wake", "memory_context_pack")),
+)
+
+
+async def test_a_rule_over_reading_holds_for_resources_and_prompts(
+    open_sqlite: OpenTally, mode: str
+) -> None:
+    with open_sqlite(rules=[NO_READING]) as tally:
+        stored = tally.bind(ANN).remember("We indent with tabs.", pinned=True)
+        async with connected(serve(tally, actor=ANN), mode) as client:
+            for address in (f"tally://memory/{stored.id}", "tally://context/private:ann"):
+                with pytest.raises(MCPError, match="Nothing is read"):
+                    await client.read_resource(address)
+            with pytest.raises(MCPError, match="Nothing is read"):
+                await client.get_prompt("recall_first", {"request": "How do we indent?"})
 
 
 async def test_whom_a_rule_asks_is_asked_through_the_client(

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -223,7 +223,21 @@ async def test_without_a_good_token_or_from_another_page_nothing_is_answered(
         )
         large = await http.post("http://localhost/mcp", content=b"x" * (9 * 1024 * 1024))
 
+        async def pieces() -> AsyncIterator[bytes]:
+            for _ in range(9):
+                yield b"x" * 1024 * 1024
+
+        streamed = await http.post(
+            "http://localhost/mcp",
+            content=pieces(),
+            headers={
+                "Content-Type": "application/json",
+                "Accept": "application/json, text/event-stream",
+            },
+        )
+
     assert [answer.status_code for answer in (wrong, host, page, large)] == [401, 421, 403, 413]
+    assert (streamed.status_code, streamed.json()["code"]) == (413, "too_large")
     assert "wrong" not in wrong.text
 
 

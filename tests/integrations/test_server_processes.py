@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import pytest
 
 from tallystick import Actor, Tally
 from tallystick.errors import TallystickError
+from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder
 from tallystick_server import RemoteTally
 
@@ -57,11 +59,11 @@ def where(tmp_path: Path) -> Path:
 def test_what_was_answered_is_stored_when_the_server_is_killed(where: Path) -> None:
     answered: dict[str, str] = {}
     with process(where) as server:
-        socket = where / "serve.sock"
-        assert stat.S_IMODE(socket.stat().st_mode) == 0o600
+        path = where / "serve.sock"
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
         def write(writer: int) -> None:
-            with RemoteTally.connect(f"unix:{socket}", attempts=1) as remote:
+            with RemoteTally.connect(f"unix:{path}", attempts=1) as remote:
                 for number in range(500):
                     text = f"Writer {writer} saw heron {number}."
                     try:
@@ -112,6 +114,49 @@ def test_curl_alone_is_a_client(where: Path) -> None:
 
 
 _UNUSED = ("structlog", "rich", "httpx2", "jinja2", "alembic", "chromadb", "tiktoken", "mcp")
+
+
+def test_streams_of_events_end_as_they_should_where_their_server_is_stopped(
+    where: Path, tmp_path: Path
+) -> None:
+    """Each reader gets the end of its answer, and goes on by the last id."""
+    ends: list[bytes] = []
+
+    def read(run_id: str, connected: threading.Semaphore) -> None:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(where / "serve.sock"))
+            head = f"GET /v1/runs/{run_id}/events HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            connection.sendall(head.encode())
+            told = connection.recv(65_536)
+            connected.release()
+            while piece := connection.recv(65_536):
+                told += piece
+            ends.append(told[-5:])
+
+    with (
+        (tmp_path / "log").open("w") as log,
+        subprocess.Popen(
+            [*_SERVE, "--tally", str(where)], stdout=subprocess.PIPE, stderr=log, text=True
+        ) as server,
+    ):
+        assert server.stdout is not None
+        assert "Serving at" in server.stdout.readline()
+        connected = threading.Semaphore(0)
+        with Tally.open(where, background=False) as tally:
+            run = tally.bind(OWNER).run("agent")
+            run.step("other", name="goes on")
+            services_of(tally).store.database.flush()
+            readers = [threading.Thread(target=read, args=(run.id, connected)) for _ in range(5)]
+            for reader in readers:
+                reader.start()
+            for _ in readers:
+                connected.acquire()
+            server.send_signal(signal.SIGTERM)
+            assert server.wait(timeout=60) == 0
+            for reader in readers:
+                reader.join()
+    assert ends == [b"0\r\n\r\n"] * 5
+    assert "Traceback" not in (tmp_path / "log").read_text()
 
 
 def test_a_server_does_not_load_what_it_may_never_use() -> None:

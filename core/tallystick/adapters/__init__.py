@@ -72,9 +72,9 @@ from tallystick.adapters.rendering import (
 )
 from tallystick.adapters.sessions import (
     OBSERVER,
+    is_first_to_record,
     note_seen_again,
     recorded_elsewhere,
-    reflect_on_session,
 )
 from tallystick.adapters.stream_times import StreamTimes
 from tallystick.adapters.tool_calls import (
@@ -152,12 +152,12 @@ __all__ = [
     "judge_tool_call",
     "message_item",
     "named_actor",
+    "is_first_to_record",
     "note_seen_again",
     "on_close",
     "recall_for_turn",
     "record_approval",
     "recorded_elsewhere",
-    "reflect_on_session",
     "record_tool_call",
     "record_tool_error",
     "record_tool_result",

@@ -161,7 +161,7 @@ class Guard:
             self._require_same_site(scope, headers)
             self._require_length(headers)
             if doorstep is not None and doorstep.is_open(_path(scope)):
-                await doorstep(scope, self._limited(receive), send)
+                await self._within_limit(doorstep, scope, receive, send)
                 return
             secret = self._secret(scope["method"], headers)
             scope[CALLER] = (
@@ -177,7 +177,7 @@ class Guard:
         except _Refused as refused:
             await _answer(send, _refusal(refused))
             return
-        await self.application(scope, self._limited(receive), send)
+        await self._within_limit(self.application, scope, receive, send)
 
     def _doorstep_of(self, scope: Scope) -> Doorstep | None:
         doorstep = self._doorstep
@@ -188,7 +188,9 @@ class Guard:
         host = headers.get("host", "").lower()
         if _without_port(host) not in self._hosts:
             raise _Refused(
-                421, "wrong_host", "This server is not reached by that name. Start it with --host."
+                421,
+                "wrong_host",
+                "This server is not reached by that name: `tally serve --name NAME` adds one.",
             )
         origin = headers.get("origin")
         if origin is not None and origin.lower() != f"{scope.get('scheme', 'http')}://{host}":
@@ -232,9 +234,36 @@ class Guard:
     def _too_large(self) -> _Refused:
         return _Refused(413, "too_large", f"A request is {self._body_limit:,} bytes at most.")
 
-    def _limited(self, receive: Receive) -> Receive:
-        """Return `receive`, which raises where a body is longer than allowed, whatever its length
-        says, or takes too long.
+    async def _within_limit(
+        self, application: Application, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Let a request through until its body is longer than allowed, whatever its length says:
+        then the guard answers, and not what the application made of half a body.
+        """
+        refused = is_answered = False
+
+        def refuse() -> None:
+            nonlocal refused
+            refused = True
+            raise InvalidInput(str(self._too_large()))
+
+        async def send_on(message: Message) -> None:
+            nonlocal is_answered
+            if not refused or is_answered:
+                is_answered = True
+                await send(message)
+
+        try:
+            await application(scope, self._limited(receive, refuse), send_on)
+        except InvalidInput:
+            if not refused or is_answered:
+                raise
+        if refused and not is_answered:
+            await _answer(send, _refusal(self._too_large()))
+
+    def _limited(self, receive: Receive, refuse: Callable[[], None]) -> Receive:
+        """Return `receive`, which calls `refuse` where a body is longer than allowed, and raises
+        where it takes too long.
         """
         received, is_over, deadline = 0, False, current_time() + _BODY_SECONDS
 
@@ -247,7 +276,7 @@ class Guard:
             received += len(message.get("body", b""))
             is_over = not message.get("more_body", False)
             if received > self._body_limit:
-                raise InvalidInput(str(self._too_large()))
+                refuse()
             return message
 
         return limited

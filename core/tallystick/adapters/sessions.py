@@ -8,12 +8,14 @@ them to the adapter, and the journal says so.
 from __future__ import annotations
 
 from tallystick.adapters.journaling import note
-from tallystick.records import Reflected, RunRecord
-from tallystick.storage import recordings
+from tallystick.records import RunRecord, text_digest
+from tallystick.storage import Connection, recordings
+from tallystick.storage.idempotency import IdempotentCall
+from tallystick.storage.writes import Writes
 from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
 
-__all__ = ["OBSERVER", "note_seen_again", "recorded_elsewhere", "reflect_on_session"]
+__all__ = ["OBSERVER", "is_first_to_record", "note_seen_again", "recorded_elsewhere"]
 
 OBSERVER = "observer"
 """The key in the metadata of a run that names the observer which recorded it."""
@@ -23,20 +25,45 @@ _RUNS = 50
 
 
 def recorded_elsewhere(bound: BoundTally, session: str, observer: str) -> RunRecord | None:
-    """Return the newest run of this session that another observer records; None if none does.
+    """Return the newest run of this session that another observer records, in the bound scope or in
+    another one of the actor's; None if none does.
 
     A run of another process counts as soon as it is stored. Raises Denied where the actor may not
-    record in the scope.
+    record in the bound scope.
     """
-    services = services_of(bound)
-    services.gate.require(bound.actor, "record", bound.scope)
+    services, actor = services_of(bound), bound.actor
+    services.gate.require(actor, "record", bound.scope)
     store = services.store
     store.database.flush()
+    projects = [actor.home(f"project:{key}") for key in sorted(actor.projects)]
     with store.database.read() as connection:
-        runs = recordings.runs_of_thread(
-            connection, bound.scope, session, since=store.clock.now() - _DAY_US, limit=_RUNS
-        )
-    return next((run for run in runs if run.metadata.get(OBSERVER) != observer), None)
+        for scope in dict.fromkeys([bound.scope, actor.private_scope, *projects]):
+            if not services.gate.decide(connection, actor, "record", scope).allowed:
+                continue
+            runs = recordings.runs_of_thread(
+                connection, scope, session, since=store.clock.now() - _DAY_US, limit=_RUNS
+            )
+            for run in runs:
+                if run.metadata.get(OBSERVER) != observer:
+                    return run
+    return None
+
+
+def is_first_to_record(bound: BoundTally, session: str, call_id: str) -> bool:
+    """Return True for the first who tells of a call of a session in the bound scope, in whatever
+    process, and False for all others: a hook that is installed twice tells of each call twice.
+    """
+    store = services_of(bound).store
+    key = text_digest("session-call", f"{session} {call_id}")
+    call = IdempotentCall(bound.scope, "session.call", key, None)
+
+    def unit(tx: Connection) -> bool:
+        if call.answered(tx) is not None:
+            return False
+        call.keep(tx, {}, at=store.clock.now())
+        return True
+
+    return store.database.write(unit, name="session.call", writes=Writes.of(bound.scope))
 
 
 def note_seen_again(
@@ -53,14 +80,3 @@ def note_seen_again(
         actor=bound.actor.traced(session_id=session),
         subject_id=run.run_id,
     )
-
-
-def reflect_on_session(bound: BoundTally, session: str) -> Reflected | None:
-    """Reflect on the turns of a session that ends, where the setting `reflection` turned that on;
-    None where it is off, or where an operator suspends what nobody asked for: the turns are kept,
-    and can be reflected on later. Raises as `reflect`.
-    """
-    services = services_of(bound)
-    if services.settings.reflection == "off" or services.gate.is_autonomy_frozen():
-        return None
-    return bound.reflect(conversation=session)

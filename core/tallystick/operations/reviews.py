@@ -38,6 +38,13 @@ class Reflect(Arguments):
     mode: Annotated[ReflectMode, Field(description="sync: in this call. async: by a job.")] = "sync"
 
 
+class EndSession(Arguments):
+    """Arguments of `end_session`."""
+
+    conversation: Annotated[str, Field(description="The conversation that ended.")]
+    mode: Annotated[ReflectMode, Field(description="sync: in this call. async: by a job.")] = "sync"
+
+
 class Reviews(Arguments):
     """Arguments of `reviews`."""
 
@@ -78,6 +85,18 @@ OPERATIONS = (
         result=Reflected,
         errors=("denied", "invalid_input", "not_found", "rate_limited"),
         verb="reflect",
+    ),
+    Operation(
+        name="end_session",
+        title="End a session",
+        description="Reflect on a conversation that ended, where the tally does that; `processing` "
+        "says whether it did.",
+        model_description="Reflect on a conversation that ended.",
+        effect="change",
+        arguments=EndSession,
+        result=Reflected,
+        errors=("denied", "invalid_input", "not_found", "rate_limited"),
+        verb="end_session",
     ),
     Operation(
         name="reviews",

@@ -92,6 +92,8 @@ _HIDDEN = re.compile(
     "|\U000e0077\U000e006c\U000e0073))\U000e007f"
     "|[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5"
     "\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0"
+    # Halves of characters, which no file and no wire takes.
+    "\ud800-\udfff"
     "\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 _JOINING = re.compile(

@@ -311,6 +311,9 @@ class Reflected(Record):
     """The number of them that policy applied."""
     waiting: int = 0
     """The number of them that wait for a person."""
-    processing: Literal["processed", "queued"] = "processed"
-    """`queued`: the job `job_id` will do it, and its result says what was read and proposed."""
+    processing: Literal["processed", "queued", "off", "suspended"] = "processed"
+    """`queued`: the job `job_id` will do it, and its result says what was read and proposed. At the
+    end of a session, `off`: the setting `reflection` is off; `suspended`: an operator holds back
+    work that nobody asked for. Then nothing was read.
+    """
     job_id: str | None = None

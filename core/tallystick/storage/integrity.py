@@ -5,35 +5,27 @@ versions and the gaps of runs.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection
 from typing import NamedTuple
 
 from sqlalchemy import Connection, select
 
+from tallystick.records import commitment
 from tallystick.storage import tables
 from tallystick.storage.dialects import is_postgres
 
 __all__ = [
     "RunGaps",
-    "CommittedText",
+    "altered_versions",
     "file_problems",
     "purged_entries",
     "refused_calls",
     "runs_with_gaps",
     "stream_names",
-    "version_texts",
 ]
 
 _v, _r, _st, _a = tables.memory_versions, tables.runs, tables.streams, tables.anchors
-_j = tables.journal
-
-
-class CommittedText(NamedTuple):
-    """The text of one version and what commits to it."""
-
-    body: str
-    salt: bytes
-    commitment: str
+_j, _m = tables.journal, tables.memories
 
 
 class RunGaps(NamedTuple):
@@ -63,11 +55,21 @@ def purged_entries(connection: Connection) -> list[int]:
     return list(connection.execute(select(_a.c["count"])).scalars())
 
 
-def version_texts(connection: Connection) -> Iterator[CommittedText]:
-    """Yield every version of a memory that still has its text."""
+def altered_versions(
+    connection: Connection, scope_ids: Collection[int] | None = None
+) -> tuple[int, int]:
+    """Return how many versions of memories have another text than the one that they commit to, and
+    how many still have a text: of these scopes, or of all.
+    """
     query = select(_v.c.body, _v.c.salt, _v.c.commitment).where(_v.c.body.is_not(None))
+    if scope_ids is not None:
+        query = query.join(_m, _m.c.doc == _v.c.doc).where(_m.c.scope_id.in_(list(scope_ids)))
+    altered = count = 0
     for row in connection.execute(query):
-        yield CommittedText(row.body, bytes(row.salt), row.commitment)
+        count += 1
+        digest = commitment("memory-version", bytes(row.salt), row.body.encode())
+        altered += digest != row.commitment
+    return altered, count
 
 
 def refused_calls(connection: Connection, reason: str) -> int:

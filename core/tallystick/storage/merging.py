@@ -10,19 +10,19 @@ out. Nothing that is there is overwritten, and a row may name only rows of the e
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy.exc
 from sqlalchemy import Connection, insert, select, text
 
 from tallystick.errors import CorruptTally, StateConflict
-from tallystick.storage import journal, tables
+from tallystick.storage import integrity, journal, tables
 from tallystick.storage.checkpoints import thread_stream
 from tallystick.storage.dialects import is_postgres
 from tallystick.storage.portable import add_rows, table_names
 
-__all__ = ["Merge", "merge_order"]
+__all__ = ["Merge", "merge_order", "require_verified"]
 
 _t = tables
 _FIRST = ("scopes", "runs", "threads", "sources", "memories", "tree_parts")
@@ -109,15 +109,10 @@ class Merge:
             ) from error
 
     def finish(self) -> list[int]:
-        """Verify every chain that was added, and return the memories that were, by number. Raises
-        CorruptTally.
+        """Verify every chain and every text that was added, and return the memories that were, by
+        number. Raises CorruptTally.
         """
-        for stream in sorted(self._streams):
-            end = journal.end_of(self._tx, stream)
-            problems = journal.verify_stream(self._tx, stream)
-            if problems or tuple(end) != self._heads.get(stream, tuple(end)):
-                problem = problems[0].problem if problems else "it ends elsewhere"
-                raise CorruptTally(f"The chain {stream} of the export does not verify: {problem}.")
+        require_verified(self._tx, self._streams, self._heads, self._scopes.values())
         if is_postgres(self._tx):
             for table in _KEPT:
                 self._tx.execute(text(_MOVE.format(table=table)))
@@ -266,6 +261,28 @@ class Merge:
         if old not in self._left_docs:
             raise CorruptTally(f"A row of {table} of the export names what it does not have.")
         return self._left_docs[old]
+
+
+def require_verified(
+    tx: Connection,
+    streams: Iterable[str],
+    heads: Mapping[str, tuple[int, str]],
+    scope_ids: Collection[int] | None = None,
+) -> None:
+    """Verify chains that were imported, each to the head that the export names, and the texts of
+    scopes or of all. Raises CorruptTally.
+    """
+    for stream in sorted(streams):
+        end = journal.end_of(tx, stream)
+        problems = journal.verify_stream(tx, stream)
+        if problems or tuple(end) != heads.get(stream, tuple(end)):
+            problem = problems[0].problem if problems else "it ends elsewhere"
+            raise CorruptTally(f"The chain {stream} of the export does not verify: {problem}.")
+    altered, count = integrity.altered_versions(tx, scope_ids)
+    if altered:
+        raise CorruptTally(
+            f"{altered} of {count} texts of the export do not match their commitments."
+        )
 
 
 _MOVE = (

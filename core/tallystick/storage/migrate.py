@@ -33,15 +33,24 @@ class Revision(NamedTuple):
     text: str
 
 
-def migrate(database: Database, noting: Noting = lambda tx, before: None) -> None:
+def migrate(
+    database: Database,
+    noting: Noting = lambda tx, before: None,
+    *,
+    create: bool = True,
+) -> None:
     """Upgrade the schema to HEAD if it is older, and let `noting` note it. Raises NewerTally,
-    leaving everything as it is; and ReadOnlyTally or TallyNotFound where it would have to write and
-    cannot.
+    leaving everything as it is; ReadOnlyTally or TallyNotFound where it would have to write and
+    cannot; and TallyNotFound without `create` on PostgreSQL, where no folder tells.
     """
     if database.unwritable is not None:
         _require_head(database, database.unwritable)
         return
     if database.is_postgres:
+        if not create:
+            with database.read() as connection:
+                if revision_of(connection) is None:
+                    raise TallyNotFound(f"There is no tally in the schema {database.schema!a}.")
         with database.migrating() as connection:
             schema = database.schema.replace('"', '""')
             connection.execute(text(f'CREATE SCHEMA IF NOT EXISTS "{schema}"'))

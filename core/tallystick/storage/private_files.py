@@ -6,23 +6,29 @@ On Windows files have the access rights of their folder; there nothing is change
 from __future__ import annotations
 
 import os
+import shutil
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
 __all__ = [
+    "is_new_or_empty",
     "is_own",
     "make_private_folder",
     "open_private",
     "open_regular",
     "restrict",
     "restrict_tally",
+    "sync_folder",
+    "whole_folder",
     "wider_than_private",
 ]
 
 _FOLDER, _FILE = 0o700, 0o600
+_PARTIAL = ".partial"
 _OTHERS = 0o077
 """Permissions of the group and of everybody else."""
 
@@ -32,6 +38,54 @@ def make_private_folder(folder: Path) -> None:
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=_FOLDER, exist_ok=True)
+
+
+@contextmanager
+def whole_folder(place: Path) -> Iterator[Path]:
+    """Yield a new folder that only this user may enter; what is in it is at `place` at the end,
+    whole and on disk. `place` is new or empty (`is_new_or_empty`). Where something fails nothing is
+    left; what was left of one that was cut off goes with the next one. Raises OSError.
+    """
+    place = place.expanduser().absolute()
+    # A folder that is there may be where a disk is mounted: nothing can be moved in its place.
+    is_there = place.is_dir()
+    partial = place / _PARTIAL if is_there else place.with_name(f".{place.name}{_PARTIAL}")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        make_private_folder(partial)
+        yield partial
+        sync_folder(partial)
+        if is_there:
+            for member in sorted(partial.iterdir(), key=lambda each: each.stat().st_mtime_ns):
+                member.rename(place / member.name)
+            partial.rmdir()
+            sync_folder(place)
+        else:
+            partial.rename(place)
+            sync_folder(place.parent)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def is_new_or_empty(place: Path) -> bool:
+    """Return True if nothing is at a place, or an empty folder: one that `whole_folder` takes."""
+    if not place.is_dir():
+        return not place.exists()
+    return all(each.name == _PARTIAL for each in place.iterdir())
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names of a folder are on disk, where the system lets folders be opened. Raises
+    OSError.
+    """
+    if os.name == "nt":
+        return
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
 
 
 def open_private(file: Path) -> BinaryIO:

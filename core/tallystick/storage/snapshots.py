@@ -8,6 +8,7 @@ release: a snapshot of an older schema is as good.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -42,6 +43,7 @@ __all__ = [
     "heads_in",
     "is_member",
     "is_of_a_server",
+    "move_in",
     "object_file",
     "remove",
     "row_counts",
@@ -59,6 +61,8 @@ _PAGES = 2_000
 _CHUNK = 1 << 20
 _WHOLE = ("the copy of the database is whole",)
 _WAIT_MS = 10_000
+_LONGEST_NAME = 50
+"""Characters of a schema that the name of the one beside it begins with: PostgreSQL takes 63."""
 
 Progress = Callable[[int, int], None]
 Head = tuple[str, int, str]
@@ -134,11 +138,12 @@ def _write_file(database: Database, folder: Path, progress: Progress) -> Snapsho
         # The first read fixes the snapshot; a copy in steps would otherwise begin anew at each
         # commit of another process.
         source.execute("SELECT 1 FROM sqlite_master").fetchone()
-        source.backup(
-            target,
-            pages=_PAGES,
-            progress=lambda _status, left, total: progress(total - left, total),
-        )
+        with _own_errors():
+            source.backup(
+                target,
+                pages=_PAGES,
+                progress=lambda _status, left, total: progress(total - left, total),
+            )
         # One file, without a log beside it.
         target.execute("PRAGMA journal_mode=DELETE")
         moved = tuple(objects.referenced(connection))
@@ -154,6 +159,17 @@ def _write_file(database: Database, folder: Path, progress: Progress) -> Snapsho
     return Snapshot(
         "sqlite", schema, counts, {}, {}, None if row is None else row[0], moved, _WHOLE
     )
+
+
+@contextmanager
+def _own_errors() -> Iterator[None]:
+    """Tell a full disk of the copy from one of the tally. Raises OSError."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
+        raise
 
 
 _HEADS = "SELECT name, count, head FROM streams ORDER BY name"
@@ -263,29 +279,51 @@ def copy_in(
     snapshot: Snapshot,
     check: Check,
     progress: Progress,
-) -> None:
-    """Make a schema with the rows of a snapshot, all or nothing; `check` is called with what it
-    has. Raises StateConflict where there are tables, CorruptTally.
+) -> str:
+    """Make a schema beside another one, with the rows of a snapshot, and return its name; `check`
+    is called with what it has. Nobody opens a tally there: `move_in` brings it to its place. One
+    that was cut off before is removed. Raises StateConflict where there are tables, CorruptTally.
     """
+    beside = f"{schema[:_LONGEST_NAME]}.restoring"
     with _alone(url, schema) as connection:
-        if inspect(connection).get_table_names(schema=schema):
-            raise StateConflict(
-                schema,
-                state="in use",
-                reason="it has tables",
-                hint="Restore into a database that has no tally yet.",
-                what="The schema",
-            )
-        connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {_quoted(schema)}"))
+        _require_empty(connection, schema)
+    with _alone(url, beside) as connection:
+        connection.execute(text(f"DROP SCHEMA IF EXISTS {_quoted(beside)} CASCADE"))
+        connection.execute(text(f"CREATE SCHEMA {_quoted(beside)}"))
         migrate.create(connection, snapshot.schema)
         _fill(connection, backup, snapshot, progress)
         check(row_counts(connection), _stored_heads(connection))
+    return beside
 
 
-def remove(url: URL, schema: str) -> None:
-    """Remove a schema that `copy_in` made."""
+def move_in(url: URL, beside: str, schema: str) -> None:
+    """Move the tables that `copy_in` made into their schema, in one transaction; what else is in
+    that schema stays. Raises StateConflict where it has tables by now.
+    """
     with _alone(url, schema) as connection:
-        connection.execute(text(f"DROP SCHEMA {_quoted(schema)} CASCADE"))
+        _require_empty(connection, schema)
+        connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {_quoted(schema)}"))
+        for table in inspect(connection).get_table_names(schema=beside):
+            place = f"{_quoted(beside)}.{_quoted(table)}"
+            connection.execute(text(f"ALTER TABLE {place} SET SCHEMA {_quoted(schema)}"))
+        connection.execute(text(f"DROP SCHEMA {_quoted(beside)}"))
+
+
+def remove(url: URL, beside: str) -> None:
+    """Remove a schema that `copy_in` made."""
+    with _alone(url, beside) as connection:
+        connection.execute(text(f"DROP SCHEMA IF EXISTS {_quoted(beside)} CASCADE"))
+
+
+def _require_empty(connection: Connection, schema: str) -> None:
+    if inspect(connection).get_table_names(schema=schema):
+        raise StateConflict(
+            schema,
+            state="in use",
+            reason="it has tables",
+            hint="Restore into a database that has no tally yet.",
+            what="The schema",
+        )
 
 
 @contextmanager

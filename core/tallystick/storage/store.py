@@ -43,10 +43,11 @@ class Store:
         schema: str = "tallystick",
         blobs: BlobStore | None = None,
         blobs_from: int = 0,
+        create: bool = True,
     ) -> Store:
         """Open the database and bring it to this release's schema. One that cannot be written is
         opened for reading. Bodies of `blobs_from` bytes and more are moved to `blobs`. Raises
-        NewerTally, CorruptTally, BusyTally, ReadOnlyTally.
+        NewerTally, CorruptTally, BusyTally, ReadOnlyTally, and TallyNotFound without `create`.
         """
 
         def noting(tx: Connection, before: str) -> None:
@@ -65,7 +66,7 @@ class Store:
             )
             database.attached.blobs, database.attached.at_least = blobs, blobs_from
             try:
-                migrate(database, noting)
+                migrate(database, noting, create=create)
             except BaseException:
                 database.close()
                 raise

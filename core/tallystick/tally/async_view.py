@@ -117,6 +117,7 @@ class AsyncBoundTally:
     call_model = Awaited(ModelVerbs.call_model)
     history = Awaited(ModelVerbs.history)
     reflect = Awaited(ModelVerbs.reflect)
+    end_session = Awaited(ModelVerbs.end_session)
     reviews = Awaited(ModelVerbs.reviews)
     proposal = Awaited(ModelVerbs.proposal)
     review = Awaited(ModelVerbs.review)

@@ -77,6 +77,19 @@ class ReviewVerbs(MemoryVerbs):
         self._wake_worker()
         return reflected
 
+    def end_session(self, conversation: Words, *, mode: ReflectMode = "sync") -> Reflected:
+        """Reflect on a conversation that ended, where the setting `reflection` turned that on and
+        no operator suspends what nobody asked for; `processing` says which. The turns are kept in
+        every case, and can be reflected on later. Raises as `reflect`.
+        """
+        self._admit("write")
+        settings, gate = self._services.settings, self._services.gate
+        if settings.reflection == "off":
+            return Reflected(scope=self.scope, processing="off")
+        if gate.is_autonomy_frozen():
+            return Reflected(scope=self.scope, processing="suspended")
+        return self.reflect(conversation=conversation, mode=mode)
+
     def reviews(
         self,
         *,

@@ -130,6 +130,7 @@ class Tally:
             schema=schema,
             blobs=None if effective.objects is None else open_blobs(effective.objects),
             blobs_from=effective.objects_from_kb * 1024,
+            create=create,
         )
         try:
             services = Services(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
@@ -32,7 +31,12 @@ from tallystick.storage import snapshots as files
 from tallystick.storage.database import Database
 from tallystick.storage.migrate import HEAD
 from tallystick.storage.portable import docs_with_vectors
-from tallystick.storage.private_files import make_private_folder, open_private, open_regular
+from tallystick.storage.private_files import (
+    is_new_or_empty,
+    open_private,
+    open_regular,
+    whole_folder,
+)
 from tallystick.upkeep.doctor import whole
 from tallystick.upkeep.retention import require_operator
 
@@ -68,39 +72,44 @@ def write_backup(
     at: int,
     progress: Progress = lambda done, total: None,
 ) -> Backup:
-    """Write a backup of a database of any schema to `folder`, which must be new or empty; where it
-    fails, what was written of it is removed. Raises InvalidInput, StorageError.
+    """Write a backup of a database of any schema to `folder`, which must be new or empty. It is
+    written beside it and moved there whole; where it fails, what was written of it is removed, and
+    what was left of one that was cut off goes with the next one. Raises InvalidInput, StorageError.
     """
     _require_new(folder)
     started = time.perf_counter()
     try:
-        make_private_folder(folder)
-        snapshot = files.write(database, folder, progress)
-        members = {}
-        for file in sorted(folder.iterdir()):
-            sha256, size = files.file_digest(file)
-            members[file.name] = {"sha256": sha256, "size": size}
-        manifest: dict[str, Any] = {
-            "format": FORMAT,
-            "version": version("tallystick"),
-            "at": at,
-            "chains": len(files.heads_in(folder)),
-            "files": members,
-            **{name: getattr(snapshot, name) for name in _SNAPSHOT},
-        }
-        manifest["digest"] = text_digest("backup", canonical_json(manifest))
-        with open_private(folder / _MANIFEST) as stream:
-            stream.write(canonical_json(manifest) + b"\n")
-            stream.flush()
-            os.fsync(stream.fileno())
+        with whole_folder(folder) as partial:
+            manifest, found = _write(database, partial, at, progress)
     except OSError as error:
-        _empty(folder)
         raise StorageError(f"{folder} cannot be written: {error.strerror}.") from error
-    except BaseException:
-        _empty(folder)
-        raise
-    checked = ["the digest of every file is in the manifest", *snapshot.checked]
+    checked = ["the digest of every file is in the manifest", *found]
     return _backup("backup", manifest, started, checked)
+
+
+def _write(
+    database: Database, folder: Path, at: int, progress: Progress
+) -> tuple[dict[str, Any], Sequence[str]]:
+    """Write the files of a backup; return its manifest and what was found to hold of the copy."""
+    snapshot = files.write(database, folder, progress)
+    members = {}
+    for file in sorted(folder.iterdir()):
+        sha256, size = files.file_digest(file)
+        members[file.name] = {"sha256": sha256, "size": size}
+    manifest: dict[str, Any] = {
+        "format": FORMAT,
+        "version": version("tallystick"),
+        "at": at,
+        "chains": len(files.heads_in(folder)),
+        "files": members,
+        **{name: getattr(snapshot, name) for name in _SNAPSHOT},
+    }
+    manifest["digest"] = text_digest("backup", canonical_json(manifest))
+    with open_private(folder / _MANIFEST) as stream:
+        stream.write(canonical_json(manifest) + b"\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+    return manifest, snapshot.checked
 
 
 def restore(
@@ -116,7 +125,8 @@ def restore(
     """Restore a backup into a new folder, or into a schema of PostgreSQL that has no tables.
 
     Digests are compared before anything is written; rows, chains and texts before the tally is
-    there: where something does not match, nothing is left of it. A backup of an older schema is
+    there, and only then does it take its place: where something does not match, nothing is left of
+    it, and what else is in the schema stays. A backup of an older schema is
     migrated. The restored tally has no Chroma index yet, and makes its own. Raises InvalidInput,
     StateConflict, NewerTally, CorruptTally, StorageError.
     """
@@ -144,11 +154,12 @@ def restore(
         if is_url:
             location = Location.find(target)
             snapshot = files.Snapshot(**{name: manifest[name] for name in _SNAPSHOT})
-            files.copy_in(location.url, schema, folder, snapshot, check, progress)
+            beside = files.copy_in(location.url, schema, folder, snapshot, check, progress)
             try:
-                checked = _finish(folder, location, schema, actor, clock, ids, manifest["digest"])
+                checked = _finish(folder, location, beside, actor, clock, ids, manifest["digest"])
+                files.move_in(location.url, beside, schema)
             except BaseException:
-                files.remove(location.url, schema)
+                files.remove(location.url, beside)
                 raise
         else:
             checked = _restore_folder(
@@ -173,7 +184,7 @@ def _restore_folder(
 ) -> list[str]:
     """Restore beside the place, and move it there when all of it was found to hold."""
     target = target.expanduser().absolute()
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+    if not is_new_or_empty(target):
         raise StateConflict(
             str(target),
             state="in use",
@@ -181,18 +192,9 @@ def _restore_folder(
             hint="Restore into a new folder.",
             what="The place",
         )
-    beside = target.with_name(f".{target.name}.restoring")
-    shutil.rmtree(beside, ignore_errors=True)  # one that was cut off
-    try:
-        files.copy_back(folder, beside, check)
-        checked = _finish(folder, Location.find(beside), "", actor, clock, ids, digest)
-        if target.exists():
-            target.rmdir()
-        beside.rename(target)
-    except BaseException:
-        shutil.rmtree(beside, ignore_errors=True)
-        raise
-    return checked
+    with whole_folder(target) as partial:
+        files.copy_back(folder, partial, check)
+        return _finish(folder, Location.find(partial), "", actor, clock, ids, digest)
 
 
 def _finish(
@@ -263,15 +265,8 @@ def _event(
 
 
 def _require_new(folder: Path) -> None:
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if not is_new_or_empty(folder):
         raise InvalidInput(f"{folder} is there already. Back up into a new folder.")
-
-
-def _empty(folder: Path) -> None:
-    """Remove what was written into a folder that was new or empty."""
-    if folder.is_dir():
-        for file in folder.iterdir():
-            file.unlink()
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:

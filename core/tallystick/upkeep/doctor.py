@@ -10,7 +10,7 @@ from tallystick.errors import ReadOnlyTally, StorageError, TallystickError
 from tallystick.graph import mend_graph
 from tallystick.memory import MemoryContext
 from tallystick.pipeline import Background
-from tallystick.records import JOB_STATES, Actor, Finding, commitment
+from tallystick.records import JOB_STATES, Actor, Finding
 from tallystick.storage import (
     Connection,
     graph,
@@ -262,11 +262,7 @@ def _journals(connection: Connection) -> list[Finding]:
 
 def _versions(connection: Connection) -> Finding:
     """Compare every version that still has its text with its commitment."""
-    wrong = count = 0
-    for version in integrity.version_texts(connection):
-        count += 1
-        digest = commitment("memory-version", version.salt, version.body.encode())
-        wrong += digest != version.commitment
+    wrong, count = integrity.altered_versions(connection)
     if wrong:
         return Finding(
             check="versions",

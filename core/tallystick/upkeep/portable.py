@@ -28,13 +28,19 @@ from tallystick.records import (
     strict_json,
     text_digest,
 )
-from tallystick.storage import Connection, journal, search, settings_rows
+from tallystick.storage import Connection, integrity, journal, search, settings_rows
 from tallystick.storage import portable as rows
 from tallystick.storage.idempotency import IdempotentCall
-from tallystick.storage.merging import Merge, merge_order
+from tallystick.storage.merging import Merge, merge_order, require_verified
 from tallystick.storage.migrate import HEAD
 from tallystick.storage.migrations import texts_beside
-from tallystick.storage.private_files import make_private_folder, open_private, open_regular
+from tallystick.storage.private_files import (
+    is_new_or_empty,
+    make_private_folder,
+    open_private,
+    open_regular,
+    whole_folder,
+)
 from tallystick.storage.scopes import FROZEN
 from tallystick.upkeep.retention import WINDOWS, require_operator
 
@@ -74,21 +80,20 @@ def preview_export(context: MemoryContext, actor: Actor, chosen: Sequence[Scope]
 
 
 def export(context: MemoryContext, actor: Actor, chosen: Sequence[Scope], folder: Path) -> Transfer:
-    """Write these scopes to `folder`, which must be new or empty. Raises Denied, InvalidInput,
-    StorageError.
+    """Write these scopes to `folder`, which must be new or empty: it is there whole, or not at all.
+    Raises Denied, InvalidInput, StorageError.
     """
     for scope in chosen:
         context.gate.require(actor, "export", scope)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if not is_new_or_empty(folder):
         raise InvalidInput(f"{folder} is there already. Export into a new folder.")
     with context.gate.journaling(actor):
         context.store.database.write(lambda tx: _note(tx, context, actor, chosen), name="export")
     context.gate.flush()
     try:
-        make_private_folder(folder)
-        make_private_folder(folder / "blobs")
-        with context.store.database.read() as connection:
-            return _write_files(connection, chosen, folder)
+        with whole_folder(folder) as partial, context.store.database.read() as connection:
+            make_private_folder(partial / "blobs")
+            return _write_files(connection, chosen, partial)
     except OSError as error:
         raise StorageError(f"{folder} cannot be written: {error.strerror}.") from error
 
@@ -155,6 +160,7 @@ def _fill(tx: Connection, manifest: Mapping[str, Any], files: _Files, progress: 
     search.queue_for_index(tx, rows.docs_with_vectors(tx))
     rows.move_sequences(tx)
     rows.put_back_own_journal(tx, own)
+    require_verified(tx, integrity.stream_names(tx), files.heads())
 
 
 def _merge(
@@ -169,11 +175,7 @@ def _merge(
             hint="Import it into a new tally, and export that.",
             what="The tally",
         )
-    streams = [
-        rows.checked_row("streams", row, files.binary) for row in files.rows("streams.jsonl")
-    ]
-    heads = {row["name"]: (row["count"], row["head"]) for row in streams}
-    merge = Merge(tx, heads)
+    merge = Merge(tx, files.heads())
     for table, page in _pages(tx, merge_order(), manifest, files, progress):
         merge.add(table, page)
     search.queue_for_index(tx, merge.finish())
@@ -392,6 +394,13 @@ class _Files:
             except ValueError as error:
                 raise CorruptTally("Bytes of a row of the export are damaged.") from error
         raise CorruptTally("A row of the export names bytes that the export does not have.")
+
+    def heads(self) -> dict[str, tuple[int, str]]:
+        """Return the number of entries of each journal of an export, and the digest of its last."""
+        name = "streams.jsonl"
+        found = self.rows(name) if name in self._expected else ()
+        streams = (rows.checked_row("streams", row, self.binary) for row in found)
+        return {row["name"]: (row["count"], row["head"]) for row in streams}
 
     def memory_states(self) -> dict[str, int]:
         """Return the number of memories of an export in each state."""

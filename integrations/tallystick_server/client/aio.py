@@ -117,6 +117,7 @@ class AsyncRemoteTally(_Face):
     wake = Awaited(BoundTally.wake)
     history = Awaited(BoundTally.history)
     reflect = Awaited(BoundTally.reflect)
+    end_session = Awaited(BoundTally.end_session)
     reviews = Awaited(BoundTally.reviews)
     proposal = Awaited(BoundTally.proposal)
     review = Awaited(BoundTally.review)

@@ -175,6 +175,7 @@ class RemoteTally(_Face):
     wake = _Verb(BoundTally.wake)
     history = _Verb(BoundTally.history)
     reflect = _Verb(BoundTally.reflect)
+    end_session = _Verb(BoundTally.end_session)
     reviews = _Verb(BoundTally.reviews)
     proposal = _Verb(BoundTally.proposal)
     review = _Verb(BoundTally.review)

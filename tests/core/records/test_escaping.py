@@ -52,6 +52,7 @@ def test_plain_text_of_any_script_is_shown_as_it_is(text: str) -> None:
         ("‹ / tаllyѕtick-context>", "&lt; / tаllyѕtick-context>"),
         ("＜ｔａｌｌｙｓｔｉｃｋ", "&lt;ｔａｌｌｙｓｔｉｃｋ"),
         ("<tally\u200bstick-context>", r"<tally\u200bstick-context>"),
+        ("half \ud83d a smile", r"half \ud83d a smile"),
         ("pay \u202e001\u202c €", r"pay \u202e001\u202c €"),
         ("hid\U000e0041\U000e0042den", r"hid\U000e0041\U000e0042den"),
         ("a\u200db\u200cc\u00add\ufeff\u2060", r"a\u200db\u200cc\u00add\ufeff\u2060"),

@@ -110,6 +110,7 @@ OTHERS: dict[type, set[str]] = {
         "approval",
         # What was proposed is not proposed again.
         "reflect",
+        "end_session",
         "reviews",
         "proposal",
     },

@@ -80,8 +80,9 @@ def test_a_run_remembers_what_was_said_by_whom_it_is_told_to(
         [asked] = [
             step for step in anna.recordings.steps(run.run_id) if step.step_kind == "model_call"
         ]
+        conversation = run.metadata.get("thread_id", run.run_id)
         for memory in anna.memories():
-            assert (memory.kind, memory.conversation) == ("turn", run.run_id)
+            assert (memory.kind, memory.conversation) == ("turn", conversation)
             assert (memory.source_run_id, memory.source_step_ids) == (run.run_id, (asked.step_id,))
 
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
+import sys
 import tarfile
 import threading
 import uuid
@@ -26,6 +28,7 @@ from tallystick.errors import (
     InvalidInput,
     StateConflict,
     StorageError,
+    TallyNotFound,
 )
 from tallystick.storage import journal, migrate
 from tallystick.tally.services import services_of
@@ -221,19 +224,109 @@ def _rewrite_an_entry(backup: Path, is_postgres: bool) -> None:
     (backup / "manifest.json").write_text(json.dumps(manifest))
 
 
-def test_a_restore_that_was_cut_off_is_begun_anew(tmp_path: Path) -> None:
-    with Tally.open(tmp_path / "first", background=False) as tally:
+def _killed_in(function: str, call: str) -> None:
+    """Make a call in a process that ends at once where it enters a function."""
+    module, name = function.rsplit(".", 1)
+    code = (
+        "import os, importlib\n"
+        "from pathlib import Path\n"
+        "from tallystick import Actor, Tally\n"
+        f"module = importlib.import_module({module!r})\n"
+        f"setattr(module, {name!r}, lambda *a, **k: os.kill(os.getpid(), 9))\n"
+        f"root = Actor(user='root', role='operator')\n{call}\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=120)
+    assert ended.returncode == -9, ended.stderr.decode()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it kills itself with a signal")
+def test_a_restore_that_was_cut_off_leaves_no_tally_and_is_begun_anew(places: Places) -> None:
+    with places.open() as tally:
+        _fill(tally)
+        tally.bind(ROOT).operator.backup(places.tmp / "backup")
+    arguments = (str(places.tmp / "backup"), places.second)
+    _killed_in(
+        "tallystick.upkeep.backup._finish",
+        f"Tally.restore(*{arguments!r}, schema={places.other!r}, actor=root)",
+    )
+    with pytest.raises(TallyNotFound):
+        places.open_second()
+
+    places.restore()
+
+    with places.open_second() as tally:
+        assert len(_all(tally, "ada")) == 2
+        with services_of(tally).store.database.read() as connection:
+            events = [entry.event for entry in journal.entries(connection, "tally")]
+        assert events.count("tally.restore") == 1
+    assert not list(places.tmp.glob(".*"))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it kills itself with a signal")
+@pytest.mark.parametrize(
+    ("verb", "function"),
+    [
+        ("backup", "tallystick.storage.snapshots._write_heads"),
+        ("export", "tallystick.upkeep.portable.canonical_json"),
+    ],
+)
+@pytest.mark.parametrize("is_there", [False, True], ids=["new", "empty"])
+def test_what_was_cut_off_is_written_anew_by_the_same_call(
+    places: Places, verb: str, function: str, is_there: bool
+) -> None:
+    target = places.tmp / "copy"
+    if is_there:
+        target.mkdir()  # as where a disk is mounted
+    with places.open() as tally:
+        _fill(tally)
+    _killed_in(
+        function,
+        f"tally = Tally.open({places.first!r}, schema={places.schema!r}, background=False)\n"
+        f"tally.bind(root).operator.{verb}(Path({str(target)!r}))",
+    )
+    assert not (target / "manifest.json").exists()
+
+    with places.open() as tally:
+        getattr(tally.bind(ROOT).operator, verb)(target)
+
+    assert (target / "manifest.json").exists()
+    assert not list(target.glob(".*"))
+    assert not list(places.tmp.glob(".*"))
+
+
+@pytest.mark.postgres
+def test_what_else_is_in_a_schema_stays_whatever_becomes_of_a_restore(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema, other = f"b{uuid.uuid4().hex}", f"r{uuid.uuid4().hex}"
+    with Tally.open(postgres_url, schema=schema, background=False) as tally:
         _fill(tally)
         tally.bind(ROOT).operator.backup(tmp_path / "backup")
-    left = tmp_path / ".second.restoring"
-    left.mkdir()
-    (left / "tally.db").write_bytes((tmp_path / "backup" / "tally.db").read_bytes()[:5_000])
+    engine = create_engine(postgres_url.replace("postgresql://", "postgresql+psycopg://"))
+    with engine.begin() as connection:
+        connection.execute(text(f"CREATE SCHEMA {other}"))
+        connection.execute(text(f"CREATE VIEW {other}.mine AS SELECT 7 AS x"))
 
-    Tally.restore(tmp_path / "backup", tmp_path / "second", actor=ROOT)
+    def damaged(connection: Any) -> None:
+        raise CorruptTally("The chains do not verify.")
 
-    assert not left.exists()
-    with Tally.open(tmp_path / "second", background=False, create=False) as tally:
+    with monkeypatch.context() as patched:
+        patched.setattr("tallystick.upkeep.backup.require_whole", damaged)
+        with pytest.raises(CorruptTally):
+            Tally.restore(tmp_path / "backup", postgres_url, schema=other, actor=ROOT)
+    with engine.begin() as connection:
+        assert connection.execute(text(f"SELECT x FROM {other}.mine")).scalar() == 7
+        schemas = text("SELECT COUNT(*) FROM pg_namespace WHERE nspname LIKE :name")
+        assert connection.execute(schemas, {"name": f"{other}%"}).scalar() == 1
+
+    Tally.restore(tmp_path / "backup", postgres_url, schema=other, actor=ROOT)
+
+    with engine.begin() as connection:
+        assert connection.execute(text(f"SELECT x FROM {other}.mine")).scalar() == 7
+    engine.dispose()
+    with Tally.open(postgres_url, schema=other, background=False, create=False) as tally:
         assert len(_all(tally, "ada")) == 2
+        tally.bind(ADA).remember("The heron likes rain.")
 
 
 @pytest.mark.postgres
@@ -295,7 +388,7 @@ def test_a_backup_that_cannot_be_finished_leaves_no_files(
         pytest.raises(StorageError, match="No space left"),
     ):
         tally.bind(ROOT).operator.backup(tmp_path / "backup")
-    assert list((tmp_path / "backup").iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["first"]
 
 
 @pytest.fixture

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 
 from tallystick import Actor, Tally
 from tallystick.checkpoints import Leaf, NewCheckpoint
-from tallystick.errors import InvalidInput, TallystickError
+from tallystick.errors import CorruptTally, InvalidInput, TallystickError
 from tallystick.records import canonical_json, text_digest
+from tallystick.storage import journal
 from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder
 
@@ -124,6 +125,50 @@ def test_an_export_as_it_was_written_is_imported(copy: Path, tmp_path: Path) -> 
     with _open(tmp_path / "target") as tally:
         assert tally.bind().operator.import_from(copy).memories == 1
         assert tally.bind().recall("heron")[0].content == "The heron nests in April."
+        assert all(each.status != "problem" for each in tally.bind().operator.doctor())
+
+
+@pytest.fixture(params=["empty", "filled"])
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    if request.param == "filled":
+        with _open(tmp_path / "target") as tally:
+            tally.bind(Actor(user="bob")).remember("Bob was here first.")
+    return tmp_path / "target"
+
+
+def _change_all(folder: Path, table: str, change: Callable[[list[Any]], list[Any]]) -> None:
+    file = folder / f"{table}.jsonl"
+    rows = change([json.loads(line) for line in file.read_text().splitlines()])
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["files"][file.name]["lines"] = len(rows)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    _sign(folder)
+
+
+def _altered(rows: list[Any]) -> list[Any]:
+    for row in rows:
+        row["body"] = row["body"].replace("heron", "eagle")
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("table", "change", "problem"),
+    [
+        ("journal", lambda rows: rows[1:], "does not verify"),
+        ("journal", lambda rows: rows[:-1], "does not verify"),
+        ("memory_versions", _altered, "do not match their commitments"),
+    ],
+    ids=["first entry", "last entry", "texts"],
+)
+def test_what_does_not_verify_is_imported_into_no_tally(
+    copy: Path, target: Path, table: str, change: Any, problem: str
+) -> None:
+    _change_all(copy, table, change)
+    with _open(target) as tally:
+        with pytest.raises(CorruptTally, match=problem):
+            tally.bind().operator.import_from(copy)
+        assert tally.bind().memories() == []
         assert all(each.status != "problem" for each in tally.bind().operator.doctor())
 
 
@@ -231,11 +276,25 @@ def test_an_export_of_the_schema_before_is_brought_to_that_of_today(
     out = tmp_path / "out"
     _change(out, "idempotency", lambda row: row.update(key="key"))
     _change(out, "threads", lambda row: row.pop("stream"))
-    for table, column in (("journal", "stream"), ("streams", "name")):
-        text = (out / f"{table}.jsonl").read_text()
-        (out / f"{table}.jsonl").write_text(
-            text.replace(f'"{column}":"thread:1"', f'"{column}":"{stream}"')
-        )
+    head = journal.genesis(stream)
+
+    def chained(rows: list[Any]) -> list[Any]:
+        nonlocal head
+        for row in rows:
+            if row["stream"] == "thread:1":
+                entry = [stream, row["position"], head, row["body"]]
+                row |= {"stream": stream, "previous": head}
+                row["digest"] = head = text_digest("journal", canonical_json(entry))
+        return rows
+
+    def named(rows: list[Any]) -> list[Any]:
+        for row in rows:
+            if row["name"] == "thread:1":
+                row |= {"name": stream, "head": head}
+        return rows
+
+    _change_all(out, "journal", chained)
+    _change_all(out, "streams", named)
     manifest = json.loads((out / "manifest.json").read_text())
     (out / "manifest.json").write_text(json.dumps(manifest | {"schema": "0011"}))
     _sign(out)
