@@ -8,6 +8,12 @@ its own that has recalled from a scope of ten memories before, so that what it m
 scope. `made` is the first recall ever, which analyses the text; processes after it read what that
 one kept. Memory is what the process grows by, files that it maps included.
 
+After a write two figures are barred: the median of nine writes, and the worst of them. The worst
+is that of the best of three processes for each write, so that what it tells is no other program's
+work. Where a segment of up to 10,000 memories is kept, the third of these writes makes it one that
+is to be made anew. The chore that does so begins beside the fourth question, which is told and not
+barred: both share the processor.
+
     python -m tests.benchmarks.scale_recall [--quick] [--sizes 10000,300000] [--on sqlite]
 """
 
@@ -20,6 +26,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import uuid
 from collections.abc import Iterator, Sequence
@@ -33,6 +40,7 @@ from sqlalchemy import insert, select
 from tests.benchmarks.recall import queries, turns
 
 from tallystick import Actor, Tally
+from tallystick.pipeline.preparation import Preparation
 from tallystick.ranking import indexed_words, to_float16_bytes
 from tallystick.storage import tables
 from tallystick.tally.services import services_of
@@ -42,7 +50,11 @@ QUICK = (10_000, 100_000)
 MANY = (100, 10_000)
 """Scopes of so many memories each."""
 AFTER_WRITE = 1.5
-"""The most that a recall after a write may take, by the same questions before it."""
+"""The most that a recall after a write may take, by the same question before it: in the median of
+some writes, and after the worst of them.
+"""
+REMADE = 10_000
+"""The most memories of a scope of which the segment is made anew while it is measured."""
 BARS = {
     300_000: {"cold": 2.0, "grown": 300.0},
     1_000_000: {"cold": 3.0, "p95": 0.150, "grown": 500.0},
@@ -51,6 +63,9 @@ BARS = {
 _PAGE = 5_000
 _WRITTEN = 200
 _WARM, _WRITES = 40, 9
+_ROUNDS = 3
+_REMADE_AT = 3
+"""The question beside which the segment is made anew."""
 
 
 def fill(tally: Tally, owner: Actor, count: int, *, seed: int) -> None:
@@ -163,8 +178,10 @@ def _resident() -> float:
     raise OSError("no VmRSS")
 
 
-def measure(where: str, users: Sequence[str]) -> dict[str, Any]:
-    """Recall in a process of its own: cold, warm, and after a write by another connection."""
+def measure(where: str, users: Sequence[str], *, remakes: bool = False) -> dict[str, Any]:
+    """Recall in a process of its own: cold, warm, and after a write by another connection; with
+    `remakes` the writes that are measured are those that cross a fifth of the first user's scope.
+    """
     asked = queries(turns(2_000, seed=2), _WARM + _WRITES)
     with _opened(where) as tally, _opened(where) as other:
         few = tally.bind(Actor(user="few"))
@@ -184,16 +201,31 @@ def measure(where: str, users: Sequence[str]) -> dict[str, Any]:
             found = bound.recall(query)
             warm.append(time.perf_counter() - start)
         grown = _resident() - before
+        context, remade = services_of(tally).memory, list[int]()
+        remaking = threading.Thread(target=lambda: remade.append(Preparation(context)()))
+        kept = max(entry.kept for entry in context.corpora._entries.values())
+        remakes = remakes and kept > 0
+        if remakes:
+            # Of a scope with this much more, a fifth is new.
+            more = kept // 4 - _REMADE_AT + 1
+            other.bind(Actor(user=users[0])).remember_many(turns(more, seed=kept))
+            tally.bind(Actor(user=users[0])).recall(asked[0])
         for place, query in enumerate(asked[_WARM:]):
             user = users[place % len(users)]
             # The same question before the write and after it, so that nothing else differs.
             start = time.perf_counter()
             tally.bind(Actor(user=user)).recall(query)
             beside.append(time.perf_counter() - start)
-            other.bind(Actor(user=user)).remember(f"note {place} about {query}")
+            other.bind(Actor(user=user)).remember(f"note {uuid.uuid4()} about {query}")
+            if remakes and place == _REMADE_AT:
+                remaking.start()
             start = time.perf_counter()
             found = tally.bind(Actor(user=user)).recall(query)
             after.append(time.perf_counter() - start)
+        if remakes:
+            remaking.join()
+            if remade != [1]:
+                raise SystemExit("the segment was not made anew while it was measured")
         return {
             "path": found.path,
             "cold": statistics.median(colds) if len(users) > 1 else colds[0],
@@ -201,12 +233,15 @@ def measure(where: str, users: Sequence[str]) -> dict[str, Any]:
             "p95": sorted(warm)[int(0.95 * (len(warm) - 1))],
             "after": statistics.median(after),
             "share": statistics.median(after) / statistics.median(beside),
+            "remade": bool(remade),
+            "shares": [one / other for one, other in zip(after, beside, strict=True)],
             "grown": grown,
         }
 
 
-def _in_process(where: str, users: Sequence[str]) -> dict[str, Any]:
-    command = [sys.executable, "-m", __spec__.name, "--measure", where, ",".join(users)]
+def _in_process(where: str, users: Sequence[str], *, remakes: bool = False) -> dict[str, Any]:
+    given = [where, ",".join(users), "remakes" * remakes]
+    command = [sys.executable, "-m", __spec__.name, "--measure", *given]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(done.stderr)
@@ -222,6 +257,8 @@ def missed(size: int, got: dict[str, Any]) -> list[str]:
     ]
     if got["share"] > AFTER_WRITE:
         problems.append(f"after a write {got['share']:.2f} of the same question before it")
+    if got["worst"] > AFTER_WRITE:
+        problems.append(f"after the worst write {got['worst']:.2f} of the same question before it")
     return problems
 
 
@@ -254,7 +291,13 @@ def _rows(
             if on == "postgres":
                 _analyzed(where)
             made = _in_process(where, users)
-            got = _in_process(where, users)
+            remakes = scopes == 1 and size <= REMADE
+            rounds = [_in_process(where, users, remakes=remakes) for _ in range(_ROUNDS)]
+            got = rounds[0]
+            got["share"] = statistics.median(each["share"] for each in rounds)
+            shares = list(map(min, zip(*(each.pop("shares") for each in rounds), strict=True)))
+            got["beside"] = shares.pop(_REMADE_AT) if got.pop("remade") else None
+            got["worst"] = max(shares)
             yield f"{on} {label}", {"made": made["cold"], **got}, missed(size, got)
 
 
@@ -271,16 +314,18 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--quick", action="store_true", help="10,000 and 100,000 only")
     parser.add_argument("--sizes", help="numbers of memories, with commas")
     parser.add_argument("--on", default="sqlite,postgres", help="sqlite, postgres or both")
-    parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
     given, _ = parser.parse_known_args(argv)
     if given.measure:
-        print(json.dumps(measure(given.measure[0], given.measure[1].split(","))))
+        where, users, remakes = given.measure
+        print(json.dumps(measure(where, users.split(","), remakes=bool(remakes))))
         return 0
     sizes: tuple[int, ...] = QUICK if given.quick else SIZES
     if given.sizes:
         sizes = tuple(int(size) for size in given.sizes.split(","))
     table = Table(
-        "scope", "path", "made s", "cold s", "warm ms", "p95 ms", "after a write ms", "MB"
+        *("scope", "path", "made s", "cold s", "warm ms", "p95 ms", "after a write ms"),
+        *("of the same", "worst", "beside the chore", "MB"),
     )
     problems: list[str] = []
     for on in given.on.split(","):
@@ -290,6 +335,8 @@ def main(argv: Sequence[str]) -> int:
                 got["path"],
                 *(f"{got[name]:.2f}" for name in ("made", "cold")),
                 *(f"{1_000 * got[name]:.0f}" for name in ("warm", "p95", "after")),
+                *(f"{got[name]:.2f}" for name in ("share", "worst")),
+                "" if got["beside"] is None else f"{got['beside']:.2f}",
                 f"{got['grown']:.0f}",
             )
             print(label, got, wrong, file=sys.stderr, flush=True)

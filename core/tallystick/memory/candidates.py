@@ -89,8 +89,10 @@ class CandidateSource(Protocol):
     a score of another.
     """
 
-    def is_large(self, connection: Connection, scope_id: int) -> bool:
-        """Return True if a scope's text is read from the database rather than kept in memory."""
+    def is_large(self, connection: Connection, scope_id: int, *, dimension: int) -> bool:
+        """Return True if a scope's text, with vectors of `dimension` numbers or without any (0), is
+        read from the database rather than kept in memory.
+        """
         ...
 
     def corpus(

@@ -135,9 +135,9 @@ def recall(
             return _recall(context, actor, scope_list, query, request, logged=logged)
         except SegmentDamaged as error:
             context.corpora.distrust(error.scope_id, error.revision)
-        except SegmentGone:
-            # Another process made the segment anew while this question read of it.
-            break
+        except SegmentGone as error:
+            # The segment was made anew since this process began to read of it.
+            context.corpora.drop(error.scope_id)
     return _recall(context, actor, scope_list, query, request, logged=logged)
 
 
@@ -457,7 +457,7 @@ def _corpora(
     corpora = {}
     for scope_id, revision in sorted(revisions.items()):
         # Signs of vectors are little: a large scope has them also where Chroma is asked.
-        wanted = exact or source.is_large(connection, scope_id)
+        wanted = exact or source.is_large(connection, scope_id, dimension=0)
         fingerprint, dimension = embedder if wanted else ("", 0)
         corpora[scope_id] = source.corpus(
             connection, scope_id, revision, fingerprint=fingerprint, dimension=dimension
@@ -466,24 +466,24 @@ def _corpora(
 
 
 def prepare_scope(connection: Connection, context: MemoryContext, scope_id: int) -> bool:
-    """Analyse a scope before somebody asks, where the next recall would do so and keep what it
-    found; return whether that was so. What was not in memory before is not kept there.
+    """Analyse a scope beside the questions, where nothing of it is kept or much was written since;
+    return whether its segment was made. What was not in memory before is not left there.
     """
     try:
-        fingerprint = context.embedder.fingerprint
+        fingerprint, dimension = context.embedder.fingerprint, context.embedder.dimension
     except EmbeddingError:
         return False
     exact = not _wants_chroma(connection, context, [scope_id])
-    if not (exact or context.corpora.is_large(connection, scope_id)):
-        fingerprint = ""
-    is_used = context.corpora.size(scope_id) is not None
-    if not context.corpora.lacks_segment(connection, scope_id, fingerprint):
+    if not (exact or context.corpora.is_large(connection, scope_id, dimension=0)):
+        fingerprint, dimension = "", 0
+    if not context.corpora.lacks_segment(
+        connection, scope_id, fingerprint=fingerprint, dimension=dimension
+    ):
         return False
     revision = scopes.all_revisions(connection)[scope_id]
-    _corpora(connection, context, {scope_id: revision}, exact=exact)
-    if not is_used:
-        context.corpora.drop(scope_id)
-    return True
+    return context.corpora.prepare(
+        connection, scope_id, revision, fingerprint=fingerprint, dimension=dimension
+    )
 
 
 def _wants_chroma(connection: Connection, context: MemoryContext, ids: Sequence[int]) -> bool:

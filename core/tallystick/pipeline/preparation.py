@@ -12,8 +12,8 @@ __all__ = ["Preparation"]
 
 
 class Preparation:
-    """Looks, when called, at the scopes that were written since the last time. Used by one thread
-    at a time.
+    """Looks, when called, at the scopes that were written since the last time, and at those of
+    which the segment could not be kept. Used by one thread at a time.
     """
 
     def __init__(self, context: MemoryContext) -> None:
@@ -30,7 +30,6 @@ class Preparation:
         for scope_id, revision in revisions.items():
             if self._seen.get(scope_id) == revision:
                 continue
-            self._seen[scope_id] = revision
             try:
                 with database.read() as connection:
                     prepared += prepare_scope(connection, self._context, scope_id)
@@ -38,4 +37,6 @@ class Preparation:
                 # It is tried again after the next write; a recall does it by itself meanwhile, and
                 # says what is wrong. Jobs and other chores do not wait for it.
                 get_logger("pipeline").warning("scope.not_prepared", error=type(error).__name__)
+            if not self._context.corpora.is_waiting(scope_id):
+                self._seen[scope_id] = revision
         return prepared

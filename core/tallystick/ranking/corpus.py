@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -129,6 +129,12 @@ class Corpus:
                 number: long for number, long in long_answers.items() if number not in ended
             },
         )
+
+    def with_own_words(self) -> Corpus:
+        """Return the same rows with words of their own: updates of this corpus do not add to
+        them.
+        """
+        return replace(self, vocabulary=self.vocabulary.copy())
 
     def _without(self, docs: set[int]) -> Iterable[Segment]:
         import numpy as np

@@ -65,6 +65,16 @@ class Vocabulary:
         self._place = np.zeros(0, dtype=np.int32)
         self._meanings = np.zeros((0, 0), dtype=np.float32)
 
+    def copy(self) -> Vocabulary:
+        """Return the same numbers, to which nothing is added; vectors and roots are left out."""
+        other = Vocabulary()
+        other.surfaces, other.terms = _Numbers(self.surfaces), _Numbers(self.terms)
+        other.speakers, other.kinds = _Numbers(self.speakers), _Numbers(self.kinds)
+        other.conversations = _Numbers(self.conversations)
+        other.states = _Numbers(self.states)
+        other.spelled, other.term_of, other.says = self.spelled, self.term_of, self.says
+        return other
+
     def meanings(self, numbers: NDArray[np.int32], vectors: WordVectors) -> Vectors | None:
         """Return the vectors of surfaces by their numbers, each computed once and cached; None if
         `vectors` returns none.

@@ -6,11 +6,13 @@ revision, in its own snapshot of the database, with that of the entry and reads 
 changed since; writes of other processes are found by the same comparison. Text that was erased is
 found by the scope's epoch. A scope has one entry: of its words, or of its words and vectors once
 somebody asked for these. The entries that were not used for longest are dropped when the cache
-grows too large.
+grows too large. Scopes that do not fit together and are asked in turn would evict each other at
+every question: what is evicted soon after its use is read from the database as a large scope is.
 
 Where a segment is kept, an entry begins with it rather than with nothing: in a file of an embedded
 tally's folder, which is mapped; or, for a scope that is large, in the database, of which a question
-reads what it needs.
+reads what it needs. A question that had to analyse a scope keeps what it found; whatever has to be
+made anew later is made by the background, beside the questions.
 """
 
 from __future__ import annotations
@@ -19,10 +21,9 @@ import ctypes
 import sys
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
@@ -32,19 +33,39 @@ from tallystick.ranking.corpus import Corpus, Entry
 from tallystick.ranking.frozen import freeze, thaw
 from tallystick.storage import search, segments
 from tallystick.storage.database import Database
-from tallystick.storage.segment_files import SegmentFiles
+from tallystick.storage.segment_files import MappedFile, SegmentFiles
 from tallystick.storage.writes import Writes
 
 __all__ = ["CorpusCache"]
 
 _MUCH = 8 * 1024 * 1024
 """Bytes by which an entry grows before the allocator is asked for what was freed meanwhile."""
-_BYTES = 2_000
-"""Bytes of a memory with its vector in an entry, about."""
+_WORDS = 1_000
+"""Bytes of a memory without its vector in an entry, about."""
+_NUMBER = 4
+"""Bytes of one number of a vector in an entry."""
+_RECENT = 50
+"""An entry that is evicted within so many uses of the cache after its own last one would be read
+whole again and again: its scope is read from the database from then on.
+"""
 _KEPT = 5_000
 """The fewest memories of a scope of which a segment is kept: less is analysed in a moment."""
 _GROWN = 5
 """A segment is made anew when what was written since is more than one part in so many."""
+_DOUBLED = 2
+"""Without a background, a question makes it anew when the scope has so many times its memories."""
+_LONGEST_PAUSE = 64
+"""The most occasions to keep a segment that are passed over after failures."""
+
+
+class _Kept(NamedTuple):
+    """The corpus of a segment that is kept, as of `revision`."""
+
+    corpus: Corpus
+    revision: int
+    fingerprint: str
+    dimension: int
+    file: MappedFile | None
 
 
 @dataclass
@@ -56,19 +77,38 @@ class _Entry:
     fingerprint: str = ""
     """The embedder whose vectors it has; empty for words alone."""
     dimension: int = 0
-    file: Path | None = None
+    file: MappedFile | None = None
     """The file that is mapped."""
+    kept: int = 0
+    """The memories of the segment that it began with; 0 without one."""
+    kept_at: int = -1
+    """The revision of that segment."""
+    used: int = 0
+    """The use of the cache in which it was asked for last."""
 
     def clear(self) -> None:
-        self.corpus, self.revision, self.file = Corpus.empty(), 0, None
+        self.corpus, self.revision = Corpus.empty(), 0
+        self.forget_segment()
 
-    def holds_few(self) -> bool:
-        """Return True if most of it is in a segment that is kept."""
-        if not self.corpus.segments:
-            return True
-        first = self.corpus.segments[0]
-        rest = self.corpus.starts[-1] - len(first) + len(first) - first.living
-        return _GROWN * rest <= len(first)
+    def begin_with(self, segment: _Kept) -> None:
+        self.corpus, self.revision, self.fingerprint, self.dimension, self.file = segment
+        self.kept, self.kept_at = len(segment.corpus), segment.revision
+
+    def forget_segment(self) -> None:
+        self.file, self.kept, self.kept_at = None, 0, -1
+
+    def leave_cut_file(self) -> None:
+        """Begin anew where the file was cut since it was mapped."""
+        if self.file is not None and not self.file.is_whole():
+            self.clear()
+
+
+@dataclass
+class _Pause:
+    """The occasions to keep a segment that are passed over after a failure."""
+
+    length: int = 0
+    left: int = 0
 
 
 class CorpusCache:
@@ -81,18 +121,26 @@ class CorpusCache:
         database: Database | None = None,
         large_scope: int = 100_000,
         files: SegmentFiles | None = None,
+        background: bool = False,
     ) -> None:
-        """Scopes of more than `large_scope` memories, or of more than half of the cache, are read
-        from segments in `database`; files of others are kept in `files`, where they are given.
+        """Scopes of more than `large_scope` memories, or of more than half of the cache, and those
+        that others evict again and again, are read from segments in `database`; files of others
+        are kept in `files`, where they are given. With a `background`, which calls `prepare`, no
+        question makes a segment anew.
         """
         self._most = most_bytes
         self._database = database
         self._files = files
-        self._large = min(large_scope, most_bytes // 2 // _BYTES)
+        self._background = background
+        self._large_scope = large_scope
         self._guard = threading.Lock()
         self._entries: OrderedDict[int, _Entry] = OrderedDict()
         self._damaged: dict[int, set[int]] = {}
         """By scope the revisions of segments that are not read again."""
+        self._crowded: set[int] = set()
+        """Scopes that would fit alone, and were evicted soon after they were used."""
+        self._uses = 0
+        self._pauses: dict[int, _Pause] = {}
         self.loads = 0
         """The number of scopes that were read whole."""
 
@@ -113,23 +161,50 @@ class CorpusCache:
         with self._guard:
             entry = self._entries.setdefault(scope_id, _Entry())
             self._entries.move_to_end(scope_id)
+            self._uses += 1
+            entry.used = self._uses
         with entry.guard:
-            if fingerprint not in ("", entry.fingerprint):
-                entry.clear()
-                entry.fingerprint, entry.dimension = fingerprint, dimension
-            epoch = segments.epoch_of(connection, scope_id)
-            if entry.file is not None and not entry.file.exists():
-                entry.clear()
-            if epoch > entry.epoch and entry.revision:
-                self._leave_erased(connection, entry, scope_id)
-            entry.epoch = max(entry.epoch, epoch)
+            self._check(connection, entry, scope_id, fingerprint, dimension)
             if entry.revision >= revision:
                 return entry.corpus
-            self._bring_up(connection, entry, scope_id, revision)
+            is_cold = self._bring_up(connection, entry, scope_id, revision)
             corpus = entry.corpus
-            self._keep(entry, scope_id)
+            if self._is_due(connection, entry, scope_id, is_cold=is_cold):
+                self._keep(entry, scope_id)
         self._trim()
         return corpus
+
+    def prepare(
+        self,
+        connection: Connection,
+        scope_id: int,
+        revision: int,
+        *,
+        fingerprint: str,
+        dimension: int,
+    ) -> bool:
+        """Make the segment of a scope beside the questions, and let the next one use it; return
+        False where it could not be kept. What was not in memory before is not left there.
+
+        A question waits for it only where it would have to analyse the scope itself. `revision` was
+        read in the snapshot of `connection`. Raises DimensionMismatch, StorageError.
+        """
+        if not self._may_save(scope_id):
+            return False
+        with self._guard:
+            entry = self._entries.setdefault(scope_id, _Entry())
+            if not entry.used:
+                self._entries.move_to_end(scope_id, last=False)
+        try:
+            return self._prepare(connection, entry, scope_id, revision, fingerprint, dimension)
+        finally:
+            with self._guard:
+                if not entry.used and self._entries.get(scope_id) is entry:
+                    del self._entries[scope_id]
+
+    def is_waiting(self, scope_id: int) -> bool:
+        """Return True if the segment of a scope could not be kept, and is to be tried again."""
+        return scope_id in self._pauses
 
     def size(self, scope_id: int) -> int | None:
         """Return the number of memories of a scope in the cache, or None where it was not used."""
@@ -137,21 +212,25 @@ class CorpusCache:
             entry = self._entries.get(scope_id)
         return None if entry is None or not entry.revision else len(entry.corpus)
 
-    def is_large(self, connection: Connection, scope_id: int) -> bool:
-        """Return True if a scope's text is read from the database rather than kept in memory."""
+    def is_large(self, connection: Connection, scope_id: int, *, dimension: int) -> bool:
+        """Return True if a scope's text, with vectors of `dimension` numbers or without any (0), is
+        read from the database rather than kept in memory.
+        """
         size = self.size(scope_id)
         if size is None:
             size = search.count_rows(connection, scope_id)
-        return self._database is not None and size > self._large
+        return self._is_large(scope_id, size, dimension)
 
-    def lacks_segment(self, connection: Connection, scope_id: int, fingerprint: str) -> bool:
-        """Return True if the next recall in a scope would make a segment: where none is kept, or
-        much was written since.
+    def lacks_segment(
+        self, connection: Connection, scope_id: int, *, fingerprint: str, dimension: int
+    ) -> bool:
+        """Return True if a segment of a scope is to be made: where none is kept, or much was
+        written since.
         """
         count = search.count_rows(connection, scope_id)
         if count < _KEPT or self._database is None or self._database.unwritable is not None:
             return False
-        if count > self._large:
+        if self._is_large(scope_id, count, dimension):
             stored = self._stored(connection, scope_id, fingerprint)
             revision = None if stored is None else stored.revision
         elif self._files is None:
@@ -177,6 +256,7 @@ class CorpusCache:
         if entry is None:
             return False
         with entry.guard:
+            entry.leave_cut_file()
             if doc in search.hidden_docs(connection, scope_id, after=entry.revision):
                 # The next recall would leave it out: drop it at once.
                 self.drop(scope_id)
@@ -202,6 +282,7 @@ class CorpusCache:
         with self._guard:
             if scope_id is None:
                 self._entries.clear()
+                self._crowded.clear()
             else:
                 self._entries.pop(scope_id, None)
 
@@ -224,14 +305,41 @@ class CorpusCache:
         with self._guard:
             return sum(entry.corpus.bytes for entry in self._entries.values())
 
+    def _is_large(self, scope_id: int, count: int, dimension: int) -> bool:
+        most = min(self._large_scope, self._most // 2 // (_WORDS + _NUMBER * dimension))
+        return self._database is not None and (count > most or scope_id in self._crowded)
+
+    def _check(
+        self,
+        connection: Connection,
+        entry: _Entry,
+        scope_id: int,
+        fingerprint: str,
+        dimension: int,
+    ) -> None:
+        """Let go of what an entry may not be answered from: vectors of another embedder, a file
+        that was cut, and what was erased.
+        """
+        if fingerprint not in ("", entry.fingerprint):
+            entry.clear()
+            entry.fingerprint, entry.dimension = fingerprint, dimension
+        epoch = segments.epoch_of(connection, scope_id)
+        entry.leave_cut_file()
+        if epoch > entry.epoch and entry.revision:
+            self._leave_erased(connection, entry, scope_id)
+        entry.epoch = max(entry.epoch, epoch)
+
     def _bring_up(
         self, connection: Connection, entry: _Entry, scope_id: int, revision: int
-    ) -> None:
+    ) -> bool:
+        """Bring an entry up to date; return True if it had to begin."""
         before = entry.corpus.bytes
-        if not entry.revision:
-            self._begin(connection, entry, scope_id, revision)
-        elif not entry.corpus.is_sketched and len(entry.corpus) > self._large and self._database:
+        if not entry.corpus.is_sketched and self._is_large(
+            scope_id, len(entry.corpus), entry.dimension
+        ):
             entry.clear()
+        is_cold = not entry.revision
+        if is_cold:
             self._begin(connection, entry, scope_id, revision)
         changed = search.changed(
             connection, scope_id, after=entry.revision, fingerprint=entry.fingerprint
@@ -240,29 +348,16 @@ class CorpusCache:
         entry.revision = revision
         if entry.corpus.bytes - before > _MUCH:
             _return_freed_memory()
+        return is_cold
 
     def _begin(self, connection: Connection, entry: _Entry, scope_id: int, revision: int) -> None:
         """Begin an entry with the segment that is kept, else with everything."""
-        large = self._database is not None and search.count_rows(connection, scope_id) > self._large
-        if large:
-            stored = self._stored(connection, scope_id, entry.fingerprint)
-            corpus = None if stored is None else self._read(connection, stored)
-            if stored is not None and corpus is not None:
-                entry.corpus = corpus
-                entry.revision, entry.fingerprint = stored.revision, stored.about["fingerprint"]
-                entry.dimension = stored.about["dimension"]
-                return
-        elif self._files is not None:
-            mapped = self._files.load(
-                scope_id,
-                epoch=segments.epoch_of(connection, scope_id),
-                fingerprint=entry.fingerprint,
-            )
-            if mapped is not None and mapped.revision <= revision:
-                entry.corpus, entry.revision, entry.fingerprint, entry.dimension, entry.file = (
-                    mapped
-                )
-                return
+        count = search.count_rows(connection, scope_id)
+        large = self._is_large(scope_id, count, entry.dimension)
+        kept = self._find(connection, scope_id, entry.fingerprint, is_large=large)
+        if kept is not None and kept.revision <= revision:
+            entry.begin_with(kept)
+            return
         self.loads += 1
         everything = search.changed(connection, scope_id, after=-1, fingerprint=entry.fingerprint)
         entry.corpus = Corpus.empty().updated_by_pages(
@@ -283,47 +378,127 @@ class CorpusCache:
             self.distrust(stored.scope_id, stored.revision)
             return None
 
+    def _prepare(
+        self,
+        connection: Connection,
+        entry: _Entry,
+        scope_id: int,
+        revision: int,
+        fingerprint: str,
+        dimension: int,
+    ) -> bool:
+        with entry.guard:
+            self._check(connection, entry, scope_id, fingerprint, dimension)
+            if entry.revision < revision:
+                self._bring_up(connection, entry, scope_id, revision)
+            # Questions bring the entry up to date meanwhile, which adds to the words that it has.
+            made = replace(entry, corpus=entry.corpus.with_own_words())
+        with segments.reading(connection):
+            if not self._save(made, scope_id):
+                return False
+        kept = self._find_saved(made, scope_id)
+        with entry.guard:
+            is_same = (entry.epoch, entry.fingerprint) == (made.epoch, made.fingerprint)
+            if kept is not None and is_same and entry.revision >= kept.revision:
+                entry.begin_with(kept)
+        return True
+
+    def _find(
+        self, connection: Connection, scope_id: int, fingerprint: str, *, is_large: bool
+    ) -> _Kept | None:
+        """Return the newest segment that is kept of a scope."""
+        if is_large:
+            stored = self._stored(connection, scope_id, fingerprint)
+            corpus = None if stored is None else self._read(connection, stored)
+            if stored is None or corpus is None:
+                return None
+            about = stored.about
+            return _Kept(corpus, stored.revision, about["fingerprint"], about["dimension"], None)
+        if self._files is None:
+            return None
+        epoch = segments.epoch_of(connection, scope_id)
+        mapped = self._files.load(scope_id, epoch=epoch, fingerprint=fingerprint)
+        return None if mapped is None else _Kept(*mapped)
+
+    def _is_due(
+        self, connection: Connection, entry: _Entry, scope_id: int, *, is_cold: bool
+    ) -> bool:
+        """Return True if a question makes the segment: where none is kept or much was written
+        since, and it has just analysed that; without a background, also when the scope doubled.
+        """
+        corpus = entry.corpus
+        if len(corpus) < _KEPT or not (corpus.is_sketched or self._files is not None):
+            return False
+        if is_cold:
+            changed = search.count_changed(connection, scope_id, after=entry.kept_at)
+            is_due = _GROWN * changed > len(corpus)
+        else:
+            is_due = not self._background and len(corpus) > _DOUBLED * entry.kept
+        return is_due and self._may_save(scope_id)
+
     def _keep(self, entry: _Entry, scope_id: int) -> None:
-        """Write a segment of an entry where none is kept or much was written since."""
-        database, corpus = self._database, entry.corpus
-        if len(corpus) < _KEPT or database is None or database.unwritable is not None:
+        """Write the segment of an entry, and use it."""
+        if not self._save(entry, scope_id):
             return
+        if entry.corpus.is_sketched:
+            # The snapshot of this question has none of its pieces; the next one reads them.
+            entry.clear()
+            return
+        kept = self._find_saved(entry, scope_id)
+        if kept is not None:
+            entry.begin_with(kept)
+
+    def _find_saved(self, made: _Entry, scope_id: int) -> _Kept | None:
+        """Return the segment that was made of an entry."""
+        assert self._database is not None
+        with self._database.read() as connection:
+            is_large = made.corpus.is_sketched
+            kept = self._find(connection, scope_id, made.fingerprint, is_large=is_large)
+        return kept if kept is not None and kept.revision == made.revision else None
+
+    def _save(self, made: _Entry, scope_id: int) -> bool:
+        """Write the segment of an entry; return False where it is not kept."""
+        database, corpus = self._database, made.corpus
+        if database is None or database.unwritable is not None:
+            return False
         about: dict[str, Any] = {
-            "revision": entry.revision,
-            "epoch": entry.epoch,
-            "fingerprint": entry.fingerprint,
-            "dimension": entry.dimension,
+            "revision": made.revision,
+            "epoch": made.epoch,
+            "fingerprint": made.fingerprint,
+            "dimension": made.dimension,
         }
+        saved = False
         if corpus.is_sketched:
-            if segments.is_read_in_part(corpus) and entry.holds_few():
-                return
             frozen = freeze(corpus)
             try:
-                kept = database.write_if_possible(
+                saved = database.write_if_possible(
                     lambda tx: segments.save(tx, scope_id, frozen, **about),
                     name="recall.segment",
                     writes=Writes.of(f"recall_segments:{scope_id}"),
                 )
             except StorageError as error:
-                # Another process holds the database: the question is answered, and the next one
-                # after a write tries again.
+                # Another process holds the database: the question is answered without.
                 get_logger("storage").warning("segment.not_kept", error=type(error).__name__)
-                kept = False
-            if kept:
-                with self._guard:
-                    self._damaged.pop(scope_id, None)
-                # The next question reads of it what it needs.
-                entry.clear()
-        elif self._files is not None and (entry.file is None or not entry.holds_few()):
-            frozen = freeze(corpus)
-            file = self._files.save(scope_id, frozen, **about)
-            if file is None:
-                return
-            with database.read() as connection:
-                now = segments.epoch_of(connection, scope_id)
-            mapped = self._files.load(scope_id, epoch=now, fingerprint=entry.fingerprint)
-            if mapped is not None and mapped.revision == entry.revision:
-                entry.corpus, entry.file = mapped.corpus, mapped.file
+        elif self._files is not None:
+            saved = self._files.save(scope_id, freeze(corpus), **about) is not None
+        with self._guard:
+            if saved:
+                self._pauses.pop(scope_id, None)
+                self._damaged.pop(scope_id, None)
+            else:
+                pause = self._pauses.setdefault(scope_id, _Pause())
+                pause.length = min(2 * pause.length or 1, _LONGEST_PAUSE)
+                pause.left = pause.length
+        return saved
+
+    def _may_save(self, scope_id: int) -> bool:
+        """Return False where the segment of a scope is not to be tried again yet."""
+        with self._guard:
+            pause = self._pauses.get(scope_id)
+            if pause is None or not pause.left:
+                return True
+            pause.left -= 1
+            return False
 
     def _leave_erased(self, connection: Connection, entry: _Entry, scope_id: int) -> None:
         """Let go of what was erased: of the rows, of the words that only they had, and of a mapped
@@ -342,15 +517,22 @@ class CorpusCache:
         frozen = freeze(entry.corpus.updated(gone))
         # Copied: what is mapped is let go of.
         arrays = {name: values.copy() for name, values in frozen.arrays.items()}
-        entry.corpus, entry.file = thaw(frozen.about, arrays), None
+        entry.corpus = thaw(frozen.about, arrays)
+        entry.forget_segment()
 
     def _trim(self) -> None:
         with self._guard:
             total = sum(entry.corpus.bytes for entry in self._entries.values())
             trimmed = total > self._most and len(self._entries) > 1
             while total > self._most and len(self._entries) > 1:
-                _, oldest = self._entries.popitem(last=False)
+                scope_id, oldest = self._entries.popitem(last=False)
                 total -= oldest.corpus.bytes
+                if not oldest.used:
+                    continue
+                if self._uses - oldest.used <= _RECENT:
+                    self._crowded.add(scope_id)
+                else:
+                    self._crowded.discard(scope_id)
         if trimmed:
             _return_freed_memory()
 

@@ -16,9 +16,11 @@ from typing import BinaryIO
 
 __all__ = [
     "is_new_or_empty",
+    "is_own",
     "make_private_folder",
     "open_private",
     "open_regular",
+    "restrict",
     "restrict_tally",
     "sync_folder",
     "whole_folder",
@@ -112,6 +114,11 @@ def open_regular(folder: Path, name: str) -> BufferedReader:
     return os.fdopen(number, "rb")
 
 
+def is_own(stream: BinaryIO) -> bool:
+    """Return True if an open file belongs to the user of this process."""
+    return os.name == "nt" or os.fstat(stream.fileno()).st_uid == os.geteuid()
+
+
 def restrict_tally(folder: Path) -> None:
     """Take the rights of others from the folder of a tally and the files in it, and make its
     database so: SQLite gives its log the rights of the database.
@@ -121,14 +128,14 @@ def restrict_tally(folder: Path) -> None:
     """
     if os.name == "nt":
         return
-    _restrict(folder)
+    restrict(folder)
     database = folder / "tally.db"
     if not database.exists() and os.access(folder, os.W_OK):
         # Never one that is there: closing it would end the locks that SQLite holds on it.
         with suppress(FileExistsError):
             os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_EXCL, _FILE))
     for path in folder.iterdir():
-        _restrict(path)
+        restrict(path)
 
 
 def wider_than_private(folder: Path) -> list[str]:
@@ -142,7 +149,12 @@ def wider_than_private(folder: Path) -> list[str]:
     ]
 
 
-def _restrict(path: Path) -> None:
+def restrict(path: Path) -> None:
+    """Take the rights of others from a folder or a regular file, where this user may. Raises
+    OSError where it is not there.
+    """
+    if os.name == "nt":
+        return
     mode = path.lstat().st_mode
     if not mode & _OTHERS or not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
         return

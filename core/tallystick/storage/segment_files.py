@@ -3,6 +3,9 @@ so that a process that starts maps it into memory instead of analysing the text 
 
 A file is made once and never changed; its name has the scope and the revision. A process that maps
 one holds a lock beside it until it lets go, so that an erasure can tell who still has the text.
+
+Only regular files of this user are read, through no link; what has no name of ours is left alone. A
+question that finds no file it can use is answered without.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import hashlib
 import json
 import mmap
 import os
+import re
 import time
 import uuid
 import weakref
@@ -22,12 +26,18 @@ from filelock import FileLock, Timeout
 
 from tallystick.logs import get_logger
 from tallystick.ranking.frozen import FORM, Frozen, thaw
-from tallystick.storage.private_files import make_private_folder, open_private
+from tallystick.storage.private_files import (
+    is_own,
+    make_private_folder,
+    open_private,
+    open_regular,
+    restrict,
+)
 
 if TYPE_CHECKING:
     from tallystick.ranking.corpus import Corpus
 
-__all__ = ["FOLDER", "MappedCorpus", "SegmentFiles"]
+__all__ = ["FOLDER", "MappedCorpus", "MappedFile", "SegmentFiles"]
 
 FOLDER = "recall"
 """The folder of segment files, in that of the tally."""
@@ -37,6 +47,34 @@ _DIGEST = 32
 _ALIGN = 64
 _WAIT = 2.0
 """Seconds that an erasure waits for others to let go of their mappings."""
+_NAME = re.compile(
+    r"(?P<scope>[0-9]{1,20})-(?P<number>[0-9]{1,20})-(?P<epoch>[0-9]{1,20})-[0-9a-f]{8}"
+    r"\.(?P<kind>seg|part|held)"
+)
+
+
+class _Named(NamedTuple):
+    """A file of ours, as its name says."""
+
+    number: int
+    """The revision; of a lock the process."""
+    epoch: int
+    kind: str
+    """`seg`; `part` of one that is not finished; `held`, the lock of a process that maps one."""
+    file: Path
+
+
+class MappedFile(NamedTuple):
+    """A file that is mapped. Removed it stays mapped as it was; what was cut off of it is gone."""
+
+    path: Path
+    map: mmap.mmap
+
+    def is_whole(self) -> bool:
+        """Return False if the file was cut since: whoever reads what is gone ends by a signal
+        (SIGBUS).
+        """
+        return self.map.size() == len(self.map)
 
 
 class MappedCorpus(NamedTuple):
@@ -46,7 +84,7 @@ class MappedCorpus(NamedTuple):
     revision: int
     fingerprint: str
     dimension: int
-    file: Path
+    file: MappedFile
 
 
 class SegmentFiles:
@@ -59,22 +97,27 @@ class SegmentFiles:
         self._tally_id = tally_id
 
     def load(self, scope_id: int, *, epoch: int, fingerprint: str) -> MappedCorpus | None:
-        """Return the newest file of a scope, mapped; None where there is none that fits.
+        """Return the newest file of a scope, mapped; None where there is none that fits, or none
+        can be held.
 
-        A file of an earlier epoch or that is damaged, cut or of another tally is removed.
+        A file of an earlier epoch or of another tally, one that is damaged or cut, and what is no
+        regular file of this user is removed.
         """
-        for file in self._files(scope_id):
-            if file.suffix != ".seg":
-                continue
-            held = self._hold(scope_id, _epoch(file))
+        for named in self._files(scope_id, "seg"):
             try:
-                mapped = self._mapped(file, scope_id, epoch=epoch, held=held)
-            except (OSError, ValueError, KeyError) as error:
+                held = self._hold(scope_id, named.epoch)
+            except OSError as error:
+                # Unheld, an erasure could not tell that it is mapped.
+                get_logger("storage").warning("segment.not_held", reason=type(error).__name__)
+                return None
+            try:
+                mapped = self._mapped(named.file, scope_id, epoch=epoch, held=held)
+            except (OSError, ValueError, TypeError, LookupError) as error:
                 get_logger("storage").warning(
-                    "segment.ignored", file=file.name, reason=type(error).__name__
+                    "segment.ignored", file=named.file.name, reason=type(error).__name__
                 )
                 _release(held)
-                _remove(file)
+                _remove(named.file)
                 continue
             if fingerprint in ("", mapped.fingerprint):
                 return mapped
@@ -112,7 +155,7 @@ class SegmentFiles:
         }
         text = json.dumps(about, ensure_ascii=False).encode()
         text += b" " * (-(len(_MAGIC) + _DIGEST + 8 + len(text)) % _ALIGN)
-        older = self._files(scope_id)
+        older = self._files(scope_id, "seg", "part")
         target = self._folder / f"{scope_id}-{revision:020}-{epoch}-{uuid.uuid4().hex[:8]}.seg"
         part = target.with_suffix(".part")
         try:
@@ -138,16 +181,14 @@ class SegmentFiles:
             get_logger("storage").warning("segment.not_written", reason=type(error).__name__)
             _remove(part)
             return None
-        for file in older:
-            _remove(file)
+        for named in older:
+            _remove(named.file)
         return target
 
     def newest_revision(self, scope_id: int, *, epoch: int) -> int | None:
         """Return the revision of the newest file of a scope, by its name; None without one."""
-        for file in self._files(scope_id):
-            if file.suffix == ".seg" and _epoch(file) == epoch:
-                return int(file.stem.split("-")[1])
-        return None
+        revisions = (each.number for each in self._files(scope_id, "seg") if each.epoch == epoch)
+        return next(revisions, None)
 
     def remove_erased(self, scope_id: int, *, epoch: int, wait: float = _WAIT) -> list[int]:
         """Remove the files of a scope that are older than `epoch`, and wait until nobody maps one;
@@ -162,19 +203,20 @@ class SegmentFiles:
 
     def erased(self, scope_id: int, *, epoch: int) -> list[Path]:
         """Return the files of a scope that are older than `epoch`."""
-        return [file for file in self._files(scope_id) if _epoch(file) < epoch]
+        files = self._files(scope_id, "seg", "part")
+        return [each.file for each in files if each.epoch < epoch]
 
     def holders(self, scope_id: int, *, epoch: int) -> list[int]:
         """Return the processes that map a file of a scope that is older than `epoch`."""
         pids = set()
-        for marker in sorted(self._folder.glob(f"{scope_id}-*.held")):
-            if _epoch(marker) >= epoch:
+        for marker in self._files(scope_id, "held"):
+            if marker.epoch >= epoch:
                 continue
-            lock = FileLock(str(marker), timeout=0, thread_local=False, mode=0o600)
+            lock = FileLock(str(marker.file), timeout=0, thread_local=False, mode=0o600)
             try:
                 lock.acquire()
             except Timeout:
-                pids.add(int(marker.stem.split("-")[1]))
+                pids.add(marker.number)
                 continue
             except OSError:
                 continue
@@ -182,10 +224,15 @@ class SegmentFiles:
             _release(lock)
         return sorted(pids)
 
-    def _files(self, scope_id: int) -> list[Path]:
-        """The files of a scope, also what a process left unfinished, newest first."""
-        names = (f"{scope_id}-*.seg", f"{scope_id}-*.part")
-        return sorted((file for name in names for file in self._folder.glob(name)), reverse=True)
+    def _files(self, scope_id: int, *kinds: str) -> list[_Named]:
+        """Return the files of a scope of these kinds, newest first."""
+        found = []
+        for file in self._folder.glob(f"{scope_id}-*"):
+            name = _NAME.fullmatch(file.name)
+            if name is not None and name["kind"] in kinds:
+                named = _Named(int(name["number"]), int(name["epoch"]), name["kind"], file)
+                found.append(named)
+        return sorted(found, reverse=True)
 
     def _hold(self, scope_id: int, epoch: int) -> FileLock:
         marker = self._folder / f"{scope_id}-{os.getpid()}-{epoch}-{uuid.uuid4().hex[:8]}.held"
@@ -197,7 +244,10 @@ class SegmentFiles:
         import numpy as np
 
         digest = hashlib.blake2b(digest_size=_DIGEST)
-        with file.open("rb") as stream:
+        restrict(file)
+        with open_regular(self._folder, file.name) as stream:
+            if not is_own(stream):
+                raise PermissionError("of another user")
             if stream.read(len(_MAGIC)) != _MAGIC:
                 raise ValueError("another format")
             expected = stream.read(_DIGEST)
@@ -205,16 +255,17 @@ class SegmentFiles:
                 digest.update(piece)
             if digest.digest() != expected:
                 raise ValueError("damaged")
-            whole = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+            # As much as was read: a file that is shorter by now is refused.
+            whole = mmap.mmap(stream.fileno(), stream.tell(), access=mmap.ACCESS_READ)
         # NumPy's arrays keep the map, the map keeps the lock.
         data = np.frombuffer(whole, dtype=np.uint8)
         start = len(_MAGIC) + _DIGEST
-        size = int.from_bytes(bytes(data[start : start + 8]), "little")
-        about: Mapping[str, Any] = json.loads(bytes(data[start + 8 : start + 8 + size]))
+        length = int.from_bytes(bytes(data[start : start + 8]), "little")
+        about: Mapping[str, Any] = json.loads(bytes(data[start + 8 : start + 8 + length]))
         wanted = (FORM, self._tally_id, scope_id, epoch)
         if (about["form"], about["tally"], about["scope"], about["epoch"]) != wanted:
             raise ValueError("of something else")
-        first = start + 8 + size
+        first = start + 8 + length
         arrays = {}
         for name, (dtype, shape, offset) in about["arrays"].items():
             kind = np.dtype(dtype)
@@ -223,13 +274,12 @@ class SegmentFiles:
         corpus = thaw(about, arrays)
         weakref.finalize(data, _release, held)
         return MappedCorpus(
-            corpus, int(about["revision"]), about["fingerprint"], int(about["dimension"]), file
+            corpus,
+            int(about["revision"]),
+            about["fingerprint"],
+            int(about["dimension"]),
+            MappedFile(file, whole),
         )
-
-
-def _epoch(file: Path) -> int:
-    """Return the epoch in the name of a file, or of the lock of a process that maps one."""
-    return int(file.stem.split("-")[2])
 
 
 def _remove(file: Path) -> None:
@@ -243,4 +293,4 @@ def _remove(file: Path) -> None:
 
 def _release(lock: FileLock) -> None:
     lock.release()
-    Path(lock.lock_file).unlink(missing_ok=True)
+    _remove(Path(lock.lock_file))

@@ -106,13 +106,13 @@ _CONNECTION: ContextVar[Connection] = ContextVar("segments_connection")
 class SegmentGone(StorageError):
     """A segment was removed while a question used it; asked again, recall reads another."""
 
-
-class SegmentDamaged(SegmentGone):
-    """A piece of a segment is not what was stored."""
-
     def __init__(self, scope_id: int, revision: int) -> None:
         super().__init__()
         self.scope_id, self.revision = scope_id, revision
+
+
+class SegmentDamaged(SegmentGone):
+    """A piece of a segment is not what was stored."""
 
 
 @dataclass(frozen=True)
@@ -313,10 +313,10 @@ def _whole(
     values = np.frombuffer(data, dtype=kept)
     if constant:
         if not len(values):
-            raise SegmentGone
+            raise SegmentGone(stored.scope_id, stored.revision)
         return np.broadcast_to(values.astype(dtype), shape)
     if values.size != np.prod(shape, dtype=np.int64):
-        raise SegmentGone
+        raise SegmentGone(stored.scope_id, stored.revision)
     return values.astype(dtype, copy=False).reshape(shape)
 
 
@@ -358,7 +358,7 @@ class _Pieces:
             for number, data in _CONNECTION.get().execute(query):
                 found[number] = np.frombuffer(_piece(self._stored, data), dtype=dtype)
         if len(found) < len(numbers):
-            raise SegmentGone
+            raise SegmentGone(self._stored.scope_id, self._stored.revision)
         with self._guard:
             for number in missing:
                 self._held[name, number] = found[number]

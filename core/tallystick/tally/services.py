@@ -163,6 +163,7 @@ class Services:
                 database=store.database,
                 large_scope=settings.large_scope,
                 files=_segment_files(store),
+                background=background,
             ),
             forget_window_us=settings.forget_window_days * _DAY_US,
             override_us=settings.manual_override_days * _DAY_US,

@@ -4,27 +4,32 @@ had read everything, and lets go of what is erased.
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+from filelock import FileLock
 from sqlalchemy import Connection, Update, func, select, update
 
 from tallystick import Actor, BoundTally, Tally
 from tallystick.pipeline.preparation import Preparation
 from tallystick.ranking import Corpus
 from tallystick.ranking.corpus import Entry
+from tallystick.ranking.frozen import Frozen, freeze
 from tallystick.records import NewMemory
 from tallystick.settings import Settings
-from tallystick.storage import corpus_cache, segments
+from tallystick.storage import corpus_cache, segment_files, segments
 from tallystick.tally.services import services_of
+from tallystick.testing import HashEmbedder
 
 OpenTally = Callable[..., Tally]
 LARGE = Settings.read(large_scope=20)
@@ -160,8 +165,6 @@ def test_a_segment_is_not_stored_for_text_that_was_erased_meanwhile(open_tally: 
             ).scalars()
         assert corpus.epoch == 0
         database.write(lambda tx: segments.raise_epochs(tx, [scope_id]), name="test.erase")
-        from tallystick.ranking.frozen import freeze
-
         frozen = freeze(Corpus.empty().updated([_entry(1, "barin")]))
         saved = database.write(
             lambda tx: segments.save(
@@ -186,22 +189,63 @@ def test_a_recall_answers_while_another_process_holds_the_database(
         assert _stored(tally) == 0
         other.execute("ROLLBACK")
         other.close()
-        bound.remember("The barin came back.")
-        assert len(bound.recall("barin")) > 0
+        for count in range(2):
+            bound.remember(f"The barin came back {count} times.")
+            assert len(bound.recall("barin")) > 0
         assert _stored(tally) > 0
 
 
-def test_two_scopes_larger_than_the_cache_stay_warm(open_sqlite: OpenTally) -> None:
-    with open_sqlite(settings=Settings.read(recall_cache_mb=1)) as tally:
-        people = [tally.bind(Actor(user=name)) for name in ("anna", "ben")]
-        for seed, bound in enumerate(people):
-            bound.remember_many(list(_turns(300, seed=seed)))
+def _asked_in_turn(tally: Tally, names: Sequence[str], *, size: int) -> list[str]:
+    """Fill a scope for each, ask them in turn, and return the ways of the last answers; once they
+    have been asked some times, none is read whole again.
+    """
+    people = [tally.bind(Actor(user=name)) for name in names]
+    for seed, bound in enumerate(people):
+        bound.remember_many(list(_turns(size, seed=seed)))
+    for _ in range(3):
+        for bound in people:
             bound.recall("barin")
-        loads = _loads(tally)
-        for _ in range(3):
-            for bound in people:
-                assert bound.recall("barin").path.startswith("database")
-        assert _loads(tally) == loads == 2
+    loads = _loads(tally)
+    paths = [[bound.recall("barin").path for bound in people] for _ in range(3)]
+    assert _loads(tally) == loads
+    return paths[-1]
+
+
+SMALL_CACHE = Settings.read(recall_cache_mb=1)
+
+
+def test_two_scopes_larger_than_the_cache_stay_warm(open_tally: OpenTally) -> None:
+    with open_tally(settings=SMALL_CACHE) as tally:
+        paths = _asked_in_turn(tally, ["anna", "ben"], size=300)
+        assert all(path.startswith("database") for path in paths)
+        assert _loads(tally) == 2
+
+
+def test_a_scope_is_as_large_as_its_vectors_make_it(open_tally: OpenTally) -> None:
+    """100 memories fill a tenth of the cache with 256 numbers each, and a half with 1,536."""
+    for dimension, path in ((256, "exact"), (1_536, "database, 3000 by signs")):
+        with open_tally(settings=SMALL_CACHE, embedder=HashEmbedder(dimension)) as tally:
+            tally.drain()
+            bound = tally.bind(Actor(user="anna"))
+            if dimension == 256:
+                bound.remember_many(list(_turns(100)))
+            tally.drain()
+            assert bound.recall("barin").path == path
+
+
+def test_scopes_that_fit_alone_and_not_together_stay_warm(open_tally: OpenTally) -> None:
+    """Two of the three fit: one is read from the database, and says so."""
+    with open_tally(settings=SMALL_CACHE, embedder=HashEmbedder(1_536)) as tally:
+        assert _asked_in_turn(tally, ["anna", "ben"], size=60) == ["exact", "exact"]
+    with open_tally(settings=SMALL_CACHE, embedder=HashEmbedder(1_536)) as tally:
+        paths = _asked_in_turn(tally, ["cyd", "dot", "eve"], size=60)
+        assert {path.partition(",")[0] for path in paths} == {"exact", "database"}
+        cache = services_of(tally).memory.corpora
+        assert cache.bytes < 1024 * 1024
+
+        # Alone again, each is kept in memory again.
+        tally.drop_caches()
+        assert tally.bind(Actor(user="cyd")).recall("barin").path == "exact"
 
 
 def _change(tally: Tally, change: Update) -> None:
@@ -299,6 +343,123 @@ def test_the_background_analyses_a_scope_before_somebody_asks(
     assert expected
 
 
+def _segment(tally: Tally) -> object:
+    """Return what tells the kept segment from an earlier one."""
+    with services_of(tally).store.database.read() as connection:
+        query = select(func.max(segments.recall_segments.c.revision))
+        return _files(tally) or connection.execute(query).scalar_one()
+
+
+@pytest.mark.sqlite
+@pytest.mark.parametrize("settings", PREPARED)
+@pytest.mark.parametrize("background", [True, False])
+def test_a_warm_question_leaves_the_segment_to_the_background(
+    open_sqlite: OpenTally, settings: Settings, background: bool
+) -> None:
+    """Without a background it is made by a question once the scope has doubled."""
+    with open_sqlite(settings=settings) as tally:
+        bound, context = tally.bind(ANNA), services_of(tally).memory
+        context.corpora._background = background
+        bound.remember_many(list(_turns(60)))
+        for _ in range(2):
+            bound.recall("barin")
+        first, read = _segment(tally), context.corpora.loads
+        for seed in range(2, 6):
+            bound.remember_many(list(_turns(12, seed=seed)))
+            bound.recall("barin")
+        assert _segment(tally) == first
+        bound.remember_many(list(_turns(20, seed=6)))
+        bound.recall("barin")
+        assert (_segment(tally) == first) is background
+
+        assert Preparation(context)() == int(background)
+        assert _segment(tally) != first
+        expected = _answers(bound)
+        assert context.corpora.loads == read
+    with open_sqlite(settings=settings) as again:
+        assert _answers(again.bind(ANNA)) == expected
+        assert _loads(again) == 0
+
+
+@pytest.mark.sqlite
+@pytest.mark.parametrize("settings", PREPARED)
+def test_questions_are_answered_while_the_segment_is_made_anew(
+    open_sqlite: OpenTally, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_sqlite(settings=settings) as tally:
+        bound, context = tally.bind(ANNA), services_of(tally).memory
+        bound.remember_many(list(_turns(60)))
+        for _ in range(2):
+            bound.recall("barin")
+        bound.remember_many(list(_turns(40, seed=2)))
+        found = list[str]()
+
+        def ask() -> None:
+            bound.remember("The heron lives in the vault.")
+            found.append(bound.recall("heron vault")[0].memory.content)
+
+        def freeze_while_asked(corpus: Corpus) -> Frozen:
+            asking = threading.Thread(target=ask, daemon=True)
+            asking.start()
+            asking.join(timeout=60)
+            return freeze(corpus)
+
+        with monkeypatch.context() as slow:
+            slow.setattr(corpus_cache, "freeze", freeze_while_asked)
+            assert Preparation(context)() == 1
+        assert found == ["The heron lives in the vault."]
+        read = context.corpora.loads
+        assert bound.recall("heron vault")[0].memory.content == found[0]
+        expected = _answers(bound)
+        assert context.corpora.loads == read
+    with open_sqlite(settings=ARRAYS) as again:
+        assert _answers(again.bind(ANNA)) == expected
+
+
+@pytest.mark.sqlite
+def test_a_segment_that_cannot_be_kept_is_tried_again_ever_more_rarely(
+    open_sqlite: OpenTally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = list[int]()
+
+    def full(*_: object) -> None:
+        tried.append(1)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with open_sqlite() as tally:
+        bound, context = tally.bind(ANNA), services_of(tally).memory
+        prepare = Preparation(context)
+        bound.remember_many(list(_turns(60)))
+        with monkeypatch.context() as disk:
+            disk.setattr(segment_files, "open_private", full)
+            for count in range(30):
+                bound.recall("barin")
+                bound.remember(f"The barin came back {count} times.")
+            # The first time, and after 1, 2, 4 and 8 questions.
+            assert len(tried) == 5
+            assert prepare() == 0
+        assert _files(tally) == []
+        # Room again: nobody has to write for the next try.
+        assert sum(prepare() for _ in range(20)) == 1
+        assert len(_files(tally)) == 1
+
+
+def test_a_question_goes_on_with_the_segment_that_another_process_made(
+    open_tally: OpenTally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segments, "_PIECE", {"words": 8, "slice_of": 8, "often": 8})
+    with open_tally(settings=LARGE) as tally, open_tally(settings=LARGE) as other:
+        bound, elsewhere = tally.bind(ANNA), other.bind(ANNA)
+        bound.remember_many(list(_turns(200)))
+        for asker in (bound, elsewhere):
+            for _ in range(2):
+                asker.recall("barin")
+        elsewhere.remember_many(list(_turns(100, seed=2)))
+        assert Preparation(services_of(other).memory)() == 1
+        assert _answers(bound) == _answers(elsewhere)
+        assert _loads(tally) == 1
+
+
 @pytest.mark.sqlite
 @pytest.mark.parametrize("damage", ["cut", "changed", "foreign", "empty"])
 def test_a_file_that_is_not_whole_and_ours_is_made_anew(
@@ -328,6 +489,128 @@ def test_a_file_that_is_not_whole_and_ours_is_made_anew(
         assert _loads(tally) == 1
         assert _files(tally) != [file]
         assert len(_files(tally)) == 1
+
+
+def _made(tally: Tally) -> Path:
+    """Return the file of a scope of 200 memories."""
+    bound = tally.bind(ANNA)
+    bound.remember_many(list(_turns(200)))
+    bound.recall("barin")
+    [file] = _files(tally)
+    return file
+
+
+@pytest.mark.sqlite
+@pytest.mark.parametrize("name", ["copy.seg", "a-b-c.seg", "{stem} (copy).seg", "note.held"])
+def test_a_file_without_a_name_of_ours_is_left_alone(open_sqlite: OpenTally, name: str) -> None:
+    with open_sqlite() as tally:
+        file = _made(tally)
+        scope_id, _, rest = file.stem.partition("-")
+        foreign = file.parent / f"{scope_id}-{name.format(stem=rest)}"
+        foreign.write_bytes(b"theirs")
+    with open_sqlite() as tally:
+        bound, operator = tally.bind(ANNA), tally.bind(ROOT).operator
+        assert len(bound.recall("barin")) > 0
+        assert _loads(tally) == 0
+
+        kept = bound.remember(SECRET)
+        preview = operator.erase(kept.id, reason="asked for")
+        done = operator.erase(
+            kept.id, reason="asked for", mode="apply", confirm_token=preview.confirm_token
+        )
+        assert done.proofs[0].holds
+        assert operator.prove_erased(kept.id, text=SECRET).holds
+        assert foreign.read_bytes() == b"theirs"
+
+
+@pytest.mark.sqlite
+@pytest.mark.skipif(os.name == "nt", reason="links and pipes of POSIX")
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder", "of another user"])
+def test_only_a_regular_file_of_this_user_is_mapped(
+    open_sqlite: OpenTally, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_sqlite() as tally:
+        file = _made(tally)
+    if kind == "of another user":
+        monkeypatch.setattr(os, "geteuid", lambda: file.stat().st_uid + 1)
+    else:
+        away = file.rename(tmp_path / "away")
+        make: Callable[[], object] = {
+            "link": lambda: file.symlink_to(away),
+            "pipe": lambda: os.mkfifo(file),
+            "folder": file.mkdir,
+        }[kind]
+        make()
+    with open_sqlite() as tally:
+        assert len(tally.bind(ANNA).recall("barin")) > 0
+        assert _loads(tally) == 1
+        assert kind == "folder" or not file.exists()
+        made = [each.lstat() for each in _files(tally) if each != file]
+        # What is made anew is by the same user, who is another one for as long as the test says so.
+        assert [stat.S_ISREG(each.st_mode) for each in made] == [True] * (kind != "of another user")
+
+
+@pytest.mark.sqlite
+@pytest.mark.skipif(os.name == "nt", reason="permissions of POSIX")
+def test_a_file_that_others_may_read_is_so_no_longer(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        file = _made(tally)
+    file.chmod(0o644)
+    with open_sqlite() as tally:
+        assert len(tally.bind(ANNA).recall("barin")) > 0
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert _loads(tally) == 0
+
+
+@pytest.mark.sqlite
+@pytest.mark.parametrize("made", [True, False], ids=["there", "to be made"])
+def test_a_recall_answers_where_no_file_can_be_made(
+    open_sqlite: OpenTally, made: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk without room takes neither a segment nor the lock of a process that maps one."""
+    with open_sqlite() as tally:
+        bound = tally.bind(ANNA)
+        bound.remember_many(list(_turns(200)))
+        expected = _answers(bound) if made else None
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(FileLock, "acquire", full)
+    monkeypatch.setattr(segment_files, "open_private", full)
+    with open_sqlite() as tally:
+        answers = _answers(tally.bind(ANNA))
+        assert expected in (None, answers)
+        assert all(answers)
+        assert len(_files(tally)) == int(made)
+
+
+@pytest.mark.sqlite
+@pytest.mark.skipif(os.name == "nt", reason="a mapped file cannot be cut there")
+@pytest.mark.parametrize("then", ["there", "removed"])
+def test_a_file_that_is_cut_while_it_is_mapped_is_read_no_more(
+    open_sqlite: OpenTally, then: str
+) -> None:
+    """Touching what was cut off would end the process, so another one asks."""
+    with open_sqlite() as tally:
+        file = _made(tally)
+        with subprocess.Popen(
+            [sys.executable, "-c", HOLDER, tally.location],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as other:
+            assert other.stdin is not None
+            assert other.stdout is not None
+            assert other.stdout.readline() == "mapped\n"
+            os.truncate(file, 100)
+            if then == "removed":
+                file.unlink()
+            other.stdin.write("\n")
+            other.stdin.flush()
+            assert other.stdout.readline() == "asked again\n"
+            other.stdin.write("\n")
+        assert other.returncode == 0
 
 
 HOLDER = """
@@ -378,8 +661,8 @@ def test_the_proof_of_an_erasure_names_the_process_that_maps_the_text(
             other.stdin.write("\n")
         assert not bound.recall("zyxwvut").confident
         bound.recall("barin")
-        for file in _files(tally):
-            assert b"zyxwvut" not in file.read_bytes()
+        [file] = _files(tally)
+        assert b"zyxwvut" not in file.read_bytes()
 
 
 # Corpora
