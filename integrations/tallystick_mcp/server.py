@@ -246,7 +246,9 @@ class TallyServer(MCPServer[Any]):
         try:
             return await in_thread(check)
         except ApprovalRequired as error:
-            if self._approval == "elsewhere" or not can_ask(context):
+            # Over a network an answer of the client proves no person: a person's session decides.
+            may_answer = call.bound.actor.is_attended and can_ask(context)
+            if self._approval == "elsewhere" or not may_answer:
                 raise
             approvals = error.approvals
             state = " ".join(sorted(approval.id for approval in approvals))

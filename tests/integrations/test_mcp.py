@@ -457,6 +457,20 @@ async def test_whom_a_rule_asks_is_asked_through_the_client(
         assert states == {"pending", "denied", "used"}
 
 
+async def test_who_is_not_here_in_person_is_not_asked_what_would_not_count(
+    open_sqlite: OpenTally, mode: str
+) -> None:
+    """A token over a network: its client could say yes by itself."""
+    distant, person = ANN.replace(credential=Credential()), Person()
+    with open_sqlite(rules=[ASK]) as tally:
+        async with connected(serve(tally, actor=distant), mode, person) as client:
+            waiting = payload(await client.call_tool("add", {"content": "We indent with tabs."}))
+        [approval] = tally.bind(ANN).approvals(state=None)
+
+    assert waiting["error"]["code"] == "approval_required"
+    assert (person.questions, approval.state) == ([], "pending")
+
+
 # Boundaries
 
 

@@ -9,6 +9,7 @@ import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -214,3 +215,12 @@ def test_a_statement_that_reaches_beyond_a_scope_is_noticed(
     statement: str, table: str | None
 ) -> None:
     assert reaches_beyond(statement) == table
+
+
+def test_the_page_on_partitioning_places_every_table() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "scale.md").read_text(encoding="utf-8")
+    section = page.split("## Partitioning and Citus")[1].split("\n## ")[0]
+    rows = [line.split("|")[1] for line in section.split("| call |")[0].splitlines() if "|" in line]
+    placed = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert sorted(placed) == sorted({*KEYS, *REFERENCE, *LOGS})
+    assert {*placed, *OLD} == set(tables.metadata.tables)
