@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Annotated, Any
 
 from anyio import sleep
@@ -74,6 +75,10 @@ async def run_events(
     whole = _number(last_id)
     bound = await in_thread(bound_for, request, scope_header)
     await in_thread(bound.recordings.run, run_id)  # whether there is one that the caller may see
+    if whole is not None:
+        known = partial(bound.recordings.steps, run_id, after=whole - 1, limit=1)
+        if not await in_thread(known):
+            raise InvalidInput("Last-Event-ID names no event of this run.")
     caller: Caller = request.scope[CALLER]
     sent: dict[int, bool] = {}
 

@@ -455,6 +455,8 @@ def test_a_reader_follows_a_run_to_its_end_and_goes_on_where_it_stopped(there: S
 
     thread = threading.Thread(target=rest)
     thread.start()
+    beyond = http.get(path, headers={"last-event-id": "999999"})
+    assert (beyond.status_code, problem(beyond)["code"]) == (422, "invalid_input")
     with http.stream("GET", path, headers={"last-event-id": str(first[0][0])}) as response:
         events = [event for _, event in _events(response, 99)]
     thread.join()
