@@ -10,7 +10,9 @@ import subprocess
 import sys
 import tarfile
 import threading
+import time
 import uuid
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -477,3 +479,50 @@ def test_a_place_that_is_restored_to_was_closed_before(tmp_path: Path) -> None:
         mine.operator.backup(tmp_path / "other")
     Tally.restore(tmp_path / "backup", tmp_path / "second", actor=ROOT)
     assert sorted(path.name for path in (tmp_path / "second").glob("tally.db*")) == ["tally.db"]
+
+
+def test_a_drill_brings_back_what_was_answered_before_and_tells_its_timings(
+    places: Places, record_property: Callable[[str, object], None]
+) -> None:
+    """What an operator does now and then: back up while people work, restore beside, ask the same
+    questions, check. `make test ARGS="-k drill -s"` prints how long each step takes.
+    """
+    questions = ("How is the heron called?", "How many fish does the heron eat?")
+    stopping = threading.Event()
+    with places.open() as tally:
+        run_id = _fill(tally)
+        ada = tally.bind(ADA)
+        before = [[hit.memory.id for hit in ada.recall(each, limit=2)] for each in questions]
+
+        def write() -> None:
+            while not stopping.is_set():
+                ada.remember(f"A boat came in, number {uuid.uuid4().hex}.")
+
+        writers = [threading.Thread(target=write) for _ in range(2)]
+        for writer in writers:
+            writer.start()
+        try:
+            backup = tally.bind(ROOT).operator.backup(places.tmp / "backup")
+        finally:
+            stopping.set()
+            for writer in writers:
+                writer.join()
+    restored = places.restore()
+    with places.open_second() as tally:
+        ada = tally.bind(ADA)
+        tally.drain()
+        after = [[hit.memory.id for hit in ada.recall(each, limit=2)] for each in questions]
+        assert after == before
+        assert ada.verify(run_id).ok
+        began = time.perf_counter()
+        findings = tally.bind(ROOT).operator.doctor()
+        checked_ms = round(1_000 * (time.perf_counter() - began))
+        assert all(finding.status != "problem" for finding in findings)
+    assert restored.digest == backup.digest
+    for step, took in (
+        ("backup", backup.took_ms),
+        ("restore", restored.took_ms),
+        ("doctor", checked_ms),
+    ):
+        record_property(f"{step}_ms", took)
+        print(f"drill on {'PostgreSQL' if places.is_postgres else 'SQLite'}: {step} {took} ms")  # noqa: T201
