@@ -85,10 +85,10 @@ def migrate_tally(
                 by = acting(tx, actor, "migrate")
                 at, audit_id = clock.now(), ids.new()
                 note_migration(tx, by, before, at=at, audit_id=audit_id, backup=digest)
+                # Before the commit: what does not hold afterwards is as it was.
+                checked.extend(require_whole(tx))
 
             migrate(database, noting)
-            with database.read() as connection:
-                checked = require_whole(connection)
     finally:
         database.close()
     return Migration(

@@ -464,6 +464,21 @@ def test_a_migration_is_seen_tried_and_done_with_a_backup_before_it(
     assert _schema(tmp_path / "again") == migrate.HEAD
 
 
+def test_a_migration_whose_check_fails_changes_nothing(
+    old: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damaged(connection: Any) -> None:
+        raise CorruptTally("The chains do not verify.")
+
+    before = _schema(old)
+    with monkeypatch.context() as patched:
+        patched.setattr("tallystick.upkeep.migration.require_whole", damaged)
+        with pytest.raises(CorruptTally):
+            Tally.migrate(old, mode="apply", backup=tmp_path / "backup", actor=ROOT)
+    assert _schema(old) == before
+    assert Tally.migrate(old, mode="apply", without_backup=True).steps
+
+
 def test_a_migration_on_opening_is_in_the_journal(old: Path) -> None:
     noted = _noted(old)
     assert noted.details == {"before": "0012", "after": migrate.HEAD}
