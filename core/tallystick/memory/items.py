@@ -388,7 +388,8 @@ def _refresh(context: MemoryContext, chosen: Sequence[Item]) -> None:
                 memories.set_expiry(tx, stored.doc, now + item.ttl)
                 search.touch(tx, [stored.doc], revision=scopes.next_revision(tx, stored.scope_id))
 
-    context.store.database.write_if_possible(unit, name="store.refresh")
+    writes = Writes.of(*{item.memory.scope for item in living})
+    context.store.database.write_if_possible(unit, name="store.refresh", writes=writes)
 
 
 def sweep_items(
@@ -425,7 +426,10 @@ def sweep_items(
         return len(expired)
 
     with context.gate.journaling(actor):
-        return context.store.database.write(unit, name="store.sweep")
+        # A copy in another scope goes with what it was copied from.
+        return context.store.database.write_mostly(
+            unit, name="store.sweep", writes=Writes.of(scope)
+        )
 
 
 @dataclass(frozen=True)
