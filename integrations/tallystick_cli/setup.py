@@ -14,7 +14,7 @@ from rich.text import Text
 from tallystick.errors import InvalidInput, SettingsError
 from tallystick.records import Actor
 from tallystick.settings import SETTINGS_FILE, Settings
-from tallystick.tally import Tally
+from tallystick.tally import BoundTally, Tally
 from tallystick.upkeep.retention import KEEP, Window
 from tallystick_cli.options import AsJson, Where
 from tallystick_cli.output import Terminal, print_json, print_view
@@ -122,7 +122,7 @@ def init(
             {"user": owner, "projects": frozenset(project or ()), "role": "operator"}
         )
     with Tally.open(where, owner=actor, settings=settings, background=False) as tally:
-        bound = tally.bind(None).on("cli")
+        bound = _as_owner(tally, actor or Actor(user=owner, role="operator"))
         if any(days.values()):
             bound.operator.choose_windows(
                 journal_days=days["journal_days"],
@@ -133,7 +133,7 @@ def init(
         window = bound.operator.purge(mode="preview")
         summary: dict[str, Any] = {
             "place": tally.location,
-            "owner": bound.actor.user,
+            "owner": None if tally.owner is None else bound.actor.user,
             "journal_days": window.journal_window_days,
             "journal_chosen": window.journal_window_chosen,
             "tombstones_days": window.tombstones_window_days,
@@ -147,7 +147,8 @@ def init(
     if as_json:
         print_json(summary)
         return
-    print_view(Text(f"✓ {summary['place']} belongs to {summary['owner']}", style="green"))
+    whose = "has no owner" if summary["owner"] is None else f"belongs to {summary['owner']}"
+    print_view(Text(f"✓ {summary['place']} {whose}", style="green"))
     if added:
         lines = ", ".join(f'{name} = "{value}"' for name, value in added.items())
         print_view(Text(f"✓ written to {file.resolve()}: {lines}", style="green"))
@@ -158,7 +159,13 @@ def init(
                 style="yellow",
             )
         )
-    print_view(Text('Next: tally remember "We indent with tabs."', style="dim"))
+    who = "" if summary["owner"] is not None else " --as USER"
+    print_view(Text(f'Next: tally{who} remember "We indent with tabs."', style="dim"))
+
+
+def _as_owner(tally: Tally, named: Actor) -> BoundTally:
+    """Return the view of the owner; of who is named where there is none, as on PostgreSQL."""
+    return tally.bind(named if tally.owner is None else None).on("cli")
 
 
 class _Chosen(NamedTuple):

@@ -13,6 +13,7 @@ from tallystick.errors import NewerTally, ReadOnlyTally, TallyNotFound, Unwritab
 from tallystick.storage import segments as segments
 from tallystick.storage.database import Database
 from tallystick.storage.tables import metadata
+from tallystick.storage.writes import FIRST_TURN
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -53,6 +54,8 @@ def migrate(
                     raise TallyNotFound(f"There is no tally in the schema {database.schema!a}.")
         with database.migrating() as connection:
             schema = database.schema.replace('"', '""')
+            # The turn of a tally is that of its schema, which may not be there yet.
+            connection.execute(text(FIRST_TURN), {"schema": database.schema})
             connection.execute(text(f'CREATE SCHEMA IF NOT EXISTS "{schema}"'))
     elif _current(database) == HEAD:
         return

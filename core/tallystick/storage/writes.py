@@ -32,6 +32,7 @@ from tallystick.records import Scope
 __all__ = [
     "EVERYTHING",
     "RUNS",
+    "FIRST_TURN",
     "TALLY_LOCK",
     "UndeclaredWrite",
     "Writes",
@@ -42,6 +43,10 @@ __all__ = [
 
 TALLY_LOCK = "30737, hashtext(current_schema())"
 """Keys of the lock of a PostgreSQL tally, as SQL: shared by its writers, or taken alone."""
+FIRST_TURN = "SELECT pg_advisory_xact_lock(30737, hashtext(:schema))"
+"""The same lock, taken alone, for a schema that may not be there: then there is no current one, and
+what is locked by none is not locked.
+"""
 _NAMES = 30738
 """Class of the locks of names; their second key is a checksum of the name."""
 _DECLARED = "tallystick.writes"

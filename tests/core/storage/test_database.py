@@ -118,6 +118,19 @@ def test_what_another_client_of_postgres_locks_is_waited_for_no_longer_than_said
 
 
 @pytest.mark.postgres
+def test_two_processes_make_a_tally_one_after_the_other(
+    postgres_url: str, foreign: psycopg.Connection[Any]
+) -> None:
+    """Before there is a schema, too: both would make it, and one of them would fail."""
+    settings = Settings(busy_timeout_ms=100)
+    foreign.execute("SELECT pg_advisory_lock(30737, hashtext('first_turn'))")
+    with pytest.raises(BusyTally):
+        Tally.open(postgres_url, schema="first_turn", settings=settings, background=False)
+    foreign.execute("SELECT pg_advisory_unlock(30737, hashtext('first_turn'))")
+    Tally.open(postgres_url, schema="first_turn", settings=settings, background=False).close()
+
+
+@pytest.mark.postgres
 def test_a_server_that_ended_every_connection_is_connected_to_anew(
     postgres_url: str, foreign: psycopg.Connection[Any]
 ) -> None:
