@@ -55,11 +55,23 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield there
 
 
-class World:
-    """What one caller's calls are about: everything belongs to Ada, in her private scope."""
+SCOPES: Mapping[str, str] = {
+    "private:ada": "On what the user Ada has in her private scope",
+    "project:apollo": "On what Ada stored in the project apollo, by calls in its scope",
+}
+"""The scopes of the matrix, each with what the page says of it. Of the callers Ada and her agents
+are members of the project, the operators and the other user are not.
+"""
 
-    def __init__(self, there: Served) -> None:
-        self.ada, self.root = there.tally.bind(ADA), there.tally.bind(ROOT)
+
+class World:
+    """What one caller's calls are about: everything was made by Ada, in one scope."""
+
+    def __init__(self, there: Served, scope: str = "private:ada") -> None:
+        self.scope = scope
+        self.ada, self.root = there.tally.bind(ADA, scope), there.tally.bind(ROOT)
+        # A member of a project decides nothing there.
+        self.steward = self.ada if scope == "private:ada" else there.tally.bind(ROOT, scope)
         self.memory = self.ada.remember(f"The heron nests in March. {there.tally.new_id()}")
 
     @cached_property
@@ -90,7 +102,7 @@ class World:
 
     @cached_property
     def granted(self) -> str:
-        return self.ada.approve(self.approval, reason="r").id
+        return self.steward.approve(self.approval, reason="r").id
 
     @cached_property
     def space(self) -> str:
@@ -117,7 +129,7 @@ class World:
             "items": lambda: [{"content": "One of several."}],
             "changes": lambda: {"tags": ["late"]},
             "correction": lambda: "mark_stale",
-            "into": lambda: "project:apollo",
+            "into": lambda: "project:apollo" if self.scope == "private:ada" else "private:ada",
         }
         special: dict[str, Callable[[], dict[str, Any]]] = {
             "recover": lambda: {"memory_id": self.forgotten},
@@ -137,7 +149,7 @@ class World:
             "make_token": lambda: {"actor": {"user": "ada"}},
             "reflect": lambda: {"sources": [self.memory.id]},
             "review": lambda: {"decision": "defer"},
-            "preview_access": lambda: {"scopes": ["private:ada"]},
+            "preview_access": lambda: {"scopes": [self.scope]},
             "retry_jobs": lambda: {"job_ids": [self.ada.replay_later(self.step.id).id]},
         }
         fields = OPERATIONS[operation].arguments.model_fields
@@ -155,9 +167,11 @@ class World:
             path = re.sub(rf"{{{name}(:path)?}}", str(arguments.pop(name)), path)
         for name in route.fixed:
             arguments.pop(name, None)
+        # In the private scope the caller names none: what Ada has is named by its ids.
+        headers = {} if self.scope == "private:ada" else {"Tallystick-Scope": self.scope}
         if route.method in ("GET", "DELETE"):
-            return http.request(route.method, path, params=arguments)
-        return http.request(route.method, path, json=arguments)
+            return http.request(route.method, path, params=arguments, headers=headers)
+        return http.request(route.method, path, json=arguments, headers=headers)
 
 
 def outcome(response: httpx2.Response) -> str:
@@ -173,8 +187,8 @@ def outcome(response: httpx2.Response) -> str:
     return str(told["facts"]["reason"])
 
 
-def matrix(there: Served) -> dict[str, list[str]]:
-    """The outcome of every operation for every caller, on what is Ada's."""
+def matrix(there: Served, scope: str) -> dict[str, list[str]]:
+    """The outcome of every operation for every caller, on what Ada made in a scope."""
     callers = [
         there.socket() if options is None else there.http(there.token(**options))
         for options in CALLERS.values()
@@ -182,13 +196,13 @@ def matrix(there: Served) -> dict[str, list[str]]:
     rows: dict[str, list[str]] = {}
     for route in ROUTES:
         row: list[str] = []
-        world = World(there)
+        world = World(there, scope)
         for http in callers:
             row.append(outcome(world.send(http, route)))
             if route.operation == "freeze" and row[-1] == "yes":
                 there.tally.bind(ROOT).operator.thaw(reason="for the others")
             if row[-1] == "yes" and OPERATIONS[route.operation].effect != "read":
-                world = World(there)  # what was done would change the next answer
+                world = World(there, scope)  # what was done would change the next answer
         rows[route.operation] = row
     return rows
 
@@ -205,7 +219,9 @@ def table(rows: Mapping[str, list[str]]) -> str:
 def test_the_permission_matrix_in_the_docs_is_what_the_server_does(there: Served) -> None:
     """Set WRITE_PERMISSION_MATRIX to write it."""
     page = DOCS / "server.md"
-    made = table(matrix(there))
+    made = "\n\n".join(
+        f"{told}:\n\n{table(matrix(there, scope))}" for scope, told in SCOPES.items()
+    )
     text = page.read_text(encoding="utf-8")
     start, end = "<!-- matrix -->\n", "\n<!-- /matrix -->"
     if os.environ.get("WRITE_PERMISSION_MATRIX"):
