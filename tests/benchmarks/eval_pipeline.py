@@ -54,10 +54,16 @@ def lines(name: str) -> list[list[str]]:
     return [line.split("\t") for line in text.splitlines() if line]
 
 
+_SETS = ("", "_development", "_held_out")
+"""What the names of the sets end with."""
+
+
 def agreement() -> dict[str, float]:
-    """Return how often two passes gave one label, and Cohen's kappa, for both sets."""
+    """Return how often two passes gave one label, and Cohen's kappa, for every set."""
     figures = {}
-    for name, size in (("extraction", 1), ("decisions", 2)):
+    sets = (("extraction", 1), ("decisions", 2))
+    every = [(f"{name}{of}", size) for name, size in sets for of in _SETS]
+    for name, size in every:
         first = {tuple(line[1 : 1 + size]): line[0] for line in lines(f"{name}.tsv")}
         second = {tuple(line[1 : 1 + size]): line[0] for line in lines(f"{name}_second.tsv")}
         pairs = [(first[text].replace("-", "none"), second[text]) for text in first]
@@ -474,10 +480,8 @@ BARS = {
     "recovered": (0.99, 1),
     "right decisions applied": (0.60, 1),
     "wrong decisions applied": (0, 0.01),
-    "extraction, one label": (0.80, 1),
-    "extraction, kappa": (0.70, 1),
-    "decisions, one label": (0.80, 1),
-    "decisions, kappa": (0.70, 1),
+    **{f"{name}{of}, one label": (0.80, 1) for name in ("extraction", "decisions") for of in _SETS},
+    **{f"{name}{of}, kappa": (0.70, 1) for name in ("extraction", "decisions") for of in _SETS},
     "R@10 of what holds now, relative": (0.15, math.inf),
     "nDCG of what holds now, relative": (0.10, math.inf),
     "multi-hop R@10, without": (0, 1),
