@@ -31,6 +31,7 @@ class LearningModel:
         local: bool | None = None,
         timeout_ms: int = 30_000,
         longest_text: int = 100_000,
+        longest_answer: int = 16_000,
         reliability: Reliability = "ordinary",
         structured_output: bool = True,
     ) -> None:
@@ -45,6 +46,7 @@ class LearningModel:
             local=local,
             timeout_ms=timeout_ms,
             longest_text=longest_text,
+            longest_answer=longest_answer,
             reliability=reliability,
             structured_output=structured_output,
         )

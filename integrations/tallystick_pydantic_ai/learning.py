@@ -38,6 +38,7 @@ class LearningModel:
         local: bool | None = None,
         timeout_ms: int = 30_000,
         longest_text: int = 100_000,
+        longest_answer: int = 16_000,
         reliability: Reliability = "ordinary",
         structured_output: bool = True,
     ) -> None:
@@ -55,6 +56,7 @@ class LearningModel:
             local=local,
             timeout_ms=timeout_ms,
             longest_text=longest_text,
+            longest_answer=longest_answer,
             reliability=reliability,
             structured_output=structured_output,
         )

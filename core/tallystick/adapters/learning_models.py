@@ -30,6 +30,7 @@ def declare(
     local: bool | None,
     timeout_ms: int,
     longest_text: int,
+    longest_answer: int,
     reliability: Reliability,
     structured_output: bool,
 ) -> ProviderDeclaration:
@@ -43,6 +44,7 @@ def declare(
             local=is_loopback(address) if local is None else local,
             timeout_ms=timeout_ms,
             longest_text=longest_text,
+            longest_answer=longest_answer,
             reliability=reliability,
             structured_output=structured_output,
         )

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 from tallystick.errors import (
@@ -43,7 +44,9 @@ RUN_NAME = "tallystick-extract"
 """The name of the runs in which calls are recorded."""
 _DAY = 24 * 3600 * 1_000_000
 _WRITES = Writes.of("outbound")
-"""Calls are counted one after the other, in all processes: a limit is read and used in one turn."""
+"""Calls are counted one after the other, in all processes: a limit is read and used in one turn,
+and a call that could share the end of one of tokens or money waits for those that are under way.
+"""
 _exchange: ContextVar[_Exchange | None] = ContextVar("tallystick_exchange", default=None)
 
 
@@ -112,6 +115,8 @@ class Outbound:
     budget: LearningBudget = field(default_factory=LearningBudget)
     cost: Callable[[str, str | None, Mapping[str, int]], ModelCost] | None = None
     """Returns what a call costs, by provider, model and usage."""
+    declarations: Sequence[ProviderDeclaration] = ()
+    """Of the providers that calls are made to: how long they may take, and what they may answer."""
 
     def hidden(
         self, declaration: ProviderDeclaration, text: str, originals: dict[str, str] | None = None
@@ -177,24 +182,65 @@ class Outbound:
             return self.cost(declaration.name, declaration.model, usage)
         return cost
 
-    def require_budget(self, connection: Connection, subject: OutboundSubject) -> None:
-        """Raise BudgetSpent where a limit is reached already: the call that reaches it is the last
-        one.
+    def may_begin(self, connection: Connection, subject: OutboundSubject) -> bool:
+        """Return whether a call may begin now: False where answers that others wait for may reach a
+        limit of tokens or money before it. Raises BudgetSpent where a limit is reached already: the
+        call that reaches it is the last one.
         """
-        budget, today = self.budget, self.store.clock.now() - _DAY
-        if budget == LearningBudget():
-            return
-        for name, spent in (
-            ("per_job", outbound_calls.spent(connection, job_id=subject.job_id)),
-            (
-                "per_scope_and_day",
-                outbound_calls.spent(connection, since=today, scope_id=subject.scope_id),
+        if self.budget == LearningBudget():
+            return True
+        now = self.store.clock.now()
+        counted: dict[str, dict[str, Any]] = {
+            "per_scope_and_day": {"scope_id": subject.scope_id},
+            "per_day": {},
+        }
+        if subject.job_id is not None:
+            counted["per_job"] = {"job_id": subject.job_id}
+        may = True
+        for name, which in counted.items():
+            since = None if name == "per_job" else now - _DAY
+            spent = outbound_calls.spent(connection, since=since, **which)
+            left = self._left(name, spent)
+            if may and left.keys() & self._longest_answer.keys():
+                waiting = outbound_calls.under_way(connection, since=now - self.patience, **which)
+                may = all(
+                    waiting == 0 or waiting * most < left[unit]
+                    for unit, most in self._longest_answer.items()
+                    if unit in left
+                )
+        return may
+
+    @cached_property
+    def patience(self) -> int:
+        """How long a call under way may take, microseconds: after that its process has died."""
+        return 1_000 * max((each.timeout_ms for each in self.declarations), default=0)
+
+    @cached_property
+    def _longest_answer(self) -> dict[str, int]:
+        """The most that one answer may cost, in tokens and millionths."""
+        return {
+            "tokens": max((each.longest_answer for each in self.declarations), default=0),
+            "micros": max(
+                (
+                    self.micros(
+                        each, each.model, {"input_tokens": 0, "output_tokens": each.longest_answer}
+                    )
+                    for each in self.declarations
+                ),
+                default=0,
             ),
-            ("per_day", outbound_calls.spent(connection, since=today)),
-        ):
-            if name == "per_job" and subject.job_id is None:
-                continue
-            _require_within(budget, name, spent)
+        }
+
+    def _left(self, name: str, spent: Spent) -> dict[str, int]:
+        """Return what is left of the limits, by unit. Raises BudgetSpent where nothing is."""
+        left = dict[str, int]()
+        for unit, count in zip(("calls", "tokens", "micros"), spent, strict=True):
+            allowed = getattr(self.budget, f"{unit}_{name}")
+            if allowed is not None and count >= allowed:
+                raise BudgetSpent(f"learning_budget.{unit}_{name}", spent=count, allowed=allowed)
+            if allowed is not None:
+                left[unit] = allowed - count
+        return left
 
 
 class _Exchange:
@@ -240,11 +286,17 @@ class _Exchange:
             ),
         )
 
-        def unit(tx: Connection) -> None:
-            outbound.require_budget(tx, subject)
-            outbound_calls.add(tx, row, subject.scope_id)
+        def unit(tx: Connection) -> bool:
+            if not outbound.may_begin(tx, subject):
+                return False
+            now = outbound.store.clock.now()
+            outbound_calls.add(tx, row.model_copy(update={"at": now}), subject.scope_id)
+            return True
 
-        outbound.store.database.write(unit, name="outbound.call", writes=_WRITES)
+        pause = 0.02
+        while not outbound.store.database.write(unit, name="outbound.call", writes=_WRITES):
+            time.sleep(pause)
+            pause = min(2 * pause, 0.5)
         self._call_id, self._begun, self._is_open = row.id, time.monotonic(), True
         if subject.run is None:
             recordings = Recordings(outbound.recorder, subject.actor, counter=outbound.counter)
@@ -304,13 +356,6 @@ class _Exchange:
             writes=_WRITES,
         )
         return model
-
-
-def _require_within(budget: LearningBudget, name: str, spent: Spent) -> None:
-    for unit, count in zip(("calls", "tokens", "micros"), spent, strict=True):
-        allowed = getattr(budget, f"{unit}_{name}")
-        if allowed is not None and count >= allowed:
-            raise BudgetSpent(f"learning_budget.{unit}_{name}", spent=count, allowed=allowed)
 
 
 def _within(function: Callable[[], T], declaration: ProviderDeclaration, exchange: _Exchange) -> T:

@@ -179,6 +179,8 @@ class ProviderDeclaration(Record):
     """How long one call may take, milliseconds."""
     longest_text: int = Field(default=100_000, ge=1)
     """Characters of one call at most; a longer text is cut, with a warning."""
+    longest_answer: int = Field(default=16_000, ge=1)
+    """Tokens of one answer at most: what limits of tokens and money count for a call under way."""
     reliability: Literal["high", "ordinary", "low"] = "ordinary"
     """`low`: what it proposes never changes or withdraws a memory without a person."""
 

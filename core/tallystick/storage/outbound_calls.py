@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, func, insert, select, tuple_, update
+from sqlalchemy import ColumnElement, Connection, func, insert, select, tuple_, update
 
 from tallystick.records import OutboundCall, Scope
 from tallystick.storage import tables
 
-__all__ = ["Spent", "add", "find", "finish", "listed", "spent"]
+__all__ = ["Spent", "add", "find", "finish", "listed", "spent", "under_way"]
 
 _t, _sc = tables.outbound_calls, tables.scopes
 
@@ -69,15 +69,32 @@ def spent(
         func.count(),
         func.coalesce(func.sum(_t.c.input_tokens + _t.c.output_tokens), 0),
         func.coalesce(func.sum(_t.c.micros), 0),
-    )
-    if since is not None:
-        query = query.where(_t.c.at >= since)
-    if scope_id is not None:
-        query = query.where(_t.c.scope_id == scope_id)
-    if job_id is not None:
-        query = query.where(_t.c.job_id == job_id)
+    ).where(*_conditions(since, scope_id, job_id))
     calls, tokens, micros = connection.execute(query).one()
     return Spent(int(calls), int(tokens), int(micros))
+
+
+def under_way(
+    connection: Connection, *, since: int, scope_id: int | None = None, job_id: str | None = None
+) -> int:
+    """Return how many calls that began since a moment have not ended, of a scope or of a job."""
+    query = select(func.count()).where(
+        _t.c.outcome == "started", *_conditions(since, scope_id, job_id)
+    )
+    return int(connection.execute(query).scalar_one())
+
+
+def _conditions(
+    since: int | None, scope_id: int | None, job_id: str | None
+) -> list[ColumnElement[bool]]:
+    conditions = list[ColumnElement[bool]]()
+    if since is not None:
+        conditions.append(_t.c.at >= since)
+    if scope_id is not None:
+        conditions.append(_t.c.scope_id == scope_id)
+    if job_id is not None:
+        conditions.append(_t.c.job_id == job_id)
+    return conditions
 
 
 def find(connection: Connection, call_id: str) -> OutboundCall | None:

@@ -101,6 +101,11 @@ def learning_context(
             counter,
             settings.learning_budget,
             lambda provider, model, usage: cost_of(provider, [model or ""], usage, table=prices),
+            [
+                each.declaration
+                for each in (*chosen_extractors, *chosen_deciders, chosen_summarizer)
+                if each is not None
+            ],
         ),
         settings.learning,
         cast("Sequence[Extractor]", chosen_extractors) or (RuleExtractor(),),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +20,7 @@ from tallystick.errors import (
     SettingsError,
 )
 from tallystick.pipeline import RuleExtractor
-from tallystick.pipeline.outbound import OutboundSubject
+from tallystick.pipeline.outbound import Outbound, OutboundSubject, note_answer
 from tallystick.pipeline.statements import compare
 from tallystick.ports import StructuredAnswer
 from tallystick.records import (
@@ -38,7 +40,7 @@ from tallystick.records import (
     SourceRef,
 )
 from tallystick.settings import Settings
-from tallystick.storage import edges, journal, memories, proposals
+from tallystick.storage import edges, journal, memories, outbound_calls, proposals
 from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder
 
@@ -487,31 +489,91 @@ def logged_calls(tally: Tally) -> list[OutboundCall]:
     return tally.bind().operator.outbound_calls(limit=99)
 
 
+def calls_at_once(
+    outbound: Outbound, stored: memories.Stored, count: int, function: Callable[[], Any]
+) -> tuple[int, int]:
+    """Make so many calls from as many threads; return how many were answered and refused."""
+    answered: list[int] = []
+    refused: list[BudgetSpent] = []
+    together = threading.Barrier(count)
+
+    def call() -> None:
+        subject = OutboundSubject(ANNA, stored.memory, stored.scope_id)
+        together.wait(20)
+        try:
+            outbound.call("extract", FAR, subject, "sent", function)
+            answered.append(1)
+        except BudgetSpent as error:
+            refused.append(error)
+        subject.close()
+
+    threads = [threading.Thread(target=call) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return len(answered), len(refused)
+
+
 def test_calls_at_the_same_moment_do_not_share_the_last_one(open_tally: OpenTally) -> None:
     budget = LearningBudget(calls_per_day=1)
     with opened(open_tally, extractor=Scripted(), settings={"learning_budget": budget}) as tally:
-        stored = tally.bind().remember("I have 3 boats.", mode="raw")
+        stored = stored_of(tally, tally.bind().remember("I have 3 boats.", mode="raw").id)
         outbound = services_of(tally).learning.outbound
-        memory = stored_of(tally, stored.id)
-        made: list[int] = []
-        refused: list[BudgetSpent] = []
-        together = threading.Barrier(6)
+        assert calls_at_once(outbound, stored, 6, list) == (1, 5)
 
-        def call() -> None:
-            subject = OutboundSubject(ANNA, memory.memory, memory.scope_id)
-            together.wait(20)
-            try:
-                outbound.call("extract", FAR, subject, "sent", lambda: made.append(1))
-            except BudgetSpent as error:
-                refused.append(error)
-            subject.close()
 
-        threads = [threading.Thread(target=call) for _ in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert (len(made), len(refused)) == (1, 5)
+def fifty_tokens() -> None:
+    time.sleep(0.05)
+    note_answer(StructuredAnswer({}, "m-1", input_tokens=10, output_tokens=40))
+
+
+@pytest.mark.parametrize("unit", ["tokens", "micros"])
+def test_answers_at_the_same_moment_exceed_a_limit_by_one_call_at_most(
+    open_tally: OpenTally, tmp_path: Path, unit: str
+) -> None:
+    prices = tmp_path / "prices.toml"
+    prices.write_text('dated = "2026-11-01"\n[models."far:m-1"]\ninput = 1\noutput = 1\n')
+    # A token costs a millionth.
+    budget = LearningBudget(**{f"{unit}_per_scope_and_day": 120})
+    settings = {"learning_budget": budget, "prices": prices}
+    with opened(open_tally, extractor=Scripted(), settings=settings) as tally:
+        stored = stored_of(tally, tally.bind().remember("I have 3 boats.", mode="raw").id)
+        outbound = services_of(tally).learning.outbound
+        assert calls_at_once(outbound, stored, 8, fifty_tokens) == (3, 5)
+        assert sum(each.input_tokens + each.output_tokens for each in logged_calls(tally)) == 150
+
+
+def test_calls_far_from_a_limit_do_not_wait_for_one_another(open_tally: OpenTally) -> None:
+    budget = LearningBudget(tokens_per_day=1_000_000)
+    with opened(open_tally, extractor=Scripted(), settings={"learning_budget": budget}) as tally:
+        stored = stored_of(tally, tally.bind().remember("I have 3 boats.", mode="raw").id)
+        outbound = services_of(tally).learning.outbound
+        # Each ends once all have begun.
+        all_began = threading.Barrier(3)
+        assert calls_at_once(outbound, stored, 3, lambda: all_began.wait(20)) == (3, 0)
+
+
+def test_a_call_of_a_process_that_died_holds_up_no_other(open_sqlite: OpenTally) -> None:
+    soon = FAR.model_copy(update={"timeout_ms": 300})
+    budget = LearningBudget(tokens_per_day=1_000)
+    with opened(
+        open_sqlite, extractor=Scripted(declaration=soon), settings={"learning_budget": budget}
+    ) as tally:
+        stored = stored_of(tally, tally.bind().remember("I have 3 boats.", mode="raw").id)
+        outbound = services_of(tally).learning.outbound
+        subject = OutboundSubject(ANNA, stored.memory, stored.scope_id)
+
+        def die() -> None:
+            raise SystemExit
+
+        # As a killed process leaves it: begun, and never ended.
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(outbound_calls, "finish", lambda *_, **__: None)
+            with pytest.raises(SystemExit):
+                outbound.call("extract", soon, subject, "sent", die)
+        assert [each.outcome for each in logged_calls(tally)] == ["started"]
+        assert calls_at_once(outbound, stored, 2, fifty_tokens) == (2, 0)
 
 
 class Prose:
