@@ -114,6 +114,7 @@ FIRST_LOOK = {
     "storage/test_lost_connections.py": "storage/outcomes",
     "storage/test_database.py": "storage/database_errors storage/dialects",
     "compiler/test_relevance_floor.py": "ranking/evidence",
+    "ranking/test_english_dates.py": "ranking/time_spans",
     "ranking/test_ranking.py": "ranking/bm25 ranking/dates ranking/fusion ranking/headers "
     "ranking/languages ranking/relevance ranking/vectors ranking/weights ranking/words",
     "recorder/test_payloads.py": "recorder/chain recorder/context recorder/pending recorder/run "

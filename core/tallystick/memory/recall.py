@@ -44,7 +44,7 @@ from tallystick.ranking import (
     rank,
 )
 from tallystick.ranking.corpus import NEVER
-from tallystick.ranking.dates import ALWAYS
+from tallystick.ranking.time_spans import ALWAYS
 from tallystick.records import AccessDecision, Actor, Hit, Memory, Scope, SourceRef
 from tallystick.records.html import html_of
 from tallystick.storage import Connection, memories, scopes, search

@@ -3,8 +3,9 @@ fits them.
 
 What a phrase means is read by `dateparser`, and which phrases mean a date is taken from its tables:
 months, weekdays and relative phrases ("last week", "la semana pasada", "先週") of the languages
-below, dates in digits, and years. Seasons, weekends, parts of months ("early May"), ranges and open
-ends ("since May") are read in English. A date without a year is the latest one that has begun.
+below, dates in digits, and years. Seasons, weekends, parts of months ("early May"), ranges, open
+ends ("since May") and what is told from a date ("the week before 3 June") are read in English. A
+date without a year is the latest one that has begun, in a range that of its other end.
 Weeks begin on Monday, days are UTC. `dateparser` is imported when a query may hold a date.
 
 A query may be a log that somebody pasted. Of a long one the beginning and the end are read, and of
@@ -16,19 +17,28 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, Literal, NamedTuple
 
+from tallystick.ranking import english_dates
+from tallystick.ranking.english_dates import COUNTED, FROM, MONTHS, WEEKDAYS, YEAR, Hit
 from tallystick.ranking.excerpt import excerpt
+from tallystick.ranking.time_spans import (
+    ALWAYS,
+    DAY,
+    Span,
+    between,
+    days,
+    days_of,
+    later,
+    monday_of,
+)
 
 __all__ = [
-    "ALWAYS",
     "EVENT_DAYS",
     "EventBound",
-    "Span",
     "date_fit",
     "event_named",
     "moment",
@@ -36,11 +46,6 @@ __all__ = [
 ]
 
 _LATIN = ("en", "es", "fr", "de", "it", "pt", "nl")
-_DAY = 24 * 3600 * 1_000_000
-_EPOCH = date(1970, 1, 1)
-ALWAYS = 2**62
-"""The end of a span without end; its negative is the beginning of one without beginning."""
-
 _READ = 2_000
 """Characters of a query in which dates are looked for: half of them at its beginning, half at its
 end.
@@ -58,24 +63,7 @@ _HINT = re.compile(
 )
 """A pattern found in every query with a date, and in some without."""
 
-_YEAR = r"(?:19|20)\d\d"
 _UNITS = ("day", "week", "month", "year")
-_MONTHS = (
-    "january",
-    "february",
-    "march",
-    "april",
-    "may",
-    "june",
-    "july",
-    "august",
-    "september",
-    "october",
-    "november",
-    "december",
-)
-_MONTH_KEYS = tuple(month[:3] for month in _MONTHS)
-_WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _LEADING = (
     r"in|since|of|during|last|this|next|until|till|by|before|after|early|late|mid|between|from|and|to"
     r"|en|de|desde|depuis|im|seit|vom|a|nel|em|sinds"
@@ -114,32 +102,12 @@ _SPELLED = {
 }
 _COUNT = re.compile(
     rf"\b({'|'.join(sorted(_SPELLED, key=len, reverse=True))})"
-    r"(?=\s+(?:day|week|month|year)s?\s+(?:ago|before|back)\b)",
+    rf"(?=\s+(?:{COUNTED})s?\s+(?:ago|before|back|after|prior)\b)",
     re.IGNORECASE,
 )
-_SEASONS = {"winter": 12, "spring": 3, "summer": 6, "autumn": 9, "fall": 9}
-_SEASON = re.compile(
-    rf"\b(?:(?P<which>last|this|in|the|during)\s+){{0,4}}(?P<season>winter|spring|summer|autumn|fall)"
-    rf"(?:\s+(?:of\s+)?(?P<year>{_YEAR}))?\b",
-    re.IGNORECASE,
-)
-_MONTH_NAMES = (
-    r"(?P<month>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?"
-    r"|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\.?"
-)
-_PART_OF_MONTH = re.compile(
-    r"\b(?:(?P<part>early|mid|late|(?:middle|start|beginning|end)(?=\s+of\b))(?:\s+(?:in|of))?"
-    r"|(?P<nth>first|second|third|fourth|last)\s+(?P<unit>week|weekend)\s+(?:of|in))"
-    rf"[\s-]+(?:the\s+month\s+of\s+)?{_MONTH_NAMES}(?:,?\s+(?:of\s+)?(?P<year>{_YEAR}))?\b",
-    re.IGNORECASE,
-)
-"""A part of a month: "early May", "mid-June 2023", "the last week of October 2023"."""
-_NTH = ("first", "second", "third", "fourth")
-_WEEKEND = re.compile(r"\b(?P<which>last|this|past|next|the)\s+weekend\b", re.IGNORECASE)
 _OPENING = re.compile(
     r"\b(?P<word>before|until|till|prior to|after|since|following)\s+(?:the\s+)?$", re.IGNORECASE
 )
-_FROM = re.compile(r"\b(?:between|from)\s+(?:the\s+)?$", re.IGNORECASE)
 _LEAD = 40
 """Characters before a date in which a word such as "between" or "since" is looked for."""
 _RANGE = re.compile(r"^\s*(?:and|to|until|till|through|-|–)\s*$", re.IGNORECASE)
@@ -148,14 +116,6 @@ _EVENT = re.compile(
     r"(?P<event>\w[\w'-]*(?:\s+(?!and\b|or\b|but\b|did\b|do\b|does\b|was\b|were\b)\w[\w'-]*){0,3})",
     re.IGNORECASE,
 )
-
-
-@dataclass(frozen=True, order=True)
-class Span:
-    """From `start` up to `end`, exclusive; microseconds UTC."""
-
-    start: int
-    end: int
 
 
 def spans(query: str, now: int) -> tuple[Span, ...]:
@@ -170,8 +130,10 @@ def spans(query: str, now: int) -> tuple[Span, ...]:
     except (OverflowError, OSError, ValueError):
         return ()
     text = _COUNT.sub(lambda match: str(_SPELLED[match[1].lower()]), query)
-    hits = sorted(_date_hits(text, today), key=lambda place: (place[0], -place[1]))
-    apart: list[tuple[int, int, Span]] = []
+    found = list(_date_hits(text, today))
+    found += list(english_dates.beside(text, found))
+    hits = sorted(found, key=lambda place: (place[0], -place[1]))
+    apart: list[Hit] = []
     for start, end, span in hits:
         if not apart or start >= apart[-1][1]:
             apart.append((start, end, span))
@@ -201,7 +163,7 @@ def moment(text: str) -> int | None:
 
 _YESTERDAY = "yesterday gestern hier ayer ieri ontem gisteren вчера 昨天 昨日 어제"
 _TOMORROW = "tomorrow demain mañana domani amanhã завтра 明天 明日 내일"
-EVENT_DAYS = dict.fromkeys(_YESTERDAY.split(), -_DAY) | dict.fromkeys(_TOMORROW.split(), _DAY)
+EVENT_DAYS = dict.fromkeys(_YESTERDAY.split(), -DAY) | dict.fromkeys(_TOMORROW.split(), DAY)
 """Words by which a turn tells of another day than the one on which it is said, and how far off that
 is, microseconds.
 """
@@ -241,16 +203,16 @@ def _fit(moment: int, span: Span) -> float:
         return 1.0
     if span.start <= -ALWAYS or span.end >= ALWAYS:
         return 0.0
-    length = (span.end - span.start) / _DAY - 1
+    length = (span.end - span.start) / DAY - 1
     if moment >= span.end:
-        distance, half = (moment - span.end) / _DAY, 4 + length / 4
+        distance, half = (moment - span.end) / DAY, 4 + length / 4
     else:
-        distance, half = (span.start - moment) / _DAY, 1 + length / 4
+        distance, half = (span.start - moment) / DAY, 1 + length / 4
     fit: float = 0.5 ** min(distance / half, 60.0)
     return round(fit, 6)
 
 
-def _join_ranges(text: str, hits: Sequence[tuple[int, int, Span]]) -> Iterator[Span]:
+def _join_ranges(text: str, hits: Sequence[Hit]) -> Iterator[Span]:
     """Yield the spans, with "between … and …" joined into one and "since …" left open."""
     skip = False
     for place, (start, end, span) in enumerate(hits):
@@ -259,8 +221,11 @@ def _join_ranges(text: str, hits: Sequence[tuple[int, int, Span]]) -> Iterator[S
             continue
         following = hits[place + 1] if place + 1 < len(hits) else None
         before = text[max(0, start - _LEAD) : start]
-        if following and _RANGE.match(text[end : following[0]]) and _FROM.search(before):
+        if following and _RANGE.match(text[end : following[0]]) and FROM.search(before):
             skip = True
+            span = _in_year_of(
+                span, text[start:end], following[2], text[following[0] : following[1]]
+            )
             yield Span(min(span.start, following[2].start), max(span.end, following[2].end))
             continue
         opening = _OPENING.search(before)
@@ -272,15 +237,20 @@ def _join_ranges(text: str, hits: Sequence[tuple[int, int, Span]]) -> Iterator[S
             yield Span(span.start if opening["word"].lower() == "since" else span.end, ALWAYS)
 
 
-def _date_hits(text: str, today: date) -> Iterator[tuple[int, int, Span]]:
+def _in_year_of(span: Span, phrase: str, last: Span, last_phrase: str) -> Span:
+    """Return the first date of a range, which names no year, in the year of the last one."""
+    if re.search(YEAR, phrase) or not re.search(YEAR, last_phrase) or not last.is_closed:
+        return span
+    first, following = days_of(span)
+    months = 12 * (days_of(last)[0].year - first.year)
+    if later(first, months) > days_of(last)[0]:
+        months -= 12
+    return between(later(first, months), later(following, months))
+
+
+def _date_hits(text: str, today: date) -> Iterator[Hit]:
     """(start, end, span) of each phrase, in no order; phrases may overlap."""
-    for match in _SEASON.finditer(text):
-        if match["which"] or match["year"]:
-            yield match.start("season"), match.end(), _season(match, today)
-    for match in _PART_OF_MONTH.finditer(text):
-        yield match.start(), match.end(), _part_of_month(match, today)
-    for match in _WEEKEND.finditer(text):
-        yield match.start("which"), match.end(), _weekend(match["which"].lower(), today)
+    yield from english_dates.phrases(text, today)
     phrases = _Phrases(today)
     for language in _languages(text):
         read = False
@@ -293,7 +263,7 @@ def _date_hits(text: str, today: date) -> Iterator[tuple[int, int, Span]]:
             if span is None and start > match.start():
                 span = phrases.read(match[0], language)
             if span is not None:
-                read = read or not re.fullmatch(_YEAR, match[0])
+                read = read or not re.fullmatch(YEAR, match[0])
                 yield start, match.end(), span
         if read:
             return
@@ -317,8 +287,8 @@ def _grammar(language: str) -> re.Pattern[str]:
     info: dict[str, Any] = import_module(f"dateparser.data.date_translation_data.{language}").info
     spaced = language not in ("zh", "ja", "ko")
     phrases = _relative(info, spaced)
-    months = _names(info, _MONTHS, shortest=3 if spaced else 2)
-    weekdays = _names(info, _WEEKDAYS, shortest=4 if spaced else 2)
+    months = _names(info, MONTHS, shortest=3 if spaced else 2)
+    weekdays = _names(info, WEEKDAYS, shortest=4 if spaced else 2)
     if not spaced:
         digits = r"[\d一二三四五六七八九十]{1,3}"
         day = rf"(?:\d{{4}}\s*[年년]\s*)?{digits}\s*[月월]\s*(?:{digits}\s*[日号일])?"
@@ -326,12 +296,12 @@ def _grammar(language: str) -> re.Pattern[str]:
     nth = r"\d{1,2}(?:st|nd|rd|th|er|\.)?"
     of = r"\s+(?:(?:of|de|del|di)\s+)?"
     dates = [
-        rf"{nth}{of}{months}(?:,?{of}{_YEAR})?",
-        rf"{months}\.?\s+{nth}(?:,?\s+{_YEAR})?",
-        rf"(?:{_BEFORE_MONTH})?{months}\.?,?{of}{_YEAR}",
+        rf"{nth}{of}{months}(?:,?{of}{YEAR})?",
+        rf"(?:{_BEFORE_MONTH})?{months}\.?\s+{nth}(?:,?\s+{YEAR})?",
+        rf"(?:{_BEFORE_MONTH})?{months}\.?,?{of}{YEAR}",
         rf"{_BEFORE_MONTH}{months}",
         weekdays,
-        _YEAR,
+        YEAR,
     ]
     return re.compile(rf"(?<!\w)(?:{'|'.join([_DIGITS, *phrases, *dates])})(?!\w)", re.IGNORECASE)
 
@@ -342,7 +312,7 @@ def _relative(info: dict[str, Any], spaced: bool) -> list[str]:
         re.escape(phrase)
         for meaning, spellings in info["relative-type"].items()
         for phrase in spellings
-        if any(unit in meaning for unit in (*_UNITS, *_WEEKDAYS))
+        if any(unit in meaning for unit in (*_UNITS, *WEEKDAYS))
         and len(phrase) > (3 if spaced else 1)
     ]
     for meaning, spellings in info["relative-type-regex"].items():
@@ -381,8 +351,8 @@ class _Phrases:
         """Return the span of a phrase; None if it is no date after all, such as 31 June, and after
         too many others.
         """
-        if re.fullmatch(_YEAR, phrase):
-            return _between(date(int(phrase), 1, 1), date(int(phrase) + 1, 1, 1))
+        if re.fullmatch(YEAR, phrase):
+            return between(date(int(phrase), 1, 1), date(int(phrase) + 1, 1, 1))
         key = phrase, language
         if key not in self._spans:
             if len(self._spans) == _MOST_PHRASES:
@@ -398,7 +368,7 @@ def _read(phrase: str, language: str, today: date) -> Span | None:
     """
     if _ISO_DAY.fullmatch(phrase):
         with suppress(ValueError):
-            return _days(date.fromisoformat(phrase), 1)
+            return days(date.fromisoformat(phrase), 1)
     try:
         read = _parser(language, today).get_date_data(phrase)
     except (ValueError, OverflowError):
@@ -425,74 +395,12 @@ def _parser(language: str, today: date) -> Any:
 def _period(day: date, period: str) -> Span:
     """Return the day, week, month, quarter or year around `day`."""
     if period == "year":
-        return _between(date(day.year, 1, 1), date(day.year + 1, 1, 1))
+        return between(date(day.year, 1, 1), date(day.year + 1, 1, 1))
     if period == "quarter":
         first = date(day.year, 3 * ((day.month - 1) // 3) + 1, 1)
-        return _between(first, _later(first, 3))
+        return between(first, later(first, 3))
     if period == "month":
-        return _between(day.replace(day=1), _later(day.replace(day=1), 1))
+        return between(day.replace(day=1), later(day.replace(day=1), 1))
     if period == "week":
-        return _days(day - timedelta(days=day.weekday()), 7)
-    return _days(day, 1)
-
-
-def _season(match: re.Match[str], today: date) -> Span:
-    first = _SEASONS[match["season"].lower()]
-    if match["year"]:
-        year = int(match["year"])
-    else:
-        year = today.year if date(today.year, first, 1) <= today else today.year - 1
-        if match["which"].lower() == "last" and today < _later(date(year, first, 1), 3):
-            year -= 1
-    return _between(date(year, first, 1), _later(date(year, first, 1), 3))
-
-
-def _part_of_month(match: re.Match[str], today: date) -> Span:
-    """Return the third of a month that is early, in the midst or late, or one of its weeks or
-    weekends. Weeks are counted from its first day, the last one to its last day; a weekend is of
-    the month of its Saturday.
-    """
-    month = _MONTH_KEYS.index(match["month"][:3].lower()) + 1
-    if match["year"]:
-        first = date(int(match["year"]), month, 1)
-    else:
-        first = date(today.year if month <= today.month else today.year - 1, month, 1)
-    following = _later(first, 1)
-    part = (match["part"] or "").lower()
-    if part:
-        start, end = {"e": (0, 10), "m": (10, 20), "l": (20, 31), "s": (0, 10), "b": (0, 10)}[
-            "l" if part == "end" else part[0]
-        ]
-        last = min(first + timedelta(days=end), following)
-        return _between(first + timedelta(days=start), last)
-    nth = match["nth"].lower()
-    if match["unit"].lower() == "week":
-        if nth == "last":
-            return _between(following - timedelta(days=7), following)
-        return _days(first + timedelta(days=7 * _NTH.index(nth)), 7)
-    if nth == "last":
-        saturday = following - timedelta(days=(following.weekday() - 5) % 7 or 7)
-    else:
-        saturday = first + timedelta(days=(5 - first.weekday()) % 7 + 7 * _NTH.index(nth))
-    return _days(saturday, 2)
-
-
-def _weekend(which: str, today: date) -> Span:
-    monday = today - timedelta(days=today.weekday())
-    step = {"next": 1, "this": 0}.get(
-        which, -1 if today.weekday() < 5 or which in ("last", "past") else 0
-    )
-    return _days(monday + timedelta(days=5 + 7 * step), 2)
-
-
-def _later(day: date, months: int) -> date:
-    year, month = divmod(day.year * 12 + day.month - 1 + months, 12)
-    return date(year, month + 1, 1)
-
-
-def _days(first: date, count: int) -> Span:
-    return _between(first, first + timedelta(days=count))
-
-
-def _between(start: date, end: date) -> Span:
-    return Span((start - _EPOCH).days * _DAY, (end - _EPOCH).days * _DAY)
+        return days(monday_of(day), 7)
+    return days(day, 1)

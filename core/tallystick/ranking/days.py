@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystick.ranking.corpus import NEVER, Corpus
-from tallystick.ranking.dates import ALWAYS, EVENT_DAYS, Span
+from tallystick.ranking.dates import EVENT_DAYS
+from tallystick.ranking.time_spans import Span
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,7 +56,7 @@ def of_these_days(
     """
     import numpy as np
 
-    closed = [span for span in spans if span.start > -ALWAYS and span.end < ALWAYS]
+    closed = [span for span in spans if span.is_closed]
     times = corpus.column("occurred_at")
     longest = max(map(abs, EVENT_DAYS.values()))
     near = np.zeros(len(times), dtype=bool)

@@ -13,7 +13,7 @@ from tallystick.ranking.asked_kind import asked_kind
 from tallystick.ranking.bm25 import inverse_frequency
 from tallystick.ranking.conversations import answered_at_length
 from tallystick.ranking.corpus import NEVER, Corpus
-from tallystick.ranking.dates import Span, date_fit, spans
+from tallystick.ranking.dates import date_fit, spans
 from tallystick.ranking.days import moments_of
 from tallystick.ranking.excerpt import excerpt
 from tallystick.ranking.languages import (
@@ -26,6 +26,7 @@ from tallystick.ranking.languages import (
     languages_of,
 )
 from tallystick.ranking.standing import asks_for_help, in_turn
+from tallystick.ranking.time_spans import Span
 from tallystick.ranking.weights import RecallWeights
 from tallystick.ranking.words import analyze, query_words, surfaces_of
 

@@ -32,7 +32,8 @@ from tallystick.ranking import (
     slices,
     spans,
 )
-from tallystick.ranking.dates import ALWAYS, _read
+from tallystick.ranking.dates import _read
+from tallystick.ranking.time_spans import ALWAYS
 from tallystick.records import NewMemory, Scope, SourceRef, SpaceMember
 from tallystick.settings import Settings
 from tallystick.tally.services import services_of
