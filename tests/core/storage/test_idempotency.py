@@ -186,7 +186,7 @@ def test_every_call_that_changes_something_takes_a_key() -> None:
     assert lacking == []
 
 
-class _World:
+class World:
     """A tally in which one call finds what it needs."""
 
     def __init__(self, tally: Tally, folder: Path, name: str) -> None:
@@ -390,7 +390,7 @@ def test_a_call_made_twice_under_one_key_answers_alike_and_changes_nothing(
             for name in changes
         }
         for name in sorted(names):
-            call = _World(tally, tmp_path, name).calls()[name]
+            call = World(tally, tmp_path, name).calls()[name]
             first = call("key", "a")
             if isinstance(first, AccessToken):
                 first = first.replace(secret=None)  # which is told once
