@@ -43,11 +43,8 @@ examples: $(VENV)/.dev ## run every example offline and verify its receipts; ARG
 test: $(VENV)/.dev ## run the tests, on SQLite and on a PostgreSQL of their own
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal $(ARGS)
 
-# Suites whose fixture `open_sqlite` holds on both databases, and those that run on both anyway.
-# Left out: suites whose fixtures keep more tallies open at once than a server of a hundred connections
-# has room for. What is about the folder or the file of a tally is marked `sqlite`.
-ON_POSTGRES := tests/core tests/checkpointers tests/callbacks tests/integrations \
-	$(addprefix --ignore-glob=,*/test_pydantic_ai*.py */test_who_acts.py */test_providers.py */test_receipt_page.py)
+# What is about the folder or the file of a tally is marked `sqlite`.
+ON_POSTGRES := tests/core tests/checkpointers tests/callbacks tests/integrations
 
 .PHONY: test-postgres
 test-postgres: $(VENV)/.dev ## run the suites of the core and the adapters on PostgreSQL, those too that `make test` runs on SQLite

@@ -92,10 +92,18 @@ def started_postgres(places: pytest.TempPathFactory) -> Any:
 
 
 @contextmanager
-def own_postgres(places: pytest.TempPathFactory) -> Iterator[Any]:
-    """A server that no other test uses, for `restart_postgres`."""
+def own_postgres(
+    places: pytest.TempPathFactory, *, connections: int | None = None
+) -> Iterator[Any]:
+    """A server that no other test uses, for `restart_postgres`; with room for more connections than
+    the hundred that it comes with.
+    """
     server = started_postgres(places)
     try:
+        if connections is not None:
+            with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+                connection.execute(f"ALTER SYSTEM SET max_connections = {connections:d}")
+            restart_postgres(server, "fast")
         yield server
     finally:
         server.cleanup()
