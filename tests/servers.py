@@ -102,7 +102,8 @@ def own_postgres(
     try:
         if connections is not None:
             with psycopg.connect(server.get_uri(), autocommit=True) as connection:
-                connection.execute(f"ALTER SYSTEM SET max_connections = {connections:d}")
+                change = sql.SQL("ALTER SYSTEM SET max_connections = {}").format(connections)
+                connection.execute(change)
             restart_postgres(server, "fast")
         yield server
     finally:

@@ -35,6 +35,10 @@ win by being tiny: over 375 questions of LoCoMo it kept 44 % of the evidence in 
 this addend 73 %.
 """
 _CLEARLY_RELEVANT = 500_000
+_BEST_TURNS = 3
+"""Turns of the conversation that are served first by their worth alone: what answers best is not
+left out for its length, which is capped anyway.
+"""
 
 
 def budget(state: State) -> State:
@@ -197,20 +201,27 @@ def unit_inclusions(
 
 
 def by_worth(state: State, heads: Iterable[str]) -> list[str]:
-    """Return units by worth per token, best first."""
+    """Return units by worth per token, best first; before them the few turns of the conversation
+    that are worth most.
+    """
+
+    def worth(head: str) -> int:
+        return max(state.scores[member]["total"] for member in state.members(head))
 
     def key(head: str) -> tuple[int, int, int, str]:
-        group = state.groups.get(head)
-        scores = state.scores
-        worth = (
-            scores[head]["total"]
-            if group is None
-            else max(scores[member]["total"] for member in group)
-        )
-        density = worth * 1000 // (state.cost(head) + _FLAT)
-        return -density, -worth, -state.position.get(head, 0), head
+        density = worth(head) * 1000 // (state.cost(head) + _FLAT)
+        return -density, -worth(head), -state.position.get(head, 0), head
 
-    return sorted(heads, key=key)
+    ordered = sorted(heads, key=key)
+    turns = [
+        head
+        for head in ordered
+        if head in state.position
+        and head not in state.groups
+        and state.items[head].kind in ("user_msg", "assistant_msg")
+    ]
+    best = sorted(turns, key=worth, reverse=True)[:_BEST_TURNS]
+    return [*best, *(head for head in ordered if head not in best)]
 
 
 def _take_required(state: State) -> State:

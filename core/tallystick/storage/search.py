@@ -20,6 +20,7 @@ from sqlalchemy import (
     func,
     or_,
     select,
+    text,
     update,
 )
 
@@ -27,7 +28,7 @@ from tallystick.ranking.corpus import Entry
 from tallystick.storage import tables
 from tallystick.storage.dialects import text_position
 from tallystick.storage.jobs import EMBED
-from tallystick.storage.prepared import Prepared, insert_row, upsert
+from tallystick.storage.prepared import Prepared, insert_row, integer_list, upsert
 
 __all__ = [
     "active_docs",
@@ -110,6 +111,20 @@ _CHANGED_DOCS = (
     .order_by(_x.c.doc)
 )
 _PAGE = 2_000
+_SAVED = select(_v.c.doc, _v.c.vector).where(_v.c.fingerprint == bindparam("fingerprint"))
+# Plus nothing: SQLite would go through the index of the whole scope instead of the key.
+_VECTORS_OF = Prepared(
+    _SAVED.where(
+        _v.c.doc.in_(text("SELECT value FROM json_each(:docs)")),
+        text("scope_id + 0 IN (SELECT value FROM json_each(:scope_ids))"),
+    ),
+    postgresql=_SAVED.where(
+        _v.c.doc == func.any(bindparam("docs")),
+        _v.c.scope_id == func.any(bindparam("scope_ids")),
+    ),
+)
+_AT_ONCE = 3_000
+"""Vectors that one statement reads."""
 
 
 class TextRow(NamedTuple):
@@ -272,14 +287,15 @@ def vectors_of(
     Chroma's proposals.
     """
     vectors: dict[int, bytes] = {}
-    for start in range(0, len(docs), 500):
-        query = select(_v.c.doc, _v.c.vector).where(
-            _v.c.doc.in_(list(docs[start : start + 500])),
-            # Plus nothing: SQLite would go through the index of the whole scope instead of the key.
-            (_v.c.scope_id + 0).in_(list(scope_ids)),
-            _v.c.fingerprint == fingerprint,
+    for start in range(0, len(docs), _AT_ONCE):
+        rows = _VECTORS_OF(
+            connection,
+            {
+                "docs": integer_list(connection, docs[start : start + _AT_ONCE]),
+                "scope_ids": integer_list(connection, scope_ids),
+                "fingerprint": fingerprint,
+            },
         )
-        rows = connection.execute(query).fetchall()
         vectors.update((doc, bytes(vector)) for doc, vector in rows)
     return vectors
 

@@ -487,6 +487,16 @@ def test_a_relevant_old_turn_is_quoted_after_the_newest_ones(compile_items: Comp
     assert compiled.token_allocation["free"] == 0
 
 
+def test_the_old_turn_that_answers_best_is_not_left_out_for_its_length(
+    compile_items: Compile,
+) -> None:
+    talk = [item(f"t{n:02}", f"turn {n} " * 5, kind="user_msg") for n in range(80)]
+    talk[3] = item("t03", "The kiln reaches cone ten at noon. " * 60, kind="user_msg")
+    relevance = {f"t{n:02}": 700_000 for n in range(5, 70)} | {"t03": 1_000_000}
+    compiled = compile_items(talk, token_budget=400, relevance=relevance)
+    assert compiled.decision("t03").decision == "compress"
+
+
 def test_decisions_and_open_questions_outlast_a_compaction(compile_items: Compile) -> None:
     talk = [item(f"t{n:02}", f"turn {n} " * 5, kind="user_msg") for n in range(40)]
     talk[2] = item("t02", "We ship on Friday. " * 3, kind="assistant_msg", tags=["decision"])
