@@ -17,13 +17,14 @@ from tallystick.errors import InvalidInput
 from tallystick.operations import OPERATIONS, Operation
 from tallystick.operations.operation import Arguments
 from tallystick.tally import BoundTally, Tally
-from tallystick_server.answers import Answer, Problem, answer
+from tallystick_server.answers import Problem, answer
 from tallystick_server.open_runs import RunHeader, within
 from tallystick_server.routes import OF_THE_URL, ROUTES, Method, Route
 
 __all__ = [
     "CONDITIONS",
     "PROBLEMS",
+    "RESULT",
     "ScopeHeader",
     "add_operations",
     "bound_for",
@@ -34,6 +35,8 @@ __all__ = [
 CONDITIONS = ("Idempotency-Key", "If-Match")
 """Headers that make a change happen once, or at one version alone."""
 
+RESULT = "result"
+"""The type of the result in the description of a response, of which its model is made."""
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     "default": {
         "model": Problem,
@@ -96,10 +99,7 @@ def add_operations(router: APIRouter) -> None:
                 tags=[route.group],
                 status_code=route.status,
                 responses={
-                    route.status: {
-                        "model": Answer[operation.result],  # type: ignore[name-defined]
-                        "description": "The result.",
-                    },
+                    route.status: {RESULT: operation.result, "description": "The result."},
                     **PROBLEMS,
                 },
                 response_class=Response,
