@@ -97,7 +97,7 @@ def _with_model(response: Mapping[str, Any]) -> dict[str, Any]:
     """Return the description of a response, with the model of the answer that has its result."""
     described = dict(response)
     if RESULT in described:
-        described["model"] = Answer[described.pop(RESULT)]
+        described["model"] = Answer[described.pop(RESULT)]  # type: ignore[misc]
     return described
 
 

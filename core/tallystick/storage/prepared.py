@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache, cached_property, lru_cache
+from functools import cache, lru_cache
 from importlib import import_module
 from itertools import chain
 from operator import itemgetter
@@ -77,6 +77,7 @@ class Prepared:
             "postgresql": statement if postgresql is None else postgresql,
         }
         self._translated: dict[str, _Statement] = {}
+        self._is_silent: bool | None = None
 
     def translated(self, dialect: str) -> _Statement:
         """Return it as the driver of a database takes it."""
@@ -95,11 +96,13 @@ class Prepared:
         in_order = _packing(_by_position(names), names, packs)
         return _Statement(_NAME.sub("?", text), in_order, _unpacking(read, unpacks))
 
-    @cached_property
+    @property
     def is_silent(self) -> bool:
         """True if it returns nothing, so that nobody needs to wait for it on PostgreSQL."""
-        text = self.translated("postgresql").text
-        return self._may_wait and _SILENT.match(text) is not None
+        if self._is_silent is None:
+            text = self.translated("postgresql").text
+            self._is_silent = self._may_wait and _SILENT.match(text) is not None
+        return self._is_silent
 
     _may_wait = True
 
