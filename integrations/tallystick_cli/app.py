@@ -3,107 +3,110 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
-from typing import Annotated, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tallystick import __version__
 from tallystick.errors import TallystickError
-from tallystick_cli import (
-    approvals,
-    checkpoints,
-    doors,
-    everyday,
-    foreign,
-    governance,
-    jobs,
-    memory,
-    receipts,
-    reviews,
-    runs,
-    serve,
-    setup,
-    spaces,
-    tokens,
-    upkeep,
-)
 from tallystick_cli.failures import failure_of, print_failure, wants_json
 from tallystick_cli.session import set_actor
 from tallystick_cli.surface import command_help
 
-__all__ = ["GROUPS", "app", "main"]
+if TYPE_CHECKING:
+    app: typer.Typer
 
-GROUPS: Mapping[str, tuple[str, ...]] = {
-    "Everyday": ("init", "remember", "recall", "memories", "explore", "wake", "pack"),
-    "One memory": (
-        "inspect",
-        "history",
-        "modify",
-        "correct",
-        "forget",
-        "recover",
-        "promote",
-        "share",
-    ),
-    "Runs and receipts": (
-        "ui",
-        "runs",
-        "show",
-        "why",
-        "trace",
-        "uses",
-        "diff",
-        "recompile",
-        "verify",
-        "receipt",
-        "export-receipt",
-        "tape",
-        "keygen",
-    ),
-    "Reflection and review": ("reflect", "reviews", "review"),
-    "Policy and approvals": (
-        "approvals",
-        "approve",
-        "deny",
-        "revoke",
-        "spaces",
-        "space",
-        "preview-agent",
-        "token",
-        "freeze",
-        "thaw",
-    ),
-    "Checkpoints of LangGraph": ("state", "verify-threads", "import-checkpoints"),
-    "Upkeep": (
-        "doctor",
-        "serve",
-        "jobs",
-        "worker",
-        "outbound",
-        "purge",
-        "erase",
-        "prove",
-        "backup",
-        "restore",
-        "migrate",
-        "export",
-        "import",
-        "import-from",
-        "export-to",
-        "rebuild-index",
-    ),
-    "Doors": ("mcp", "hook"),
-    "About": ("help",),
+__all__ = ["COMMANDS", "GROUPS", "app", "build_command", "main"]
+
+GROUPS: Mapping[str, Mapping[str, str]] = {
+    "Everyday": {
+        "init": "setup",
+        "remember": "everyday",
+        "recall": "everyday",
+        "memories": "everyday",
+        "explore": "everyday",
+        "wake": "everyday",
+        "pack": "everyday",
+    },
+    "One memory": {
+        "inspect": "memory",
+        "history": "memory",
+        "modify": "memory",
+        "correct": "memory",
+        "forget": "memory",
+        "recover": "memory",
+        "promote": "governance",
+        "share": "governance",
+    },
+    "Runs and receipts": {
+        "ui": "serve",
+        "runs": "runs",
+        "show": "runs",
+        "why": "receipts",
+        "trace": "receipts",
+        "uses": "receipts",
+        "diff": "receipts",
+        "recompile": "runs",
+        "verify": "receipts",
+        "receipt": "receipts",
+        "export-receipt": "receipts",
+        "tape": "receipts",
+        "keygen": "receipts",
+    },
+    "Reflection and review": {
+        "reflect": "reviews",
+        "reviews": "reviews",
+        "review": "reviews",
+    },
+    "Policy and approvals": {
+        "approvals": "approvals",
+        "approve": "approvals",
+        "deny": "approvals",
+        "revoke": "approvals",
+        "spaces": "spaces",
+        "space": "spaces",
+        "preview-agent": "spaces",
+        "token": "tokens",
+        "freeze": "governance",
+        "thaw": "governance",
+    },
+    "Checkpoints of LangGraph": {
+        "state": "checkpoints",
+        "verify-threads": "checkpoints",
+        "import-checkpoints": "checkpoints",
+    },
+    "Upkeep": {
+        "doctor": "upkeep",
+        "serve": "serve",
+        "jobs": "jobs",
+        "worker": "jobs",
+        "outbound": "jobs",
+        "purge": "upkeep",
+        "erase": "upkeep",
+        "prove": "governance",
+        "backup": "upkeep",
+        "restore": "upkeep",
+        "migrate": "upkeep",
+        "export": "upkeep",
+        "import": "upkeep",
+        "import-from": "foreign",
+        "export-to": "foreign",
+        "rebuild-index": "upkeep",
+    },
+    "Doors": {
+        "mcp": "doors",
+        "hook": "doors",
+    },
+    "About": {
+        "help": "app",
+    },
 }
-"""The commands by the group in which `tally --help` lists them, those reached for first on top."""
-
-app = typer.Typer(
-    help="Memory, context and receipts of agents.",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+"""The commands by the group in which `tally --help` lists them, those reached for first on top, and
+the file of each.
+"""
 
 
 def _print_version(value: bool) -> None:
@@ -112,7 +115,6 @@ def _print_version(value: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(invoke_without_command=True)
 def who(
     context: typer.Context,
     user: Annotated[
@@ -152,39 +154,63 @@ def help_(
     found.make_context(name, ["--help"], parent=group)
 
 
-_COMMANDS: Mapping[str, Callable[..., None]] = {
-    **setup.COMMANDS,
-    **everyday.COMMANDS,
-    **memory.COMMANDS,
-    **governance.COMMANDS,
-    **runs.COMMANDS,
-    **receipts.COMMANDS,
-    **reviews.COMMANDS,
-    **approvals.COMMANDS,
-    **spaces.COMMANDS,
-    **tokens.COMMANDS,
-    **checkpoints.COMMANDS,
-    **jobs.COMMANDS,
-    **serve.COMMANDS,
-    **upkeep.COMMANDS,
-    **foreign.COMMANDS,
-    **doors.COMMANDS,
-    "help": help_,
-}
+COMMANDS: Mapping[str, Callable[..., None]] = {"help": help_}
 
-for _group, _names in GROUPS.items():
-    for _name in _names:
-        _command = _COMMANDS[_name]
-        _help = command_help(_name) or " ".join((_command.__doc__ or "").split())
-        app.command(_name, help=_help, rich_help_panel=_group)(_command)
+
+class _Commands(Mapping[str, Any]):
+    """The commands by name, each loaded and built when it is asked for: a server keeps what its
+    process has loaded for as long as it runs, and one command needs none of the others.
+    """
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_GROUP_OF)
+
+    def __len__(self) -> int:
+        return len(_GROUP_OF)
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in _GROUP_OF:
+            raise KeyError(name)
+        return _built(name)
+
+
+_GROUP_OF = {name: group for group, names in GROUPS.items() for name in names}
+
+
+@cache
+def _built(name: str) -> Any:
+    return typer.main.get_command(_app_of([name])).commands[name]  # type: ignore[attr-defined]
+
+
+def _app_of(names: Iterable[str]) -> typer.Typer:
+    """Return the application with these commands."""
+    app = typer.Typer(
+        help="Memory, context and receipts of agents.",
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    app.callback(invoke_without_command=True)(who)
+    for name in names:
+        group = _GROUP_OF[name]
+        command = import_module(f"tallystick_cli.{GROUPS[group][name]}").COMMANDS[name]
+        help = command_help(name) or " ".join((command.__doc__ or "").split())
+        app.command(name, help=help, rich_help_panel=group)(command)
+    return app
 
 
 @cache
 def build_command() -> Any:
-    """Return the group of commands, which is built once in a process: that takes longer than most
-    commands.
-    """
-    return typer.main.get_command(app)
+    """Return the group of commands, of which each is built once in a process."""
+    group: Any = typer.main.get_command(_app_of([]))
+    group.commands = _Commands()
+    return group
+
+
+def __getattr__(name: str) -> Any:
+    # The application with all commands, for who describes them.
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return globals().setdefault("app", _app_of(_GROUP_OF))
 
 
 def main() -> None:

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 import typer
-from rich.text import Text
 
 from tallystick.errors import InvalidInput
 from tallystick_cli.options import AsJson, Where
-from tallystick_cli.output import Terminal, print_json, print_view
+from tallystick_cli.output import print_json, print_view
 from tallystick_cli.session import open_as_owner
 
 __all__ = ["COMMANDS"]
@@ -167,6 +166,8 @@ def hook(
 
 
 def _print_addresses(addresses: list[str]) -> None:
+    from tallystick_cli.terminal import Terminal
+
     for address in addresses:
         Terminal(stderr=True).print(f"MCP at {address}", soft_wrap=True)
 
@@ -220,6 +221,8 @@ def _make(change: object, show: bool, as_json: bool) -> None:
             }
         )
         return
+    from rich.text import Text
+
     print_view(Text(change.diff.rstrip("\n") or f"{change.file} is as it should be."))
     if change.diff and not show:
         print_view(Text(f"✓ written: {change.file}", style="green"))

@@ -14,7 +14,7 @@ from tallystick.records import ContextPack, ExploreMode, Scope, SourceRef
 from tallystick.tally import BoundTally
 from tallystick_cli import views
 from tallystick_cli.options import AsJson, AtHome, Key, Limit, Scopes, Where
-from tallystick_cli.output import Terminal, print_json, print_view
+from tallystick_cli.output import print_json, print_view
 from tallystick_cli.session import (
     id_of,
     open_as_owner,
@@ -22,6 +22,7 @@ from tallystick_cli.session import (
     view_in,
 )
 from tallystick_cli.surface import help_of
+from tallystick_cli.terminal import Terminal
 
 __all__ = ["COMMANDS"]
 

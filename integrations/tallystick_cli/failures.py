@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import typer
-from rich.text import Text
 
 from tallystick.errors import TallystickError
 from tallystick.operations import error_json
-from tallystick_cli.output import Terminal, print_json
+from tallystick_cli.output import print_json
 
 __all__ = ["Failure", "failure_of", "print_failure", "wants_json"]
 
@@ -79,6 +78,10 @@ def print_failure(failure: Failure, *, as_json: bool) -> None:
             }
         )
         return
+    from rich.text import Text
+
+    from tallystick_cli.terminal import Terminal
+
     style = "red" if failure.exit_code > 1 else "yellow"
     terminal = Terminal(stderr=True)
     terminal.print(Text(f"tally: {failure.message}", style=style), soft_wrap=True)

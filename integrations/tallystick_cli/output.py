@@ -3,36 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from rich.segment import Segment
-from rich.text import Text
 
-__all__ = ["Terminal", "print_json", "print_preview", "print_view", "progress_bar"]
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.progress import Progress
 
-
-class Terminal(Console):
-    """A terminal that stored text cannot steer: escapes and marks of writing direction are left
-    out.
-    """
-
-    def render(
-        self, renderable: RenderableType, options: ConsoleOptions | None = None
-    ) -> Iterable[Segment]:
-        """Render as rich does, without control characters."""
-        for segment in super().render(renderable, options):
-            yield (
-                segment
-                if segment.control
-                else Segment(segment.text.translate(_STEERING), segment.style)
-            )
+__all__ = ["STEERING", "print_json", "print_preview", "print_view", "progress_bar"]
 
 
-_STEERING = dict.fromkeys(
+STEERING = dict.fromkeys(
     [
         *(code for code in range(0x20) if code not in (0x09, 0x0A)),
         *range(0x7F, 0xA0),
@@ -40,14 +22,19 @@ _STEERING = dict.fromkeys(
         *range(0x2066, 0x206A),
     ]
 )
+"""Control characters and marks of writing direction, which no text may print."""
 # The newlines between the values are not text, and JSON escapes its own control characters.
-_ESCAPED = {code: f"\\u{code:04x}" for code in _STEERING if code >= 0x7F}
+_ESCAPED = {code: f"\\u{code:04x}" for code in STEERING if code >= 0x7F}
 
 
 def print_view(what: RenderableType) -> None:
     """Print a view for a person. A line of text is not broken, so that paths and digests in it can
     be copied.
     """
+    from rich.text import Text
+
+    from tallystick_cli.terminal import Terminal
+
     Terminal().print(what, soft_wrap=isinstance(what, Text))
 
 
@@ -67,6 +54,10 @@ def progress_bar(label: str, unit: str = "", *, as_json: bool = False) -> Progre
     """Return a bar of progress beside the output: on standard error, and only for a person at a
     terminal.
     """
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    from tallystick_cli.terminal import Terminal
+
     console = Terminal(stderr=True)
     return Progress(
         TextColumn(label),

@@ -16,8 +16,9 @@ from tallystick.records import RunRecord, Scope, StepRecord
 from tallystick.tally import BoundTally, is_provider, model_provider
 from tallystick_cli import views
 from tallystick_cli.options import AsJson, InScope, Limit, StepId, Where
-from tallystick_cli.output import Terminal, print_json, print_view
+from tallystick_cli.output import print_json, print_view
 from tallystick_cli.session import complete_id, open_as_owner, recorded
+from tallystick_cli.terminal import Terminal
 
 __all__ = ["COMMANDS"]
 

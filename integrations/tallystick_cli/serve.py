@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 from tallystick.errors import InvalidInput
 from tallystick.tally import Tally
@@ -65,6 +64,8 @@ def serve(
             if as_json:
                 print_json({"state": "serving", "tally": tally.location, "addresses": addresses})
                 return
+            from rich.text import Text
+
             for address in addresses:
                 print_view(Text.assemble("Serving at ", (address, "cyan")))
             print_view(Text("Ctrl-C ends it.", style="dim"))
@@ -105,6 +106,8 @@ def ui(
             if as_json:
                 print_json({"state": "serving", "tally": owner.tally.location, "link": link})
                 return
+            from rich.text import Text
+
             address = link.partition("/enter")[0]
             print_view(Text.assemble("The dashboard is at ", (address, "cyan")))
             if not opened:

@@ -10,7 +10,6 @@ from tallystick.errors import InvalidInput, NotFound, TallyNotFound
 from tallystick.policy.rules import load_rules
 from tallystick.records import Actor, RunRecord, Scope, StepRecord
 from tallystick.tally import BoundTally, Tally
-from tallystick_cli.output import Terminal
 
 __all__ = [
     "acting",
@@ -70,6 +69,8 @@ def open_as_owner(
         ) from error
     with opened as tally:
         if tally.read_only is not None:
+            from tallystick_cli.terminal import Terminal
+
             Terminal(stderr=True).print(f"Read only: {tally.read_only}", soft_wrap=True)
         acting, owner = _ACTING.get(), tally.owner
         if owner is None and acting is None:

@@ -17,7 +17,8 @@ from tallystick.settings import SETTINGS_FILE, Settings
 from tallystick.tally import BoundTally, Tally
 from tallystick.upkeep.retention import KEEP, Window
 from tallystick_cli.options import AsJson, Where
-from tallystick_cli.output import Terminal, print_json, print_view
+from tallystick_cli.output import print_json, print_view
+from tallystick_cli.terminal import Terminal
 
 __all__ = ["COMMANDS"]
 

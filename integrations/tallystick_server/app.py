@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cache
 from typing import Any, cast
@@ -13,10 +13,10 @@ from tallystick import __version__
 from tallystick.adapters.serving import BODY_LIMIT, Guard
 from tallystick.records import Actor
 from tallystick.tally import Tally
-from tallystick_server.answers import add_handlers
+from tallystick_server.answers import Answer, add_handlers
 from tallystick_server.dashboard import Entrance, dashboard_app
 from tallystick_server.dashboard.entrance import PREFIX as DASHBOARD
-from tallystick_server.endpoints import add_operations
+from tallystick_server.endpoints import RESULT, add_operations
 from tallystick_server.items import add_items
 from tallystick_server.open_runs import OpenRuns
 from tallystick_server.recording import add_recording
@@ -87,9 +87,18 @@ class _Routes(APIRouter):
 
     def add_api_route(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         """Add a route."""
-        if not self.is_described:
-            options.pop("responses", None)
+        responses = options.pop("responses", {})
+        if self.is_described:
+            options["responses"] = {code: _with_model(each) for code, each in responses.items()}
         super().add_api_route(path, endpoint, **options)
+
+
+def _with_model(response: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the description of a response, with the model of the answer that has its result."""
+    described = dict(response)
+    if RESULT in described:
+        described["model"] = Answer[described.pop(RESULT)]  # type: ignore[misc]
+    return described
 
 
 def _routes(tally: Tally | None) -> FastAPI:

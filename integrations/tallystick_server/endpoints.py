@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, Header, Path, Query, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, create_model, model_validator
+from pydantic import BaseModel, ConfigDict, create_model, model_validator
 
 from tallystick.adapters.serving import CALLER, Caller
 from tallystick.aio import in_thread
@@ -17,13 +17,14 @@ from tallystick.errors import InvalidInput
 from tallystick.operations import OPERATIONS, Operation
 from tallystick.operations.operation import Arguments
 from tallystick.tally import BoundTally, Tally
-from tallystick_server.answers import Answer, Problem, answer
+from tallystick_server.answers import Problem, answer
 from tallystick_server.open_runs import RunHeader, within
 from tallystick_server.routes import OF_THE_URL, ROUTES, Method, Route
 
 __all__ = [
     "CONDITIONS",
     "PROBLEMS",
+    "RESULT",
     "ScopeHeader",
     "add_operations",
     "bound_for",
@@ -34,6 +35,8 @@ __all__ = [
 CONDITIONS = ("Idempotency-Key", "If-Match")
 """Headers that make a change happen once, or at one version alone."""
 
+RESULT = "result"
+"""The type of the result in the description of a response, of which its model is made."""
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     "default": {
         "model": Problem,
@@ -67,7 +70,13 @@ _IN_HEADERS: Mapping[str, tuple[str, Any]] = {
 _VERSIONED = ("get", "modify", "space", "create_space", "update_space", "recover")
 
 
-class _OfTheUrl(Arguments):
+class _OfRequest(Arguments):
+    """Arguments in a request, built with their route: FastAPI takes no models that wait."""
+
+    model_config = ConfigDict(defer_build=False)
+
+
+class _OfTheUrl(_OfRequest):
     """Arguments in a URL, where an empty one is None: `?state=` lists approvals in any state."""
 
     @model_validator(mode="before")
@@ -96,10 +105,7 @@ def add_operations(router: APIRouter) -> None:
                 tags=[route.group],
                 status_code=route.status,
                 responses={
-                    route.status: {
-                        "model": Answer[operation.result],  # type: ignore[name-defined]
-                        "description": "The result.",
-                    },
+                    route.status: {RESULT: operation.result, "description": "The result."},
                     **PROBLEMS,
                 },
                 response_class=Response,
@@ -200,7 +206,7 @@ def _arguments_model(
     suffix = "Query" if method in OF_THE_URL else "Body"
     words = "".join(word.title() for word in operation.name.split("_"))
     number = "" if path == route.path else str([each[1] for each in route.also].index(path) + 2)
-    base = _OfTheUrl if method in OF_THE_URL else Arguments
+    base = _OfTheUrl if method in OF_THE_URL else _OfRequest
     model: type[BaseModel] = create_model(f"{words}{suffix}{number}", __base__=base, **fields)
     return model
 

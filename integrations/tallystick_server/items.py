@@ -13,8 +13,15 @@ from tallystick.adapters.item_filters import check_filter, passes
 from tallystick.aio import in_thread
 from tallystick.memory import Item, Items, Put
 from tallystick.records import JsonObject, Memory
-from tallystick_server.answers import Answer, answer
-from tallystick_server.endpoints import CONDITIONS, PROBLEMS, ScopeHeader, bound_for, deaf_to
+from tallystick_server.answers import answer
+from tallystick_server.endpoints import (
+    CONDITIONS,
+    PROBLEMS,
+    RESULT,
+    ScopeHeader,
+    bound_for,
+    deaf_to,
+)
 
 __all__ = ["FindItems", "GetItems", "ItemAnswer", "PutItems", "add_items"]
 
@@ -90,7 +97,7 @@ def add_items(router: APIRouter) -> None:
             methods=["POST"],
             tags=["Memory"],
             operation_id=endpoint.__name__,
-            responses={200: {"model": Answer[result], "description": "The result."}, **PROBLEMS},
+            responses={200: {RESULT: result, "description": "The result."}, **PROBLEMS},
             response_class=Response,
             dependencies=[deaf_to(*(CONDITIONS[1:] if is_change else CONDITIONS))],
         )

@@ -38,8 +38,15 @@ from tallystick.records import (
     ToolSpec,
 )
 from tallystick.tally import ModelCheck, ToolCheck
-from tallystick_server.answers import Answer, answer
-from tallystick_server.endpoints import CONDITIONS, PROBLEMS, ScopeHeader, bound_for, deaf_to
+from tallystick_server.answers import answer
+from tallystick_server.endpoints import (
+    CONDITIONS,
+    PROBLEMS,
+    RESULT,
+    ScopeHeader,
+    bound_for,
+    deaf_to,
+)
 from tallystick_server.open_runs import RunHeader, within
 
 __all__ = [
@@ -165,7 +172,7 @@ def add_recording(router: APIRouter) -> None:
                 operation_id=endpoint.__name__,
                 include_in_schema=each == path,
                 responses={
-                    200: {"model": Answer[result], "description": "The result."},
+                    200: {RESULT: result, "description": "The result."},
                     **PROBLEMS,
                 },
                 response_class=Response,

@@ -22,8 +22,15 @@ from tallystick.records import Foil, JsonObject, Receipt
 from tallystick.tally import BoundTally, ToolCheck
 from tallystick_hooks import BadPayload, HookFormat
 from tallystick_hooks.handling import handle
-from tallystick_server.answers import Answer, answer
-from tallystick_server.endpoints import CONDITIONS, PROBLEMS, ScopeHeader, bound_for, deaf_to
+from tallystick_server.answers import answer
+from tallystick_server.endpoints import (
+    CONDITIONS,
+    PROBLEMS,
+    RESULT,
+    ScopeHeader,
+    bound_for,
+    deaf_to,
+)
 from tallystick_server.open_runs import RunHeader, within
 
 __all__ = ["add_system"]
@@ -84,7 +91,7 @@ def add_system(router: APIRouter) -> None:
             methods=[method],
             tags=[group],
             operation_id=endpoint.__name__,
-            responses={200: {"model": Answer[result], "description": "The result."}, **PROBLEMS},
+            responses={200: {RESULT: result, "description": "The result."}, **PROBLEMS},
             response_class=Response,
             dependencies=[deaf_to(*CONDITIONS)],
         )

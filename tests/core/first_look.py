@@ -17,8 +17,8 @@ FIRST_LOOK = {
     "graph/test_about.py": "memory/dependencies",
     "graph/test_communities.py": "graph/concepts graph/overview pipeline/summaries "
     "storage/communities",
-    "graph/test_graph.py": "graph/aliases graph/mending graph/names graph/reading "
-    "ranking/name_forms memory/mentions pipeline/graph storage/graph",
+    "graph/test_graph.py": "graph/aliases graph/mending graph/names graph/name_reading "
+    "graph/reading ranking/name_forms memory/mentions pipeline/graph storage/graph",
     "memory/test_matching.py": "access/confirm",
     "policy/test_permissions.py": "access/gate access/spaces memory/access_preview",
     "compiler/test_rules.py": "policy/rules policy/rule_checks",

@@ -106,6 +106,36 @@ def test_standard_output_is_json_rpc_alone_and_the_server_ends_with_its_input(
     assert b"Traceback" not in errors
 
 
+# The SDK loads rich itself, for a handler of its own.
+_UNUSED = (
+    *("structlog", "jinja2", "fastapi", "alembic", "chromadb", "tiktoken", "numpy"),
+    *("tokenizers", "safetensors", "dateparser", "regex", "sqlalchemy.dialects.postgresql"),
+    *("tallystick.graph.name_reading", "tallystick_cli.everyday", "tallystick_cli.views"),
+)
+
+
+def test_a_server_that_has_said_hello_has_not_loaded_what_it_may_never_use(place: Path) -> None:
+    """A client keeps one running for each window, and most of them are asked nothing."""
+    code = (
+        "import sys\nfrom tallystick_cli.app import main\n"
+        "try: main()\nfinally: print(*sys.modules, file=sys.stderr)"
+    )
+    hello = json.dumps(_request(1, "initialize", **_HELLO))
+    done = subprocess.run(
+        [sys.executable, "-c", code, "mcp", "--tally", str(place)],
+        input=f"{hello}\n",
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    loaded = done.stderr.split()
+
+    assert json.loads(done.stdout)["id"] == 1
+    assert "tallystick_mcp.server" in loaded
+    assert [name for name in _UNUSED if name in loaded] == []
+
+
 _HELLO = {
     "protocolVersion": "2025-11-25",
     "capabilities": {},

@@ -113,9 +113,6 @@ def test_curl_alone_is_a_client(where: Path) -> None:
     assert not (where / "serve.sock").exists()
 
 
-_UNUSED = ("structlog", "rich", "httpx2", "jinja2", "alembic", "chromadb", "tiktoken", "mcp")
-
-
 def test_streams_of_events_end_as_they_should_where_their_server_is_stopped(
     where: Path, tmp_path: Path
 ) -> None:
@@ -159,10 +156,36 @@ def test_streams_of_events_end_as_they_should_where_their_server_is_stopped(
     assert "Traceback" not in (tmp_path / "log").read_text()
 
 
-def test_a_server_does_not_load_what_it_may_never_use() -> None:
-    code = "import sys, tallystick.tally, tallystick_server; print(*sys.modules)"
-    loaded = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout.split()
+_UNUSED = (
+    *("structlog", "rich", "httpx2", "jinja2", "alembic", "chromadb", "tiktoken", "mcp", "numpy"),
+    *("tokenizers", "safetensors", "dateparser", "regex", "sqlalchemy.dialects.postgresql"),
+    *("tallystick.graph.name_reading", "tallystick_cli.everyday", "tallystick_cli.views"),
+)
 
+
+def test_a_server_that_nobody_asked_anything_has_not_loaded_what_it_may_never_use(
+    where: Path,
+) -> None:
+    """It runs for days: what it loads, it keeps. The other commands, what they print with, the
+    database that it is not on, the embedder and the index wait until they are needed.
+    """
+    code = (
+        "import sys\nfrom tallystick_cli.app import main\n"
+        "try: main()\nfinally: print(*sys.modules, file=sys.stderr)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, "serve", "--tally", str(where), "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    ) as server:
+        assert server.stdout is not None
+        assert server.stderr is not None
+        assert server.stdout.readline() == "{\n"
+        time.sleep(1)
+        server.send_signal(signal.SIGTERM)
+        loaded = server.stderr.read().split()
+
+    assert "tallystick_server.serving" in loaded
     assert [name for name in _UNUSED if name in loaded] == []

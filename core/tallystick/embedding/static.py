@@ -167,7 +167,7 @@ def _is_readable(word: str) -> bool:
 def _fingerprint() -> str:
     fingerprint = hashlib.sha256(_METHOD)
     for name in (_WEIGHTS, _TOKENIZER):
-        fingerprint.update(hashlib.sha256(_read(_file(name))).digest())
+        fingerprint.update(_digest(_file(name)))
     return f"{_NAME}:{fingerprint.hexdigest()[:12]}:{_DIMENSION}"
 
 
@@ -241,9 +241,11 @@ def _file(name: str) -> Path:
     )
 
 
-def _read(path: Path) -> bytes:
+def _digest(path: Path) -> bytes:
+    """Return the digest of a file, which is never in memory as a whole."""
     try:
-        return path.read_bytes()
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").digest()
     except OSError as error:
         raise EmbedderUnavailable(
             f"The default embedder's files cannot be read: {error}. {_REPAIR}"

@@ -8,9 +8,10 @@ from tallystick.graph.about import about
 from tallystick.graph.aliases import alias_of, likeness
 from tallystick.graph.communities import Division, divide, read_division, wants_summary
 from tallystick.graph.mending import mend_graph
-from tallystick.graph.names import Name, Names, Said, names_of, normal_name
+from tallystick.graph.names import Name, Names, Said, names_of
 from tallystick.graph.overview import Shown, communities_in, shown_communities
 from tallystick.graph.reading import ReadPage, link_page, read_extraction, read_page
+from tallystick.ranking.name_forms import normal_name
 
 __all__ = [
     "Division",

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from tallystick.access import visible_docs
 from tallystick.errors import InvalidInput, NotFound
 from tallystick.graph.aliases import alias_of
-from tallystick.graph.names import normal_name
 from tallystick.memory import MemoryContext
 from tallystick.memory.explore import memory_views, require_depth
 from tallystick.ranking import cosines, from_float16_bytes
+from tallystick.ranking.name_forms import normal_name
 from tallystick.records import (
     Actor,
     Explored,

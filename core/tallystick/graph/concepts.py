@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import log
 from typing import NamedTuple
 
-from tallystick.graph.names import grammar_of, normal_name
+from tallystick.graph.names import grammar_of
 from tallystick.ranking import sentence_spans
+from tallystick.ranking.name_forms import normal_name
 from tallystick.ranking.words import surfaces_of
 
 __all__ = ["Concepts", "Text", "concepts_of"]

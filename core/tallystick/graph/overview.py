@@ -14,10 +14,10 @@ from tallystick.errors import InvalidInput, InvalidScope, NotFound, require
 from tallystick.graph.about import Walk
 from tallystick.graph.communities import MOST_TEXTS, members_of_texts
 from tallystick.graph.concepts import Text, concepts_of
-from tallystick.graph.names import normal_name
 from tallystick.memory import MemoryContext
 from tallystick.memory.explore import memory_views, require_depth
 from tallystick.ranking import analyze, from_float16_bytes, query_terms
+from tallystick.ranking.name_forms import normal_name
 from tallystick.records import Actor, Explored, ExploredCommunity, Scope
 from tallystick.storage import Connection, communities, memories, scopes
 

@@ -11,11 +11,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tallystick.graph.aliases import alias_of, likeness
-from tallystick.graph.names import Name, Names, Said, names_of, normal_name
+from tallystick.graph.names import Name, Names, Said, names_of
 from tallystick.memory import MemoryContext
 from tallystick.memory.context import searchable
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.memory.mentions import GRAPH_VERSION, settle
+from tallystick.ranking.name_forms import normal_name
 from tallystick.records import Extraction, Memory, SourceHash, SourceRef, canonical_json
 from tallystick.storage import ScopeRow, edges, graph, memories, parts
 

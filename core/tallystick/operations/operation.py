@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tallystick.errors import InvalidInput
 from tallystick.explanations import explain_validation
 from tallystick.records import JsonObject
+from tallystick.records._base import BUILDS_LATER
 from tallystick.tally import BoundTally
 
 __all__ = [
@@ -50,7 +51,7 @@ IdempotencyKey = Annotated[
 class Arguments(BaseModel):
     """The arguments of an operation: frozen, with a JSON schema, unknown names refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=BUILDS_LATER)
 
 
 class NoArguments(Arguments):

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 from itertools import pairwise
 from secrets import token_bytes
@@ -136,17 +136,20 @@ class Redactor:
         self._digest_key = token_bytes(16)
         self._finders = tuple(finders)
         self._certain = tuple(rule for rule in chosen if rule.certain)
+
+    @cached_property
+    def _gates(self) -> _Gates:
+        # With the first text: a server that waits for one needs none of their megabytes.
         gates = _gates(self._rules)
-        self._frequent, self._rare_gate, self._rare = gates.frequent, gates.rare_gate, gates.rare
         # An engine of somebody else may find something in any text.
-        self._gate = None if self._finders else gates.gate
-        self._json_gate = None if self._finders else gates.json_gate
+        return gates._replace(gate=None, json_gate=None) if self._finders else gates
 
     def may_hold(self, text: bytes) -> bool:
         """Return True if JSON text may contain something to redact; False is certain, and quick."""
+        gate = self._gates.json_gate
         return (
-            self._json_gate is None
-            or self._json_gate.opens(text)
+            gate is None
+            or gate.opens(text)
             or b"[redacted:" in text
             or any(sign in text for sign in _INVISIBLE_BYTES)
         )
@@ -280,10 +283,11 @@ class Redactor:
 
     def _applicable(self, text: str) -> list[Rule]:
         """Return the rules that may match, those of a form first: they name what both find."""
-        if not self._rare_gate.opens(text):
-            return self._frequent
-        rare = [rule for gate, group in self._rare if gate.opens(text) for rule in group]
-        return [*rare, *self._frequent]
+        gates = self._gates
+        if not gates.rare_gate.opens(text):
+            return gates.frequent
+        rare = [rule for gate, group in gates.rare if gate.opens(text) for rule in group]
+        return [*rare, *gates.frequent]
 
     def _external_findings(self, text: str) -> list[Finding]:
         findings = [
@@ -303,7 +307,8 @@ class Redactor:
         ]
 
     def _redacted(self, text: str, pen: _Pen, rules: Sequence[Rule]) -> str:
-        if self._gate is not None and not self._gate.opens(_INVISIBLE.sub("", text)):
+        gate = self._gates.gate
+        if gate is not None and not gate.opens(_INVISIBLE.sub("", text)):
             return text
         # A secret may stand right against another one, and come into view once that is gone: later
         # passes look beside the placeholders of the one before.

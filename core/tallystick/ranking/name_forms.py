@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
-
-import regex  # type: ignore[import-untyped]
 
 __all__ = ["name_spans", "normal_name"]
 
@@ -20,7 +19,7 @@ def normal_name(text: str) -> str:
     repeated spaces.
     """
     plain = unicodedata.normalize("NFKC", text).casefold().strip()
-    plain = regex.sub(r"['’]s?$", "", plain)
+    plain = re.sub(r"['’]s?$", "", plain)
     return " ".join(plain.split())
 
 

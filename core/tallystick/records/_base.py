@@ -18,6 +18,7 @@ from functools import cache, wraps
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar, get_args, get_type_hints
 
 from pydantic import (
+    VERSION,
     AfterValidator,
     BaseModel,
     ConfigDict,
@@ -39,6 +40,7 @@ from tallystick.records.html import cut, html_of
 from tallystick.records.times import DatetimeOf
 
 __all__ = [
+    "BUILDS_LATER",
     "ApprovalId",
     "JobId",
     "JobIds",
@@ -85,6 +87,11 @@ LONGEST_INTEGER = 1_000
 """Digits of an integer in a JSON value: Python refuses to read more than 4,300."""
 MOST_ITEMS = 100_000
 """Items of one `remember_many`."""
+
+BUILDS_LATER = tuple(map(int, VERSION.split(".")[:2])) >= (2, 14)
+"""Whether the check of a record is built when it is first used: most processes use few of them.
+Before 2.14 pydantic did not hold threads apart that built the same one at the same moment.
+"""
 
 _BITS = int(LONGEST_INTEGER * 3.3219)
 
@@ -162,6 +169,7 @@ class Record(BaseModel):
         validate_default=False,
         ser_json_inf_nan="strings",
         ignored_types=(DatetimeOf,),
+        defer_build=BUILDS_LATER,
     )
 
     if not TYPE_CHECKING:  # type checkers read the fields

@@ -35,7 +35,10 @@ _Answer = Callable[[Any], Any]
 class Statement(Protocol):
     """A statement that may wait (`prepared.Prepared`)."""
 
-    is_silent: bool
+    @property
+    def is_silent(self) -> bool:
+        """True if it returns nothing, so that nobody needs to wait for it."""
+        ...
 
     def begin(self, cursor: Any, values: Any) -> tuple[str, _Answer]:
         """Send it; return its text, and what reads the result off the cursor."""

@@ -146,6 +146,11 @@ def _statements(name: str, dialect: Dialect) -> tuple[str, ...]:
         for table in metadata.sorted_tables:
             elements.append(CreateTable(table))
             indexes = sorted(table.indexes, key=lambda index: str(index.name))
+            for index in indexes:
+                # Declared for SQLite: an option of PostgreSQL would load the dialect everywhere.
+                where = index.dialect_options["sqlite"]["where"]
+                if name == "postgresql" and where is not None:
+                    index.dialect_kwargs["postgresql_where"] = where
             elements += [CreateIndex(index) for index in indexes]
         _STATEMENTS[name] = tuple(str(element.compile(dialect=dialect)) for element in elements)
     return _STATEMENTS[name]

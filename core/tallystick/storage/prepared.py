@@ -16,13 +16,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cache, lru_cache
+from importlib import import_module
 from itertools import chain
 from operator import itemgetter
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Table
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql import ClauseElement
 
 from tallystick.storage import tables
@@ -39,10 +39,6 @@ __all__ = [
     "upsert",
 ]
 
-_DIALECTS = {
-    "sqlite": cast(Any, sqlite.dialect)(paramstyle="named"),
-    "postgresql": cast(Any, postgresql.dialect)(paramstyle="named"),
-}
 _NAME = re.compile(r"(?<!:):([A-Za-z_]\w*)")
 """A `:name`, and no `::type` of PostgreSQL."""
 _ROW = re.compile(r"(INSERT INTO [^?]* VALUES )(\(\?(?:, \?)*\))( ON CONFLICT[^?]*)?")
@@ -72,36 +68,47 @@ class Prepared:
     def __init__(
         self, statement: ClauseElement | str, *, postgresql: ClauseElement | str | None = None
     ) -> None:
-        """Translate `statement` for both databases, or for SQLite alone where `postgresql` is
-        given.
+        """Take `statement` for both databases, or for SQLite alone where `postgresql` is given. It
+        is translated for a database when it is first run there: most run in few processes, and
+        hardly any process needs both.
         """
-        text, packs, unpacks = _packed_text(statement)
-        self._statements = {
-            "sqlite": _Statement(
-                _NAME.sub("?", text),
-                _packing(_by_position(_NAME.findall(text)), _NAME.findall(text), packs),
-                _unpacking(self._reader("sqlite"), unpacks),
-            ),
-            "postgresql": _Statement(
-                _NAME.sub(
-                    r"%(\1)s",
-                    _text(statement if postgresql is None else postgresql, "postgresql").replace(
-                        "%", "%%"
-                    ),
-                ),
-                _unchanged,
-                self._reader("postgresql"),
-            ),
+        self._given: Mapping[str, ClauseElement | str] = {
+            "sqlite": statement,
+            "postgresql": statement if postgresql is None else postgresql,
         }
-        text = self._statements["postgresql"].text
-        self.is_silent = self._may_wait and _SILENT.match(text) is not None
+        self._translated: dict[str, _Statement] = {}
+        self._is_silent: bool | None = None
+
+    def translated(self, dialect: str) -> _Statement:
+        """Return it as the driver of a database takes it."""
+        found = self._translated.get(dialect)
+        if found is None:
+            found = self._translated[dialect] = self._translation(dialect)
+        return found
+
+    def _translation(self, dialect: str) -> _Statement:
+        statement, read = self._given[dialect], self._reader(dialect)
+        if dialect == "postgresql":
+            text = _text(statement, dialect).replace("%", "%%")
+            return _Statement(_NAME.sub(r"%(\1)s", text), _unchanged, read)
+        text, packs, unpacks = _packed_text(statement)
+        names = _NAME.findall(text)
+        in_order = _packing(_by_position(names), names, packs)
+        return _Statement(_NAME.sub("?", text), in_order, _unpacking(read, unpacks))
+
+    @property
+    def is_silent(self) -> bool:
         """True if it returns nothing, so that nobody needs to wait for it on PostgreSQL."""
+        if self._is_silent is None:
+            text = self.translated("postgresql").text
+            self._is_silent = self._may_wait and _SILENT.match(text) is not None
+        return self._is_silent
 
     _may_wait = True
 
     def begin(self, cursor: Any, values: Any) -> tuple[str, Callable[[Any], Any]]:
         """Send it to PostgreSQL; return its text, and what reads the result off the cursor."""
-        text, in_order, read = self._statements["postgresql"]
+        text, in_order, read = self.translated("postgresql")
         if isinstance(values, Mapping):
             cursor.execute(text, in_order(values))
         else:
@@ -123,7 +130,7 @@ class Prepared:
         dialect = connection.dialect
         if dialect.name == "postgresql" and (batch := batch_of(connection)) is not None:
             return batch.run(connection, self, values)
-        text, in_order, read = self._statements[dialect.name]
+        text, in_order, read = self.translated(dialect.name)
         driver: Any = connection.connection.dbapi_connection
         cursor = driver.cursor()
         try:
@@ -208,7 +215,13 @@ def _quoted(name: str) -> str:
 def _text(statement: ClauseElement | str, dialect: str) -> str:
     if isinstance(statement, str):
         return statement
-    return str(statement.compile(dialect=_DIALECTS[dialect]))
+    return str(statement.compile(dialect=_dialect(dialect)))
+
+
+@cache
+def _dialect(name: str) -> Any:
+    dialects = import_module(f"sqlalchemy.dialects.{name}")
+    return dialects.dialect(paramstyle="named")
 
 
 _Convert = Callable[[Any], Any]
@@ -225,7 +238,7 @@ def _packed_text(
         columns = tables.metadata.tables[into[1]].columns if into else ()
         types = {column.name: column.type for column in columns}
         return statement, {n: t.pack for n, t in types.items() if isinstance(t, Packed)}, []
-    compiled = statement.compile(dialect=_DIALECTS["sqlite"])
+    compiled = statement.compile(dialect=_dialect("sqlite"))
     binds: Mapping[str, Any] = getattr(compiled, "binds", {})
     packs = {name: b.type.pack for name, b in binds.items() if isinstance(b.type, Packed)}
     selected: Iterator[tuple[int, Any]] = enumerate(getattr(statement, "selected_columns", ()))

@@ -120,7 +120,6 @@ approvals = Table(
         "digest",
         unique=True,
         sqlite_where=text("state IN ('pending', 'granted')"),
-        postgresql_where=text("state IN ('pending', 'granted')"),
     ),
     Index(None, "scope_id", "state", "created_at"),
     Index(None, "run_id"),
@@ -242,7 +241,6 @@ memories = Table(
         "content_key",
         unique=True,
         sqlite_where=text("state = 'active' AND conversation IS NULL"),
-        postgresql_where=text("state = 'active' AND conversation IS NULL"),
     ),
     Index(
         "uq_memories_turn",
@@ -251,7 +249,6 @@ memories = Table(
         "position",
         unique=True,
         sqlite_where=text("conversation IS NOT NULL"),
-        postgresql_where=text("conversation IS NOT NULL"),
     ),
     Index(None, "scope_id", "state", "doc"),
     sqlite_autoincrement=True,
@@ -545,7 +542,6 @@ jobs = Table(
         "id",
         "due_at",
         sqlite_where=text("due_at IS NOT NULL"),
-        postgresql_where=text("due_at IS NOT NULL"),
     ),
     Index(None, "scope_id", "turn"),
     Index(None, "turn"),
@@ -641,7 +637,6 @@ step_entries = Table(
         None,
         "base_id",
         sqlite_where=text("base_id IS NOT NULL"),
-        postgresql_where=text("base_id IS NOT NULL"),
     ),
 )
 """The inputs and outputs of a step; payloads are in `parts` and can be erased with their salt.

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import importlib
+import pkgutil
 from typing import Any
 
 from sqlalchemy import bindparam, select
 
+from tallystick import storage
 from tallystick.storage import tables
 from tallystick.storage.prepared import (
     Prepared,
@@ -19,6 +23,21 @@ from tallystick.tally.services import services_of
 from tallystick.testing.tally_contract import OpenTally
 
 _ROWS = Prepared("SELECT name, value FROM settings WHERE name >= :first AND name < :after")
+
+
+def test_every_statement_can_be_translated_for_both_databases() -> None:
+    """They are translated when they are first run: what cannot be is found here."""
+    for name in (
+        module.name for module in pkgutil.walk_packages(storage.__path__, "tallystick.storage.")
+    ):
+        if ".migrations" not in name:
+            importlib.import_module(name)
+    found = [each for each in gc.get_objects() if isinstance(each, Prepared)]
+
+    assert len(found) > 80
+    for each in found:
+        assert each.translated("sqlite").text
+        assert each.translated("postgresql").text
 
 
 def _run(open_tally: OpenTally, unit: Any) -> Any:
