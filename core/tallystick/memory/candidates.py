@@ -143,7 +143,7 @@ def pool_of(
         assert vector is not None
         return _exact_cosines(connection, context, corpus, scope_id, vector, rows)
 
-    worth, near = text, np.zeros(len(text))
+    near: Floats | None = None
     # Where nearness is an estimate, more are taken and scored again.
     spare = _SPARE if corpus.is_sketched and vector is not None and proposed is None else 1
     if vector is None:
@@ -156,15 +156,19 @@ def pool_of(
         is_estimate = corpus.is_sketched and context.vector_search != "exact"
         if corpus.is_sketched and not is_estimate:
             near = _scanned(connection, context, corpus, scope_id, vector)
-        by_vector = proposals(np.where(allowed, near, 0.0), depth)
-        if is_estimate:
-            by_vector = _best_of(_by_signs(corpus, vector, near, allowed), exact, depth)
-        worth = near + text / max(float(text.max(initial=0.0)), 1.0)
+        by_vector = (
+            _best_of(_by_signs(corpus, vector, near, allowed), exact, depth)
+            if is_estimate
+            else proposals(np.where(allowed, near, 0.0), depth)
+        )
     rows = np.union1d(by_text, by_vector)
     if question.dates:
+        worth = text if near is None else near + text / max(float(text.max(initial=0.0)), 1.0)
         by_days = of_these_days(corpus, question.dates, allowed, worth, _OF_DAYS * spare)
         if len(by_days) > _OF_DAYS and vector is not None:
-            own = worth[by_days] - near[by_days] + exact(by_days)
+            own = worth[by_days] + exact(by_days)
+            if near is not None:
+                own -= near[by_days]
             by_days = by_days[np.argsort(-own, kind="stable")[:_OF_DAYS]]
         rows = np.union1d(rows, by_days)
     beside = [corpus.beside(rows, step) for step in (-2, -1, 1, 2)]

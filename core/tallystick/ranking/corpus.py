@@ -331,20 +331,27 @@ class Corpus:
             if segment.sketch is None:
                 _same_size(query, segment.vectors)
             local = rows[local_rows] - self.starts[at]
-            first = np.searchsorted(segment.vector_owner, local)
-            last = np.searchsorted(segment.vector_owner, local, side="right")
-            spread = np.repeat(np.arange(len(local_rows)), last - first)
-            within = np.arange(len(spread)) - np.repeat(
-                np.cumsum(last - first) - (last - first), last - first
-            )
-            places = first[spread] + within
+            if segment.is_vector_each:
+                places, spread = local, None
+            else:
+                first = np.searchsorted(segment.vector_owner, local)
+                last = np.searchsorted(segment.vector_owner, local, side="right")
+                spread = np.repeat(np.arange(len(local_rows)), last - first)
+                within = np.arange(len(spread)) - np.repeat(
+                    np.cumsum(last - first) - (last - first), last - first
+                )
+                places = first[spread] + within
             if segment.sketch is None:
                 # einsum works row by row; a matrix product may group rows and so round them
                 # differently.
                 values = np.einsum("ij,j->i", segment.vectors[places], query)
             else:
                 values = _along(segment.sketch[places], query)
-            np.maximum.at(cosines, local_rows[spread], np.clip(values, -1.0, 1.0))
+            values = np.clip(values, -1.0, 1.0)
+            if spread is None:
+                cosines[local_rows] = values
+            else:
+                np.maximum.at(cosines, local_rows[spread], values)
         return cosines
 
     # Conversations
