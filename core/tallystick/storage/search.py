@@ -122,6 +122,7 @@ _VECTORS_OF = Prepared(
         _v.c.doc == func.any(bindparam("docs")),
         _v.c.scope_id == func.any(bindparam("scope_ids")),
     ),
+    reads_bytes=True,
 )
 _AT_ONCE = 3_000
 """Vectors that one statement reads."""

@@ -29,14 +29,16 @@ from sqlalchemy import (
     Text,
     bindparam,
     delete,
+    func,
     insert,
     select,
+    text,
 )
 
 from tallystick.errors import StorageError
 from tallystick.ranking.frozen import FORM, Frozen, thaw
 from tallystick.storage import tables
-from tallystick.storage.prepared import Prepared, upsert
+from tallystick.storage.prepared import Prepared, integer_list, upsert
 from tallystick.storage.tables import Key
 
 if TYPE_CHECKING:
@@ -99,6 +101,16 @@ _FIND = (
     select(_s.c.revision, _s.c.data)
     .where(_s.c.scope_id == bindparam("scope_id"), _s.c.name == _ABOUT)
     .order_by(_s.c.revision.desc())
+)
+_OF_ARRAY = select(_s.c.piece, _s.c.data).where(
+    _s.c.scope_id == bindparam("scope_id"),
+    _s.c.revision == bindparam("revision"),
+    _s.c.name == bindparam("name"),
+)
+_PIECES = Prepared(
+    _OF_ARRAY.where(_s.c.piece.in_(text("SELECT value FROM json_each(:pieces)"))),
+    postgresql=_OF_ARRAY.where(_s.c.piece == func.any(bindparam("pieces"))),
+    reads_bytes=True,
 )
 _CONNECTION: ContextVar[Connection] = ContextVar("segments_connection")
 
@@ -349,13 +361,17 @@ class _Pieces:
                     found[number] = piece
         missing = [number for number in numbers if number not in found]
         for start in range(0, len(missing), _AT_ONCE):
-            query = select(_s.c.piece, _s.c.data).where(
-                _s.c.scope_id == self._stored.scope_id,
-                _s.c.revision == self._stored.revision,
-                _s.c.name == name,
-                _s.c.piece.in_(missing[start : start + _AT_ONCE]),
+            connection = _CONNECTION.get()
+            rows = _PIECES(
+                connection,
+                {
+                    "scope_id": self._stored.scope_id,
+                    "revision": self._stored.revision,
+                    "name": name,
+                    "pieces": integer_list(connection, missing[start : start + _AT_ONCE]),
+                },
             )
-            for number, data in _CONNECTION.get().execute(query):
+            for number, data in rows:
                 found[number] = np.frombuffer(_piece(self._stored, data), dtype=dtype)
         if len(found) < len(numbers):
             raise SegmentGone(self._stored.scope_id, self._stored.revision)
