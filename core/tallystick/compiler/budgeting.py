@@ -204,15 +204,15 @@ def by_worth(state: State, heads: Iterable[str]) -> list[str]:
     """Return units by worth per token, best first; before them the few turns of the conversation
     that are worth most.
     """
-
-    def worth(head: str) -> int:
-        return max(state.scores[member]["total"] for member in state.members(head))
+    worth = {
+        head: max(state.scores[member]["total"] for member in state.members(head)) for head in heads
+    }
 
     def key(head: str) -> tuple[int, int, int, str]:
-        density = worth(head) * 1000 // (state.cost(head) + _FLAT)
-        return -density, -worth(head), -state.position.get(head, 0), head
+        density = worth[head] * 1000 // (state.cost(head) + _FLAT)
+        return -density, -worth[head], -state.position.get(head, 0), head
 
-    ordered = sorted(heads, key=key)
+    ordered = sorted(worth, key=key)
     turns = [
         head
         for head in ordered
@@ -220,7 +220,7 @@ def by_worth(state: State, heads: Iterable[str]) -> list[str]:
         and head not in state.groups
         and state.items[head].kind in ("user_msg", "assistant_msg")
     ]
-    best = sorted(turns, key=worth, reverse=True)[:_BEST_TURNS]
+    best = sorted(turns, key=lambda head: -worth[head])[:_BEST_TURNS]
     return [*best, *(head for head in ordered if head not in best)]
 
 

@@ -74,8 +74,9 @@ class Prepared:
     ) -> None:
         """Take `statement` for both databases, or for SQLite alone where `postgresql` is given. It
         is translated for a database when it is first run there: most run in few processes, and
-        hardly any process needs both. With `reads_bytes` PostgreSQL sends its rows as they are
-        instead of as text, which for bytes is twice as long.
+        hardly any process needs both. With `reads_bytes` PostgreSQL sends its rows to a reader as
+        they are instead of as text, which for bytes is twice as long; within a unit that writes
+        they come as text.
         """
         self._on_cursor = {"binary": True} if reads_bytes else {}
         self._given: Mapping[str, ClauseElement | str] = {
