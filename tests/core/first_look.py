@@ -97,7 +97,7 @@ FIRST_LOOK = {
     "pipeline/worker records/jobs storage/jobs upkeep/jobs operations/jobs tally/later_replays",
     "pipeline/test_injection.py": "pipeline/grounding",
     "pipeline/test_learning.py": "pipeline/apply pipeline/assertions pipeline/changes "
-    "pipeline/decide pipeline/extract pipeline/telling "
+    "pipeline/extract pipeline/telling "
     "pipeline/models pipeline/outbound pipeline/phrases pipeline/statements tally/learning "
     "upkeep/outbound",
     "../integrations/test_learning_models.py": "adapters/learning_models",

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tallystick.pipeline.phrases import CHANGED, ENDED, FILLER, GRAMMAR, Phrase
+from tallystick.pipeline.phrases import CHANGED, ENDED, FILLER, GRAMMAR, NEW, Phrase
+from tallystick.pipeline.tense import happenings
 from tallystick.ranking import analyze
 
 __all__ = [
@@ -28,6 +29,8 @@ __all__ = [
     "named_old_value",
     "read",
     "revalued",
+    "says_a_change",
+    "takes_back_another",
 ]
 
 _MONTHS = (
@@ -48,11 +51,31 @@ _WEEKDAYS = (
     r"|maandag|dinsdag|woensdag|donderdag|vrijdag|zaterdag|zondag)"
 )
 _NUMBER = r"\d+(?:[.,:\u202f ]\d{3})*(?:[.,]\d+)?"
+_NUMBER_WORD = (
+    r"(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|fifteen|twenty|thirty|forty"
+    r"|fifty|sixty|ninety|hundred|thousand|zwei|drei|vier|fünf|sechs|sieben|acht|neun|zehn"
+    r"|elf|zwölf|fünfzehn|zwanzig|dreißig|vierzig|fünfzig|deux|trois|quatre|cinq|sept|huit|neuf|dix"
+    r"|onze|douze|quinze|vingt|trente|quarante|cinquante|tres|cuatro|cinco|seis|siete|ocho"
+    r"|nueve|diez|doce|quince|veinte|treinta|cuarenta|cincuenta|tre|quattro|cinque"
+    r"|sette|nove|dieci|dodici|quindici|venti|trenta|quaranta|dois|duas|três|quatro|sete|oito"
+    r"|dez|vinte|twee|drie|vijf|zes|zeven|negen|tien|twaalf|twintig)"
+)
 _ZH_NUMBER = r"[\d一二两三四五六七八九十百千万]+"
 _UNIT = (
     r"(?P<unit>%|percent|prozent|pour cent|por ciento|per cent|[kmgt]i?b(?![^\W_])|ms(?![^\W_])"
     r"|[^\W\d_]{3,})"
 )
+_SPANS = frozenset(
+    """
+    ms millisecond second minute hour day week month quarter year sekunde sekunden minuten stunde
+    stunden tag tage tagen woche wochen monat monate monaten jahr jahre jahren seconde heure jour
+    semaine moi an année segundo minuto hora día semana me mese año secondo ora giorno settimana
+    settimane giorni ore minuti mesi anno anni dia mês meses ano uur dag dagen weken maand maanden
+    jaar weke
+    """.split()  # noqa: SIM905
+)
+"""Units of spans of time, without a plural s: two weeks become three days."""
+_SIZE = re.compile(r"[kmgt]i?b|[kmgt]?bytes?")
 _VALUES: tuple[tuple[str, Phrase], ...] = tuple(
     (name, Phrase(pattern, re.IGNORECASE))
     for name, pattern in (
@@ -82,10 +105,29 @@ _VALUES: tuple[tuple[str, Phrase], ...] = tuple(
             rf"|{_ZH_NUMBER}(?:元|块|欧元|美元)",
         ),
         ("version", r"(?<![\w.])v\d+(?:\.\d+)*\b|(?<![\w.])\d+\.\d+\.\d+(?![\w.])"),
+        (
+            "time",
+            rf"(?<!\w)(?:(?:at|until|till|um|bis|erst|à|a las|hasta las|alle|às|om|tot) "
+            rf"(?:half past |quarter (?:past|to) |halb )?{_NUMBER_WORD}"
+            r"(?: uhr| heures?|h| o['’]clock)?)"
+            r"(?= *$| *[,;.])",
+        ),
+        (
+            "number",
+            r"(?<!\w)(?P<unit>port|room|platform|gate|lot|track|line|page|level|floor|version|zimmer"
+            r"|raum|gleis|linie|seite|salle|quai|ligne|étage|sala|puerto|andén|página|binario|porta"
+            rf"|linha|kamer|spoor) {_NUMBER}(?![\w.-])",
+        ),
         ("number", rf"(?<![\w.,-]){_NUMBER}(?: ?{_UNIT})?"),
+        ("number", rf"(?<![\w.,-]){_NUMBER_WORD} (?!times|mal|fois|veces|volte|vezes|keer){_UNIT}"),
         ("code", r"(?<!\w)(?=[\w-]*\d)(?=[\w-]*[^\W\d_])[\w-]+(?!\w)"),
         ("ordinal", r"\b(?:first|second|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth)\b"),
-        ("switch", r"\b(?:on|off|enabled|disabled)(?= |$)(?! \w+day)|\b(?:open|closed)$"),
+        (
+            "switch",
+            r"(?:(?<=is )|(?<=are )|(?<=was )|(?<=now )|(?<=ays )|(?<=ned )|(?<=hed ))(?:on|off)"
+            r"(?=$|[,;]| (?:in|for|by|now|again|since|until|at)\b)|\b(?:enabled|disabled)(?= |$)"
+            r"|\b(?:open|closed)$",
+        ),
     )
 )
 
@@ -116,7 +158,9 @@ devient chaque désormais pasó movió cambió subido bajado cambiado aplazado a
 usamos uso utilizamos cuesta empieza comienza hemos será queda cada stata stato spostata spostato
 rinviata cambiato usiamo costa inizia sarà ogni passou passa para adiada mudou mudada usamos custa
 começa é as às foi dos das al del zum zur ins beim aan op nu is naar wordt verplaatst verschoven
-gebruiken gebruikt kost begint op het een wij
+erst schon bereits nur only seulement sólo solo apenas pas
+gebruiken gebruikt kost begint op het een wij tengo tienes tiene tenemos tienen tenho tem temos
+abbiamo hanno hebben heeft heb avons avez ont possède held
 """
 _LIGHT = _stems(_LIGHT_WORDS) | _stems(" ".join((*FILLER, *GRAMMAR)))
 """Words that say when or that something changed, and not what."""
@@ -129,6 +173,15 @@ _PREDICATES = _stems(
     """
 )
 """Verbs between a subject and the value that a later sentence names as the old one."""
+_NAMING = _stems(
+    """
+    name number fact note thing story detail info information idea plan entry line point memory
+    part bit remark date name nummer sache geschichte notiz eintrag info nom numéro histoire note
+    chose nombre número cosa historia nota dato nome numero storia dati coisa história naam verhaal
+    said told mention mentioned say wrote gesagt erzählt dit raconté dicho dije detto disse
+    """
+)
+"""Words that call something a memory, and do not say of what."""
 _ENDING = _stems("""
 quit stop stopped gave give up away got rid sold sell cancel cancelled canceled called dropped
 drop left leave removed abandoned retired decommissioned deprecated gone shut closed dissolved
@@ -150,15 +203,19 @@ _ADVERBIAL = Phrase(
     re.IGNORECASE,
 )
 """When and why, which say nothing of what ended."""
-_SEVERAL = Phrase(
+_BESIDES = Phrase(
     r"\b(?:too|as well|also|another|additionally|auch|ebenfalls|noch ein\w*|aussi|également"
-    r"|encore un"
-    r"|también|además|anche|inoltre|também|ook)\b|(?:speaks?|likes?|loves?|know|knows|plays?"
-    r"|supports?|visited|reads?|watch\w*|met|added|adds|learns?|bought|ordered|friends?|spreche|mag"
-    r"|liebe|aime|parle|gusta|hablo|hurts?)\b|[也还]",
+    r"|encore un|también|además|anche|inoltre|também|ook)\b|[也还]",
     re.IGNORECASE,
 )
-"""Sentences of which several hold at a time."""
+"""What a sentence says holds beside something else."""
+_SEVERAL = Phrase(
+    r"\b(?:speaks?|likes?|loves?|know|knows|plays?|supports?|visited|reads?|watch\w*|added|adds"
+    r"|learns?|bought|ordered|friends?|spreche|mag|liebe|aime|parle|gusta|hablo|hurts?)\b"
+    r"|\bmet (?:with |up )?(?:a|an|my|our|the|some|[A-Z]\w+)\b",
+    re.IGNORECASE,
+)
+"""Sentences of which several hold at a time, as long as none says that something ended."""
 _EPISODE = Phrase(
     r"\b(?:[Ii]|[Ww]e|[Hh]e|[Ss]he|[Tt]hey|[A-Z]\w+) (?:have |has |had )?(?:now )?(?:paid|ate"
     r"|saw|met|watched|went"
@@ -180,7 +237,7 @@ _GOAL = tuple(
         r"\b(?:has|have|had|was|were|been|got) (?:now |just |also |since |already )*(?:been "
         r"|being )?"
         r"(?P<verb>\w+(?:ed|en)|cut|put|set|brought|sent)(?: up| down| back| forward| out| over)?"
-        r" (?:to|until|till|by)\b",
+        r" (?:to|until|till|by(?= (?:\d|half|about|end)| \w+day))\b",
         r"\b(?:is|are) (?:now )?(?P<verb>delayed|postponed|up|down|back) (?:to|until|till|at)\b",
         r"\b(?:wurde|wurden|wird|werden|ist|sind)\b.{0,60}?\b(?:auf|in|nach|bis|um)\b .{1,40}?"
         r"(?P<verb>[^\W\d]+(?:t|en))$",
@@ -236,6 +293,13 @@ _BEARER = Phrase(
     re.IGNORECASE,
 )
 """The thing that an earlier sentence names, such as somebody's doctor."""
+_DETERMINERS = frozenset(
+    """
+    the a an my our your his her their its der die das den dem des ein eine einen einem einer mein
+    meine meinen meiner meinem unser unsere unseren le la les un une mon ma mes notre nos el los
+    las una mi mis nuestro nuestra il lo gli mio mia o os as meu minha de het een mijn onze
+    """.split()  # noqa: SIM905
+)
 _FROM_TO = Phrase(
     r"\b(?:from|von|de|da|van) (?P<old>[^,;]{1,40}?) (?:to|auf|zu|nach|à|a|para|naar) ",
     re.IGNORECASE,
@@ -249,8 +313,9 @@ _OLD = tuple(
         r" (?P<old>[^,;]{1,40}?) (?:with|by|for|in favou?r of) (?P<new>[^,;]+)",
         r"(?P<new>[^,;]{1,60}?) (?:has |have )?(?:replaced|replaces|supersedes|took over from|"
         r"succeeds|succeeded) (?P<old>[^,;]+)",
-        r"(?P<new>[^,;]{1,80}?) (?:instead of|rather than|in place of|anstelle von|anstatt|statt"
-        r"|au lieu de|à la place de|en vez de|en lugar de|invece (?:di|del|della)|em vez d[eoa]"
+        r"(?P<new>[^,;]{1,80}?) (?:instead of|rather than|in place of|anstelle (?:von|de[rs])"
+        r"|anstatt|statt(?: de[rsmn])?|(?:au lieu|à la place)(?: de| du| des| d['’])"
+        r"|en (?:vez|lugar) del?|invece (?:di|de[il]|dell[aoe]|degli)|(?:em vez|ao invés) d[eoa]s?"
         r"|in plaats van) (?P<old>[^,;]+)",
         r"(?P<new>[^,;]{1,80}?),? (?:not|nicht|pas|no) (?P<old>[^,;]{2,40}?)(?: any ?more)?$",
         r"(?P<old>[A-ZÀ-Þ]\w+) (?:has |have )?(?:handed|passed|gave|given"
@@ -299,6 +364,9 @@ _KIN = _stems(
     """
 )
 """People whose things are not somebody else's."""
+_KIN_ZH = re.compile(
+    "姐姐|妹妹|哥哥|弟弟|爸爸|妈妈|父亲|母亲|老婆|老公|妻子|丈夫|儿子|女儿|爷爷|奶奶|叔叔|阿姨|朋友|同事|室友|邻居|老板"
+)
 
 
 @dataclass(frozen=True)
@@ -325,9 +393,17 @@ class Reading:
     """True if somebody leads, owns or looks after something."""
     bearer: str | None
     """The thing of the user that the sentence names."""
+    new_things: frozenset[str]
+    """The words of meaning of what is called new."""
     new_ones: frozenset[str]
     """The things of which it says that there is another one."""
     is_of_user: bool
+    kin: frozenset[str]
+    """The people that a Chinese sentence names by how they are related to somebody."""
+    neighbours: tuple[tuple[str, str, str], ...]
+    """Each word with the one before it, determiners left out, and the one after it; nothing at an
+    end of the sentence.
+    """
     names: frozenset[str]
     """Words that are written with a capital, in lower case."""
 
@@ -338,16 +414,16 @@ def read(text: str) -> Reading:
     plain = text.strip().rstrip(".!。 ")
     blank, values = plain, []
     goal = next((each for each in (one.search(plain) for one in _GOAL) if each is not None), None)
-    if goal is not None:
-        start, end = goal.span("verb")
-        blank = plain[:start] + " " * (end - start) + plain[end:]
+    told = happenings(plain)
+    for start, end in (*told, *(() if goal is None else (goal.span("verb"),))):
+        blank = blank[:start] + " " * (end - start) + blank[end:]
     replaced_value = _FROM_TO.search(plain)
     found: list[tuple[int, int, str, str]] = []
     for kind, pattern in _VALUES:
         for match in list(pattern.finditer(blank)):
             unit = (match.groupdict().get("unit") or "").casefold()
             start, end = match.span()
-            if unit in _LIGHT:
+            if unit in _LIGHT and match.end("unit") == end:
                 unit, end = "", match.start("unit")
             elif unit:
                 kind = f"number {unit.rstrip('s')}"
@@ -362,35 +438,57 @@ def read(text: str) -> Reading:
             # "Order 5521 is due on Monday": a number before the value tells which order.
             blank = blank[:start] + plain[start:end] + blank[end:]
         elif not is_old:
-            values.append((kind, " ".join(value.split())))
+            values.append((_family(kind), " ".join(value.split())))
     tail = _TAIL.search(blank)
     if tail is not None and values and _content(_TAIL.sub("", plain)):
         # "…, doctor's orders": what follows the value says nothing of what it is the value of.
         blank = blank[: tail.start()]
     words = _content(plain)
+    olds, is_ended = tuple(_olds(plain)), ENDED.search(plain) is not None
     return Reading(
         values=tuple(values),
         topic=frozenset(_content(blank)),
         words=frozenset(words),
         order=tuple(words),
-        olds=tuple(_olds(plain)),
+        olds=olds,
         ended_topic=frozenset(_content(_ADVERBIAL.sub(" ", _main_clause(plain)))) - _ENDING,
         is_changed=CHANGED.search(plain) is not None or goal is not None,
-        is_ended=ENDED.search(plain) is not None,
+        is_ended=is_ended,
         is_episode=_EPISODE.search(plain) is not None,
-        is_one_of_several=_SEVERAL.search(plain) is not None,
+        is_one_of_several=_BESIDES.search(plain) is not None
+        or (_SEVERAL.search(plain) is not None and not (is_ended or olds)),
         has_role=bool(_ROLE & frozenset(analyze(plain))) or _ROLE_ZH.search(plain) is not None,
         bearer=_thing(_BEARER.search(plain)),
+        new_things=frozenset(
+            word for match in NEW.finditer(plain) for word in _content(match["things"])
+        ),
         new_ones=frozenset(
             thing
             for thing in (_thing(each.search(plain)) for each in _NEW_ONE)
             if thing is not None
         ),
         is_of_user=_OF_USER.search(plain) is not None,
+        kin=frozenset(_KIN_ZH.findall(plain)),
+        neighbours=tuple(_neighbours(plain)),
         names=frozenset(
             token for word in re.findall(r"\b[A-ZÀ-Þ]\w+", plain) for token in analyze(word)
         ),
     )
+
+
+def _family(kind: str) -> str:
+    """Return the kind of a value, in which spans of time are one and amounts of data are one."""
+    unit = kind.removeprefix("number ")
+    if unit in _SPANS:
+        return "number span"
+    return "number size" if _SIZE.fullmatch(unit) is not None else kind
+
+
+def says_a_change(new: Reading, old: Reading) -> bool:
+    """Return True if a sentence says that something changed, or that there is another one of what
+    an earlier sentence is about.
+    """
+    return new.is_changed or bool(_matching(old.words, new.new_things))
 
 
 def revalued(new: Reading, old: Reading) -> int:
@@ -405,8 +503,8 @@ def revalued(new: Reading, old: Reading) -> int:
     if not _is_other_value(new, old):
         return 0
     if _is_same(new.topic, old.topic):
-        return 86 if new.is_changed else 0 if new.is_episode or old.is_episode else 81
-    if not new.is_changed:
+        return 86 if says_a_change(new, old) else 0 if new.is_episode or old.is_episode else 81
+    if not says_a_change(new, old):
         return 0
     more, less = _unmatched(old.topic, new.topic), _unmatched(new.topic, old.topic)
     if (more and less) or (more | less) & (new.names | old.names | _KIN):
@@ -480,22 +578,49 @@ def is_about_another(new: Reading, old: Reading, *, likeness: float) -> bool:
     if has_other_kind(new, old) or new.is_one_of_several or (new.is_episode and old.is_episode):
         return True
     more, less = _unmatched(new.topic, old.topic), _unmatched(old.topic, new.topic)
-    if (more | less) & _KIN:
+    if (more | less) & _KIN or new.kin != old.kin:
         return True
     if not (more and less):
         return False
-    if new.values and old.values:
-        # The value is another one, and so is what it is the value of.
+    is_same_value = not _is_other_value(new, old)
+    if new.values and old.values and (is_same_value or _are_contrasted(new, more, old, less)):
+        # Another thing with the value of this one, or with a value of its own.
         return True
     if len(more) > 1 and len(less) > 1 and likeness < _REWORDED:
         return True
     has_other_name = bool(more & new.names and less & old.names)
-    return has_other_name and (len(more) > 1 or len(less) > 1 or not new.is_changed)
+    return has_other_name and (len(more) > 1 or len(less) > 1 or not says_a_change(new, old))
+
+
+def _are_contrasted(new: Reading, more: frozenset[str], old: Reading, less: frozenset[str]) -> bool:
+    """Return True if a word that only one of two sentences has stands where the other has one of
+    its own: "the login timeout" and "the upload timeout", "rent for the shop" and "for the flat".
+    """
+    before = {
+        (side, word)
+        for each, *sides in new.neighbours
+        if each in more
+        for side, word in enumerate(sides)
+    }
+    return any(
+        (side, word) in before
+        for each, *sides in old.neighbours
+        if each in less
+        for side, word in enumerate(sides)
+    )
+
+
+def takes_back_another(matter: frozenset[str], old: Reading) -> bool:
+    """Return True if what a sentence takes back, as words of meaning, is something else than what
+    an earlier one says: it names what the earlier one lacks.
+    """
+    named = matter - _LIGHT - _NAMING
+    return not named or bool(_unmatched(named, old.words))
 
 
 def is_reassigned(new: Reading, old: Reading) -> bool:
     """Return True if two sentences give one thing to two people who lead, own or look after it."""
-    if not (new.has_role and old.has_role and new.is_changed):
+    if not (new.has_role and old.has_role and says_a_change(new, old)):
         return False
     first, second = new.words - _ROLE, old.words - _ROLE
     new_holder, old_holder = _unmatched(first, second), _unmatched(second, first)
@@ -576,6 +701,16 @@ def _main_clause(text: str) -> str:
         if len(_content(clause)) > 1 or ENDED.search(clause) is not None:
             return clause
     return text
+
+
+def _neighbours(plain: str) -> Iterator[tuple[str, str, str]]:
+    tokens = [
+        (analyze(word) or [word.casefold()])[-1]
+        for word in re.findall(r"\w+", plain)
+        if word.casefold() not in _DETERMINERS
+    ]
+    for before, word, after in zip(["", *tokens], tokens, [*tokens[1:], ""], strict=False):
+        yield word, before, after
 
 
 def _thing(match: re.Match[str] | None) -> str | None:

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from tallystick.pipeline.changes import is_about_another, read
+from tallystick.pipeline.changes import is_about_another, read, says_a_change, takes_back_another
 from tallystick.pipeline.grounding import has_words_of, is_said
 from tallystick.pipeline.statements import Comparison, Relation, compare, read_statement
+from tallystick.pipeline.tense import tells_a_change
 from tallystick.records import (
     DecisionAction,
     DecisionCandidate,
@@ -29,6 +30,9 @@ __all__ = ["CheckedDecision", "RuleDecider", "Thresholds", "check_decisions"]
 _CHANGING: tuple[DecisionAction, ...] = ("UPDATE", "DELETE")
 _LEAST_WEIGHT = 0.5
 """How well a fact is about its target at least, where the rules read no relation of the two."""
+_TOLD_WEIGHT = 0.6
+"""The same, where the fact tells what happened, and no word says that it changed anything.
+"""
 _RIVAL = 5
 """Points of confidence by which another candidate may be less sure and still be meant as well."""
 _MARGIN = 0.15
@@ -264,8 +268,11 @@ def _supported(
         return "ambiguous"
     if chosen.relation == "unrelated":
         is_near = any(weights[each.id] > weight - _MARGIN for each in others)
-        topics = read(fact.content), read(target.content)
-        if weight < _LEAST_WEIGHT or is_near or is_about_another(*topics, likeness=target.score):
+        new, old = read(fact.content), read(target.content)
+        is_another = is_about_another(new, old, likeness=target.score)
+        if read_fact.retracts:
+            is_another = is_another and takes_back_another(read_fact.terms, old)
+        if weight < _LEAST_WEIGHT or is_near or is_another:
             return "ambiguous"
     elif any(
         compared[each.id].relation == chosen.relation
@@ -275,10 +282,19 @@ def _supported(
         for each in others
     ):
         return "ambiguous"
-    if action == "DELETE" and not (read_fact.retracts or read_fact.ended or not read_fact.positive):
+    is_denied = not read_fact.positive and chosen.relation != "unrelated"
+    if action == "DELETE" and not (read_fact.retracts or read_fact.ended or is_denied):
         return "destructive"
-    is_change = read_fact.changed or read_fact.ended or read_fact.retracts
-    return "by_policy" if is_change or chosen.relation != "unrelated" else "ambiguous"
+    is_change = (
+        read_fact.changed
+        or read_fact.ended
+        or read_fact.retracts
+        or says_a_change(read(fact.content), read(target.content))
+    )
+    if is_change or chosen.relation != "unrelated":
+        return "by_policy"
+    is_told = tells_a_change(fact.content) and not tells_a_change(target.content)
+    return "by_policy" if is_told and weight >= _TOLD_WEIGHT else "ambiguous"
 
 
 def _weight(comparison: Comparison, candidate: DecisionCandidate) -> float:

@@ -24,6 +24,7 @@ __all__ = [
     "HYPOTHETICAL",
     "INSTRUCTION",
     "NEGATED",
+    "NEW",
     "NO_NAMES",
     "PREFERENCE",
     "PROCEDURE",
@@ -284,7 +285,7 @@ ENDED = phrases(
 CHANGED = phrases(
     rf"(?:now|nowadays|from now on|as of|since|instead|changed|moved|switched|migrated|renamed"
     rf"|replaced"
-    rf"|updated|relocated|postponed|rescheduled|became|new|recently|actually|correction|meanwhile"
+    rf"|updated|relocated|postponed|rescheduled|became|recently|actually|correction|meanwhile"
     rf"|these days|ended up|went up|went down|raised|lowered|increased|reduced|doubled|halved"
     rf"|from (?:today|tomorrow|next \w+|january|february|march|april|may|june|july|august"
     rf"|september|october|november|december)(?: on)?|starting (?:today|tomorrow|next \w+|in \w+|on"
@@ -293,15 +294,13 @@ CHANGED = phrases(
     rf"|brought forward|handed over|passed on to){_END}",
     rf"(?:jetzt|nun|inzwischen|neuerdings|ab sofort|seit|stattdessen|umgezogen|gewechselt"
     rf"|verschoben"
-    rf"|geändert|umgestellt|mittlerweile|neue[rsn]?|doch|erhöht|gesenkt|gezogen){_END}",
-    rf"(?:maintenant|désormais|dorénavant|depuis|déménagé|changé|remplacé|reporté|passé|nouveau"
-    rf"|nouvelle"
+    rf"|geändert|umgestellt|mittlerweile|doch|erhöht|gesenkt|gezogen){_END}",
+    rf"(?:maintenant|désormais|dorénavant|depuis|déménagé|changé|remplacé|reporté|passé"
     rf"|augmenté){_END}",
     rf"(?:ahora|desde|en su lugar|me mudé|cambiado|cambiamos|cambié|reemplazado|aplazado|pasó a"
-    rf"|nuev[oa]"
     rf"|actualmente){_END}",
-    rf"(?:adesso|ora|d'ora in poi|trasferit[oa]|cambiato|spostat[oa]|nuov[oa]){_END}",
-    rf"(?:agora|a partir de|mudei|mudou|trocamos|adiad[oa]|nov[oa]){_END}",
+    rf"(?:adesso|ora|d'ora in poi|trasferit[oa]|cambiato|spostat[oa]){_END}",
+    rf"(?:agora|a partir de|mudei|mudou|trocamos|adiad[oa]){_END}",
     rf"(?:from here on|as of (?:now|today|this|next|\d)|slipped|deferred|delayed|extended"
     rf"|shortened|traded"
     rf"|swapped"
@@ -322,9 +321,18 @@ CHANGED = phrases(
     rf"(?:passou (?:a|para)|foi (?:adiad[oa]|alterad[oa]|mudad[oa])|subiu para|desceu para"
     rf"|a partir d[aeo]){_END}",
     rf"(?:nu|voortaan|verplaatst|verschoven|gewijzigd|vanaf|verhoogd|verlaagd){_END}",
-    r"现在|改为|改成|改到|搬到|搬去|从此|新的|换成|换了|推迟到|提前到|涨到|降到|变成|调到",
+    r"现在|改为|改成|改到|搬到|搬去|从此|换成|换了|推迟到|提前到|涨到|降到|变成|调到",
 )
 """Something is so now, and was not before."""
+
+NEW = Phrase(
+    r"(?:\b(?:new|neue[rsnm]?|nouve(?:au|l|lle)s?|nuev[oa]s?|nuov[oaie]|nov[oa]s?|nieuwe?) |新的?)"
+    r"(?P<things>(?:[^\W_]|-)+(?: [^\W\d_]+)?)",
+    re.IGNORECASE,
+)
+"""There is another one of a thing. It changes what is known of that thing, and nothing else: a new
+saddle is no change of where the bike is.
+"""
 
 NEGATED = phrases(
     rf"(?:not|never|no|none|nobody|nothing|cannot|without){_END}",

@@ -21,6 +21,7 @@ from tallystick.pipeline.changes import (
     named_old_value,
     read,
     revalued,
+    says_a_change,
 )
 from tallystick.pipeline.phrases import (
     CHANGED,
@@ -32,6 +33,7 @@ from tallystick.pipeline.phrases import (
     Phrase,
     phrases,
 )
+from tallystick.pipeline.tense import tells_a_change
 from tallystick.ranking import analyze, query_terms
 
 __all__ = [
@@ -218,6 +220,11 @@ _COPULA = Phrase(
     r"(?P<v>.+)$",
     re.IGNORECASE,
 )
+_WAS = Phrase(
+    r"\s+(?:was|were|war|waren|était|étaient|era|eran|erano|eram)\s+(?!(?:set|moved|changed|put)\b)",
+    re.IGNORECASE,
+)
+"""The copula of what was so, which may be so no longer."""
 _ZH_COPULA = Phrase(r"^(?P<k>.{2,20}?)(?:现在)?(?:是|叫|改为|改成|改到)(?P<v>.+)$")
 _POSSESSIVE = Phrase(
     r"^(?:(?:actually|correction|update|from now on|as of \w+|now|also|btw|fyi|and|but|so"
@@ -419,7 +426,8 @@ def read_statement(text: str) -> Statement:
         copula = _COPULA.match(plain) or _ZH_COPULA.match(plain)
     if copula is not None:
         key = _terms(_POSSESSIVE.sub("", copula["k"], count=1))
-        if key and len(key) <= 6 and not _is_pronoun(copula["k"]):
+        was = _WAS.match(copula[0][copula.end("k") :]) is not None and not tells_a_change(plain)
+        if key and len(key) <= 6 and not was and not _is_pronoun(copula["k"]):
             slot, subject = "is", key
             value, shape = _terms(copula["v"]) - key, _shape(copula["v"])
     return Statement(
@@ -453,7 +461,7 @@ def compare(new: str, old: str) -> Comparison:
         if shared and overlap >= _CLOSE:
             return Comparison("retracted", 90 if overlap >= 0.75 else 75, max(support, overlap))
         return Comparison("unrelated", 0, support)
-    by_slot = _compare_slots(fact, earlier, likeness)
+    by_slot = _compare_slots(fact, earlier, likeness, says_a_change(read(new), read(old)))
     if by_slot is not None and by_slot[0] == "changed" and has_other_kind(read(new), read(old)):
         by_slot = None
     if by_slot is not None:
@@ -485,13 +493,13 @@ def _compare_words(
         return Comparison("changed", confidence, max(support, 0.8))
     if is_reassigned(now, before) or is_other_one(now, before):
         return Comparison("changed", 85, max(support, 0.85))
-    if now.is_changed and fact.positive == earlier.positive and is_aligned(now, before):
+    if says_a_change(now, before) and fact.positive == earlier.positive and is_aligned(now, before):
         return Comparison("changed", 82, max(support, 0.7))
     return Comparison("unrelated", 0, support)
 
 
 def _compare_slots(
-    fact: Statement, earlier: Statement, likeness: float
+    fact: Statement, earlier: Statement, likeness: float, is_change: bool
 ) -> tuple[Relation, int] | None:
     if fact.slot is None or earlier.slot is None:
         return None
@@ -508,7 +516,7 @@ def _compare_slots(
             return "opposite", 92
         if not earlier.positive or not fact.positive:
             return "unrelated", 0  # somebody who no longer lives in Bonn may live anywhere
-        return "changed", 92 if fact.changed else 85
+        return "changed", 92 if is_change else 85
     if fact.slot in ("likes", "has"):
         if fact.subject != earlier.subject or not fact.value or not earlier.value:
             return "unrelated", 0
@@ -531,8 +539,8 @@ def _compare_slots(
         if not fact.positive or not earlier.positive:
             return None
         if fact.shape == earlier.shape and fact.subject == earlier.subject:
-            return "changed", 90 if fact.changed or fact.shape in ("number", "day", "time") else 82
-        return ("changed", 80) if fact.changed and fact.subject == earlier.subject else None
+            return "changed", 90 if is_change or fact.shape in ("number", "day", "time") else 82
+        return ("changed", 80) if is_change and fact.subject == earlier.subject else None
     return None
 
 
