@@ -361,14 +361,19 @@ class Facts:
 
 
 _THREADS = 0.1
+_PLAIN = 0.2
+"""The part of the questions that repeat how it was told; those of the languages that bend words
+most have a baseline without them that finds a fifth.
+"""
 _STOPS = str.maketrans("?？", ".。")
 
 
 def facts(language: Language, *, seed: int = 0, threads: bool = False) -> Facts:
     """Return a conversation in which each fact is told once, with small talk after it; with
-    `threads`, a tenth of the facts is the bare answer to what the other asked.
+    `threads`, a tenth of the facts is the bare answer to what the other asked, and some of the
+    other questions repeat how the fact was told.
     """
-    chance = random.Random(seed)
+    chance, plain = random.Random(seed), random.Random(-1 - seed)
     cells = [(name, topic) for name in language.names for topic in language.topics]
     chance.shuffle(cells)
     values = {topic[0]: chance.sample(topic[2], len(topic[2])) for topic in language.topics}
@@ -380,6 +385,10 @@ def facts(language: Language, *, seed: int = 0, threads: bool = False) -> Facts:
             turns += [asked, value[:1].upper() + value[1:] + asked[-1].translate(_STOPS)]
         else:
             turns.append(sentence.format(n=name, v=value))
+            if threads and plain.random() < _PLAIN:
+                start = "¿" if asked.startswith("¿") else ""
+                told = sentence.format(n=name, v="…").rstrip(".。")
+                asked = f"{start}{told}{asked[-1]}"
         questions.append((asked, len(turns) - 1))
         turns += [
             chance.choice(language.fillers).format(n=chance.choice(language.names))
