@@ -61,8 +61,9 @@ class Settings(BaseSettings):
     """True if the folder of a tally and its files are for this user alone, whatever the umask;
     False leaves their permissions as they are, for a folder that a group shares.
     """
-    vector_search: Literal["auto", "exact", "chroma"] = "auto"
-    """The search for vectors; `auto` scans small scopes exactly and asks Chroma for large ones.
+    vector_search: Literal["auto", "exact", "chroma", "hnsw"] = "auto"
+    """The search for vectors; `auto` scans small scopes exactly and asks Chroma for large ones;
+    `hnsw` asks an index of pgvector for large ones, on PostgreSQL alone.
     """
     embedder: str = Field(default="static", pattern=r"^(static|minilm|model2vec:.+)$")
     """The embedder, where the call that opens the tally gives none: `static` is the table that

@@ -113,7 +113,7 @@ def test_a_variable_holds_lists_as_json_and_nothing_when_empty(
     ("name", "bad", "problem"),
     [
         ("durability", "hunter2", "Input should be 'normal' or 'full'"),
-        ("vector_search", "hunter2", "Input should be 'auto', 'exact' or 'chroma'"),
+        ("vector_search", "hunter2", "Input should be 'auto', 'exact', 'chroma' or 'hnsw'"),
         (
             "retention",
             "hunter2",

@@ -4,7 +4,8 @@ score.
 The searchable text of a scope is a `Corpus`, wherever it is kept: in memory, in a mapped file, or
 in the database, of which a question reads its part. What is proposed by words is the same of each.
 Vectors are compared in memory; or by Chroma; or, where the scope is large, by the signs of their
-numbers, of which the likest are scored again by the vectors themselves, read from the database.
+numbers or by an HNSW index of the database, of which the likest are scored again by the vectors
+themselves, read from the database.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tallystick.ranking import (
     slices_of,
 )
 from tallystick.ranking.corpus import NEVER
-from tallystick.storage import Connection, items, outbox, search
+from tallystick.storage import Connection, hnsw, items, outbox, search
 from tallystick.storage.chroma_layout import layout_of, state_of
 
 if TYPE_CHECKING:
@@ -38,7 +39,14 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-__all__ = ["CandidateSource", "allowed_rows", "by_signs", "chroma_proposals", "pool_of"]
+__all__ = [
+    "CandidateSource",
+    "allowed_rows",
+    "by_signs",
+    "chroma_proposals",
+    "hnsw_proposals",
+    "pool_of",
+]
 
 _BY_SIGNS, _BY_SIGNS_OF_MANY, _MANY = 3_000, 2_000, 500_000
 """The memories of a large scope that the signs of their vectors propose, before these are scored
@@ -53,7 +61,11 @@ _OF_DAYS = 50
 _OVERFETCH = 200
 """The proposals that Chroma is asked for, before exact re-scoring."""
 _LAG = 1_000
-"""The memories that may wait for Chroma: they are candidates of every search until it has them."""
+"""The memories that may wait for Chroma, or for the HNSW index: they are candidates of every search
+until it has them.
+"""
+_NEAREST, _NEAREST_FILTERED = 400, 1_000
+"""The proposals that the HNSW index is asked for, and the most of them where filters pass few."""
 
 
 def chroma_proposals(
@@ -79,6 +91,40 @@ def chroma_proposals(
         stored = search.count_some(connection, fingerprint, ids, most=_OVERFETCH + len(waiting))
         if len(docs) < (stored - len(waiting)) // 2:
             raise index.doubted("Chroma finds less than it was given")
+    return list({*docs, *waiting})
+
+
+def hnsw_proposals(
+    connection: Connection,
+    context: MemoryContext,
+    corpus: Corpus,
+    scope_id: int,
+    vector: Vector,
+    allowed: Flags,
+) -> list[int] | None:
+    """Return the numbers that the HNSW index proposes of one scope, and those of the memories that
+    still wait for it; None where filters pass so few that other ways go through less.
+
+    Raises StorageError where it cannot answer, or answers with less than it has.
+    """
+    passing, living = int(allowed.sum()), int(corpus.alive.sum())
+    most = -(-_NEAREST * living // max(passing, 1))
+    if most > _NEAREST_FILTERED:
+        return None
+    fingerprint = context.embedder.fingerprint
+    index = hnsw.find(connection)
+    if index is not None and index.fingerprint != fingerprint:
+        raise StorageError("it is that of another embedder")
+    waiting = None if index is None else hnsw.waiting(connection, scope_id, most=_LAG + 1)
+    if index is None or waiting is None:
+        raise StorageError("it was not filled yet")
+    if len(waiting) > _LAG:
+        raise StorageError(f"more than {_LAG} memories wait for it")
+    docs = hnsw.nearest(connection, index, scope_id, vector, most=most)
+    if len(docs) < most // 2:
+        stored = search.count_some(connection, fingerprint, [scope_id], most=most + len(waiting))
+        if len(docs) < (stored - len(waiting)) // 2:
+            raise StorageError("it finds less than it was given")
     return list({*docs, *waiting})
 
 
@@ -127,7 +173,7 @@ def pool_of(
     depth: int,
 ) -> Pool:
     """Return the candidates of one scope: the best by words, the best by vectors (of `proposed`,
-    where Chroma was asked), and the turns beside them.
+    where Chroma or the HNSW index was asked), and the turns beside them.
     """
     import numpy as np
 

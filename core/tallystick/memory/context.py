@@ -64,7 +64,7 @@ class MemoryContext:
     """True if the embedder runs here: then its vector commits with the text, else embedding is a
     job.
     """
-    vector_search: Literal["auto", "exact", "chroma"] = "auto"
+    vector_search: Literal["auto", "exact", "chroma", "hnsw"] = "auto"
     exact_scan_limit: int = 150_000
     forget_window_us: int = 30 * 24 * 3600 * 1_000_000
     override_us: int = 30 * 24 * 3600 * 1_000_000
@@ -89,6 +89,11 @@ class MemoryContext:
     """The least likeness of two names, percent, at which the graph takes them for one entity."""
     known_scopes: KnownScopes = field(default_factory=KnownScopes)
     corpora: CorpusCache = field(default_factory=lambda: CorpusCache(most_bytes=512 * 1024 * 1024))
+
+    @property
+    def uses_chroma(self) -> bool:
+        """True if recall may ask Chroma."""
+        return self.vector_search in ("auto", "chroma")
 
     @cached_property
     def frame_keys(self) -> FrameKeys:

@@ -4,7 +4,7 @@ order with its reasons.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, overload
 
@@ -15,6 +15,7 @@ from tallystick.memory.candidates import (
     allowed_rows,
     by_signs,
     chroma_proposals,
+    hnsw_proposals,
     pool_of,
 )
 from tallystick.memory.context import MemoryContext, searchable
@@ -78,7 +79,7 @@ class Recalled(Sequence[Hit]):
     path: str
     """The search by vectors: `exact`, `chroma` or `none`; behind `database, ` where part of the
     scopes' text was read from there, which also has `2000 by signs`: the number of memories that
-    the signs of their vectors proposed.
+    the signs of their vectors proposed, and `hnsw`: they were proposed by an index of pgvector.
     """
     candidates: int
     """The number of memories that were scored."""
@@ -384,18 +385,30 @@ def _search(
             corpora = _corpora(connection, context, revisions, exact=True)
     if fallback is not None and vector is not None:
         warnings.append(f"Chroma was not used ({fallback}); vectors were scanned exactly")
-    path = _path(context, corpora, vector, proposed, is_stored=query.is_stored)
-    compared = not path.endswith("none")
     depth = max(_DEPTH, request.limit // 2)
-    pools, narrow = [], False
+    pools, narrow, by_index = [], False, set[int]()
     for scope_id, corpus in corpora.items():
         allowed = allowed_rows(connection, corpus, scope_id, request, now)
         narrow |= request.filters and 10 * int(allowed.sum()) < len(corpus)
+        of_scope = proposed
+        if context.vector_search == "hnsw" and vector is not None and corpus.is_sketched:
+            try:
+                of_scope = hnsw_proposals(connection, context, corpus, scope_id, vector, allowed)
+            except StorageError as error:
+                reason = str(error).removesuffix(".")
+                warnings.append(
+                    f"the HNSW index of {query.scopes[scope_id]} was not used ({reason}); vectors "
+                    "were compared by their signs"
+                )
+            if of_scope is not None:
+                by_index.add(scope_id)
         pools.append(
             pool_of(
-                connection, context, corpus, scope_id, question, vector, proposed, allowed, depth
+                connection, context, corpus, scope_id, question, vector, of_scope, allowed, depth
             )
         )
+    path = _path(context, corpora, vector, proposed, by_index, is_stored=query.is_stored)
+    compared = not path.endswith("none")
     other_signals = _other_signals(
         connection, query, pools, weights, request, now, narrow=narrow, is_graph=context.graph
     )
@@ -418,6 +431,7 @@ def _path(
     corpora: Mapping[int, Corpus],
     vector: Vector | None,
     proposed: Sequence[int] | None,
+    by_index: Collection[int],
     *,
     is_stored: bool,
 ) -> str:
@@ -427,9 +441,12 @@ def _path(
     elif vector is None or not any(corpus.vectors for corpus in corpora.values()):
         vectors = "none"
     else:
-        is_estimate = is_stored and context.vector_search != "exact"
-        most = max(map(by_signs, corpora.values()))
-        vectors = f"{most} by signs" if is_estimate else "exact"
+        ways = ["hnsw"] if by_index else []
+        if is_stored and context.vector_search != "exact":
+            others = [corpus for scope_id, corpus in corpora.items() if scope_id not in by_index]
+            most = max((by_signs(corpus) for corpus in others if corpus.is_sketched), default=0)
+            ways += [f"{most} by signs"] if most else []
+        vectors = ", ".join(ways) or "exact"
     return f"database, {vectors}" if is_stored else vectors
 
 

@@ -1,4 +1,4 @@
-"""The background of one tally: jobs, the memories that lack a vector, and Chroma.
+"""The background of one tally: jobs, the memories that lack a vector, and the indexes of vectors.
 
 Recall is right before, during and after. Workers call `turn`; `run` does all of it at once.
 """
@@ -19,6 +19,7 @@ from tallystick.pipeline.embedding import (
     enqueue_missing,
 )
 from tallystick.pipeline.graph import GraphHandler, enqueue_unread
+from tallystick.pipeline.hnsw import HnswDrain
 from tallystick.pipeline.preparation import Preparation
 from tallystick.pipeline.reconcile import Progress, Reconciled, rebuild, reconcile
 from tallystick.pipeline.runner import Handler, JobRunner, Round
@@ -40,7 +41,7 @@ class Drained:
     embedded: int
     """Vectors made, of jobs and of memories that had none of the current embedder."""
     indexed: int
-    """Memories brought up to date in Chroma."""
+    """Memories brought up to date in Chroma, or in the HNSW index."""
     left: int
     """Outbox entries that still wait, because another process owns Chroma or it was not asked for.
     """
@@ -87,10 +88,12 @@ class Background:
             ],
         )
         self._chroma = ChromaDrain(context, eager=eager, drain_at=drain_at, batch=_BATCH)
+        self._hnsw = HnswDrain(context)
         self._chores = [
             Chore(lambda: enqueue_missing(context), _SWEEP_SECONDS),
             Chore(lambda: enqueue_unread(context), _SWEEP_SECONDS),
             Chore(Preparation(context), _SWEEP_SECONDS),
+            Chore(self._hnsw.add_large_scopes_if_possible, _SWEEP_SECONDS),
             *chores,
         ]
         self._opened_at = time.monotonic()
@@ -142,6 +145,7 @@ class Background:
                 with self._chroma.turn(wait=False) as mine:
                     if mine:
                         self._index_turn(lambda: stopping() or is_pausing())
+                self._hnsw.drain(lambda: stopping() or is_pausing())
             finally:
                 self._index_guard.release()
         return result
@@ -160,6 +164,9 @@ class Background:
                     indexed += count
                 self._chroma.give_own()
             left = self._chroma.backlog()
+        with self._index_guard:
+            self._hnsw.add_large_scopes()
+            indexed += self._hnsw.drain()
         if result.outage is not None:
             raise result.outage
         return Drained(result.made, indexed, left, result.leased)
@@ -178,6 +185,11 @@ class Background:
             rebuild(self._context)
             self._chroma.checked = True
             return replace(result, rebuilt=True)
+
+    def rebuild_hnsw(self) -> int:
+        """Make the HNSW index anew from the database; return the number of its memories."""
+        with self._index_guard:
+            return self._hnsw.rebuild()
 
     @contextmanager
     def paused(self) -> Iterator[None]:

@@ -55,7 +55,7 @@ class ChromaDrain:
     def is_due(self) -> bool:
         """Return True if enough waits and this process may write to Chroma."""
         index = self._context.index
-        if index is None or self._context.vector_search == "exact":
+        if index is None or not self._context.uses_chroma:
             return False
         backlog = self.backlog()
         if backlog == 0 or not (self._eager or index.is_open or backlog >= self._drain_at):
@@ -72,7 +72,7 @@ class ChromaDrain:
         write; after a failure with growing pauses. Raises StorageError.
         """
         index = self._context.index
-        if index is None or self._context.vector_search == "exact":
+        if index is None or not self._context.uses_chroma:
             return
         wanted = index.doubt is not None or self._eager or index.is_open
         if not wanted or time.monotonic() < self._mend_at or not index.owned:

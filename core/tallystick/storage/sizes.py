@@ -8,7 +8,7 @@ from pathlib import Path
 from sqlalchemy import Connection, func, select, text
 from sqlalchemy.exc import OperationalError
 
-from tallystick.storage import tables
+from tallystick.storage import hnsw, tables
 from tallystick.storage.dialects import is_postgres, unpacked
 from tallystick.storage.segment_files import FOLDER
 
@@ -34,6 +34,7 @@ KINDS = {
     "vectors": "vectors for recall",
     "recall_segments": "segments of recall",
     "recall_epochs": "segments of recall",
+    "hnsw_vectors": "index of vectors",
     "journal": "journal",
     "streams": "journal",
     "anchors": "journal",
@@ -65,6 +66,7 @@ _POSTGRES = text(
     "JOIN pg_namespace AS n ON n.oid = c.relnamespace "
     "WHERE n.nspname = current_schema() AND c.relkind IN ('r', 'p')"
 )
+_INDEX = "hnsw_vectors"
 
 
 def bytes_by_table(connection: Connection) -> dict[str, int] | None:
@@ -72,7 +74,10 @@ def bytes_by_table(connection: Connection) -> dict[str, int] | None:
     tell them.
     """
     if is_postgres(connection):
-        return {row.name: int(row.bytes) for row in connection.execute(_POSTGRES)}
+        found: Counter[str] = Counter()
+        for row in connection.execute(_POSTGRES):
+            found[_INDEX if hnsw.is_part(row.name) else row.name] += int(row.bytes)
+        return dict(found)
     try:
         pages = connection.execute(_PAGES).all()
     except OperationalError:

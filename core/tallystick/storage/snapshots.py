@@ -24,7 +24,7 @@ import zstandard
 from sqlalchemy import URL, Connection, create_engine, inspect, text
 
 from tallystick.errors import CorruptTally, StateConflict, StorageError
-from tallystick.storage import migrate, objects, tables
+from tallystick.storage import hnsw, migrate, objects, tables
 from tallystick.storage.database import Database
 from tallystick.storage.database_errors import translated_errors
 from tallystick.storage.dialects import prepare_postgres
@@ -268,7 +268,12 @@ def _write_tables(database: Database, folder: Path, progress: Progress) -> Snaps
 def _tables_in_order(connection: Connection) -> list[str]:
     """Return the tables of the database, each behind those that it refers to."""
     ordered = inspect(connection).get_sorted_table_and_fkc_names()
-    return [name for name, _ in ordered if name is not None and name != _REVISIONS]
+    return [name for name, _ in ordered if name is not None and _is_kept(name)]
+
+
+def _is_kept(table: str) -> bool:
+    """Return False for a table that no snapshot has: the schema's own, and those of an index."""
+    return table != _REVISIONS and not hnsw.is_part(table)
 
 
 def _columns(connection: Connection, table: str) -> list[str]:
@@ -399,7 +404,7 @@ _MOVE = text("SELECT setval(pg_get_serial_sequence(:table, :key), :last)")
 
 def row_counts(connection: Connection) -> dict[str, int]:
     """Return the number of rows of every table."""
-    names = sorted(name for name in inspect(connection).get_table_names() if name != _REVISIONS)
+    names = sorted(filter(_is_kept, inspect(connection).get_table_names()))
     return {
         name: int(connection.execute(text(f"SELECT COUNT(*) FROM {_quoted(name)}")).scalar_one())
         for name in names

@@ -33,6 +33,7 @@ from tallystick.pipeline import (
     LearningHandler,
     ReflectionHandler,
     SummaryHandler,
+    prepare_hnsw,
 )
 from tallystick.policy.engines import KingfisherFinder
 from tallystick.policy.redaction import Finder, Redactor
@@ -175,6 +176,7 @@ class Services:
             redactor=redactor,
             learning=settings.learning,
         )
+        prepare_hnsw(self.memory)
         self.working_sets = WorkingSets(self.embedder, weights=self.memory.weights)
         self.turn_hits = TurnHits()
         self.captured_turns = CapturedTurns()

@@ -14,6 +14,7 @@ from tallystick.records import JOB_STATES, Actor, Finding
 from tallystick.storage import (
     Connection,
     graph,
+    hnsw,
     integrity,
     jobs,
     journal,
@@ -63,6 +64,7 @@ def diagnose(
         "outbox": lambda connection: [_outbox(connection)],
         "graph": lambda connection: [_graph(connection)],
         "segments": lambda connection: [_segments(connection)],
+        "hnsw": lambda connection: _hnsw(context, connection),
     }
     findings: list[Finding] = _writing(context)
     for check, run in checks.items():
@@ -83,6 +85,8 @@ def diagnose(
             repaired += _guarded("graph", lambda: [_mended_graph(context, actor)])
         elif finding.status == "problem" and finding.check == "segments":
             repaired += _guarded("segments", lambda: [_removed_segments(context)])
+        elif finding.status != "ok" and finding.check == "hnsw":
+            repaired += _guarded("hnsw", lambda: [_repaired_hnsw(context, background)])
         elif finding.status == "notice" and finding.check == "objects":
             repaired += _guarded("objects", lambda: [_swept(context)])
         elif finding.status == "problem" and finding.check == "index":
@@ -421,6 +425,45 @@ def _segments(connection: Connection) -> Finding:
     return Finding(check="segments", status="ok", text="what recall derived is whole")
 
 
+def _hnsw(context: MemoryContext, connection: Connection) -> list[Finding]:
+    """Compare the HNSW index with the vectors that it was made from."""
+    index = hnsw.find(connection)
+    if context.vector_search != "hnsw":
+        if index is None:
+            return []
+        text = (
+            "there is an HNSW index, and this process does not use it: set `vector_search` to "
+            '"hnsw", or remove it by `tally doctor --repair`'
+        )
+        return [Finding(check="hnsw", status="notice", text=text)]
+    if index is None or index.fingerprint != context.embedder.fingerprint:
+        text = "there is no HNSW index for this embedder: run `tally doctor --repair`"
+        return [Finding(check="hnsw", status="problem", text=text)]
+    result = hnsw.compare(connection, index)
+    wrong = {
+        "vectors are missing": result.missing,
+        "are of another version": result.stale,
+        "are of no memory": result.ghosts,
+        "partitions have no index": result.partitions,
+    }
+    problems = [f"{count} {what}" for what, count in wrong.items() if count]
+    if problems:
+        text = f"in the HNSW index {', '.join(problems)}: run `tally doctor --repair`"
+        return [Finding(check="hnsw", status="problem", text=text)]
+    large = len(hnsw.scope_ids(connection))
+    text = f"the index has what {large} large scopes have, {result.checked} memories"
+    return [Finding(check="hnsw", status="ok", text=text)]
+
+
+def _repaired_hnsw(context: MemoryContext, background: Background) -> Finding:
+    if context.vector_search != "hnsw":
+        context.store.database.write(hnsw.drop, name="hnsw.drop")
+        return Finding(check="hnsw", status="repaired", text="the HNSW index was removed")
+    count = background.rebuild_hnsw()
+    text = f"the HNSW index was made anew, with {count} memories"
+    return Finding(check="hnsw", status="repaired", text=text)
+
+
 def _outbox(connection: Connection) -> Finding:
     waiting = outbox.backlog(connection)
     return Finding(
@@ -432,7 +475,7 @@ def _outbox(connection: Connection) -> Finding:
 
 def _large_scans(context: MemoryContext) -> str | None:
     """Name what each recall scans that a Chroma server should answer."""
-    if context.vector_search == "exact":
+    if not context.uses_chroma:
         return None
     with context.store.database.read() as connection:
         fingerprint, limit = context.embedder.fingerprint, context.exact_scan_limit
@@ -451,10 +494,11 @@ def _index(context: MemoryContext, background: Background, *, repair: bool) -> F
     if context.index is None and (text := _large_scans(context)) is not None:
         return Finding(check="index", status="notice", text=text)
     if context.index is None:
+        by = "searched by HNSW" if context.vector_search == "hnsw" else "scanned exactly"
         return Finding(
             check="index",
             status="ok",
-            text="this tally has no Chroma index; vectors are scanned exactly",
+            text=f"this tally has no Chroma index; vectors are {by}",
         )
     with context.store.database.read() as connection:
         filled = bool(state_of(connection, context.embedder.fingerprint).current)

@@ -35,6 +35,7 @@ from tallystick.storage import (
     checkpoints,
     edges,
     erasing,
+    hnsw,
     idempotency,
     jobs,
     journal,
@@ -315,6 +316,7 @@ def _destroy(write: MemoryWrite, plan: _Plan, reason: str) -> tuple[str, ...]:
     for stored in plan.stored:
         write.hide(stored.doc, stored.scope_id)
     erasing.destroy(tx, [stored.doc for stored in plan.stored], at=now)
+    hnsw.note_erased(tx, [stored.scope_id for stored in plan.stored])
     # Not everybody who may inspect the run may read the memory: the memory's journal alone names
     # it.
     _erase_from_runs(

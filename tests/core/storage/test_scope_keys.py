@@ -113,7 +113,7 @@ def _beyond(statement: str) -> str | None:
 
 
 @contextmanager
-def _watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, Any]]]:
+def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, Any]]]:
     """Every statement that the driver is given, with its values."""
     import psycopg
 
@@ -186,7 +186,7 @@ def test_no_write_and_no_recall_reaches_beyond_its_scope(
         _work(tally.bind(ADA), 0)
         foreign = _work(tally.bind(BOB), 0)
         tally.drain()
-    with opened() as tally, _watched(monkeypatch) as seen:
+    with opened() as tally, watched(monkeypatch) as seen:
         _work(tally.bind(ADA), 1)
         _work(tally.bind(ADA), 2)
 
