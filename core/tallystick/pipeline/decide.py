@@ -263,12 +263,20 @@ def _supported(
         return "already_said"
     weights = {each.id: _weight(compared[each.id], each) for each in candidates}
     weight = weights[target.id]
+    new = read(fact.content)
     others = [each for each in candidates if each.id != target.id]
     if any(weights[each.id] > weight + _MARGIN for each in others):
         return "ambiguous"
     if chosen.relation == "unrelated":
-        is_near = any(weights[each.id] > weight - _MARGIN for each in others)
-        new, old = read(fact.content), read(target.content)
+        is_near = any(
+            weights[each.id] > weight
+            or (
+                weights[each.id] > weight - _MARGIN
+                and not is_about_another(new, read(each.content), likeness=each.score)
+            )
+            for each in others
+        )
+        old = read(target.content)
         is_another = is_about_another(new, old, likeness=target.score)
         if read_fact.retracts:
             is_another = is_another and takes_back_another(read_fact.terms, old)
