@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 
-from tallystick.pipeline.phrases import CHANGED, ENDED, FILLER, GRAMMAR, NO_NAMES, Phrase
+from tallystick.pipeline.phrases import CHANGED, ENDED, FILLER, GRAMMAR, NEW, NO_NAMES, Phrase
+from tallystick.pipeline.tense import tells_a_change
 from tallystick.ranking import analyze
 
 __all__ = ["is_assertion"]
@@ -100,6 +101,9 @@ def is_assertion(text: str) -> bool:
     terms = [word for word in analyze(text) if word not in GRAMMAR and word not in FILLER]
     if _is_change(text) and (len(terms) > 1 or (terms and ENDED.search(text) is not None)):
         return True
+    has_subject = _PERSON.match(text) is not None or _SUBJECT.match(text) is not None
+    if len(terms) > 1 and has_subject and tells_a_change(text):
+        return True
     if len(terms) < _LEAST_TERMS:
         return False
     if _SUBJECT.match(text) is not None or _is_named(text):
@@ -110,7 +114,7 @@ def is_assertion(text: str) -> bool:
 
 
 def _is_change(text: str) -> bool:
-    return CHANGED.search(text) is not None or ENDED.search(text) is not None
+    return any(phrase.search(text) is not None for phrase in (CHANGED, ENDED, NEW))
 
 
 def _is_named(text: str) -> bool:
