@@ -305,6 +305,11 @@ CLI = Surface(
             own={"sizes": "the other of its operations"},
             note="Exits with 1 when something is wrong.",
         ),
+        "rebuild-index": Offer(
+            ("rebuild_index",),
+            own={"check": "compares, which `doctor` does too"},
+            note="With --check only says whether it matches.",
+        ),
         "freeze": Offer(("freeze",), renamed={"key": "idempotency_key"}),
         "thaw": Offer(("thaw",), renamed={"key": "idempotency_key"}),
         "export": Offer(
@@ -356,7 +361,6 @@ CLI = Surface(
         "keygen": "makes a key, without a tally",
         "restore": "makes a tally, so that there is none yet to ask",
         "migrate": "works on a tally that this release has not opened yet",
-        "rebuild-index": "work on the folder, whose owner needs no permission",
         "hook": "a door, which answers events of an agent's session",
         "mcp": "a door, whose tools are held against the table themselves",
         "worker": "a process that works, which is no operation",

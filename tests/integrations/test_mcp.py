@@ -380,6 +380,23 @@ async def test_health_and_sizes_are_the_operators(tally: Tally, mode: str) -> No
     assert refused["error"]["code"] == "denied"
 
 
+async def test_the_index_is_made_anew_by_an_operator_alone(tally: Tally, mode: str) -> None:
+    tally.bind().remember("The heron nests in March.")
+    async with connected(serve(tally), mode) as client:
+        made = payload(await client.call_tool("manage", {"action": "rebuild_index"}))
+        stray = payload(await client.call_tool("manage", {"action": "rebuild_index", "id": "x"}))
+    async with connected(serve(tally, actor=ANN), mode) as client:
+        refused = payload(await client.call_tool("manage", {"action": "rebuild_index"}))
+
+    assert made["rebuild_index"] == 1
+    assert tally.reconcile_index(repair=False).whole
+    assert stray["error"]["code"] == "invalid_input"
+    assert (refused["error"]["code"], refused["error"]["facts"]["reason"]) == (
+        "denied",
+        "missing_permission",
+    )
+
+
 # Rules
 
 
