@@ -64,10 +64,12 @@ CLI = Surface(
         ),
         "memories": Offer(
             ("memories",),
-            renamed={"state": "states", "kind": "kinds"},
+            renamed={"state": "states", "kind": "kinds", "tag": "tags"},
             own={
                 "limit": "a terminal shows fewer",
                 "state": "one each time; active by default",
+                "since": _ISO,
+                "until": _ISO,
             },
             absent={"namespace": _ELSEWHERE},
         ),
