@@ -138,7 +138,7 @@ def remember(
 
 
 def recall(
-    text: Annotated[str, typer.Argument(help="What to look for, in plain words.")],
+    text: Annotated[str, typer.Argument(help=help_of("recall", "query"))],
     where: Where = ".tally",
     limit: Limit = 10,
     scope: Scopes = None,
@@ -231,6 +231,14 @@ def memories(
     before: Annotated[
         str | None, typer.Option("--before", help=help_of("memories", "before"))
     ] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option("--tag", help=help_of("memories", "tags"))
+    ] = None,
+    source: Annotated[
+        str | None, typer.Option("--source", help=help_of("memories", "source"))
+    ] = None,
+    since: Annotated[str | None, typer.Option("--since", help=help_of("memories", "since"))] = None,
+    until: Annotated[str | None, typer.Option("--until", help=help_of("memories", "until"))] = None,
     status: Annotated[
         str | None, typer.Option("--status", help=help_of("memories", "status"))
     ] = None,
@@ -258,6 +266,10 @@ def memories(
             conversation=conversation,
             limit=limit,
             before=None if before is None else id_of(before),
+            tags=tuple(tag or ()),
+            source=source,
+            since=since,
+            until=until,
             status=status,
             project=project,
             assignee=assignee,
@@ -271,7 +283,9 @@ def memories(
                 more = f"There may be more: --before {views.short(listed[-1].id)}, or --limit."
                 print_view(Text(more, style="dim"))
         else:
-            filters = kind or state or conversation or before
+            labels = status or project or assignee or language
+            said = tag or source or since or until
+            filters = kind or state or conversation or before or labels or said
             what = "Nothing with these filters" if filters else "Nothing"
             print_view(Text(f"{what} is remembered in {bound.scope}."))
             _print_elsewhere(owner, [bound.scope], states=not filters)

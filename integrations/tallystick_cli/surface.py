@@ -64,10 +64,12 @@ CLI = Surface(
         ),
         "memories": Offer(
             ("memories",),
-            renamed={"state": "states", "kind": "kinds"},
+            renamed={"state": "states", "kind": "kinds", "tag": "tags"},
             own={
                 "limit": "a terminal shows fewer",
                 "state": "one each time; active by default",
+                "since": _ISO,
+                "until": _ISO,
             },
             absent={"namespace": _ELSEWHERE},
         ),
@@ -305,6 +307,11 @@ CLI = Surface(
             own={"sizes": "the other of its operations"},
             note="Exits with 1 when something is wrong.",
         ),
+        "rebuild-index": Offer(
+            ("rebuild_index",),
+            own={"check": "compares, which `doctor` does too"},
+            note="With --check only says whether it matches.",
+        ),
         "freeze": Offer(("freeze",), renamed={"key": "idempotency_key"}),
         "thaw": Offer(("thaw",), renamed={"key": "idempotency_key"}),
         "export": Offer(
@@ -356,7 +363,6 @@ CLI = Surface(
         "keygen": "makes a key, without a tally",
         "restore": "makes a tally, so that there is none yet to ask",
         "migrate": "works on a tally that this release has not opened yet",
-        "rebuild-index": "work on the folder, whose owner needs no permission",
         "hook": "a door, which answers events of an agent's session",
         "mcp": "a door, whose tools are held against the table themselves",
         "worker": "a process that works, which is no operation",

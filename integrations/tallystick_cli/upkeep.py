@@ -243,7 +243,9 @@ def migrate(
 def rebuild_index(
     where: Where = ".tally", check: CheckOnly = False, as_json: AsJson = False
 ) -> None:
-    """Make the Chroma index anew from the database. With --check only say whether it matches."""
+    """Make the Chroma index anew from the database; return the number of vectors. With --check only
+    says whether it matches.
+    """
     with open_as_owner(where) as owner:
         if check:
             reconciled = owner.tally.reconcile_index(repair=False)
@@ -256,8 +258,8 @@ def rebuild_index(
             return
         with progress_bar("Rebuilding the index", as_json=as_json) as bar:
             task = bar.add_task("rebuild", total=None)
-            count = owner.tally.rebuild_index(
-                lambda finished, total: bar.update(task, completed=finished, total=total)
+            count = owner.operator.rebuild_index(
+                progress=lambda done, total: bar.update(task, completed=done, total=total)
             )
     if as_json:
         print_json({"vectors": count})

@@ -63,7 +63,10 @@ class TallyRetriever(BaseRetriever):
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         bound = self._binder.bound(call_of_tags(self._binder))
-        hits = bound.recall(query_bundle.query_str, limit=self._limit, kinds=self._kinds)
+        text = query_bundle.query_str
+        # Without a query nothing is retrieved: kinds alone would list the newest of them.
+        kinds = self._kinds if text.strip() else ()
+        hits = bound.recall(text, limit=self._limit, kinds=kinds)
         nodes = [_node(hit) for hit in hits]
         with_codes(bound, nodes)
         return [

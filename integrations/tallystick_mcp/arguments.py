@@ -114,6 +114,7 @@ ManageAction = Literal[
     "replay",
     "health",
     "stats",
+    "rebuild_index",
 ]
 
 

@@ -59,9 +59,9 @@ _CHANGES = None
 TOOLS: Mapping[str, _Tool] = {
     "search": _Tool(
         Search,
-        "Search, recall or look up what is known, was said, agreed, decided or preferred: what, "
-        "which, who, why; find facts, decisions, lessons, constraints. Newest first "
-        "without a query. Times: ISO 8601.",
+        "Recall or look up what is known, was said, agreed, decided or preferred: what, which, "
+        "who, why; facts, decisions, lessons, constraints. Newest first without a query. "
+        "Times: ISO 8601.",
         _READS,
     ),
     "explore": _Tool(
@@ -70,8 +70,8 @@ TOOLS: Mapping[str, _Tool] = {
         "it. dependencies: order, blockers. about: all on a name. communities: topics. get: whole "
         "text. inspect: who may see it, why. history: what changed. source: original text. "
         "context: a pack answering a question. wake: as a session starts. runs: recorded runs of "
-        "agents. steps: of a run. receipt: of a step. why: what the agent saw or missed at a step. "
-        "trace: where a sentence comes from. verify: prove a run unaltered. uses: steps with a "
+        "agents. steps: of a run. receipt: of a step. why: what the agent saw or missed. "
+        "trace: where a sentence is from. verify: prove a run unaltered. uses: steps with a "
         "memory. reviews: proposals. approvals: pending. access: an actor's reach. policy: would "
         "rules allow a tool call.",
         _READS,
@@ -85,12 +85,12 @@ TOOLS: Mapping[str, _Tool] = {
     "manage": _Tool(
         Manage,
         "Change memory, with a reason. modify: edit or fix text, tags. forget: remove one. "
-        "forget_matching: forget everything by query. recover: undo forgetting. correct: mark "
+        "forget_matching: forget all by query. recover: undo forgetting. correct: mark "
         "stale, outdated, wrong, replaced, duplicate, sensitive; redact. promote: copy into a "
-        "project for the team. share: same, following it. pin: always shown. unpin: no longer. "
+        "project for a team. share: same, following it. pin: always shown. unpin: no longer. "
         "accept: a proposal, with changes. defer: later. reject: no. replay: run a recorded step "
-        "again. health: find problems. stats: disk space. Preview, then apply with its "
-        "confirm_token.",
+        "again. health: problems. stats: disk space. rebuild_index: repair. Preview, then apply "
+        "with confirm_token.",
         _CHANGES,
     ),
 }

@@ -40,16 +40,16 @@ def _route(
     return Route(OPERATIONS[name], renamed, frozenset(taken), tool or f"memory_{name}", asks)
 
 
-_FILTERS = ("query", "kinds", "tags", "since", "until")
+_FILTERS = ("kinds", "tags", "source", "since", "until")
 _LABELS = ("assignee", "language")
 _CONFIRM = ("mode", "confirm_token", "idempotency_key")
 
 SEARCH: Mapping[str, Route] = {
     "recall": _route(
-        "recall", *_FILTERS, "source", "limit", *_LABELS, tool="memory_search", status="status"
+        "recall", "query", *_FILTERS, "limit", *_LABELS, tool="memory_search", status="status"
     ),
     "list": _route(
-        "memories", "kinds", "limit", "before", *_LABELS, tool="memory_list", status="status"
+        "memories", *_FILTERS, "limit", "before", *_LABELS, tool="memory_list", status="status"
     ),
 }
 """With words, and without."""
@@ -130,6 +130,7 @@ MANAGE: Mapping[str, Route] = {
     "replay": _route("replay_later", tool="memory_replay", id="step_id"),
     "health": _route("doctor", tool="memory_health"),
     "stats": _route("sizes", tool="memory_stats"),
+    "rebuild_index": _route("rebuild_index"),
 }
 """By action."""
 

@@ -225,6 +225,7 @@ ROUTES: tuple[Route, ...] = (
     Route("choose_windows", "POST", "/windows", "Operating"),
     Route("doctor", "POST", "/doctor", "Operating"),
     Route("sizes", "GET", "/sizes", "Operating"),
+    Route("rebuild_index", "POST", "/index/rebuild", "Operating"),
     Route("freeze", "POST", "/freeze", "Operating"),
     Route("thaw", "POST", "/thaw", "Operating"),
     Route(

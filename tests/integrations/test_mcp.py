@@ -380,6 +380,41 @@ async def test_health_and_sizes_are_the_operators(tally: Tally, mode: str) -> No
     assert refused["error"]["code"] == "denied"
 
 
+async def test_filters_without_a_query_list_the_newest_page_by_page(
+    tally: Tally, mode: str
+) -> None:
+    ann = tally.bind(ANN)
+    for number in range(3):
+        ann.remember(f"Heron {number}.", tags=["bird"], occurred_at=f"2026-03-0{number + 1}")
+    ann.remember("A stone.", tags=["stone"])
+    listing = {"tags": ["bird"], "limit": 2}
+    async with connected(serve(tally, actor=ANN), mode) as client:
+        first = payload(await client.call_tool("search", listing))["memories"]
+        second = payload(await client.call_tool("search", {**listing, "before": first[-1]["id"]}))
+        dated = payload(await client.call_tool("search", {"until": "2026-03-02"}))
+
+    pages = [*first, *second["memories"]]
+    assert [memory["text"] for memory in pages] == ["Heron 2.", "Heron 1.", "Heron 0."]
+    assert [memory["text"] for memory in dated["memories"]] == ["Heron 0."]
+
+
+async def test_the_index_is_made_anew_by_an_operator_alone(tally: Tally, mode: str) -> None:
+    tally.bind().remember("The heron nests in March.")
+    async with connected(serve(tally), mode) as client:
+        made = payload(await client.call_tool("manage", {"action": "rebuild_index"}))
+        stray = payload(await client.call_tool("manage", {"action": "rebuild_index", "id": "x"}))
+    async with connected(serve(tally, actor=ANN), mode) as client:
+        refused = payload(await client.call_tool("manage", {"action": "rebuild_index"}))
+
+    assert made["rebuild_index"] == 1
+    assert tally.reconcile_index(repair=False).whole
+    assert stray["error"]["code"] == "invalid_input"
+    assert (refused["error"]["code"], refused["error"]["facts"]["reason"]) == (
+        "denied",
+        "missing_permission",
+    )
+
+
 # Rules
 
 
@@ -606,7 +641,7 @@ async def test_an_argument_that_a_mode_does_not_have_is_refused(tally: Tally, mo
         managed = payload(
             await client.call_tool("manage", {"action": "health", "into": "project:apollo"})
         )
-        listed = payload(await client.call_tool("search", {"tags": ["x"]}))
+        found = payload(await client.call_tool("search", {"query": "x", "before": "x"}))
 
     assert explored["error"]["message"] == snapshot(
         "explore: depth is not used in the mode wake, which takes no arguments."
@@ -614,9 +649,9 @@ async def test_an_argument_that_a_mode_does_not_have_is_refused(tally: Tally, mo
     assert managed["error"]["message"] == snapshot(
         "manage: into is not used by the action health, which takes no arguments."
     )
-    assert listed["error"]["message"] == snapshot(
-        "search: tags is not used without a query, which takes assignee, before, "
-        "kinds, language, limit, status."
+    assert found["error"]["message"] == snapshot(
+        "search: before is not used here, which takes assignee, kinds, language, limit, query, "
+        "since, source, status, tags, until."
     )
 
 

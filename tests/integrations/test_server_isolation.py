@@ -117,6 +117,7 @@ UNASKED = (
     "choose_windows",
     "doctor",
     "sizes",
+    "rebuild_index",
     "make_token",
     "tokens",
 )

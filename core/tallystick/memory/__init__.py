@@ -14,6 +14,7 @@ from tallystick.memory.inspect import inspect
 from tallystick.memory.items import Item, Items, Put
 from tallystick.memory.matching import ForgetRequest, forget_matching
 from tallystick.memory.memory_write import analyze_anew
+from tallystick.memory.newest import newest
 from tallystick.memory.packs import context_pack, wake
 from tallystick.memory.read import get, list_memories, still_stand
 from tallystick.memory.recall import RecallRequest, recall
@@ -47,6 +48,7 @@ __all__ = [
     "list_memories",
     "modify",
     "modify_many",
+    "newest",
     "preview_access",
     "recall",
     "recover",

@@ -9,12 +9,14 @@ from tallystick.access import is_expired, visible_docs
 from tallystick.errors import InvalidInput
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.fields import STORE_ITEM
+from tallystick.memory.recall_request import RecallRequest
 from tallystick.records import Actor, Memory, MemoryState, Scope
-from tallystick.storage import items, memories, scopes, search
+from tallystick.storage import Connection, items, memories, scopes, search
 
 __all__ = [
     "get",
     "list_memories",
+    "page_of",
     "preview_of",
     "require_states",
     "still_stand",
@@ -59,14 +61,19 @@ def list_memories(
     before: str | None = None,
     namespace: tuple[str, ...] | None = (),
     labels: Mapping[str, str] | None = None,
+    tags: Sequence[str] = (),
+    source: str | None = None,
+    since: int | None = None,
+    until: int | None = None,
 ) -> list[Memory]:
     """Return memories of `scope`, newest first; give the last id of a page as `before` for the next
     one.
 
     Of the items of stores those beneath `namespace` are listed; none for None. Those that were
     forgotten or hidden, or replaced by one that the actor may not see, come without their text.
-    With `labels` only findable memories that have all of these are listed. Raises Denied,
-    InvalidInput, and NotFound for an unknown `before`.
+    Filters are those of a RecallRequest. With `labels`, `tags` or a `source` only findable memories
+    are listed, so that nobody learns by them what a hidden one says. Raises Denied, InvalidInput,
+    and NotFound for an unknown `before`.
     """
     require_states(states)
     if limit < 1:
@@ -77,28 +84,69 @@ def list_memories(
         before_doc = (
             None if before is None else context.visible(connection, actor, before, "read").doc
         )
-        beneath = (
-            [row.doc for id in ids for row in items.beneath(connection, id, namespace)]
-            if namespace
-            else []
-        )
-        page = memories.latest(
-            connection,
-            ids,
-            kinds=kinds,
-            states=states,
+        asked = RecallRequest(
+            kinds=tuple(kinds),
+            tags=tuple(tags),
             conversation=conversation,
-            limit=min(limit, _MOST),
-            before_doc=before_doc,
-            without_kind=None if namespace == () else STORE_ITEM,
-            but_docs=beneath,
-            only_docs=search.labelled(connection, ids, labels) if labels else None,
+            source=source,
+            namespace=namespace,
+            since=since,
+            until=until,
+            labels=labels or {},
         )
+        if tags or labels or source is not None:
+            states = [state for state in states if state in memories.FINDABLE]
+        page = page_of(connection, ids, asked, states, limit=limit, before_doc=before_doc)
         visible = visible_docs(connection, context.gate, actor, page, context.store.clock.now())
     context.gate.log_read(actor, "list", [scope], results=len(page))
     return [
         stored.memory if stored.doc in visible else without_words(stored.memory) for stored in page
     ]
+
+
+def page_of(
+    connection: Connection,
+    scope_ids: Sequence[int],
+    request: RecallRequest,
+    states: Sequence[MemoryState],
+    *,
+    limit: int,
+    before_doc: int | None,
+) -> list[memories.Stored]:
+    """Return the next memories that pass the filters of a request, newest first."""
+    namespace = request.namespace
+    return memories.latest(
+        connection,
+        scope_ids,
+        kinds=request.kinds,
+        states=states,
+        conversation=request.conversation,
+        limit=min(limit, _MOST),
+        before_doc=before_doc,
+        without_kind=None if namespace == () else STORE_ITEM,
+        but_docs=[row.doc for id in scope_ids for row in items.beneath(connection, id, namespace)]
+        if namespace
+        else [],
+        only_docs=_filtered(connection, scope_ids, request),
+        since=request.since,
+        until=request.until,
+    )
+
+
+def _filtered(
+    connection: Connection, scope_ids: Sequence[int], request: RecallRequest
+) -> set[int] | None:
+    """Return the memories with all of the tags, labels and the source; None where none is asked
+    for.
+    """
+    filters: list[set[int]] = []
+    if request.tags:
+        filters.append(search.tagged(connection, scope_ids, request.tags))
+    if request.labels:
+        filters.append(search.labelled(connection, scope_ids, request.labels))
+    if request.source is not None:
+        filters.append(search.from_source(connection, scope_ids, request.source))
+    return set.intersection(*filters) if filters else None
 
 
 def still_stand(context: MemoryContext, actor: Actor, recalled: Iterable[Memory]) -> bool:

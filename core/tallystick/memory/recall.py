@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-__all__ = ["RecallRequest", "Recalled", "prepare_scope", "recall"]
+__all__ = ["RecallRequest", "Recalled", "prepare_scope", "recall", "require_answerable"]
 
 _DEPTH = 100
 """The memories that each of words and vectors proposes, at least."""
@@ -130,7 +130,7 @@ def recall(
     Raises Denied for the first scope that `actor` may not read, and InvalidInput.
     """
     request = request or RecallRequest()
-    _require_answerable(request)
+    require_answerable(request)
     for _ in scope_list:
         try:
             return _recall(context, actor, scope_list, query, request, logged=logged)
@@ -221,7 +221,8 @@ def _recall(
     )
 
 
-def _require_answerable(request: RecallRequest) -> None:
+def require_answerable(request: RecallRequest) -> None:
+    """Raise InvalidInput for a request that nothing can answer."""
     if not 0 <= request.min_score <= 1:
         raise InvalidInput("`min_score` is a score, between 0 and 1.")
     if request.limit < 1:

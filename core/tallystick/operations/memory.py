@@ -55,6 +55,15 @@ Before = Annotated[str | None, Field(description="The last id of the page before
 States = Annotated[
     tuple[MemoryState, ...], Field(description="States of the memories; by default active ones.")
 ]
+Tags = Annotated[tuple[str, ...], Field(description="Only memories with all of these.")]
+FromSource = Annotated[str | None, Field(description="Only from this source id or address.")]
+Since = Annotated[
+    OccasionField | None,
+    Field(description="Said, happened or remembered at this moment or later."),
+]
+Until = Annotated[
+    OccasionField | None, Field(description="Said, happened or remembered before it.")
+]
 Status = Annotated[str | None, Field(description="Only with this status, such as todo.")]
 OfProject = Annotated[str | None, Field(description="Only of this project.")]
 Assignee = Annotated[str | None, Field(description="Only those of this assignee.")]
@@ -138,21 +147,18 @@ class RememberMany(Arguments):
 class Recall(Arguments):
     """Arguments of `recall`."""
 
-    query: Annotated[str, Field(description="What to look for, in plain words.")]
+    query: Annotated[
+        str,
+        Field(description="What to look for, in plain words; empty, the newest with the filters."),
+    ]
     limit: Annotated[int | None, Field(description="Hits at most; 10 by default.")] = None
     kinds: Annotated[tuple[str, ...], Field(description="Only memories of these kinds.")] = ()
     conversation: Annotated[str | None, Field(description="Only turns of this one.")] = None
     scopes: Scopes = None
-    tags: Annotated[tuple[str, ...], Field(description="Only memories with all of these.")] = ()
-    source: Annotated[str | None, Field(description="Only from this source id or address.")] = None
-    since: Annotated[
-        OccasionField | None,
-        Field(description="Said, happened or remembered at this moment or later."),
-    ] = None
-    until: Annotated[
-        OccasionField | None,
-        Field(description="Said, happened or remembered before it."),
-    ] = None
+    tags: Tags = ()
+    source: FromSource = None
+    since: Since = None
+    until: Until = None
     asked_at: Annotated[
         MomentField | None, Field(description='The moment from which "last week" is counted.')
     ] = None
@@ -194,6 +200,10 @@ class Memories(Arguments):
         tuple[str, ...] | None,
         Field(description="Of the items of stores those beneath this namespace; null for none."),
     ] = ()
+    tags: Tags = ()
+    source: FromSource = None
+    since: Since = None
+    until: Until = None
     status: Status = None
     project: OfProject = None
     assignee: Assignee = None

@@ -508,6 +508,7 @@ _WHY = {
     "source": (0.0, "it comes from a source that the question names"),
     "task": (0.0, "it was written in this run"),
     "project": (0.0, "it belongs to this project"),
+    "filters": (0.0, "it passes the filters, and nothing was asked"),
 }
 """For each signal the value above which it is told, and its words."""
 

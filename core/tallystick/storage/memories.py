@@ -513,12 +513,15 @@ def latest(
     without_kind: str | None = None,
     but_docs: Sequence[int] = (),
     only_docs: Collection[int] | None = None,
+    since: int | None = None,
+    until: int | None = None,
 ) -> list[Stored]:
     """Return memories of these scopes, newest first, page by page: pass the last `doc` as
     `before_doc`.
 
-    Of the kind `without_kind` only those of `but_docs` are returned, and the entities and
-    summaries that the graph made only where `kinds` names them.
+    `since` and `until` (microseconds UTC, from the one up to the other) bound when it was said or
+    happened, else remembered. Of the kind `without_kind` only those of `but_docs` are returned, and
+    the entities and summaries that the graph made only where `kinds` names them.
     """
     query = _SELECT.where(_m.c.scope_id.in_(list(scope_ids)), _m.c.state.in_(list(states)))
     if kinds:
@@ -533,6 +536,11 @@ def latest(
         query = query.where(_m.c.source_run_id == run_id)
     if only_docs is not None:
         query = query.where(_among(connection, only_docs))
+    said_at = func.coalesce(_m.c.occurred_at, _m.c.created_at)
+    if since is not None:
+        query = query.where(said_at >= since)
+    if until is not None:
+        query = query.where(said_at < until)
     if pinned is not None:
         query = query.where(_m.c.pinned.is_(pinned))
     if before_doc is not None:

@@ -287,6 +287,7 @@ class AsyncOperator:
     outbound_calls = Awaited(Operator.outbound_calls)
     doctor = Awaited(Operator.doctor)
     sizes = Awaited(Operator.sizes)
+    rebuild_index = Awaited(Operator.rebuild_index)
     freeze = Awaited(Operator.freeze)
     thaw = Awaited(Operator.thaw)
     backup = Awaited(Operator.backup)

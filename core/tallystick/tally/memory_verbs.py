@@ -215,6 +215,8 @@ class MemoryVerbs(ChangeVerbs):
         those of its scope too. Items of stores are left out, but for those beneath `namespace`
         (`()` is all of them).
         `asked_at` is the moment from which the query's "last week" is counted.
+        An empty query with filters gives the newest that pass them, with a score of 0; without
+        any it gives nothing.
         At most `limit` hits (10), or with `budget_tokens` (up to 200 of) the best that fit
         together. `min_score` keeps those that answer with that likelihood, between 0 and 1;
         `found.confident` says whether the best is likely to, and `only_confident` gives nothing
@@ -227,33 +229,33 @@ class MemoryVerbs(ChangeVerbs):
         run = current_run()
         default_limit = _HITS if budget_tokens is None else _PACKED_HITS
         with self._observed("memory_read", "recall") as call:
-            recalled = memory.recall(
-                self._services.memory,
-                self.actor,
-                readable,
-                query,
-                memory.RecallRequest(
-                    limit=default_limit if limit is None else limit,
-                    kinds=tuple(kinds),
-                    tags=tuple(tags),
-                    conversation=conversation,
-                    source=source,
-                    since=self._ago(since, "since"),
-                    until=self._ago(until, "until"),
-                    asked_at=self._moment(asked_at, "asked_at"),
-                    states=tuple(states),
-                    as_of=self._moment(as_of, "as_of"),
-                    namespace=None if namespace is None else labels_of(namespace),
-                    run_id=None if run is None else run.id,
-                    project=self.scope.key if self.scope.kind == "project" else None,
-                    weights=weights,
-                    min_score=min_score,
-                    only_confident=only_confident,
-                    labels=labels_asked(status, project, assignee, language),
-                    budget=None
-                    if budget_tokens is None
-                    else lambda hits: self._fitting(hits, budget_tokens),
-                ),
+            request = memory.RecallRequest(
+                limit=default_limit if limit is None else limit,
+                kinds=tuple(kinds),
+                tags=tuple(tags),
+                conversation=conversation,
+                source=source,
+                since=self._ago(since, "since"),
+                until=self._ago(until, "until"),
+                asked_at=self._moment(asked_at, "asked_at"),
+                states=tuple(states),
+                as_of=self._moment(as_of, "as_of"),
+                namespace=None if namespace is None else labels_of(namespace),
+                run_id=None if run is None else run.id,
+                project=self.scope.key if self.scope.kind == "project" else None,
+                weights=weights,
+                min_score=min_score,
+                only_confident=only_confident,
+                labels=labels_asked(status, project, assignee, language),
+                budget=None
+                if budget_tokens is None
+                else lambda hits: self._fitting(hits, budget_tokens),
+            )
+            context = self._services.memory
+            recalled = (
+                memory.recall(context, self.actor, readable, query, request)
+                if query.strip() or not request.filters
+                else memory.newest(context, self.actor, readable, request)
             )
             if call.step is not None:
                 hits = [
@@ -310,6 +312,10 @@ class MemoryVerbs(ChangeVerbs):
         limit: int = 50,
         before: MemoryId | None = None,
         namespace: Texts | None = (),
+        tags: Texts = (),
+        source: Words | None = None,
+        since: Occasion | None = None,
+        until: Occasion | None = None,
         status: Words | None = None,
         project: Words | None = None,
         assignee: Words | None = None,
@@ -318,8 +324,9 @@ class MemoryVerbs(ChangeVerbs):
         """List memories of the bound scope, newest first.
 
         Items of stores are among them: those beneath `namespace`, or with None no item. Give the
-        last id of a page as `before` for the next one. `status`, `project`, `assignee` and
-        `language` filter as in `recall`, and then nothing that is hidden or forgotten is listed.
+        last id of a page as `before` for the next one. `tags`, `source`, `since`, `until`,
+        `status`, `project`, `assignee` and `language` filter as in `recall`; by what a memory says,
+        which is all of these but the times, nothing that is hidden or forgotten is listed.
         """
         self._admit("read")
         return memory.list_memories(
@@ -333,6 +340,10 @@ class MemoryVerbs(ChangeVerbs):
             before=before,
             namespace=None if namespace is None else labels_of(namespace),
             labels=labels_asked(status, project, assignee, language),
+            tags=tags,
+            source=source,
+            since=self._ago(since, "since"),
+            until=self._ago(until, "until"),
         )
 
     def inspect(self, memory_id: MemoryOrSourceId) -> Inspection:

@@ -287,6 +287,18 @@ class Operator:
         """Return where the bytes of the tally are, by kind. Raises Denied."""
         return sizes.measure(self._services.memory, self.actor)
 
+    def rebuild_index(
+        self, *, progress: Callable[[int, int], None] = lambda finished, total: None
+    ) -> int:
+        """Make Chroma's collections anew from the database; return the number of vectors.
+
+        Nothing is lost by it, and recall goes on meanwhile. `progress` is called with the number of
+        vectors finished and the total. Raises Denied, and StorageError where another process owns
+        Chroma.
+        """
+        retention.require_operator(self._services.memory, self.actor)
+        return self._services.background.rebuild(progress)
+
     def freeze(
         self, *, reason: str, what: Freezable = "mutations", idempotency_key: str | None = None
     ) -> None:

@@ -41,6 +41,7 @@ class AsyncRemoteOperator(_Face):
     outbound_calls = Awaited(Operator.outbound_calls)
     doctor = Awaited(Operator.doctor)
     sizes = Awaited(Operator.sizes)
+    rebuild_index = Awaited(Operator.rebuild_index)
     freeze = Awaited(Operator.freeze)
     thaw = Awaited(Operator.thaw)
     export = Awaited(Operator.export)

@@ -85,6 +85,7 @@ class RemoteOperator(_Face):
     outbound_calls = _Verb(Operator.outbound_calls, "operator.")
     doctor = _Verb(Operator.doctor, "operator.")
     sizes = _Verb(Operator.sizes, "operator.")
+    rebuild_index = _Verb(Operator.rebuild_index, "operator.")
     freeze = _Verb(Operator.freeze, "operator.")
     thaw = _Verb(Operator.thaw, "operator.")
     export = _Verb(Operator.export, "operator.")

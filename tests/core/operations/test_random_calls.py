@@ -88,7 +88,7 @@ RARE = {"erase": 0.004, "erase_recorded": 0.02, "purge": 0.02, "doctor": 0.02, "
 RARE |= {"import_from": 0.02, "freeze": 0.005, "remember": 4.0, "forget": 2.0, "recall": 3.0}
 RARE |= {"choose_windows": 0.05, "prove_erased": 0.02, "prove_unreachable": 0.1, "replay": 0.3}
 RARE |= {"get": 2.0, "memories": 2.0, "make_token": 0.3, "tokens": 0.3, "rotate_token": 0.3}
-RARE |= {"revoke_token": 0.3, "backup": 0.01}
+RARE |= {"revoke_token": 0.3, "backup": 0.01, "rebuild_index": 0.02}
 CANARY = re.compile(r"canary-(\d+)-")
 
 

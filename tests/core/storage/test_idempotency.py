@@ -127,6 +127,8 @@ OTHERS: dict[type, set[str]] = {
         # Mends what is derived; what is mended already is left alone.
         "doctor",
         "sizes",
+        # Chroma is derived, and made anew as often as one likes.
+        "rebuild_index",
     },
     Spaces: {"get", "list"},
     AccessTokens: {"list"},
