@@ -101,6 +101,7 @@ def watched(tally: Tally, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
         yield watch
 
 
+@pytest.mark.sqlite
 def test_no_call_writes_to_a_scope_that_its_unit_did_not_declare(
     open_sqlite: OpenTally, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,6 +124,7 @@ def test_no_call_writes_to_a_scope_that_its_unit_did_not_declare(
         assert watch.seen >= {"approvals", "idempotency", "working"}
 
 
+@pytest.mark.sqlite
 def test_no_work_in_the_background_writes_to_a_scope_that_it_did_not_declare(
     open_sqlite: OpenTally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,6 +155,7 @@ def test_no_work_in_the_background_writes_to_a_scope_that_it_did_not_declare(
         assert watch.seen >= {"runs", "steps", "step_entries", "parts", "tree_parts", "tree_holds"}
 
 
+@pytest.mark.sqlite
 def test_a_row_of_another_scope_is_noticed(
     open_sqlite: OpenTally, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -780,6 +780,7 @@ with open(sys.argv[1], "rb+") as index:
 """
 
 
+@pytest.mark.sqlite
 @pytest.mark.skipif(os.name == "nt", reason="locks are those of a handle there")
 def test_a_proof_leaves_this_process_the_locks_on_its_database(open_sqlite: OpenTally) -> None:
     """Without them another process takes the log for its own, and what is read here is torn."""
@@ -795,6 +796,7 @@ def test_a_proof_leaves_this_process_the_locks_on_its_database(open_sqlite: Open
         assert subprocess.run(ask, stderr=subprocess.DEVNULL, check=False).returncode != 0
 
 
+@pytest.mark.sqlite
 def test_files_that_nobody_could_search_prove_nothing(
     open_sqlite: OpenTally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
