@@ -300,7 +300,6 @@ CLI = Surface(
         "outbound": Offer(
             ("outbound_calls",),
             own={"limit": _LISTS},
-            absent={"before": "a larger --limit shows older ones"},
         ),
         "doctor": Offer(
             ("doctor", "sizes"),
