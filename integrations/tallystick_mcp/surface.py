@@ -279,6 +279,7 @@ MCP = Surface(
         "replay": "a call of a model, which `replay` makes as a job",
         "spaces": "the mode `scopes` lists what may be reached",
         "space": "the mode `scopes` lists what may be reached",
+        "preview_member": "the step before `update_space`, which needs a person",
         "prove_unreachable": "a proof for a person",
         "prove_erased": "a proof for a person",
         **dict.fromkeys(

@@ -133,6 +133,13 @@ ROUTES: tuple[Route, ...] = (
         "Access",
         also=(("POST", "/memory/spaces/members/preview"),),
     ),
+    Route(
+        "preview_member",
+        "POST",
+        "/spaces/{scope:path}/members/preview",
+        "Access",
+        also=(("POST", "/memory/spaces/{scope:path}/members/preview"),),
+    ),
     Route("create_space", "POST", "/spaces", "Access", also=(("POST", "/memory/spaces"),)),
     Route("spaces", "GET", "/spaces", "Access", also=(("GET", "/memory/spaces"),)),
     Route(
