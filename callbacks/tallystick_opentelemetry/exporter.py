@@ -56,12 +56,13 @@ def export_runs(
     first; return the number of spans. The same as `export_run` for each.
     """
     spans = _Spans(bound, provider, content=content)
-    count, before = 0, None
+    count = 0
+    before: str | None = None
     while page := bound.recordings.runs([bound.scope], limit=_PAGE, before=before):
         count += sum(
             spans.run(run) for run in page if run.ended_at is not None and run.ended_at >= since
         )
-        before = page[-1].started_at
+        before = page[-1].run_id
         if len(page) < _PAGE:
             break
     return count

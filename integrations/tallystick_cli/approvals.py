@@ -11,10 +11,10 @@ from rich.text import Text
 from tallystick.records import Approval
 from tallystick.tally import BoundTally
 from tallystick_cli import views
-from tallystick_cli.options import AsJson, InScope, Key, Limit, Reason, Where
-from tallystick_cli.output import print_json, print_view
+from tallystick_cli.options import AsJson, Before, InScope, Key, Limit, Reason, Where
+from tallystick_cli.output import print_json, print_older, print_view
 from tallystick_cli.person import confirm, require_person
-from tallystick_cli.session import complete_id, open_as_owner
+from tallystick_cli.session import complete_id, id_of, open_as_owner
 
 __all__ = ["COMMANDS"]
 
@@ -32,12 +32,14 @@ def approvals(
     ] = "pending",
     where: Where = ".tally",
     limit: Limit = 20,
+    before: Before = None,
     scope: InScope = None,
     as_json: AsJson = False,
 ) -> None:
     """List the actions that wait for a person, or were decided, newest first."""
     with open_as_owner(where) as owner:
-        listed = _listed(owner, None if state == _EVERY else state, scope)[:limit]
+        last = None if before is None else id_of(before)
+        listed = _listed(owner, None if state == _EVERY else state, scope, last)[:limit]
     if as_json:
         print_json([approval.dump() for approval in listed])
     elif not listed:
@@ -52,6 +54,7 @@ def approvals(
         )
     else:
         print_view(views.approval_table(listed))
+        print_older(views.short(listed[-1].id), len(listed), limit)
 
 
 def approve(
@@ -118,7 +121,9 @@ def _decide(
         typer.echo(decided.token)
 
 
-def _listed(owner: BoundTally, state: Any, scope: str | None) -> list[Approval]:
+def _listed(
+    owner: BoundTally, state: Any, scope: str | None, before: str | None = None
+) -> list[Approval]:
     """Return the approvals of one scope, or of every scope that the owner may see, newest first."""
     scopes = owner.tally.scopes() if scope is None else [owner.actor.home(scope)]
     listed = [
@@ -126,7 +131,7 @@ def _listed(owner: BoundTally, state: Any, scope: str | None) -> list[Approval]:
         for name in scopes
         for approval in owner.tally.bind(owner.actor, name)
         .on("cli")
-        .approvals(state=state, limit=_MOST)
+        .approvals(state=state, limit=_MOST, before=before)
     ]
     return sorted(listed, key=lambda approval: (approval.created_at, approval.id), reverse=True)
 

@@ -13,8 +13,8 @@ from tallystick.errors import InvalidInput
 from tallystick.records import ContextPack, ExploreMode, Scope, SourceRef
 from tallystick.tally import BoundTally
 from tallystick_cli import views
-from tallystick_cli.options import AsJson, AtHome, Key, Limit, Scopes, Where
-from tallystick_cli.output import print_json, print_view
+from tallystick_cli.options import AsJson, AtHome, Before, Key, Limit, Scopes, Where
+from tallystick_cli.output import print_json, print_older, print_view
 from tallystick_cli.session import (
     id_of,
     open_as_owner,
@@ -228,9 +228,7 @@ def memories(
     conversation: Annotated[
         str | None, typer.Option("--conversation", help=help_of("memories", "conversation"))
     ] = None,
-    before: Annotated[
-        str | None, typer.Option("--before", help=help_of("memories", "before"))
-    ] = None,
+    before: Before = None,
     tag: Annotated[
         list[str] | None, typer.Option("--tag", help=help_of("memories", "tags"))
     ] = None,
@@ -279,9 +277,7 @@ def memories(
             print_json([memory.dump() for memory in listed])
         elif listed:
             print_view(views.memory_table(listed))
-            if len(listed) == limit:
-                more = f"There may be more: --before {views.short(listed[-1].id)}, or --limit."
-                print_view(Text(more, style="dim"))
+            print_older(views.short(listed[-1].id), len(listed), limit)
         else:
             labels = status or project or assignee or language
             said = tag or source or since or until

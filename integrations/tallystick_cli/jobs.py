@@ -17,8 +17,8 @@ from rich.text import Text
 from tallystick.errors import InvalidInput
 from tallystick.tally import BoundTally
 from tallystick_cli import views
-from tallystick_cli.options import AsJson, Key, Limit, Where
-from tallystick_cli.output import print_json, print_view, progress_bar
+from tallystick_cli.options import AsJson, Before, Key, Limit, Where
+from tallystick_cli.output import print_json, print_older, print_view, progress_bar
 from tallystick_cli.session import id_of, open_as_owner
 from tallystick_cli.surface import help_of
 
@@ -43,6 +43,7 @@ def jobs(
     ] = None,
     kind: Annotated[str | None, typer.Option("--kind", help=help_of("jobs", "kind"))] = None,
     limit: Limit = 20,
+    before: Before = None,
     reason: Annotated[
         str | None, typer.Option("--reason", "-r", help="Why; to cancel needs it.")
     ] = None,
@@ -73,7 +74,8 @@ def jobs(
             case "drain":
                 _drain(owner, as_json=as_json)
             case _:
-                _list(owner, state or (), kind, limit, as_json=as_json)
+                last = None if before is None else id_of(before)
+                _list(owner, state or (), kind, limit, last, as_json=as_json)
 
 
 def _check(action: str, named: Sequence[str], reason: str | None) -> None:
@@ -92,17 +94,19 @@ def _list(
     state: Sequence[str],
     kind: str | None,
     limit: int,
+    before: str | None,
     *,
     as_json: bool,
 ) -> None:
     states: Any = tuple(state)
-    listed = owner.operator.jobs(state=states, kind=kind, limit=limit)
+    listed = owner.operator.jobs(state=states, kind=kind, limit=limit, before=before)
     if as_json:
         print_json([each.dump() for each in listed])
     elif not listed:
         print_view(Text("There is no such follow-up work.", style="dim"))
     else:
         print_view(views.job_table(listed))
+        print_older(views.short(listed[-1].id), len(listed), limit)
 
 
 def _drain(owner: BoundTally, *, as_json: bool) -> None:
@@ -190,18 +194,21 @@ def outbound(
         str | None, typer.Option("--purpose", help=help_of("outbound_calls", "purpose"))
     ] = None,
     limit: Limit = 20,
+    before: Before = None,
     where: Where = ".tally",
     as_json: AsJson = False,
 ) -> None:
     """List the calls of models that Tallystick itself made."""
+    last = None if before is None else id_of(before)
     with open_as_owner(where) as owner:
-        calls = owner.operator.outbound_calls(purpose=purpose, limit=limit)
+        calls = owner.operator.outbound_calls(purpose=purpose, limit=limit, before=last)
     if as_json:
         print_json([call.dump() for call in calls])
     elif not calls:
         print_view(Text("Tallystick called no model.", style="dim"))
     else:
         print_view(views.outbound_table(calls))
+        print_older(calls[-1].id, len(calls), limit)
 
 
 COMMANDS: Mapping[str, Callable[..., None]] = {

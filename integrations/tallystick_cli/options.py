@@ -12,6 +12,7 @@ __all__ = [
     "Apply",
     "AsJson",
     "AtHome",
+    "Before",
     "CheckOnly",
     "FoilText",
     "IfVersion",
@@ -36,6 +37,7 @@ Where = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at most.")]
+Before = Annotated[str | None, typer.Option("--before", help=help_of("memories", "before"))]
 InScope = Annotated[
     str | None,
     typer.Option(

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.progress import Progress
 
-__all__ = ["STEERING", "print_json", "print_preview", "print_view", "progress_bar"]
+__all__ = ["STEERING", "print_json", "print_older", "print_preview", "print_view", "progress_bar"]
 
 
 STEERING = dict.fromkeys(
@@ -41,6 +41,14 @@ def print_view(what: RenderableType) -> None:
 def print_json(value: Any) -> None:
     """Print a value as JSON for a program; what would steer a terminal is escaped in its texts."""
     typer.echo(json.dumps(value, ensure_ascii=False, indent=2).translate(_ESCAPED))
+
+
+def print_older(last: str, count: int, limit: int) -> None:
+    """Say how to see older lines, where a list of `count` is as long as it was asked to be."""
+    from rich.text import Text
+
+    if count == limit:
+        print_view(Text(f"There may be more: --before {last}, or --limit.", style="dim"))
 
 
 def print_preview(view: RenderableType, token: str | None) -> None:

@@ -15,9 +15,9 @@ from tallystick.policy.rules import load_rules
 from tallystick.records import RunRecord, Scope, StepRecord
 from tallystick.tally import BoundTally, is_provider, model_provider
 from tallystick_cli import views
-from tallystick_cli.options import AsJson, InScope, Limit, StepId, Where
-from tallystick_cli.output import print_json, print_view
-from tallystick_cli.session import complete_id, open_as_owner, recorded
+from tallystick_cli.options import AsJson, Before, InScope, Limit, StepId, Where
+from tallystick_cli.output import print_json, print_older, print_view
+from tallystick_cli.session import complete_id, id_of, open_as_owner, recorded
 from tallystick_cli.terminal import Terminal
 
 __all__ = ["COMMANDS"]
@@ -27,19 +27,25 @@ _MOST = 1_000
 
 
 def runs(
-    where: Where = ".tally", limit: Limit = 20, scope: InScope = None, as_json: AsJson = False
+    where: Where = ".tally",
+    limit: Limit = 20,
+    before: Before = None,
+    scope: InScope = None,
+    as_json: AsJson = False,
 ) -> None:
     """List the recorded runs, newest first."""
     with open_as_owner(where) as owner:
         every = owner.tally.scopes()
         scopes = [Scope.parse(scope)] if scope else every
-        listed = owner.recordings.runs(scopes, limit=limit)
+        last = None if before is None else id_of(before)
+        listed = owner.recordings.runs(scopes, limit=limit, before=last)
         counts = owner.recordings.step_counts(listed)
         rows = [(run, counts.get(run.run_id, 0)) for run in listed]
         if as_json:
             print_json([{**run.dump(), "steps": steps} for run, steps in rows])
         elif rows:
             print_view(views.run_table(rows))
+            print_older(views.short(listed[-1].run_id), len(listed), limit)
         elif scope and (others := owner.recordings.runs(every, limit=_MOST)):
             names = ", ".join(sorted({str(run.scope) for run in others}))
             print_view(Text(f"No runs are recorded in {scope}. There are some in {names}."))

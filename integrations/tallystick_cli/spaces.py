@@ -44,6 +44,9 @@ def space(
     state: Annotated[
         bool | None, typer.Option("--open/--close", help="A closed space refuses its members.")
     ] = None,
+    preview: Annotated[
+        bool, typer.Option("--preview", help="Only show what each --member could do and recall.")
+    ] = False,
     if_version: IfVersion = None,
     key: Key = None,
     where: Where = ".tally",
@@ -59,6 +62,9 @@ def space(
     }
     changes: dict[str, Any] = {field: value for field, value in named.items() if value is not None}
     added = [_member(text) for text in member or ()]
+    if preview:
+        _preview(scope, added, where, as_json=as_json, others=bool(without) or bool(changes))
+        return
     with open_as_owner(where) as owner:
         try:
             there = owner.spaces.get(scope).members
@@ -83,6 +89,19 @@ def space(
         print_json(result.dump())
     else:
         print_view(views.space_table([result]))
+
+
+def _preview(
+    scope: str, members: Iterable[SpaceMember], where: str, *, as_json: bool, others: bool
+) -> None:
+    if not members or others:
+        raise InvalidInput("--preview shows what each --member could recall, and nothing else.")
+    with open_as_owner(where) as owner:
+        previews = [owner.preview_member(scope, member) for member in members]
+    if as_json:
+        print_json([{**each.dump(), "gained": list(each.gained)} for each in previews])
+    else:
+        print_view(views.member_table(previews))
 
 
 def spaces(where: Where = ".tally", as_json: AsJson = False) -> None:

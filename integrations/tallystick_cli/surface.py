@@ -222,7 +222,7 @@ CLI = Surface(
         ),
         "spaces": Offer(("spaces",)),
         "space": Offer(
-            ("create_space", "update_space"),
+            ("create_space", "update_space", "preview_member"),
             renamed={"key": "idempotency_key", "member": "members", "state": "changes"},
             own={
                 "scope": "which scope, as an argument",
@@ -232,7 +232,9 @@ CLI = Surface(
                 "if_version": "the option that memories have too",
                 "without": "a part of `changes`",
                 "state": "a part of `changes`",
+                "preview": "the other of its operations, for each member",
             },
+            absent={"member": "one of --member"},
         ),
         "reflect": Offer(
             ("reflect",),
@@ -300,7 +302,6 @@ CLI = Surface(
         "outbound": Offer(
             ("outbound_calls",),
             own={"limit": _LISTS},
-            absent={"before": "a larger --limit shows older ones"},
         ),
         "doctor": Offer(
             ("doctor", "sizes"),

@@ -67,7 +67,7 @@ EXPLORE: Mapping[str, Route] = {
     "source": _route("source", id="source_id"),
     "context": _route("context_pack", "query"),
     "wake": _route("wake"),
-    "runs": _route("runs", "limit"),
+    "runs": _route("runs", "limit", "before"),
     "steps": _route("steps", id="run_id"),
     "receipt": _route("receipt", id="step_id"),
     "why": _route("knew", id="step_id", tool="memory_why"),
@@ -75,7 +75,7 @@ EXPLORE: Mapping[str, Route] = {
     "verify": _route("verify", id="run_id"),
     "uses": _route("uses", id="memory_id", limit="most"),
     "reviews": _route("reviews", "limit", before="after"),
-    "approvals": _route("approvals", "limit"),
+    "approvals": _route("approvals", "limit", "before"),
     "access": _route("preview_access"),
 }
 """By mode. The mode `policy` is none of the table: it tells what the rules say of a call."""
@@ -279,6 +279,7 @@ MCP = Surface(
         "replay": "a call of a model, which `replay` makes as a job",
         "spaces": "the mode `scopes` lists what may be reached",
         "space": "the mode `scopes` lists what may be reached",
+        "preview_member": "the step before `update_space`, which needs a person",
         "prove_unreachable": "a proof for a person",
         "prove_erased": "a proof for a person",
         **dict.fromkeys(

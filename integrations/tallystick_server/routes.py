@@ -133,6 +133,13 @@ ROUTES: tuple[Route, ...] = (
         "Access",
         also=(("POST", "/memory/spaces/members/preview"),),
     ),
+    Route(
+        "preview_member",
+        "POST",
+        "/spaces/{scope:path}/members/preview",
+        "Access",
+        also=(("POST", "/memory/spaces/{scope:path}/members/preview"),),
+    ),
     Route("create_space", "POST", "/spaces", "Access", also=(("POST", "/memory/spaces"),)),
     Route("spaces", "GET", "/spaces", "Access", also=(("GET", "/memory/spaces"),)),
     Route(
@@ -154,7 +161,7 @@ ROUTES: tuple[Route, ...] = (
     Route("rotate_token", "POST", "/tokens/{token_id}/rotate", "Access"),
     Route("revoke_token", "DELETE", "/tokens/{token_id}", "Access"),
     # Runs, steps, receipts.
-    Route("runs", "GET", "/runs", "Runs"),
+    Route("runs", "GET", "/runs", "Runs", cursor=("before", "run_id")),
     Route("run", "GET", "/runs/{run_id}", "Runs"),
     Route("steps", "GET", "/runs/{run_id}/steps", "Runs"),
     Route("verify", "POST", "/runs/{run_id}/verify", "Runs"),
@@ -194,13 +201,13 @@ ROUTES: tuple[Route, ...] = (
     Route("reviews", "GET", "/reviews", "Reviews", cursor=("after", "id")),
     Route("proposal", "GET", "/reviews/{proposal_id}", "Reviews"),
     Route("review", "POST", "/reviews/{proposal_id}", "Reviews"),
-    Route("approvals", "GET", "/approvals", "Approvals"),
+    Route("approvals", "GET", "/approvals", "Approvals", cursor=("before", "id")),
     Route("approval", "GET", "/approvals/{approval_id}", "Approvals"),
     Route("approve", "POST", "/approvals/{approval_id}/approve", "Approvals"),
     Route("deny", "POST", "/approvals/{approval_id}/deny", "Approvals"),
     Route("revoke", "POST", "/approvals/{approval_id}/revoke", "Approvals"),
     # Follow-up work.
-    Route("jobs", "GET", "/jobs", "Jobs"),
+    Route("jobs", "GET", "/jobs", "Jobs", cursor=("before", "id")),
     Route("retry_jobs", "POST", "/jobs/retry", "Jobs"),
     Route(
         "job",

@@ -300,6 +300,22 @@ def test_a_scope_is_opened_to_members_and_closed_again(run: Command) -> None:
     assert [space["scope"] for space in json.loads(run("spaces", "--json")[1])] == ["team:core"]
 
 
+def test_what_a_new_member_would_recall_is_shown_before_it_is_one(run: Command) -> None:
+    opening = ("space", "team:core", "--reason", "r")
+    run(*opening, "--name", "Core", "--member", "user:local=steward")
+    run("remember", "The heron nests in March.", "--scope", "team:core")
+    member = (*opening, "--member", "user:bob=reader", "--preview")
+    [told] = json.loads(run(*member, "--json")[1])
+    shown = " ".join(run(*member)[1].split())
+    [space] = json.loads(run("spaces", "--json")[1])
+
+    assert (told["before"]["decision"]["allowed"], len(told["gained"])) == (False, 1)
+    assert "user:bob reader" in shown
+    assert [each["principal_id"] for each in space["members"]] == ["local"]
+    with pytest.raises(InvalidInput, match="each --member"):
+        run(*opening, "--preview")
+
+
 def _told(place: Path, *arguments: str) -> tuple[int, str]:
     """What `tally` itself says and exits with."""
     from tallystick_cli import main

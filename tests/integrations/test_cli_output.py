@@ -323,3 +323,14 @@ def test_init_asks_once_at_a_terminal_and_writes_settings_beside_what_is_there(
     code, output, _ = run_piped("init", "--tally", "other")
     assert (code, "until you choose: tally init --journal-days" in output) == (0, True)
     assert "names no time zone" in run_piped("init", "--time-zone", "Mars/Base")[2]
+
+
+@pytest.mark.parametrize(("command", "key"), [("runs", "run_id"), ("approvals", "id")])
+def test_a_list_tells_how_to_see_what_is_older(run: Run, command: str, key: str) -> None:
+    every = [each[key] for each in json.loads(run(command, "--json")[1])]
+    _, page, _ = run(command, "--limit", "1")
+    following = json.loads(run(command, "--limit", "1", "--before", every[0][-8:], "--json")[1])
+
+    assert f"There may be more: --before {every[0][-8:]}, or --limit." in page
+    assert [each[key] for each in following] == every[1:2]
+    assert "There may be more" not in run(command, "--limit", str(len(every) + 1))[1]

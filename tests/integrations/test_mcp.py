@@ -398,6 +398,21 @@ async def test_filters_without_a_query_list_the_newest_page_by_page(
     assert [memory["text"] for memory in dated["memories"]] == ["Heron 0."]
 
 
+async def test_runs_and_approvals_are_read_page_by_page(tally: Tally, mode: str) -> None:
+    runs = []
+    for number in range(3):
+        with tally.bind(ANN).run(f"agent {number}") as run:
+            runs.append(run.id)
+    async with connected(serve(tally, actor=ANN), mode) as client:
+        first = payload(await client.call_tool("explore", {"mode": "runs", "limit": 2}))["runs"]
+        last = {"before": first[-1]["run_id"]}
+        second = payload(await client.call_tool("explore", {"mode": "runs", **last}))["runs"]
+        wrong = payload(await client.call_tool("explore", {"mode": "approvals", **last}))
+
+    assert [run["run_id"] for run in [*first, *second]] == runs[::-1]
+    assert wrong["error"]["code"] == "not_found"
+
+
 async def test_the_index_is_made_anew_by_an_operator_alone(tally: Tally, mode: str) -> None:
     tally.bind().remember("The heron nests in March.")
     async with connected(serve(tally), mode) as client:

@@ -30,7 +30,7 @@ from tallystick.storage import journal
 from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder
 from tallystick_hooks.command import run as run_hook
-from tallystick_server import create_app, openapi, serve, serve_in_background
+from tallystick_server import RemoteTally, create_app, openapi, serve, serve_in_background
 from tallystick_server.routes import EXCLUDED, OWN, PREFIX, ROUTES
 
 from .served import ADA, ASKING, BOB, ROOT, Served, problem, served
@@ -110,6 +110,28 @@ def test_a_list_is_read_page_by_page(there: Served) -> None:
             break
 
     assert len(ids) == len(set(ids)) == 5
+
+
+def test_runs_and_jobs_are_read_page_by_page_too(there: Served) -> None:
+    dora = Actor(user="dora")
+    bound = there.tally.bind(dora)
+    runs = []
+    for number in range(3):
+        with bound.run(f"agent {number}") as run:
+            runs.append(run.id)
+    token = there.token(dora)
+    http = there.http(token)
+    first = http.get("/v1/runs", params={"limit": "2"}).json()
+    second = http.get("/v1/runs", params={"limit": "2", "before": first["next"]}).json()
+    for route in ("runs", "jobs", "approvals"):
+        unknown = http.get(f"/v1/{route}", params={"before": "nothing-at-all"})
+        assert (unknown.status_code, unknown.json()["code"]) == (404, "not_found")
+    with RemoteTally.connect(there.tcp, token=token) as remote:
+        rest = remote.runs(before=runs[2])
+
+    assert [run["run_id"] for run in [*first["result"], *second["result"]]] == runs[::-1]
+    assert (first["next"], second["next"]) == (runs[1], None)
+    assert [run.run_id for run in rest] == runs[:2][::-1]
 
 
 def test_a_change_holds_only_for_the_version_that_was_read(there: Served) -> None:

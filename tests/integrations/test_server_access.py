@@ -150,6 +150,7 @@ class World:
             "reflect": lambda: {"sources": [self.memory.id]},
             "review": lambda: {"decision": "defer"},
             "preview_access": lambda: {"scopes": [self.scope]},
+            "preview_member": lambda: {"member": {"principal_id": "eve"}},
             "retry_jobs": lambda: {"job_ids": [self.ada.replay_later(self.step.id).id]},
         }
         fields = OPERATIONS[operation].arguments.model_fields

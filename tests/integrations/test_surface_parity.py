@@ -160,6 +160,10 @@ STEPS = [
     ),
     Step("spaces", {}, ("spaces",)),
     Step(
+        "preview_member",
+        {"scope": "team:birds", "member": {"principal_id": "bob"}},
+    ),
+    Step(
         "update_space",
         {"scope": "team:birds", **WHY, "changes": {"description": "Of birds."}},
         ("space", "team:birds", "--description", "Of birds.", *SAID),

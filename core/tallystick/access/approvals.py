@@ -149,9 +149,12 @@ class Approvals:
             raise answered
         return answered
 
-    def in_state(self, state: ApprovalState | None, *, limit: int) -> list[Approval]:
+    def in_state(
+        self, state: ApprovalState | None, *, limit: int, before: str | None = None
+    ) -> list[Approval]:
         """Return the approvals of the scope that this actor may decide, or whose action is its own,
-        newest first.
+        newest first, and only those listed after the one with the id `before`. Raises InvalidInput,
+        and NotFound for an unknown `before`.
         """
         if limit < 1:
             raise InvalidInput("`limit` is at least 1.")
@@ -162,8 +165,13 @@ class Approvals:
         self._expire_overdue()
         with self.store.database.read() as connection:
             decides = self._decides(connection, self.scope)
+            last = None if before is None else self._visible(connection, before).record
             stored = rows.of_scope(
-                connection, self.scope, state, limit=limit if decides else 1_000_000
+                connection,
+                self.scope,
+                state,
+                limit=limit if decides else 1_000_000,
+                before=last,
             )
             records = [approval.record for approval in stored]
             own = [each for each in records if decides or self._is_own(connection, each)]

@@ -1,6 +1,6 @@
 """Memory: what was said stays as it was said; what was concluded points back to it."""
 
-from tallystick.memory.access_preview import preview_access
+from tallystick.memory.access_preview import preview_access, preview_member
 from tallystick.memory.activity import activity, reads
 from tallystick.memory.change import forget, modify, recover
 from tallystick.memory.change_many import modify_many
@@ -50,6 +50,7 @@ __all__ = [
     "modify_many",
     "newest",
     "preview_access",
+    "preview_member",
     "recall",
     "recover",
     "remember",

@@ -6,18 +6,32 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import get_args
 
 from tallystick.access import is_expired, replacements
+from tallystick.errors import NotFound
 from tallystick.memory.context import MemoryContext
 from tallystick.policy import PolicyState, decide
-from tallystick.records import AccessPreview, Actor, Scope, ScopePreview
+from tallystick.records import (
+    AccessKind,
+    AccessPreview,
+    Actor,
+    MemberPreview,
+    MemorySpace,
+    Scope,
+    ScopePreview,
+    SpaceMember,
+)
 from tallystick.storage import Connection, memories, scopes
 
-__all__ = ["preview_access"]
+__all__ = ["preview_access", "preview_member"]
 
 _RECALLABLE = "active"
 _RECALLED = ("active", "redacted", "superseded")
 _EXPIRED = "expired"
+_ANYBODY = "anybody"
+"""Who stands for whoever is of a project, of an organization, or served by an agent."""
 
 
 def preview_access(
@@ -40,6 +54,71 @@ def preview_access(
         )
 
 
+def preview_member(
+    context: MemoryContext, asker: Actor, scope: Scope, member: SpaceMember
+) -> MemberPreview:
+    """Return what `member` could do and recall in `scope` as a member of its space, and what it can
+    recall there now.
+
+    A principal that is a member already is looked at in its new role; a scope without a space as if
+    it was opened with this member. A closed space stays closed. Raises NotFound alike where there
+    is no such scope and where `asker` may not inspect it, and InvalidRecord for a scope that takes
+    no members. Nothing is journaled or logged.
+    """
+    subject = _subject(member, scope)
+    with context.store.database.read() as connection:
+        now = context.gate.state(connection, [scope])
+        if not decide(asker, "inspect", scope, now).allowed:
+            raise NotFound(f"There is no space {scope} that {asker.user} may see.")
+        space = _with_member(now.spaces.get(scope), scope, member)
+        then = replace(now, spaces={**now.spaces, scope: space})
+        return MemberPreview(
+            member=member,
+            operations=tuple(
+                operation
+                for operation in get_args(AccessKind)
+                if decide(subject, operation, scope, then).allowed
+            ),
+            before=_scope(connection, context, now, asker, subject, scope),
+            after=_scope(connection, context, then, asker, subject, scope),
+        )
+
+
+def _with_member(space: MemorySpace | None, scope: Scope, member: SpaceMember) -> MemorySpace:
+    if space is None:
+        space = MemorySpace.load(
+            {
+                "id": "preview",
+                "scope": scope,
+                "name": str(scope),
+                "created_at": 0,
+                "created_by": "preview",
+                "updated_at": 0,
+                "updated_by": "preview",
+            }
+        )
+    named = (member.principal_type, member.principal_id)
+    others = [each for each in space.members if (each.principal_type, each.principal_id) != named]
+    return space.replace(members=(*others, member))
+
+
+def _subject(member: SpaceMember, scope: Scope) -> Actor:
+    """Return an actor who has of `member` what makes it a member, and nothing else."""
+    named: dict[str, object] = {"user": _ANYBODY, "organization": scope.organization}
+    match member.principal_type:
+        case "user":
+            named["user"] = member.principal_id
+        case "agent":
+            named["agent"] = member.principal_id
+        case "project":
+            named["projects"] = {member.principal_id}
+        case "organization":
+            named["organization"] = member.principal_id
+        case "everyone":
+            pass
+    return Actor.load(named)
+
+
 def _scope(
     connection: Connection,
     context: MemoryContext,
@@ -55,6 +134,8 @@ def _scope(
     groups: dict[str, list[str]] = {}
 
     def may_read(other: Scope) -> bool:
+        if other == scope:
+            return decision.allowed
         return context.gate.decide(connection, subject, "read", other).allowed
 
     for memory_id, label in _labels(connection, scope, state.now, may_read):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tallystick.operations.operation import Arguments, IdempotencyKey, Operation, Reason
+from tallystick.operations.operation import Arguments, Before, IdempotencyKey, Operation, Reason
 from tallystick.records import Approval, ApprovalState, DurationField
 
 __all__ = ["OPERATIONS"]
@@ -22,6 +22,7 @@ class ListApprovals(Arguments):
         Field(description="The state that they are in; none lists every state."),
     ] = "pending"
     limit: Annotated[int, Field(description="Approvals at most.", ge=1)] = 50
+    before: Before = None
 
 
 class OfApproval(Arguments):
@@ -61,7 +62,7 @@ OPERATIONS = (
         effect="read",
         arguments=ListApprovals,
         result=list[Approval],
-        errors=("invalid_input",),
+        errors=("invalid_input", "not_found"),
         verb="approvals",
     ),
     Operation(

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tallystick.operations.operation import Arguments, IdempotencyKey, Operation, Reason
+from tallystick.operations.operation import Arguments, Before, IdempotencyKey, Operation, Reason
 from tallystick.records import Job, JobState, OutboundCall
 
 __all__ = ["OPERATIONS"]
@@ -24,6 +24,7 @@ class ListJobs(Arguments):
     ] = ()
     kind: Annotated[str | None, Field(description="Such as embed; by default any.")] = None
     limit: Annotated[int, Field(description="Jobs at most.", ge=1)] = 50
+    before: Before = None
 
 
 class OfJob(Arguments):
@@ -57,7 +58,7 @@ class ListOutboundCalls(Arguments):
         str | None, Field(description="extract, decide or summarize; by default any.")
     ] = None
     limit: Annotated[int, Field(description="Calls at most.", ge=1)] = 50
-    before: Annotated[str | None, Field(description="The last id of the page before.")] = None
+    before: Before = None
 
 
 OPERATIONS = (
@@ -69,7 +70,7 @@ OPERATIONS = (
         effect="read",
         arguments=ListJobs,
         result=list[Job],
-        errors=("denied", "invalid_input"),
+        errors=("denied", "invalid_input", "not_found"),
         verb="operator.jobs",
     ),
     Operation(

@@ -9,6 +9,7 @@ from pydantic import Field
 from tallystick.memory.recall import Recalled
 from tallystick.operations.operation import (
     Arguments,
+    Before,
     Confirmed,
     IdempotencyKey,
     IfVersion,
@@ -51,7 +52,6 @@ _WRITE = ("denied", "invalid_input", "invalid_record", "idempotency_mismatch", "
 _CHANGE = (*_WRITE, "not_found", "version_conflict", "state_conflict")
 _READ = ("denied", "invalid_input", "rate_limited")
 
-Before = Annotated[str | None, Field(description="The last id of the page before.")]
 States = Annotated[
     tuple[MemoryState, ...], Field(description="States of the memories; by default active ones.")
 ]

@@ -17,6 +17,7 @@ from tallystick.tally import BoundTally
 
 __all__ = [
     "Arguments",
+    "Before",
     "Confirmed",
     "Effect",
     "IdempotencyKey",
@@ -41,6 +42,7 @@ Scopes = Annotated[
     tuple[str, ...] | None,
     Field(description="Scopes such as project:apollo; by default the bound one."),
 ]
+Before = Annotated[str | None, Field(description="The last id of the page before.")]
 Reason = Annotated[str, Field(description="Why; it is kept in the history.")]
 IfVersion = Annotated[int | None, Field(description="Only if the memory is at this version.")]
 IdempotencyKey = Annotated[

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tallystick.operations.operation import Arguments, Operation, RunId, StepId
+from tallystick.operations.operation import Arguments, Before, Operation, RunId, StepId
 from tallystick.records import (
     ContextCandidate,
     Foil,
@@ -31,6 +31,7 @@ class Runs(Arguments):
     """Arguments of `runs`."""
 
     limit: Annotated[int, Field(description="Runs at most.", ge=1)] = 20
+    before: Before = None
 
 
 class OfRun(Arguments):
@@ -103,7 +104,7 @@ OPERATIONS = (
         effect="read",
         arguments=Runs,
         result=list[RunRecord],
-        errors=("denied",),
+        errors=("denied", "not_found"),
         verb="runs",
     ),
     Operation(

@@ -13,7 +13,7 @@ from tallystick.operations.operation import (
     Operation,
     Reason,
 )
-from tallystick.records import JsonObject, MemorySpace, SpaceMember
+from tallystick.records import JsonObject, MemberPreview, MemorySpace, SpaceMember
 
 __all__ = ["OPERATIONS"]
 
@@ -37,6 +37,13 @@ class GetSpace(Arguments):
     """Arguments of `space`."""
 
     scope: SpaceScope
+
+
+class PreviewMember(Arguments):
+    """Arguments of `preview_member`."""
+
+    scope: SpaceScope
+    member: Annotated[SpaceMember, Field(description="Who would belong to it, and in which role.")]
 
 
 class UpdateSpace(Arguments):
@@ -88,6 +95,18 @@ OPERATIONS = (
         result=tuple[MemorySpace, ...],
         errors=(),
         verb="spaces.list",
+    ),
+    Operation(
+        name="preview_member",
+        title="Preview a membership",
+        description="Show what somebody could do and recall as a member of a space, before it is "
+        "made one. Changes nothing.",
+        model_description="Show what a new member of a space could recall. Changes nothing.",
+        effect="read",
+        arguments=PreviewMember,
+        result=MemberPreview,
+        errors=("invalid_input", "invalid_record", "invalid_scope", "not_found", "rate_limited"),
+        verb="preview_member",
     ),
     Operation(
         name="update_space",

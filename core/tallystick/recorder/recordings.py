@@ -176,12 +176,17 @@ class Recordings:
         return self._context.subscriptions.add(listener, self._may_inspect, max_waiting=max_waiting)
 
     def runs(
-        self, scopes: list[Scope], *, limit: Count = 20, before: int | None = None
+        self, scopes: list[Scope], *, limit: Count = 20, before: RunId | int | None = None
     ) -> list[RunRecord]:
-        """Return the runs in those of `scopes` that the actor may inspect, newest first."""
+        """Return the runs in those of `scopes` that the actor may inspect, newest first.
+
+        Give the last id of a page as `before` for the next one, or a time (microseconds UTC) for
+        those that started before it. Raises NotFound for an unknown run.
+        """
         with self._read() as connection:
             allowed = [scope for scope in scopes if self._may_see(connection, scope)]
-            return recordings.list_runs(connection, allowed, limit=limit, before=before)
+            last = self._find_run(connection, before).record if isinstance(before, str) else before
+            return recordings.list_runs(connection, allowed, limit=limit, before=last)
 
     def run(self, run_id: RunId) -> RunRecord:
         """Return one run. Raises NotFound for hidden and absent runs alike."""

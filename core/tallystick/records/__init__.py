@@ -202,6 +202,7 @@ from tallystick.records.recording import (
 from tallystick.records.source import PrivacyClass, Source, SourceRef, SourceState, SourceType
 from tallystick.records.space import (
     AccessPreview,
+    MemberPreview,
     MemorySpace,
     PrincipalType,
     ScopePreview,
@@ -386,6 +387,7 @@ __all__ = [
     "LinkCount",
     "LoggedRead",
     "Memory",
+    "MemberPreview",
     "MemorySpace",
     "MemoryState",
     "MemoryUse",

@@ -14,6 +14,7 @@ from tallystick.records.times import MomentField, datetime_of, microseconds, res
 
 __all__ = [
     "AccessPreview",
+    "MemberPreview",
     "MemorySpace",
     "PrincipalType",
     "ScopePreview",
@@ -126,3 +127,21 @@ class AccessPreview(Record):
     def visible(self) -> tuple[str, ...]:
         """Every id that a recall over these scopes can return."""
         return tuple(memory_id for scope in self.scopes for memory_id in scope.visible)
+
+
+class MemberPreview(Record):
+    """The access that a principal would have as a member of a space. A preview changes nothing."""
+
+    member: SpaceMember
+    operations: tuple[AccessKind, ...]
+    """What it could do in the scope then."""
+    before: ScopePreview
+    """What it can recall there now."""
+    after: ScopePreview
+    """What it could recall there then."""
+
+    @property
+    def gained(self) -> tuple[str, ...]:
+        """The ids that it could recall then, and cannot now, oldest first."""
+        now = set(self.before.visible)
+        return tuple(memory_id for memory_id in self.after.visible if memory_id not in now)

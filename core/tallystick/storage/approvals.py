@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, insert, or_, select, update
+from sqlalchemy import Connection, bindparam, func, insert, or_, select, tuple_, update
 from sqlalchemy import delete as delete_from
 from sqlalchemy.sql.elements import ColumnElement
 
@@ -104,15 +104,24 @@ def newest_of(
 
 
 def of_scope(
-    connection: Connection, scope: Scope, state: ApprovalState | None, *, limit: int
+    connection: Connection,
+    scope: Scope,
+    state: ApprovalState | None,
+    *,
+    limit: int,
+    before: Approval | None = None,
 ) -> list[StoredApproval]:
-    """Return the approvals of a scope, in one state or any, newest first."""
+    """Return the approvals of a scope, in one state or any, newest first, and only those listed
+    after `before`.
+    """
     rows = scopes.find(connection, [scope])
     if not rows:
         return []
     query = select(_t).where(_t.c.scope_id == rows[0].id)
     if state is not None:
         query = query.where(_t.c.state == state)
+    if before is not None:
+        query = query.where(tuple_(_t.c.created_at, _t.c.id) < tuple_(before.created_at, before.id))
     query = query.order_by(_t.c.created_at.desc(), _t.c.id.desc()).limit(limit)
     return [_stored(connection, row) for row in connection.execute(query).mappings()]
 

@@ -25,6 +25,7 @@ from sqlalchemy import (
     or_,
     select,
     true,
+    tuple_,
     update,
 )
 
@@ -613,10 +614,11 @@ def listed(
     scope: Scope | None = None,
     kind: str | None = None,
     states: Sequence[JobState] = (),
+    before: Job | None = None,
     limit: int | None = None,
 ) -> list[Job]:
     """Return jobs, newest first; of one scope or of all, of one kind or of all, in some states or
-    in any.
+    in any, and only those listed after `before`.
     """
     query = _jobs()
     if scope is not None:
@@ -625,6 +627,8 @@ def listed(
         query = query.where(_j.c.kind == kind)
     if states:
         query = query.where(_j.c.state.in_(list(states)))
+    if before is not None:
+        query = query.where(tuple_(_j.c.created_at, _j.c.id) < tuple_(before.created_at, before.id))
     query = query.order_by(_j.c.created_at.desc(), _j.c.id.desc()).limit(limit)
     return [_record(row) for row in connection.execute(query).mappings()]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import orjson
-from sqlalchemy import Connection, bindparam, exists, func, select, update
+from sqlalchemy import Connection, bindparam, exists, func, select, tuple_, update
 
 from tallystick.records import EntryKind, RunRecord, Scope, StepKind, StepRecord, StepStatus
 from tallystick.storage import tables
@@ -327,13 +327,20 @@ def find_run(connection: Connection, run_id: str) -> StoredRun | None:
 
 
 def list_runs(
-    connection: Connection, scopes: Iterable[Scope], *, limit: int, before: int | None = None
+    connection: Connection,
+    scopes: Iterable[Scope],
+    *,
+    limit: int,
+    before: RunRecord | int | None = None,
 ) -> list[RunRecord]:
-    """Return runs of these scopes, newest first; `before` is the start time of the last run of the
-    page before.
+    """Return runs of these scopes, newest first; `before` is the last run of the page before, or a
+    time before which they started.
     """
     query = _RUNS.where(_sc.c.name.in_([str(scope) for scope in scopes]))
-    if before is not None:
+    if isinstance(before, RunRecord):
+        last = tuple_(before.started_at, before.run_id)
+        query = query.where(tuple_(_r.c.started_at, _r.c.id) < last)
+    elif before is not None:
         query = query.where(_r.c.started_at < before)
     rows = connection.execute(query.order_by(_r.c.started_at.desc(), _r.c.id.desc()).limit(limit))
     return [_run(row) for row in rows]

@@ -122,6 +122,7 @@ class AsyncBoundTally:
     proposal = Awaited(ModelVerbs.proposal)
     review = Awaited(ModelVerbs.review)
     preview_access = Awaited(ModelVerbs.preview_access)
+    preview_member = Awaited(ModelVerbs.preview_member)
     compile = Awaited(ModelVerbs.compile)
     runs = Awaited(ModelVerbs.runs)
     verify = Awaited(ModelVerbs.verify)

@@ -35,6 +35,7 @@ from tallystick.records import (
     JsonObject,
     Kinds,
     LoggedRead,
+    MemberPreview,
     Memory,
     MemoryId,
     MemoryIds,
@@ -49,6 +50,7 @@ from tallystick.records import (
     SourceId,
     SourceInspection,
     SourceRef,
+    SpaceMember,
     States,
     Texts,
     Words,
@@ -492,6 +494,23 @@ class MemoryVerbs(ChangeVerbs):
         self._admit("preview")
         return memory.preview_access(
             self._services.memory, self.actor, actor or self.actor, self._scopes(scopes)
+        )
+
+    def preview_member(
+        self, scope: str | Scope, member: SpaceMember | Mapping[str, Any]
+    ) -> MemberPreview:
+        """Show what `member` (a record, or a mapping of its fields) could do and recall in a scope
+        as a member of its space, before it is made one. Changes nothing.
+
+        One that is a member already is looked at in its new role, a scope without a space as if it
+        was opened. What its own credential opens for it besides is not known here. Raises NotFound
+        alike for a scope that this actor may not inspect and for one that is not there,
+        InvalidRecord, InvalidScope.
+        """
+        self._admit("preview")
+        named = SpaceMember.load(member).at(self._services.zone)
+        return memory.preview_member(
+            self._services.memory, self.actor, self.actor.home(scope), named
         )
 
     def activity(

@@ -209,10 +209,12 @@ class Operator:
         state: JobStates = (),
         kind: str | None = None,
         limit: Count = 50,
+        before: JobId | None = None,
     ) -> list[Job]:
         """List follow-up work, newest first: for an operator of every scope, else of the bound one.
 
-        `state` are the states that they are in; by default jobs in any are listed. Raises Denied.
+        `state` are the states that they are in; by default jobs in any are listed. Give the last id
+        of a page as `before` for the next one. Raises Denied, and NotFound for an unknown `before`.
         """
         return jobs.list_jobs(
             self._services.memory,
@@ -221,6 +223,7 @@ class Operator:
             kind=kind,
             states=state,
             limit=limit,
+            before=before,
         )
 
     def job(self, job_id: JobId) -> Job:

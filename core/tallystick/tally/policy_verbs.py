@@ -121,13 +121,19 @@ class PolicyVerbs(RunVerbs):
         return ModelCheck(check.rule_id, check.effect, check.approval, check.redactor)
 
     def approvals(
-        self, *, state: ApprovalState | None = "pending", limit: Count = 50
+        self,
+        *,
+        state: ApprovalState | None = "pending",
+        limit: Count = 50,
+        before: ApprovalId | None = None,
     ) -> list[Approval]:
         """List the approvals of the bound scope that this actor may decide, or that its own actions
         wait for, newest first; with `state=None` of every state.
+
+        Give the last id of a page as `before` for the next one. Raises NotFound for an unknown one.
         """
         self._admit("inspect")
-        return self._approvals.in_state(state, limit=limit)
+        return self._approvals.in_state(state, limit=limit, before=before)
 
     def approval(self, approval_id: ApprovalId) -> Approval:
         """Return one approval. Raises NotFound."""

@@ -239,9 +239,12 @@ class RunVerbs(ReviewVerbs):
                 return JoinedRun(active, is_own=False)
         return JoinedRun(self.run(agent_name, **options), is_own=True)
 
-    def runs(self, *, limit: Count = 20) -> list[RunRecord]:
-        """List the runs of the bound scope, newest first."""
-        return self._recordings.runs([self.scope], limit=limit)
+    def runs(self, *, limit: Count = 20, before: RunId | None = None) -> list[RunRecord]:
+        """List the runs of the bound scope, newest first.
+
+        Give the last id of a page as `before` for the next one. Raises NotFound for an unknown one.
+        """
+        return self._recordings.runs([self.scope], limit=limit, before=before)
 
     def verify(self, run_id: RunId, *, foil: Foil | None = None) -> Verification:
         """Same as `recordings.verify`, with the checkpoint threads in which the run's steps ran.

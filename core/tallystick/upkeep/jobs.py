@@ -22,17 +22,22 @@ def list_jobs(
     kind: str | None,
     states: Sequence[JobState],
     limit: int,
+    before: str | None = None,
 ) -> list[Job]:
-    """Return jobs, newest first: for an operator of every scope, else of `scope`. Raises Denied."""
+    """Return jobs, newest first: for an operator of every scope, else of `scope`; and only those
+    listed after the one with the id `before`. Raises Denied, and NotFound for an unknown `before`.
+    """
     everywhere = _operates(actor)
     if not everywhere:
         context.gate.require(actor, "read", scope)
     with context.store.database.read() as connection:
+        last = None if before is None else _seen(context, connection, actor, before)
         return jobs.listed(
             connection,
             scope=None if everywhere else scope,
             kind=kind,
             states=states,
+            before=last,
             limit=limit,
         )
 
@@ -40,10 +45,14 @@ def list_jobs(
 def get_job(context: MemoryContext, actor: Actor, job_id: str) -> Job:
     """Return one job. Raises NotFound alike for one that is not there and one of others."""
     with context.store.database.read() as connection:
-        job = jobs.find(connection, job_id)
-        if job is None or not _may(context, connection, actor, job, "read"):
-            raise NotFound(f"There is no job {job_id!a} that {actor.user} may see.")
-        return job
+        return _seen(context, connection, actor, job_id)
+
+
+def _seen(context: MemoryContext, connection: Connection, actor: Actor, job_id: str) -> Job:
+    job = jobs.find(connection, job_id)
+    if job is None or not _may(context, connection, actor, job, "read"):
+        raise NotFound(f"There is no job {job_id!a} that {actor.user} may see.")
+    return job
 
 
 def retry_jobs(

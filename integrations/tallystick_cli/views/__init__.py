@@ -33,7 +33,7 @@ from tallystick_cli.views.runs import (
     step_table,
     step_view,
 )
-from tallystick_cli.views.spaces import preview_table, space_table
+from tallystick_cli.views.spaces import member_table, preview_table, space_table
 from tallystick_cli.views.tokens import token_line, token_table
 from tallystick_cli.views.upkeep import (
     backup_view,
@@ -74,6 +74,7 @@ __all__ = [
     "job_table",
     "job_view",
     "outbound_table",
+    "member_table",
     "memory_table",
     "preview_table",
     "proof_view",

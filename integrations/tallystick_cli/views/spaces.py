@@ -9,6 +9,7 @@ from rich.text import Text
 
 from tallystick.records import (
     AccessPreview,
+    MemberPreview,
     MemorySpace,
 )
 from tallystick_cli.views.common import (
@@ -16,7 +17,7 @@ from tallystick_cli.views.common import (
     plain_table,
 )
 
-__all__ = ["preview_table", "space_table"]
+__all__ = ["member_table", "preview_table", "space_table"]
 
 
 def space_table(spaces: Iterable[MemorySpace]) -> Table:
@@ -49,4 +50,20 @@ def preview_table(preview: AccessPreview) -> Table:
         f"What {preview.user}{f' with {preview.agent}' if preview.agent else ''} could recall"
     )
     table.title_justify = "left"
+    return table
+
+
+def member_table(previews: Iterable[MemberPreview]) -> Table:
+    """Return what each principal could do and recall as a member."""
+    table = plain_table("member", "could", "recalls now", "would recall", "hidden", "denied")
+    for preview in previews:
+        member, after = preview.member, preview.after
+        table.add_row(
+            f"{member.principal_type}:{member.principal_id} {member.role}",
+            ", ".join(preview.operations) or f"nothing ({after.decision.reason})",
+            str(len(preview.before.visible)),
+            str(len(after.visible)),
+            ", ".join(f"{count} {state}" for state, count in after.hidden.items()) or "0",
+            str(len(after.denied)),
+        )
     return table

@@ -123,6 +123,7 @@ class AsyncRemoteTally(_Face):
     proposal = Awaited(BoundTally.proposal)
     review = Awaited(BoundTally.review)
     preview_access = Awaited(BoundTally.preview_access)
+    preview_member = Awaited(BoundTally.preview_member)
     runs = Awaited(BoundTally.runs)
     verify = Awaited(BoundTally.verify)
     replay = Awaited(BoundTally.replay)

@@ -181,6 +181,7 @@ class RemoteTally(_Face):
     proposal = _Verb(BoundTally.proposal)
     review = _Verb(BoundTally.review)
     preview_access = _Verb(BoundTally.preview_access)
+    preview_member = _Verb(BoundTally.preview_member)
     runs = _Verb(BoundTally.runs)
     verify = _Verb(BoundTally.verify)
     replay = _Verb(BoundTally.replay)

@@ -71,7 +71,7 @@ def _runs(visit: Visit) -> Response:
     scopes = visit.tally.scopes()
     if wanted["within"]:
         scopes = [scope for scope in scopes if str(scope) == wanted["within"]]
-    before = visit.number("before")
+    before = visit.text("before") or None
     listed, more = _matching(
         lambda position: (
             bound.recordings.runs(scopes, limit=_SCANNED // 4, before=position)
@@ -99,7 +99,7 @@ def _runs(visit: Visit) -> Response:
         wanted=wanted,
         is_filtered=any(wanted.values()),
         statuses=STATUSES,
-        older=visit.again(before=listed[-1].started_at) if more and listed else None,
+        older=visit.again(before=listed[-1].run_id) if more and listed else None,
         is_first=before is None,
         is_live=any(run.status == "running" for run in listed),
     )
@@ -126,9 +126,9 @@ def _plots(rows: Sequence[RunRow]) -> list[tuple[str, Plot]]:
 
 
 def _matching(
-    read: Callable[[int | None], Sequence[RunRecord]],
+    read: Callable[[str | None], Sequence[RunRecord]],
     answers: Callable[[RunRecord], bool],
-    before: int | None,
+    before: str | None,
 ) -> tuple[list[RunRecord], bool]:
     """Return a page of the runs that answer a filter, and whether there may be more."""
     found: list[RunRecord] = []
@@ -142,7 +142,7 @@ def _matching(
                 found.append(run)
                 if len(found) > _PAGE:
                     return found[:_PAGE], True
-        scanned, before = scanned + len(runs), runs[-1].started_at
+        scanned, before = scanned + len(runs), runs[-1].run_id
     return found, True
 
 

@@ -79,6 +79,10 @@ LOOKS: dict[str, tuple[str, Callable[[BoundTally, str, Path], Any]]] = {
     "items": ("read", lambda bound, kept, place: bound.items.find()),
     "inspect": ("inspect", lambda bound, kept, place: bound.inspect(kept)),
     "preview_access": ("preview", lambda bound, kept, place: bound.preview_access()),
+    "preview_member": (
+        "preview",
+        lambda bound, kept, place: bound.preview_member("project:a", {"principal_id": "eve"}),
+    ),
     "forget_matching": (
         "preview",
         lambda bound, kept, place: bound.forget_matching("heron", reason="r"),

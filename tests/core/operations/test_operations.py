@@ -112,6 +112,7 @@ def test_an_operation_takes_what_its_verb_takes(name: str) -> None:
 
 LOOSER = {
     ("remember_many", "items"): "the verb takes mappings and texts beside records",
+    ("preview_member", "member"): "the verb takes a mapping beside a record",
     ("create_space", "members"): "the verb takes mappings beside records",
     ("modify_many", "items"): "each item is a mapping of the verb's arguments",
     ("remember", "attributes"): "a JSON object under another name",

@@ -59,7 +59,7 @@ WORDS: dict[str, list[Any]] = {
     "state": [["pending", "done"], "pending"],
     "mode": ["preview", "apply"],
     "correction": ["mark_wrong", "mark_stale", "supersede", "hide", "redact", "restore", "delete"],
-    "tags": [["a"], ["b", "c"], []],
+    "tags": [["a"], ["b", "c"], [], [], []],
     "limit": [1, 5, 50],
     "depth": [1, 2],
     "budget_tokens": [50, 500],
@@ -78,6 +78,7 @@ WORDS: dict[str, list[Any]] = {
     "project": [None, None, None, "apollo"],
     "assignee": [None, None, None, "bob"],
     "language": [None, None, None, "de"],
+    "source": [None, None, None, "file://a"],
 }
 LINKS = ("derived_from", "evidence", "related_to", "depends_on")
 MODES = {
@@ -203,6 +204,8 @@ class Caller:
             return chance.choice(SCOPES + ODD_SCOPES)
         if argument == "scopes":
             return chance.sample(SCOPES + ODD_SCOPES, chance.randint(1, 3))
+        if argument in ("since", "until") and chance.random() < 0.7:
+            return None
         if argument in ("since", "until", "as_of", "asked_at", "occurred_at", "valid_from"):
             return chance.choice(MOMENTS)
         if argument == "items":
@@ -249,7 +252,7 @@ def test_random_calls_give_errors_of_ours_alone_and_nothing_of_others(
         tmp_path / "tally", owner=OLGA, embedder=HashEmbedder(), settings=settings, background=False
     ) as tally:
         caller = Caller(tally, tmp_path, seed)
-        calls = 100_000 if soaks else 400
+        calls = 100_000 if soaks else 800
         for number in range(calls):
             if number % 200 == 0:
                 caller.record()

@@ -80,6 +80,7 @@ OTHERS: dict[type, set[str]] = {
         "working",
         # Reads; an export is one, and a proof looks without changing what it looks at.
         "preview_access",
+        "preview_member",
         "recall",
         "get",
         "memories",
