@@ -68,7 +68,7 @@ def test_a_list_is_read_page_by_page_while_it_grows(open_tally: OpenTally, name:
         assert [getattr(each, key) for each in listed(limit=9)] == [*later, *made[::-1]]
         # The end of an id is enough, as everywhere.
         assert [getattr(each, key) for each in listed(before=made[1][-12:])] == made[:1]
-        awaited = asyncio.run(_verb(anna.aio, path)(before=made[2]))  # type: ignore[arg-type]
+        awaited: list[Any] = asyncio.run(_verb(anna.aio, path)(before=made[2]))  # type: ignore[arg-type]
         assert [getattr(each, key) for each in awaited] == made[:2][::-1]
 
 
