@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
 from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.stdio import stdio_server
 from mcp_types import CallToolResult, GetPromptResult, InputRequiredResult, ToolAnnotations
 from mcp_types import Tool as ToolOfList
 from pydantic import ValidationError
@@ -31,6 +32,7 @@ from tallystick_mcp.answers import AnswerForm, Answers, protocol_error
 from tallystick_mcp.arguments import Add, Explore, Manage, Search
 from tallystick_mcp.asking import Question, Verdict, can_ask, put, verdict
 from tallystick_mcp.callers import Caller, Callers, caller_of
+from tallystick_mcp.malformed import AnsweredReads
 from tallystick_mcp.schemas import slim_schema
 from tallystick_mcp.tools import Call, call_of, confirmed_call, preview_of
 
@@ -120,6 +122,15 @@ class TallyServer(MCPServer[Any]):
         self._callers, self._approval, self._answers = callers, approval, Answers(answers)
         resources.add_to(self, callers)
         prompts.add_to(self, callers)
+
+    async def run_stdio_async(self) -> None:
+        """Serve over standard input and output until the input ends. A line that is no message is
+        answered with an error of the protocol.
+        """
+        lowlevel = self._lowlevel_server
+        async with stdio_server() as (read, write):
+            options = lowlevel.create_initialization_options()
+            await lowlevel.run(AnsweredReads(read, write), write, options)
 
     async def list_tools(self) -> list[ToolOfList]:
         """Return the four tools."""

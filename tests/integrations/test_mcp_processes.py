@@ -88,7 +88,7 @@ def test_standard_output_is_json_rpc_alone_and_the_server_ends_with_its_input(
         started.stdin.write(json.dumps(line).encode() + b"\n")
     started.stdin.write(b"no json\n")
     started.stdin.flush()
-    answers = [json.loads(started.stdout.readline()) for _ in range(3)]
+    answers = [json.loads(started.stdout.readline()) for _ in range(4)]
     started.stdin.close()
     closed_at = time.monotonic()
     rest = started.stdout.read()
@@ -101,8 +101,41 @@ def test_standard_output_is_json_rpc_alone_and_the_server_ends_with_its_input(
     started.stderr.close()
 
     assert started.returncode == 0
-    assert {answer["id"] for answer in answers} == {1, 2, 3}
+    assert {answer["id"] for answer in answers} == {1, 2, 3, None}
     assert all(json.loads(line)["jsonrpc"] == "2.0" for line in rest.splitlines())
+    assert b"Traceback" not in errors
+
+
+def test_a_line_that_is_no_message_is_answered(place: Path) -> None:
+    asked = json.dumps(_request(7, "tools/call", name="search", arguments={"query": "HALF"}))
+    lines = [
+        (b"no json", None, -32700),
+        (b'{"jsonrpc": "2.0", "id": 6, "method": "tools/list"', None, -32700),
+        (asked.replace("HALF", "\\ud83d").encode(), 7, -32700),
+        (b'{"id": 8, "method": "ping"}', 8, -32600),
+        (b'{"jsonrpc": "2.0", "id": 9, "result": 5}', None, -32600),
+        (b'[{"jsonrpc": "2.0", "id": 10, "method": "ping"}]', None, -32600),
+        (b"[" * 20_000, None, -32700),
+        (b"17", None, -32600),
+    ]
+    hello = json.dumps(_request(1, "initialize", **_HELLO)).encode()
+    ping = json.dumps(_request(2, "ping")).encode()
+    started = subprocess.Popen(
+        command(place), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert started.stdin is not None
+    assert started.stdout is not None
+    started.stdin.write(b"\n".join([hello, b"", *(line for line, _, _ in lines), ping, b""]))
+    started.stdin.flush()
+    said = [started.stdout.readline() for _ in range(len(lines) + 2)]
+    rest, errors = started.communicate(timeout=120)
+    answers = [json.loads(line) for line in [*said, *rest.splitlines()]]
+    refused = [(each["id"], each["error"]["code"]) for each in answers if "error" in each]
+
+    assert refused == [(identity, code) for _, identity, code in lines]
+    # It goes on, and repeats nothing.
+    assert {each["id"] for each in answers if "result" in each} == {1, 2}
+    assert b"ud83d" not in b"".join(said)
     assert b"Traceback" not in errors
 
 
