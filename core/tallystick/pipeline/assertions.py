@@ -101,16 +101,14 @@ def is_assertion(text: str) -> bool:
     terms = [word for word in analyze(text) if word not in GRAMMAR and word not in FILLER]
     if _is_change(text) and (len(terms) > 1 or (terms and ENDED.search(text) is not None)):
         return True
-    has_subject = _PERSON.match(text) is not None or _SUBJECT.match(text) is not None
-    if len(terms) > 1 and has_subject and tells_a_change(text):
+    is_person, is_thing = _PERSON.match(text) is not None, _SUBJECT.match(text) is not None
+    if len(terms) > 1 and (is_person or is_thing) and tells_a_change(text):
         return True
     if len(terms) < _LEAST_TERMS:
         return False
-    if _SUBJECT.match(text) is not None or _is_named(text):
+    if is_thing or _is_named(text):
         return True
-    return _DATA.search(text) is not None or (
-        _PERSON.match(text) is not None and len(terms) > _LEAST_TERMS
-    )
+    return _DATA.search(text) is not None or (is_person and len(terms) > _LEAST_TERMS)
 
 
 def _is_change(text: str) -> bool:
