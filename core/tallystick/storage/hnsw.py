@@ -87,11 +87,6 @@ class Compared(NamedTuple):
     partitions: int
     """Partitions that have no valid index."""
 
-    @property
-    def is_whole(self) -> bool:
-        """True if nothing differs."""
-        return not (self.missing or self.stale or self.ghosts or self.partitions)
-
 
 _ABOUT = """
 CREATE TABLE hnsw_about (fingerprint text NOT NULL, dimension integer NOT NULL)
