@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import pytest
 from hypothesis import settings as profile
-from sqlalchemy import select, text
+from sqlalchemy import select
 from tests.core.storage import soaking_client
 from tests.servers import chroma_server, own_postgres, restart_postgres
 
