@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 from tallystick.errors import InvalidInput
 from tallystick.records import Scope
@@ -243,8 +242,8 @@ def migrate(
 def rebuild_index(
     where: Where = ".tally", check: CheckOnly = False, as_json: AsJson = False
 ) -> None:
-    """Make the Chroma index anew from the database; return the number of vectors. With --check only
-    says whether it matches.
+    """Make the indexes of vectors anew from the database, Chroma's and that of pgvector; return
+    which, with the number of vectors. With --check only says whether Chroma matches.
     """
     with open_as_owner(where) as owner:
         if check:
@@ -258,13 +257,13 @@ def rebuild_index(
             return
         with progress_bar("Rebuilding the index", as_json=as_json) as bar:
             task = bar.add_task("rebuild", total=None)
-            count = owner.operator.rebuild_index(
+            rebuilt = owner.operator.rebuild_index(
                 progress=lambda done, total: bar.update(task, completed=done, total=total)
             )
     if as_json:
-        print_json({"vectors": count})
+        print_json(rebuilt.dump())
     else:
-        print_view(Text(f"✓ {count} vectors in the index", style="green"))
+        print_view(views.rebuilt_view(rebuilt))
 
 
 def _exportable(owner: BoundTally) -> list[Scope]:

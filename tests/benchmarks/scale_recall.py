@@ -14,7 +14,7 @@ work. Where a segment of up to 10,000 memories is kept, the third of these write
 is to be made anew. The chore that does so begins beside the fourth question, which is told and not
 barred: both share the processor.
 
-    python -m tests.benchmarks.scale_recall [--quick] [--sizes 10000,300000] [--on sqlite]
+    python -m tests.benchmarks.scale_recall [--quick] [--sizes 10000,100x10000] [--on sqlite]
 """
 
 from __future__ import annotations
@@ -45,10 +45,9 @@ from tallystick.ranking import indexed_words, to_float16_bytes
 from tallystick.storage import tables
 from tallystick.tally.services import services_of
 
-SIZES = (10_000, 100_000, 300_000, 1_000_000)
-QUICK = (10_000, 100_000)
-MANY = (100, 10_000)
-"""Scopes of so many memories each."""
+SIZES = "10000,100000,300000,1000000,100x10000"
+"""Memories in one scope, or so many scopes of so many each."""
+QUICK = "10000,100000"
 AFTER_WRITE = 1.5
 """The most that a recall after a write may take, by the same question before it: in the median of
 some writes, and after the worst of them.
@@ -276,12 +275,10 @@ def _places(on: str) -> Iterator[str]:
         yield server.get_uri()
 
 
-def _rows(
-    on: str, sizes: Sequence[int], *, many: bool
-) -> Iterator[tuple[str, dict[str, Any], list[str]]]:
-    cases = [(f"{size:,}", 1, size) for size in sizes]
-    cases += [(f"{MANY[0]} × {MANY[1]:,}", *MANY)] if many else []
-    for label, scopes, size in cases:
+def _rows(on: str, sizes: str) -> Iterator[tuple[str, dict[str, Any], list[str]]]:
+    for case in sizes.split(","):
+        scopes, size = (int(number) for number in f"1x{case}".split("x")[-2:])
+        label = f"{size:,}" if scopes == 1 else f"{scopes} × {size:,}"
         with _places(on) as where:
             users = [f"u{number}" for number in range(scopes)]
             with _opened(where) as tally:
@@ -312,7 +309,7 @@ def main(argv: Sequence[str]) -> int:
     """Measure, print a table, and return 1 where a bar was missed, else 0."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="10,000 and 100,000 only")
-    parser.add_argument("--sizes", help="numbers of memories, with commas")
+    parser.add_argument("--sizes", help=f"memories in a scope, or scopes and memories: {SIZES}")
     parser.add_argument("--on", default="sqlite,postgres", help="sqlite, postgres or both")
     parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
     given, _ = parser.parse_known_args(argv)
@@ -320,16 +317,14 @@ def main(argv: Sequence[str]) -> int:
         where, users, remakes = given.measure
         print(json.dumps(measure(where, users.split(","), remakes=bool(remakes))))
         return 0
-    sizes: tuple[int, ...] = QUICK if given.quick else SIZES
-    if given.sizes:
-        sizes = tuple(int(size) for size in given.sizes.split(","))
+    sizes = given.sizes or (QUICK if given.quick else SIZES)
     table = Table(
         *("scope", "path", "made s", "cold s", "warm ms", "p95 ms", "after a write ms"),
         *("of the same", "worst", "beside the chore", "MB"),
     )
     problems: list[str] = []
     for on in given.on.split(","):
-        for label, got, wrong in _rows(on, sizes, many=not (given.quick or given.sizes)):
+        for label, got, wrong in _rows(on, sizes):
             table.add_row(
                 label,
                 got["path"],

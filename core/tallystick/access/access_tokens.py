@@ -31,6 +31,7 @@ from tallystick.records import (
 )
 from tallystick.storage import Connection, Store, access_tokens, journal
 from tallystick.storage.idempotency import IdempotentCall
+from tallystick.storage.writes import TALLY, Writes
 
 __all__ = ["AccessTokens", "authenticate"]
 
@@ -123,7 +124,7 @@ class AccessTokens:
             call.keep(tx, token, at=now)
             return token.replace(secret=secret)
 
-        return self._store.database.write(unit, name="token.make")
+        return self._store.database.write(unit, name="token.make", writes=self._writes())
 
     def list(self) -> tuple[AccessToken, ...]:
         """Return the tokens of this actor, for an operator those of everybody, newest first; also
@@ -171,7 +172,7 @@ class AccessTokens:
             return new.replace(secret=secret)
 
         with self._gate.journaling(self._actor):
-            return self._store.database.write(unit, name="token.rotate")
+            return self._store.database.write(unit, name="token.rotate", writes=self._writes())
 
     def revoke(
         self, token_id: str, *, reason: str, idempotency_key: str | None = None
@@ -199,7 +200,13 @@ class AccessTokens:
             call.keep(tx, token, at=now)
             return token
 
-        return self._store.database.write(unit, name="token.revoke")
+        return self._store.database.write(unit, name="token.revoke", writes=self._writes())
+
+    def _writes(self) -> Writes:
+        """Return what a change of tokens writes: they have no scope, and are journaled with the
+        tally; answers are kept in the scope of the actor.
+        """
+        return Writes.of(TALLY, self._actor.private_scope)
 
     def _require_allowed(
         self,

@@ -213,6 +213,8 @@ class Approvals:
         if to == "granted":
             self.gate.require_person(self.actor, "manage", self.scope)
         arguments = [approval_id, reason, expires_in]
+        with self.store.database.read() as connection:
+            asked = self._visible(connection, approval_id)
 
         def unit(tx: Connection) -> StoredApproval | StateConflict:
             stored = self._visible(tx, approval_id)
@@ -248,7 +250,9 @@ class Approvals:
             return decided
 
         with self.gate.journaling(self.actor):
-            decided = self.store.database.write(unit, name="approval.decide")
+            decided = self.store.database.write(
+                unit, name="approval.decide", writes=Writes.of(asked.record.scope)
+            )
         if isinstance(decided, StateConflict):
             raise decided
         if to != "granted":
@@ -350,7 +354,9 @@ class Approvals:
             due = any(rows.overdue(connection, row.id, now) for row in scope_rows)
         if due:
             self.store.database.write(
-                lambda tx: self._expire(tx, scope_rows[0].id, now), name="approval.expire"
+                lambda tx: self._expire(tx, scope_rows[0].id, now),
+                name="approval.expire",
+                writes=Writes.of(scope or self.scope),
             )
 
     def _expire(self, tx: Connection, scope_id: int, now: int) -> None:

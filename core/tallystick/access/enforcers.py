@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from tallystick.records import Actor, PolicyRule
 from tallystick.storage import Connection, Store, journal, settings_rows
+from tallystick.storage.writes import TALLY, Writes
 
 __all__ = ["EnforcedRule", "note_enforcer", "note_rules", "rules_and_enforcers"]
 
@@ -40,7 +41,7 @@ def note_rules(store: Store, actor: Actor, rules: Iterable[PolicyRule]) -> None:
         settings_rows.set_setting(tx, _RULES, json.dumps(noted))
         _journal(tx, store, actor, "policy.rules", {"rules": [rule[0] for rule in noted]})
 
-    store.database.write_if_possible(unit, name="policy.rules")
+    store.database.write_if_possible(unit, name="policy.rules", writes=Writes.of(TALLY))
 
 
 def note_enforcer(store: Store, actor: Actor, applies_to: str, piece: str) -> None:
@@ -54,7 +55,9 @@ def note_enforcer(store: Store, actor: Actor, applies_to: str, piece: str) -> No
         _journal(tx, store, actor, "policy.enforcer", details)
 
     # It is noted anew at each start, so that nothing has to be done where it fails.
-    store.database.write_soon(unit, name="policy.enforcer", failed=lambda: None)
+    store.database.write_soon(
+        unit, name="policy.enforcer", failed=lambda: None, writes=Writes.of(TALLY)
+    )
 
 
 def rules_and_enforcers(connection: Connection) -> Sequence[EnforcedRule]:

@@ -39,7 +39,7 @@ from tallystick.storage import (
     spaces,
 )
 from tallystick.storage.idempotency import IdempotentCall
-from tallystick.storage.writes import Writes
+from tallystick.storage.writes import TALLY, Writes
 
 __all__ = ["Gate"]
 
@@ -251,7 +251,9 @@ class Gate:
 
         self._users_named = True
         try:
-            self._store.database.write_soon(unit, name="actor.named", failed=failed)
+            self._store.database.write_soon(
+                unit, name="actor.named", failed=failed, writes=Writes.of(TALLY)
+            )
         except BaseException:
             failed()
             raise

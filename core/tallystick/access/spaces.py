@@ -23,6 +23,7 @@ from tallystick.records import (
 )
 from tallystick.storage import Connection, Store, journal, spaces
 from tallystick.storage.idempotency import IdempotentCall
+from tallystick.storage.writes import Writes
 
 __all__ = ["Spaces"]
 
@@ -102,7 +103,7 @@ class Spaces:
             call.keep(tx, space.dump(), at=now)
             return space
 
-        return self._store.database.write(unit, name="space.create")
+        return self._store.database.write(unit, name="space.create", writes=Writes.of(target))
 
     def get(self, scope: str | Scope) -> MemorySpace:
         """Return the space of `scope`. Raises NotFound alike where there is none and where the
@@ -181,7 +182,7 @@ class Spaces:
             return changed
 
         with self._gate.journaling(self._actor):
-            return self._store.database.write(unit, name="space.update")
+            return self._store.database.write(unit, name="space.update", writes=Writes.of(target))
 
     def _members(
         self, members: Iterable[SpaceMember | Mapping[str, Any]]

@@ -173,7 +173,9 @@ class CheckpointsContext:
         if stored is None:
             new_key = Codec(b"", cipher).pack(os.urandom(32))
             stored = self.store.database.write(
-                lambda tx: trees.add_key(tx, scope, cipher.name, new_key), name="tree.key"
+                lambda tx: trees.add_key(tx, scope, cipher.name, new_key),
+                name="tree.key",
+                writes=Writes.of(scope.scope),
             )
         return Codec(b"", cipher).unpack(stored)
 

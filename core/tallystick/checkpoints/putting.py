@@ -378,4 +378,4 @@ def copy(scope: ThreadScope, source: str, target: str) -> int:
         scope.write_anchor(tx, "thread.copy", updated, at)
         return len(added_macs)
 
-    return scope.store.database.write(write, name="thread.copy")
+    return scope.store.database.write(write, name="thread.copy", writes=Writes.of(scope.name))

@@ -19,6 +19,7 @@ from tallystick.errors import Conflict, StorageError
 from tallystick.storage import Connection, checkpoint_scan, checkpoints, trees
 from tallystick.storage.checkpoint_scan import ThreadName
 from tallystick.storage.checkpoints import ThreadRow
+from tallystick.storage.writes import Writes
 
 __all__ = [
     "Needs",
@@ -43,7 +44,9 @@ _SWEEP_LIMIT = 20
 def delete(scope: ThreadScope, thread: str) -> None:
     """Remove a thread and what only it needed."""
     scope.store.database.write(
-        lambda tx: scope.remove_thread(tx, thread, "thread.delete"), name="thread.delete"
+        lambda tx: scope.remove_thread(tx, thread, "thread.delete"),
+        name="thread.delete",
+        writes=Writes.of(scope.name),
     )
 
 
@@ -66,7 +69,7 @@ def prune(scope: ThreadScope, thread: str, needs: Needs) -> int:
             "thread.prune",
         )
 
-    return scope.store.database.write(write, name="thread.prune")
+    return scope.store.database.write(write, name="thread.prune", writes=Writes.of(scope.name))
 
 
 def delete_where(scope: ThreadScope, filter: Mapping[str, Any], needs: Needs) -> int:
@@ -100,7 +103,7 @@ def delete_where(scope: ThreadScope, filter: Mapping[str, Any], needs: Needs) ->
             )
         return count
 
-    return scope.store.database.write(write, name="checkpoint.delete")
+    return scope.store.database.write(write, name="checkpoint.delete", writes=Writes.of(scope.name))
 
 
 def expire(scope: ThreadScope, limit: int = _SWEEP_LIMIT) -> int:
@@ -112,7 +115,7 @@ def expire(scope: ThreadScope, limit: int = _SWEEP_LIMIT) -> int:
             scope.remove_thread(tx, name, "thread.expire")
         return len(names)
 
-    return scope.store.database.write(write, name="thread.expire")
+    return scope.store.database.write(write, name="thread.expire", writes=Writes.of(scope.name))
 
 
 def _keep_only(

@@ -25,6 +25,7 @@ from tallystick.memory.recall import RecallRequest, recall
 from tallystick.records import Actor, ForgetMatch, Forgetting, Forgotten, Json, Scope, SourceType
 from tallystick.storage import Connection, memories, scopes, search
 from tallystick.storage.idempotency import IdempotentCall
+from tallystick.storage.writes import Writes
 
 __all__ = ["ForgetRequest", "forget_matching"]
 
@@ -132,7 +133,9 @@ def forget_matching(
         return result
 
     with context.gate.journaling(actor):
-        return context.store.database.write(unit, name="apply.forget_matching")
+        return context.store.database.write_mostly(
+            unit, name="apply.forget_matching", writes=Writes.of(scope)
+        )
 
 
 def _checked_limit(context: MemoryContext, request: ForgetRequest) -> int:

@@ -20,7 +20,17 @@ from tallystick.operations.operation import (
     RunId,
     Scopes,
 )
-from tallystick.records import Backup, Erasure, Finding, Freezable, Proof, Purge, Sizes, Transfer
+from tallystick.records import (
+    Backup,
+    Erasure,
+    Finding,
+    Freezable,
+    Proof,
+    Purge,
+    RebuiltIndex,
+    Sizes,
+    Transfer,
+)
 
 __all__ = ["OPERATIONS"]
 
@@ -234,11 +244,12 @@ OPERATIONS = (
     Operation(
         name="rebuild_index",
         title="Rebuild the index",
-        description="Make the Chroma index anew from the database; return the number of vectors.",
-        model_description="Make the index of vectors anew from the database.",
+        description="Make the indexes of vectors anew from the database, Chroma's and that of "
+        "pgvector; return which, with the number of vectors.",
+        model_description="Make the indexes of vectors anew from the database.",
         effect="operate",
         arguments=NoArguments,
-        result=int,
+        result=RebuiltIndex,
         errors=("denied", "storage_error"),
         verb="operator.rebuild_index",
     ),

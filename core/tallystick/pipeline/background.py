@@ -24,6 +24,7 @@ from tallystick.pipeline.preparation import Preparation
 from tallystick.pipeline.reconcile import Progress, Reconciled, rebuild, reconcile
 from tallystick.pipeline.runner import Handler, JobRunner, Round
 from tallystick.pipeline.worker import Worker
+from tallystick.records import RebuiltIndex
 
 __all__ = ["Background", "Chore", "Drained"]
 
@@ -197,10 +198,15 @@ class Background:
         with self._traffic.closed(), self._index_guard:
             yield
 
-    def rebuild(self, progress: Progress) -> int:
-        """Build Chroma's collections anew from the database; return the number of their vectors."""
-        with self._index_guard, self._chroma.turn(wait=True):
-            return rebuild(self._context, progress=progress)
+    def rebuild(self, progress: Progress) -> RebuiltIndex:
+        """Make the indexes of vectors that this tally has anew from the database. Raises
+        StorageError where it has none.
+        """
+        has_hnsw, chroma = self._hnsw.is_wanted, None
+        if self._context.index is not None or not has_hnsw:
+            with self._index_guard, self._chroma.turn(wait=True):
+                chroma = rebuild(self._context, progress=progress)
+        return RebuiltIndex(chroma=chroma, hnsw=self.rebuild_hnsw() if has_hnsw else None)
 
     def _do_chores(self) -> None:
         now = time.monotonic()

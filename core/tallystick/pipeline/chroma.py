@@ -15,7 +15,7 @@ from tallystick.ranking import whole_vectors
 from tallystick.storage import Connection, outbox, search
 from tallystick.storage.chroma import VectorPoint
 from tallystick.storage.chroma_layout import keep_state, layout_of, new_index, state_of
-from tallystick.storage.writes import Writes
+from tallystick.storage.writes import CHROMA, Writes
 
 __all__ = ["ChromaDrain"]
 
@@ -119,7 +119,9 @@ class ChromaDrain:
             layout = layout_of(connection, fingerprint)
             state = state_of(connection, fingerprint)
         if not layout.index:
-            database.write(lambda tx: new_index(tx, fingerprint), name="chroma.new")
+            database.write(
+                lambda tx: new_index(tx, fingerprint), name="chroma.new", writes=Writes.of(CHROMA)
+            )
             return self.drain()
         index.arrange(layout)
         # A stamp on a copy of another time would make it look whole.
@@ -145,7 +147,7 @@ class ChromaDrain:
                 outbox.trim(tx, entries)
                 keep_state(tx, fingerprint, following)
 
-        database.write(trim, name="outbox.trim", writes=Writes.of("chroma"))
+        database.write(trim, name="outbox.trim", writes=Writes.of(CHROMA))
         self._drained += len(docs)
         return len(docs)
 

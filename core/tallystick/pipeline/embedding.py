@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from tallystick.errors import EmbeddingError
 from tallystick.memory import MemoryContext
 from tallystick.memory.context import is_local_only
-from tallystick.pipeline.runner import TALLY_ACTOR, Ended, Work
+from tallystick.pipeline.runner import Ended, Work, enqueue_in_scope
 from tallystick.storage import Connection, jobs, memories, scopes, search
 
 __all__ = ["EmbeddingHandler", "ReembeddingHandler", "enqueue_missing"]
@@ -182,20 +182,8 @@ def enqueue_missing(context: MemoryContext) -> int:
     if not missing:
         return 0
 
-    def unit(tx: Connection) -> None:
-        for scope_id, name in missing.items():
-            jobs.enqueue(
-                tx,
-                kind=jobs.REEMBED,
-                subject_id=name,
-                scope_id=scope_id,
-                actor=TALLY_ACTOR,
-                job_id=store.ids.new(),
-                at=store.clock.now(),
-                restart=("done", "empty"),
-            )
-
-    store.database.write(unit, name="jobs.enqueue")
+    for scope_id, name in missing.items():
+        enqueue_in_scope(store, jobs.REEMBED, name, scope_id)
     return len(missing)
 
 

@@ -10,7 +10,7 @@ from tallystick.logs import get_logger
 from tallystick.memory import MemoryContext
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.memory.mentions import graph_subject
-from tallystick.pipeline.runner import TALLY_ACTOR, Ended, Work
+from tallystick.pipeline.runner import TALLY_ACTOR, Ended, Work, enqueue_in_scope
 from tallystick.storage import Connection, graph, jobs
 
 __all__ = ["GraphHandler", "enqueue_unread"]
@@ -125,18 +125,6 @@ def enqueue_unread(context: MemoryContext) -> int:
     if not missing:
         return 0
 
-    def unit(tx: Connection) -> None:
-        for scope_id in missing:
-            jobs.enqueue(
-                tx,
-                kind=jobs.GRAPH,
-                subject_id=graph_subject(scope_id),
-                scope_id=scope_id,
-                actor=TALLY_ACTOR,
-                job_id=store.ids.new(),
-                at=store.clock.now(),
-                restart=("done", "empty"),
-            )
-
-    store.database.write(unit, name="jobs.enqueue")
+    for scope_id in missing:
+        enqueue_in_scope(store, jobs.GRAPH, graph_subject(scope_id), scope_id)
     return len(missing)

@@ -27,6 +27,7 @@ from tallystick.storage.chroma_layout import (
     new_index,
     state_of,
 )
+from tallystick.storage.writes import CHROMA, Writes
 
 __all__ = ["Reconciled", "give_own", "mend", "rebuild", "reconcile"]
 
@@ -147,12 +148,14 @@ def _mark(context: MemoryContext, index: ChromaIndex, state: IndexState) -> None
         if state_of(tx, fingerprint) == state:
             keep_state(tx, fingerprint, following)
 
-    context.store.database.write(unit, name="chroma.mark")
+    context.store.database.write(unit, name="chroma.mark", writes=Writes.of(CHROMA))
 
 
 def _rebuilt(context: MemoryContext, index: ChromaIndex, progress: Progress) -> int:
     fingerprint = context.embedder.fingerprint
-    context.store.database.write(lambda tx: new_index(tx, fingerprint), name="chroma.new")
+    context.store.database.write(
+        lambda tx: new_index(tx, fingerprint), name="chroma.new", writes=Writes.of(CHROMA)
+    )
     with context.store.database.read() as connection:
         total = search.count_points(connection, fingerprint)
         large = search.large_scopes(connection, fingerprint, above=context.exact_scan_limit)
@@ -221,12 +224,13 @@ def _move(
         if scope_id is None or state_of(tx, fingerprint) == state:
             keep_state(tx, fingerprint, following)
         # Entries that another process drained into the old collections meanwhile are drained once
-        # more.
+        # more: none is trimmed while this has the turn of Chroma, and one that is committed later
+        # is in the outbox still.
         search.queue_for_index(tx, search.changed_since(tx, revisions))
 
     # The database names the new layout first: after a crash in between, old points are only left
     # over.
-    database.write(swap, name="chroma.swap")
+    database.write(swap, name="chroma.swap", writes=Writes.of(CHROMA))
     index.arrange(layout)
     index.leave(before)
     return count

@@ -30,6 +30,7 @@ from tallystick.records import (
     Scope,
 )
 from tallystick.storage import Connection, ScopeRow, memories, proposals, scopes, sources
+from tallystick.storage.writes import Writes
 
 __all__ = [
     "Material",
@@ -102,6 +103,13 @@ class ReflectionPlan:
     candidates: Sequence[_Candidate]
     vectors: Sequence[bytes | None]
 
+    @property
+    def scopes(self) -> set[Scope]:
+        """The scopes of what was read. They are locked with the target: a memory that is forgotten
+        or closed meanwhile takes along what was concluded from it, or is concluded from no more.
+        """
+        return {each.memory.scope for each in self.origins}
+
     def store(self, tx: Connection, correlation_id: str | None = None) -> list[Proposal]:
         """Store the proposals of what is still as it was read, in the open transaction. Raises
         Denied.
@@ -151,7 +159,11 @@ def reflect(
     plan = plan_reflection(context, actor, request)
     with context.gate.journaling(actor):
         made = (
-            context.store.database.write(lambda tx: plan.store(tx, correlation_id), name="reflect")
+            context.store.database.write_mostly(
+                lambda tx: plan.store(tx, correlation_id),
+                name="reflect",
+                writes=Writes.of(request.target, *plan.scopes),
+            )
             if plan.candidates
             else []
         )

@@ -102,7 +102,7 @@ class ReflectionHandler:
                 }
                 return {job.id: Ended("done" if made else "empty", result=result)}
 
-            work.commit(unit)
+            work.commit(unit, scopes=plan.scopes)
         except (Denied, InvalidInput, NotFound) as error:
             ended = Ended("dead", code=error.code, text=str(error))
             work.commit(lambda tx, allowed: {job.id: ended})

@@ -37,6 +37,7 @@ from tallystick.records import (
 from tallystick.storage import Connection, edges, journal, memories, proposals
 from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.proposals import StoredProposal
+from tallystick.storage.writes import Writes
 
 __all__ = ["carry_out", "decide", "listed", "review_of"]
 
@@ -160,6 +161,12 @@ def decide(
         )
     with context.store.database.read() as connection:
         before = _visible(connection, context, actor, proposal_id)
+        # Locked with the scope of the proposal: none of its origins is forgotten meanwhile.
+        origins = [
+            origin.memory.scope
+            for memory_id in before.record.derived_from
+            if (origin := memories.get(connection, memory_id, sources=False)) is not None
+        ]
     _require_person(context, actor, before.record.scope)
     words = before.record.content
     vector = None
@@ -197,7 +204,9 @@ def decide(
         return decided
 
     with context.gate.journaling(actor):
-        return context.store.database.write(unit, name="review")
+        return context.store.database.write_mostly(
+            unit, name="review", writes=Writes.of(before.record.scope, *origins)
+        )
 
 
 def _require_person(context: MemoryContext, actor: Actor, scope: Scope) -> None:

@@ -28,12 +28,20 @@ from tallystick.errors import (
     TallystickError,
 )
 from tallystick.logs import get_logger
-from tallystick.records import Job, JobState, JsonObject, ReasonCode
+from tallystick.records import Job, JobState, JsonObject, ReasonCode, Scope
 from tallystick.storage import Connection, Store, jobs, scopes
 from tallystick.storage.jobs import TALLY_ACTOR
-from tallystick.storage.writes import EVERYTHING, Writes
+from tallystick.storage.writes import EVERYTHING, JOBS, Writes
 
-__all__ = ["TALLY_ACTOR", "Ended", "Handler", "JobRunner", "Round", "Work"]
+__all__ = [
+    "TALLY_ACTOR",
+    "Ended",
+    "Handler",
+    "JobRunner",
+    "Round",
+    "Work",
+    "enqueue_in_scope",
+]
 
 _LONGEST_REST = 60.0
 """Seconds for which a kind rests at most while what it needs is away."""
@@ -113,32 +121,44 @@ class Work:
         return self._is_stopping()
 
     def commit(
-        self, unit: Callable[[Connection, Sequence[jobs.LeasedJob]], Mapping[str, Ended]]
+        self,
+        unit: Callable[[Connection, Sequence[jobs.LeasedJob]], Mapping[str, Ended]],
+        *,
+        scopes: Iterable[Scope] = (),
     ) -> None:
         """Store results in one transaction, and the end of the jobs that `unit` names.
 
         `unit` is given the jobs whose lease still holds and whose actor may still write: for the
-        others nothing is stored. Raises LeaseLost where there are none.
+        others nothing is stored. It writes to the scopes of the jobs, and relies on nothing else
+        but `scopes`; where it reaches further it is called again, so that it must change nothing
+        but what the transaction undoes. Raises LeaseLost where there are no such jobs.
         """
         runner, handler = self._runner, self._handler
+        waited: list[bool] = []
 
         def checked(tx: Connection) -> bool:
-            allowed = runner.authorised(tx, handler, jobs.held(tx, self.jobs))
+            # Held until the commit: leases are taken and taken back without the lock of a scope.
+            allowed = runner.authorised(tx, handler, jobs.hold(tx, self.jobs))
             if not allowed:
                 return False
             by_id = {job.id: job for job in allowed}
-            for job_id, ended in unit(tx, allowed).items():
+            ends = unit(tx, allowed)
+            waited[:] = [True for job_id in ends if by_id[job_id].waits]
+            for job_id, ended in ends.items():
                 job = by_id[job_id]
                 if ended.state in ("done", "empty"):
                     jobs.finish(tx, [job], state=ended.state, result=ended.result, cost=ended.cost)
                 else:
                     jobs.end(tx, [job], ended.state, code=ended.code, text=ended.text)
-                if job.waits:
-                    jobs.hurry(tx, [job.kind])
             return True
 
-        if not runner.store.database.write(checked, name=f"job.{handler.kind}"):
+        writes = runner.writes_of(self.jobs, scopes)
+        database, name = runner.store.database, f"job.{handler.kind}"
+        if not database.write_mostly(checked, name=name, writes=writes):
             raise LeaseLost("None of these jobs may be carried on: nothing was stored.")
+        if waited:
+            # What they waited for is back, for those of other scopes too.
+            runner.hurry([handler.kind])
 
     def note_progress(
         self,
@@ -215,7 +235,7 @@ class JobRunner:
         chosen = [self.handlers[kind] for kind in kinds or self.handlers]
         names = [handler.kind for handler in chosen]
         if drain:
-            self._write(lambda tx: jobs.hurry(tx, names), "jobs.hurry")
+            self.hurry(names)
             for name in names:
                 self._wake(name)
         while not is_stopping():
@@ -245,7 +265,7 @@ class JobRunner:
         with self.store.database.read() as connection:
             if not jobs.due(connection, kinds):
                 return []
-        self._write(jobs.reap, "jobs.reap", _LEASES)
+        self._write(jobs.reap, "jobs.reap")
         with self.store.database.read() as connection:
             return jobs.due_in_turn(connection, kinds, limit=limit)
 
@@ -423,7 +443,7 @@ class JobRunner:
             while not stop.wait(seconds / 3):
                 try:
                     renewed = partial(jobs.renew, jobs=leased, seconds=seconds)
-                    self._write(renewed, "jobs.renew", _LEASES)
+                    self._write(renewed, "jobs.renew")
                 except StorageError as error:
                     get_logger("pipeline").warning("lease.kept", error=type(error).__name__)
 
@@ -436,10 +456,24 @@ class JobRunner:
             stop.set()
             thread.join()
 
-    def _write(
-        self, unit: Callable[[Connection], object], name: str, writes: Writes = EVERYTHING
-    ) -> None:
-        self.store.database.write(unit, name=name, writes=writes)
+    def hurry(self, kinds: Sequence[str]) -> None:
+        """Let the jobs of these kinds that wait for their next attempt be due at once."""
+        self._write(lambda tx: jobs.hurry(tx, kinds), "jobs.hurry")
+
+    def writes_of(self, leased: Iterable[jobs.LeasedJob], further: Iterable[Scope]) -> Writes:
+        """Return what is declared where something of these jobs is stored: their scopes, which is
+        under whose locks such jobs are enqueued, and `further` ones. A job without a scope may
+        write anything.
+        """
+        numbers = {job.scope_id for job in leased}
+        if None in numbers:
+            return EVERYTHING
+        with self.store.database.read() as connection:
+            own = [scopes.named(connection, number).scope for number in numbers if number]
+        return Writes.of(*own, *further)
+
+    def _write(self, unit: Callable[[Connection], object], name: str) -> None:
+        self.store.database.write(unit, name=name, writes=_LEASES)
 
     def _rest(self, kind: str, scope_id: int | None) -> None:
         with self._guard:
@@ -462,7 +496,29 @@ class JobRunner:
         return {scope_id for scope_id, until in rests.items() if now < until}
 
 
-_LEASES = Writes.of("jobs")
+def enqueue_in_scope(store: Store, kind: str, subject_id: str, scope_id: int) -> None:
+    """Enqueue a job of upkeep for a scope, under the lock of the scope as all jobs of it; one that
+    is over starts anew, and one that failed does not.
+    """
+
+    def unit(tx: Connection) -> None:
+        jobs.enqueue(
+            tx,
+            kind=kind,
+            subject_id=subject_id,
+            scope_id=scope_id,
+            actor=TALLY_ACTOR,
+            job_id=store.ids.new(),
+            at=store.clock.now(),
+            restart=("done", "empty"),
+        )
+
+    with store.database.read() as connection:
+        scope = scopes.named(connection, scope_id).scope
+    store.database.write(unit, name="jobs.enqueue", writes=Writes.of(scope))
+
+
+_LEASES = Writes.of(JOBS)
 """What leases take part in: rows of jobs that nobody else moves meanwhile, and nothing of a scope.
 """
 _SUSPENDED: Mapping[str, str] = {

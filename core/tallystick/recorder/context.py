@@ -115,8 +115,9 @@ class RecorderContext:
         self.payloads.clear()
         clear_text_memos()
         if self.store.database.unwritable is None:
+            # Among the units of runs, which read them.
             self.store.database.write(
-                lambda tx: self.write_queue.bases.clear(), name="payloads.let_go"
+                lambda tx: self.write_queue.bases.clear(), name="payloads.let_go", writes=RUNS
             )
 
     def close_subscriptions(self) -> None:

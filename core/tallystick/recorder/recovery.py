@@ -18,6 +18,7 @@ from tallystick.records import Actor, ReceiptEntry, RunRecord
 from tallystick.storage import Connection, journal, recordings
 from tallystick.storage.journal import run_stream
 from tallystick.storage.losses import Losses
+from tallystick.storage.writes import TALLY, Writes
 
 __all__ = ["recover_interrupted_runs"]
 
@@ -47,7 +48,11 @@ def recover_interrupted_runs(context: RecorderContext) -> list[str]:
         recovered[:] = [run_id for run_id in interrupted if _interrupt(tx, context, run_id)]
 
     is_needed = bool(interrupted) or any(lost.by_run for lost in losses.values())
-    if is_needed and not context.store.database.write_if_possible(unit, name="runs.settle"):
+    # Under the lock of the tally's own journal, so that of two processes that find the same runs
+    # one ends them, and the other finds them ended.
+    if is_needed and not context.store.database.write_if_possible(
+        unit, name="runs.settle", writes=Writes.of(TALLY)
+    ):
         # A full disk: whoever opens the tally next ends them.
         return []
     for token in losses:

@@ -174,6 +174,17 @@ class Sizes(Record):
     """Bytes of what arrived to be remembered."""
 
 
+class RebuiltIndex(Record):
+    """The indexes of vectors that were made anew from the database, each with the number of its
+    vectors.
+    """
+
+    chroma: int | None = None
+    """None where the tally has no Chroma."""
+    hnsw: int | None = None
+    """None where the setting `vector_search` asks for no index of pgvector."""
+
+
 class Transfer(Record):
     """The contents of an export or import, or of an export that is previewed."""
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Select,
     and_,
     case,
     delete,
@@ -62,6 +63,7 @@ __all__ = [
     "find",
     "finish",
     "held",
+    "hold",
     "hurry",
     "lease",
     "listed",
@@ -214,7 +216,8 @@ def enqueue(
         # Another process has added it meanwhile.
         existing = tx.execute(same).one()
     if existing.state in restart:
-        _start_anew(tx, [existing.id], code="enqueued", actor=actor.dumps())
+        over = and_(_j.c.id == existing.id, _j.c.state.in_(restart))
+        _start_anew(tx, over, code="enqueued", actor=actor.dumps())
     return str(existing.id)
 
 
@@ -371,9 +374,28 @@ def held(connection: Connection, jobs: Iterable[LeasedJob]) -> list[LeasedJob]:
     return [job for job in jobs if current.get(job.id) == job.lease]
 
 
+def hold(
+    tx: Connection, jobs: Iterable[LeasedJob], *, skip_locked: bool = False
+) -> list[LeasedJob]:
+    """Same as `held`, inside of the transaction that moves them: nobody else takes back, renews or
+    cancels them before it ends. With `skip_locked` those are left out which another one moves.
+    """
+    leases = {job.id: job for job in jobs}
+    query = (
+        select(_j.c.id, _j.c.leases)
+        .where(_j.c.id.in_(list(leases)), _j.c.state == "leased")
+        .order_by(_j.c.id)
+        .with_for_update(skip_locked=skip_locked)
+    )
+    current = {row.id: row.leases for row in tx.execute(query)}
+    return [job for job in leases.values() if current.get(job.id) == job.lease]
+
+
 def renew(tx: Connection, jobs: Iterable[LeasedJob], *, seconds: int) -> list[LeasedJob]:
-    """Let the leases that still hold run for `seconds` from now; return their jobs."""
-    still = held(tx, jobs)
+    """Let the leases that still hold run for `seconds` from now; return their jobs, without those
+    of which something is stored at this moment.
+    """
+    still = hold(tx, jobs, skip_locked=True)
     now = database_clock(tx)
     tx.execute(
         update(_j)
@@ -391,7 +413,7 @@ def note_progress(
     cost: Mapping[str, int] | None = None,
 ) -> bool:
     """Store how far a job is; return False where its lease was lost."""
-    if not held(tx, [job]):
+    if not hold(tx, [job]):
         return False
     values: dict[str, Any] = {"progress": finished, "total": total}
     if cost:
@@ -489,11 +511,8 @@ def release(tx: Connection, jobs: Iterable[LeasedJob]) -> None:
 
 def hurry(tx: Connection, kinds: Sequence[str]) -> None:
     """Let the jobs of these kinds that wait for their next attempt be due at once."""
-    tx.execute(
-        update(_j)
-        .where(_j.c.kind.in_(list(kinds)), _j.c.state == "retry_scheduled", _j.c.due_at > 0)
-        .values(due_at=0)
-    )
+    waiting = and_(_j.c.kind.in_(list(kinds)), _j.c.state == "retry_scheduled", _j.c.due_at > 0)
+    tx.execute(update(_j).where(_j.c.id.in_(_unlocked(waiting))).values(due_at=0))
 
 
 def requeue(tx: Connection, job_ids: Sequence[str] | None = None) -> list[str]:
@@ -501,18 +520,15 @@ def requeue(tx: Connection, job_ids: Sequence[str] | None = None) -> list[str]:
 
     Without ids it takes all that failed or died, but for those that somebody cancelled.
     """
-    query = select(_j.c.id)
     if job_ids is None:
-        query = query.where(
+        chosen = and_(
             _j.c.state.in_(("failed", "dead")), _j.c.error_code.is_distinct_from(CANCELLED)
         )
     else:
-        query = query.where(
+        chosen = and_(
             _j.c.id.in_(list(job_ids)), _j.c.state.in_(("failed", "dead", "retry_scheduled"))
         )
-    found = list(tx.execute(query.order_by(_j.c.created_at, _j.c.id)).scalars())
-    _start_anew(tx, found, code="requeued")
-    return found
+    return _start_anew(tx, chosen, code="requeued")
 
 
 def cancel(tx: Connection, job_id: str) -> bool:
@@ -696,7 +712,7 @@ def _reschedule(
 
 def _move(tx: Connection, jobs: Iterable[LeasedJob], **values: Any) -> None:
     """Change jobs whose lease still holds."""
-    still = held(tx, jobs)
+    still = hold(tx, jobs)
     if still:
         tx.execute(update(_j).where(_j.c.id.in_([job.id for job in still])).values(**values))
 
@@ -705,19 +721,28 @@ def start_again(tx: Connection, kind: str, subject_id: str) -> None:
     """Let a job that is over start anew, with the authority that it had; one under way or absent is
     left alone.
     """
-    query = select(_j.c.id).where(
-        _j.c.kind == kind, _j.c.subject_id == subject_id, _j.c.state.in_(("done", "empty"))
-    )
-    ids = list(tx.execute(query).scalars())
-    if ids:
-        _start_anew(tx, ids, code="enqueued")
+    over = and_(_j.c.kind == kind, _j.c.subject_id == subject_id, _j.c.state.in_(("done", "empty")))
+    _start_anew(tx, over, code="enqueued")
 
 
-def _start_anew(tx: Connection, job_ids: Sequence[str], *, code: str, **values: Any) -> None:
+def _unlocked(condition: ColumnElement[bool]) -> Select[tuple[str]]:
+    """Return the query for the jobs of a condition that nobody else moves at this moment."""
+    # Jobs are moved under the lock of their scope, and those of all scopes under that of jobs. Who
+    # holds several rows and waits for one more might wait for somebody who waits for it: so nobody
+    # does. A job that has ended or waits is locked only by who starts it anew, which was wanted.
+    return select(_j.c.id).where(condition).with_for_update(skip_locked=True)
+
+
+def _start_anew(
+    tx: Connection, condition: ColumnElement[bool], *, code: str, **values: Any
+) -> list[str]:
+    """Start the jobs of a condition anew, but for those that somebody starts at this moment; return
+    their ids, the oldest first.
+    """
     now = database_clock(tx)
-    tx.execute(
+    moved = tx.execute(
         update(_j)
-        .where(_j.c.id.in_(list(job_ids)))
+        .where(_j.c.id.in_(_unlocked(condition)))
         .values(
             state="pending",
             attempts=0,
@@ -731,7 +756,9 @@ def _start_anew(tx: Connection, job_ids: Sequence[str], *, code: str, **values: 
             updated_at=now,
             **values,
         )
+        .returning(_j.c.created_at, _j.c.id)
     )
+    return [row.id for row in sorted(moved.all())]
 
 
 def _pause(job_id: str, tries: int) -> int:

@@ -44,6 +44,7 @@ from tallystick.storage import settings_rows, tables
 from tallystick.storage.attached import ATTACHED, Attached
 from tallystick.storage.database import Database
 from tallystick.storage.dialects import unpacked
+from tallystick.storage.writes import Writes
 
 __all__ = [
     "MARK",
@@ -83,6 +84,9 @@ _LOOKED_AT = 2_000
 """Parts whose size is looked at in one go."""
 
 _p, _s = tables.parts, tables.settings
+_WRITES = Writes.of("objects")
+"""What moves take part in: nobody else changes the body of a part, and who removes one is alone.
+"""
 
 
 class Reference(NamedTuple):
@@ -243,7 +247,7 @@ def _move_one(database: Database, blobs: BlobStore, scope_id: int, key: str) -> 
             return False
         body = resolved(connection, stored)
     if space is None:
-        space = database.write(_draw_space, name="objects.space")
+        space = database.write(_draw_space, name="objects.space", writes=_WRITES)
     name = f"{space}/{uuid.uuid4().hex}"
     blobs.put(name, body)
     digest = hashlib.sha256(body).hexdigest()
@@ -256,7 +260,7 @@ def _move_one(database: Database, blobs: BlobStore, scope_id: int, key: str) -> 
         tx.execute(update(_p).where(here).values(body=reference))
         return True
 
-    if not database.write(unit, name="objects.move"):
+    if not database.write(unit, name="objects.move", writes=_WRITES):
         blobs.delete(name)
         return False
     return True
@@ -292,7 +296,7 @@ def remove_doomed(database: Database) -> int:
         blobs = _blobs(connection)
     for name in names:
         blobs.delete(name)
-        database.write(partial(_removed, name), name="objects.removed")
+        database.write(partial(_removed, name), name="objects.removed", writes=_WRITES)
     return len(names)
 
 

@@ -32,7 +32,10 @@ from tallystick.records import Scope
 __all__ = [
     "EVERYTHING",
     "RUNS",
+    "CHROMA",
     "FIRST_TURN",
+    "JOBS",
+    "TALLY",
     "TALLY_LOCK",
     "UndeclaredWrite",
     "Writes",
@@ -70,9 +73,15 @@ class Writes:
 
 
 EVERYTHING = Writes(None)
-"""Migrations, erasures, freezes, purges, and whatever cannot tell."""
+"""Migrations, erasures, freezes, purges, and what looks at every scope at once."""
 RUNS = Writes(frozenset())
 """Runs and their steps, which one process writes, and what no other unit changes."""
+CHROMA = "chroma"
+"""The name under which the collections of Chroma and their state are changed."""
+JOBS = "jobs"
+"""The name under which jobs of any scope are leased and steered."""
+TALLY = "tally"
+"""The name of the tally's own stream, and of small things without a scope: tokens and settings."""
 
 
 def lock_statement(writes: Writes) -> str:

@@ -10,6 +10,7 @@ from tallystick.errors import InvalidInput
 from tallystick.pipeline import Ended, Work
 from tallystick.records import Actor, Job, JsonObject, ReplayRecipe, Scope
 from tallystick.storage import Connection, jobs, scopes
+from tallystick.storage.writes import Writes
 from tallystick.tally.services import Services
 
 __all__ = ["REPLAY", "ReplayHandler", "ReplayOutcome", "enqueue_replay"]
@@ -66,7 +67,7 @@ def enqueue_replay(
         assert job is not None
         return job
 
-    job = store.database.write(unit, name="replay.enqueue")
+    job = store.database.write(unit, name="replay.enqueue", writes=Writes.of(scope))
     services.background.wake()
     return job
 

@@ -24,6 +24,7 @@ from tallystick.recorder import RecorderContext
 from tallystick.records import Actor, ProviderDeclaration
 from tallystick.settings import Settings
 from tallystick.storage import Store, journal
+from tallystick.storage.writes import TALLY, Writes
 from tallystick.tokens.prices import PriceTable, cost_of
 
 __all__ = [
@@ -165,7 +166,9 @@ def note_consent(store: Store, context: LearningContext, actor: Actor) -> None:
         audit_id=store.ids.new(),
         details={"providers": sorted(names)},
     )
-    store.database.write(partial(journal.append, event=event), name="egress.consent")
+    store.database.write(
+        partial(journal.append, event=event), name="egress.consent", writes=Writes.of(TALLY)
+    )
 
 
 def named_model(

@@ -27,6 +27,7 @@ from tallystick.records import (
     OutboundCall,
     Proof,
     Purge,
+    RebuiltIndex,
     RunId,
     Scope,
     Scopes,
@@ -292,12 +293,13 @@ class Operator:
 
     def rebuild_index(
         self, *, progress: Callable[[int, int], None] = lambda finished, total: None
-    ) -> int:
-        """Make Chroma's collections anew from the database; return the number of vectors.
+    ) -> RebuiltIndex:
+        """Make the indexes of vectors anew from the database, Chroma's and that of pgvector; return
+        which, with the number of vectors.
 
         Nothing is lost by it, and recall goes on meanwhile. `progress` is called with the number of
-        vectors finished and the total. Raises Denied, and StorageError where another process owns
-        Chroma.
+        Chroma's vectors finished and the total. Raises Denied, and StorageError where another
+        process owns Chroma, or there is no index.
         """
         retention.require_operator(self._services.memory, self.actor)
         return self._services.background.rebuild(progress)

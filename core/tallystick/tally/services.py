@@ -48,6 +48,7 @@ from tallystick.storage.chroma_layout import layout_of
 from tallystick.storage.corpus_cache import CorpusCache
 from tallystick.storage.forks import abandon
 from tallystick.storage.segment_files import SegmentFiles
+from tallystick.storage.writes import TALLY, Writes
 from tallystick.tally.call_rules import CallRules
 from tallystick.tally.captured_turns import CapturedTurns
 from tallystick.tally.compile_requests import CompileRequests
@@ -400,7 +401,7 @@ def record_owner(store: Store, owner: Actor | None) -> Actor | None:
         if settings_rows.get_setting(tx, _TALLY_ID) is None:
             settings_rows.set_setting(tx, _TALLY_ID, tally_id)
 
-    store.database.write_if_possible(unit, name="tally.owner")
+    store.database.write_if_possible(unit, name="tally.owner", writes=Writes.of(TALLY))
     return new_owner
 
 

@@ -27,6 +27,7 @@ from tallystick.records import (
     CallContext,
     Migration,
     PolicyRule,
+    RebuiltIndex,
     Scope,
     ToolClass,
     checked_arguments,
@@ -348,10 +349,12 @@ class Tally:
 
     def rebuild_index(
         self, progress: Callable[[int, int], None] = lambda finished, total: None
-    ) -> int:
-        """Rebuild Chroma's collections from the database; return the number of vectors.
+    ) -> RebuiltIndex:
+        """Make the indexes of vectors anew from the database, Chroma's and that of pgvector; return
+        which, with the number of vectors.
 
-        `progress` is called with the number of vectors finished and the total. Raises StorageError.
+        `progress` is called with the number of Chroma's vectors finished and the total. Raises
+        StorageError.
         """
         return self._services.background.rebuild(progress)
 

@@ -23,6 +23,7 @@ from tallystick.errors import (
     VersionConflict,
 )
 from tallystick.records import Actor, ContextItem, Foil
+from tallystick.storage.writes import RUNS
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 from tallystick.testing.comparison import effects
@@ -293,7 +294,7 @@ class TallyContract:
     def test_no_embedder_runs_inside_a_write(self, open_tally: OpenTally) -> None:
         with open_tally() as tally, pytest.raises(InsideTransaction):
             services_of(tally).store.database.write(
-                lambda tx: services_of(tally).embedder.embed(["x"]), name="test"
+                lambda tx: services_of(tally).embedder.embed(["x"]), name="test", writes=RUNS
             )
 
     def test_many_threads_lose_nothing(self, open_tally: OpenTally) -> None:

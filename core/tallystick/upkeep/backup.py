@@ -38,6 +38,7 @@ from tallystick.storage.private_files import (
     open_regular,
     whole_folder,
 )
+from tallystick.storage.writes import TALLY, Writes
 from tallystick.upkeep.doctor import whole
 from tallystick.upkeep.retention import require_operator
 
@@ -62,7 +63,9 @@ def backup(context: MemoryContext, actor: Actor, folder: Path) -> Backup:
     store = context.store
     store.database.flush()
     event = _event("tally.backup", actor, store.clock, store.ids, {"format": FORMAT})
-    store.database.write_if_possible(lambda tx: journal.append(tx, event), name="backup")
+    store.database.write_if_possible(
+        lambda tx: journal.append(tx, event), name="backup", writes=Writes.of(TALLY)
+    )
     return write_backup(store.database, folder, at=store.clock.now())
 
 

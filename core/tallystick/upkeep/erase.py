@@ -50,6 +50,7 @@ from tallystick.storage.byte_search import RecordedHit
 from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.journal import run_stream
 from tallystick.storage.portable import ScopeSelection
+from tallystick.storage.writes import Writes
 from tallystick.upkeep.copies import Copies, searched_texts
 from tallystick.upkeep.operator_scopes import OperatorScopes
 from tallystick.upkeep.proof import CANNOT_BEYOND, CANNOT_ERASE, prove_erased, search_remains
@@ -158,7 +159,11 @@ def erase(
     if idempotency_key is not None:
         # The names of the threads that went may be what was erased: the answer is kept without.
         kept = result.model_copy(update={"threads": tuple(_numbers(erased.copies))})
-        database.write(lambda tx: call.keep(tx, kept, at=now), name="erase.answer")
+        database.write(
+            lambda tx: call.keep(tx, kept, at=now),
+            name="erase.answer",
+            writes=Writes.of(first.scope.scope),
+        )
     return result
 
 

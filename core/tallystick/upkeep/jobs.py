@@ -10,6 +10,7 @@ from tallystick.memory import MemoryContext
 from tallystick.records import Actor, Job, JobState, Scope
 from tallystick.storage import Connection, jobs, journal
 from tallystick.storage.idempotency import IdempotentCall
+from tallystick.storage.writes import JOBS, TALLY, Writes
 
 __all__ = ["cancel_job", "get_job", "list_jobs", "retry_jobs"]
 
@@ -97,7 +98,7 @@ def retry_jobs(
         call.keep(tx, {"jobs": found}, at=context.store.clock.now())
         return found
 
-    return context.store.database.write(unit, name="jobs.retry")
+    return context.store.database.write(unit, name="jobs.retry", writes=_writes(actor))
 
 
 def cancel_job(
@@ -119,10 +120,12 @@ def cancel_job(
     def unit(tx: Connection) -> Job:
         answered = call.answered(tx)
         if answered is None:
-            before = _steered(context, tx, actor, job_id)
+            _steered(context, tx, actor, job_id)
             if not jobs.cancel(tx, job_id):
+                # Its worker may have ended it between both statements.
+                state = _steered(context, tx, actor, job_id).state
                 raise StateConflict(
-                    job_id, state=before.state, reason="there is nothing to cancel", what="Job"
+                    job_id, state=state, reason="there is nothing to cancel", what="Job"
                 )
             _note(tx, context, actor, "jobs.cancel", {"jobs": [job_id]}, reason=reason)
             call.keep(tx, {}, at=context.store.clock.now())
@@ -130,7 +133,14 @@ def cancel_job(
         assert job is not None
         return job
 
-    return context.store.database.write(unit, name="jobs.cancel")
+    return context.store.database.write(unit, name="jobs.cancel", writes=_writes(actor))
+
+
+def _writes(actor: Actor) -> Writes:
+    """Return what steering jobs writes: rows of jobs of any scope, the journal of the tally, and
+    the answer, which is kept in the scope of the actor.
+    """
+    return Writes.of(JOBS, TALLY, actor.private_scope)
 
 
 def _steered(context: MemoryContext, tx: Connection, actor: Actor, job_id: str) -> Job:

@@ -34,6 +34,7 @@ from tallystick.storage import (
 )
 from tallystick.storage.chroma import VectorPoint
 from tallystick.storage.portable import ScopeSelection
+from tallystick.storage.writes import Writes
 from tallystick.upkeep.operator_scopes import OperatorScopes
 from tallystick.upkeep.portable import CHOICES
 
@@ -390,5 +391,7 @@ def _journaled(
             "searched": searched,
         },
     )
-    context.store.database.write(lambda tx: journal.append(tx, event), name="proof")
+    context.store.database.write(
+        lambda tx: journal.append(tx, event), name="proof", writes=Writes.of(stored.memory.scope)
+    )
     return proof.model_copy(update={"audit_id": audit_id})

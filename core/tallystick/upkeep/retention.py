@@ -36,6 +36,7 @@ from tallystick.storage import (
 from tallystick.storage import retention as rows
 from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.journal import run_stream
+from tallystick.storage.writes import JOBS, TALLY, Writes
 
 __all__ = [
     "KEEP",
@@ -164,7 +165,9 @@ def choose_windows(
         _note(tx, context, actor, "retention.choose", now, written)
         call.keep(tx, {}, at=now)
 
-    context.store.database.write(unit, name="retention.choose")
+    context.store.database.write(
+        unit, name="retention.choose", writes=Writes.of(TALLY, actor.private_scope)
+    )
 
 
 def _check_window(context: MemoryContext, name: str, days: Window) -> None:
@@ -384,7 +387,7 @@ def enqueue_retention(context: MemoryContext) -> None:
             restart=(),
         )
 
-    store.database.write(unit, name="jobs.enqueue")
+    store.database.write(unit, name="jobs.enqueue", writes=Writes.of(JOBS))
 
 
 def _finish(

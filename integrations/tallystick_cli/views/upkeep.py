@@ -18,6 +18,7 @@ from tallystick.records import (
     Migration,
     Proof,
     Purge,
+    RebuiltIndex,
     Sizes,
     Transfer,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "migration_view",
     "proof_view",
     "purge_view",
+    "rebuilt_view",
     "reconciled_view",
     "transfer_preview",
     "transfer_view",
@@ -213,6 +215,13 @@ def doctor_table(findings: Iterable[Finding]) -> Table:
             Text(finding.text, style="" if sign == "✓" else style),
         )
     return table
+
+
+def rebuilt_view(rebuilt: RebuiltIndex) -> Text:
+    """Return which indexes were made anew, with the number of their vectors."""
+    counts = {"Chroma": rebuilt.chroma, "the index of pgvector": rebuilt.hnsw}
+    made = [f"{count} vectors in {name}" for name, count in counts.items() if count is not None]
+    return Text(f"✓ {', '.join(made)}", style="green")
 
 
 def reconciled_view(reconciled: Reconciled) -> Text:

@@ -17,13 +17,13 @@ import psycopg
 import pytest
 from psycopg import sql
 from tests.core.storage.test_scope_keys import watched
-from tests.servers import new_database
+from tests.servers import chroma_server, new_database
 
 from tallystick import Actor, Tally
-from tallystick.errors import SettingsError
+from tallystick.errors import SettingsError, StorageError
 from tallystick.memory import candidates
 from tallystick.memory.recall import Recalled
-from tallystick.records import Finding, NewMemory
+from tallystick.records import Finding, NewMemory, RebuiltIndex
 from tallystick.settings import Settings
 from tallystick.storage import Connection, hnsw, memories, scopes
 from tallystick.storage.prepared import Prepared
@@ -439,6 +439,21 @@ def test_the_doctor_finds_what_differs_and_makes_the_index_anew(
         tally.drain()
         assert (_finding(tally).status, _finding(tally).text) == ("ok", ok)
         assert tally.bind(ANNA).recall("barin").path == "database, hnsw"
+
+
+def test_the_index_is_made_anew_by_the_call_that_makes_chroma_anew(
+    opened: OpenTally, tmp_path: Path
+) -> None:
+    with opened() as tally:
+        _large(tally, 50)
+        _write(tally, "DELETE FROM hnsw_vectors")
+        assert tally.bind(ROOT).operator.rebuild_index() == RebuiltIndex(hnsw=50)
+        assert _finding(tally).status == "ok"
+        assert tally.bind(ANNA).recall("barin").path == "database, hnsw"
+    with chroma_server(tmp_path) as address, opened(HNSW, chroma=address) as tally:
+        assert tally.bind(ROOT).operator.rebuild_index() == RebuiltIndex(chroma=50, hnsw=50)
+    with opened(EXACT) as tally, pytest.raises(StorageError, match="no Chroma index"):
+        tally.bind(ROOT).operator.rebuild_index()
 
 
 def test_an_index_that_no_setting_asks_for_is_kept_in_step_until_the_doctor_removes_it(

@@ -12,6 +12,7 @@ import pytest
 
 from tallystick import Tally
 from tallystick.errors import StorageError
+from tallystick.records import RebuiltIndex
 from tallystick.settings import Settings
 from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder
@@ -142,7 +143,7 @@ def test_the_doctor_names_it_and_mends_it(damaged: Path) -> None:
 @some_accidents
 def test_a_rebuild_makes_it_anew(damaged: Path) -> None:
     with _open(damaged) as tally:
-        assert tally.rebuild_index() == COUNT
+        assert tally.rebuild_index() == RebuiltIndex(chroma=COUNT)
         assert _is_answered_by_chroma(tally)
     with _open(damaged) as tally:
         assert _is_answered_by_chroma(tally)

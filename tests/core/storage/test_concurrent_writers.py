@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import pytest
-from sqlalchemy import Connection, Engine, create_engine, select, text
+from sqlalchemy import Connection, Engine, create_engine, select, text, update
 
 from tallystick import Actor, Scope, Tally
 from tallystick.storage import jobs, journal, outbox, scopes, search, tables
@@ -141,3 +141,62 @@ def test_a_job_is_leased_once_by_two_workers_at_once(engine: Engine) -> None:
     assert (len(one), len(other)) == (1, 0)
     with engine.connect() as connection:
         assert connection.execute(select(tables.jobs.c.leases)).scalars().all() == [1]
+
+
+def _leased(tx: Connection) -> list[jobs.LeasedJob]:
+    """A job whose lease has run out."""
+    _enqueue(tx)
+    leased = jobs.lease(tx, kind=jobs.EMBED, worker="w", most=1, seconds=60)
+    tx.execute(update(tables.jobs).values(due_at=1))
+    return leased
+
+
+def _state(engine: Engine) -> str:
+    with engine.connect() as connection:
+        return str(connection.execute(select(tables.jobs.c.state)).scalar_one())
+
+
+def test_a_lease_that_ran_out_is_not_taken_back_while_its_job_is_stored(engine: Engine) -> None:
+    """Nor does who looks for such leases, or renews them, wait for it."""
+    with engine.begin() as tx:
+        leased = _leased(tx)
+
+    def store(tx: Connection) -> list[jobs.LeasedJob]:
+        still = jobs.hold(tx, leased)
+        jobs.finish(tx, still)
+        return still
+
+    def take(tx: Connection) -> tuple[list[str], int]:
+        return jobs.reap(tx), len(jobs.renew(tx, leased, seconds=60))
+
+    assert together(engine, store, take) == (leased, ([], 0))
+    assert _state(engine) == "done"
+
+
+def test_a_job_is_cancelled_or_stored_and_never_both(engine: Engine) -> None:
+    with engine.begin() as tx:
+        leased = _leased(tx)
+
+    def store(tx: Connection) -> int:
+        still = jobs.hold(tx, leased)
+        jobs.finish(tx, still)
+        return len(still)
+
+    def cancel(tx: Connection) -> bool:
+        return jobs.cancel(tx, leased[0].id)
+
+    assert together(engine, store, cancel) == (1, False)
+    with engine.begin() as tx:
+        tx.execute(update(tables.jobs).values(state="leased", due_at=1))
+    assert together(engine, cancel, store) == (True, 0)
+    assert _state(engine) == "dead"
+
+
+def test_a_job_that_somebody_starts_anew_holds_up_nobody_who_wants_the_same(
+    engine: Engine,
+) -> None:
+    with engine.begin() as tx:
+        leased = _leased(tx)
+        jobs.end(tx, leased, "failed", code="test", text="")
+    assert together(engine, _enqueue, jobs.requeue) == (leased[0].id, [])
+    assert _state(engine) == "pending"

@@ -28,6 +28,7 @@ from tallystick.errors import StorageError, TallystickError
 from tallystick.pipeline import JobRunner
 from tallystick.settings import Settings
 from tallystick.storage import jobs, journal, outbox, tables
+from tallystick.storage.writes import Writes
 from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder
 
@@ -261,3 +262,32 @@ def test_a_server_that_is_away_is_told_and_waited_for(server: Any) -> None:
             restart_postgres(server, "immediate", stop=False)
         assert mine.remember("The owl nests in April.").status == "created"
         assert len(mine.memories()) == 2
+
+
+def test_the_number_of_a_lost_transaction_that_another_got_after_a_crash_is_no_proof(
+    server: Any,
+) -> None:
+    """A crash loses what the log did not have yet, and its numbers are given once more."""
+    ada, schema = Actor(user="ada"), f"t{uuid.uuid4().hex}"
+    with (
+        Tally.open(server.get_uri(), schema=schema, background=False) as tally,
+        Tally.open(server.get_uri(), schema=schema, background=False) as other,
+    ):
+        one, two = (services_of(each).store.database for each in (tally, other))
+        other.bind(ada).remember("The heron nests in March.")
+
+        def number_of(tx: Any) -> int:
+            journal.append(tx, journal.Event("scope:y", "memory.seen", ada, 1, uuid.uuid4().hex))
+            return int(tx.exec_driver_sql("SELECT txid_current()").scalar_one())
+
+        def unit(tx: Any) -> None:
+            journal.append(tx, journal.Event("scope:x", "memory.seen", ada, 1, "a"))
+            number = int(tx.exec_driver_sql("SELECT txid_current()").scalar_one())
+            restart_postgres(server, "immediate")
+            while two.write(number_of, name="beside", writes=Writes.of("y")) < number:
+                pass
+
+        with pytest.raises(StorageError, match=r"Nothing was written|may or may not"):
+            one.write(unit, name="cut", writes=Writes.of("x"))
+        with one.read() as connection:
+            assert journal.end_of(connection, "scope:x").length == 0

@@ -19,6 +19,7 @@ from tallystick.memory.working import WorkingMemory
 from tallystick.records import AccessToken, Actor, JobState, PolicyRule, SpaceMember
 from tallystick.settings import Settings
 from tallystick.storage import Connection, jobs, journal
+from tallystick.storage.writes import JOBS, Writes
 from tallystick.tally import BoundTally, Operator, Tally
 from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
@@ -326,7 +327,7 @@ class World:
                 jobs.end(tx, leased, state, code="test", text="")
             return job_id
 
-        return store.database.write(unit, name="test")
+        return store.database.write(unit, name="test", writes=Writes.of(JOBS))
 
     def token(self, name: str) -> str:
         made = {each: self.mine.tokens.make(each, idempotency_key=each).id for each in "abt"}

@@ -29,6 +29,7 @@ from tallystick.errors import (
     TallyNotFound,
     TallystickError,
 )
+from tallystick.records import RebuiltIndex
 from tallystick.settings import Settings
 from tallystick.storage import migrate, tables
 from tallystick.storage.database_errors import translate
@@ -384,7 +385,7 @@ def test_a_scope_that_grew_large_has_a_collection_of_its_own(tmp_path: Path) -> 
         assert "number 7 of" not in " ".join(
             hit.memory.content for hit in tally.bind(ALICE).recall("heron number 7")
         )
-        assert tally.rebuild_index() == 59
+        assert tally.rebuild_index() == RebuiltIndex(chroma=59)
         index_of_tally = services_of(tally).index
         assert index_of_tally is not None
         assert len(index_of_tally.layout.own) == 1
@@ -453,7 +454,8 @@ def test_a_deleted_chroma_folder_loses_nothing(tmp_path: Path) -> None:
     with Tally.open(place, settings=settings, background=False) as tally:
         seen: list[tuple[int, int]] = []
         assert tally.reconcile_index(repair=False).missing == 40
-        assert tally.rebuild_index(lambda done, total: seen.append((done, total))) == 40
+        rebuilt = tally.rebuild_index(lambda done, total: seen.append((done, total)))
+        assert rebuilt == RebuiltIndex(chroma=40)
         assert (seen[0], seen[-1]) == ((0, 40), (40, 40))
         assert tally.bind().recall("heron number 7").path == "chroma"
 
