@@ -15,7 +15,7 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 import pytest
@@ -581,6 +581,37 @@ def test_another_who_took_the_path_keeps_it(tmp_path: Path) -> None:
         os.replace(path, tmp_path / "moved")
         path.write_text("of another")
     assert path.read_text() == "of another"
+
+
+async def test_the_routes_are_built_once_by_whoever_needs_one_first_and_by_no_probe_or_page(
+    tmp_path: Path,
+) -> None:
+    paths = ["/v1/whoami", "/v1/spaces", "/v1/memories", "/v1/runs", "/v1/jobs", "/v1/health"]
+    with Tally.open(tmp_path / "t", owner=ROOT, embedder=HashEmbedder()) as tally:
+        server = create_app(tally, local=ROOT)
+        app = cast(FastAPI, server.application)
+        transport = httpx2.ASGITransport(app=server)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            for path in ("/v1/health", "/v1/ready", "/v1/openapi.json", "/ui/overview"):
+                assert (await client.get(path)).status_code == 200, path
+            wrong = await client.post("/v1/health")
+            before = len(app.router.routes)
+            answers = await asyncio.gather(*(client.get(path) for path in 5 * paths))
+            unknown = await client.get("/v1/unknown")
+            after = len(app.router.routes)
+
+    assert wrong.status_code == 405
+    assert [answer.status_code for answer in answers] == [200] * len(answers)
+    assert unknown.status_code == 404
+    assert before < after == len(app.routes)
+
+
+def test_whoever_looks_at_the_routes_of_an_application_has_them_all(there: Served) -> None:
+    app = cast(FastAPI, create_app(there.tally).application)
+    first = len(app.router.routes)
+
+    assert len(app.routes) > first
+    assert app.openapi() == openapi()
 
 
 async def test_the_application_is_mounted_in_another_which_enters_its_lifespan(
