@@ -21,7 +21,7 @@ from hypothesis import settings
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
-from tests.integrations.mcp_clients import ERAS, payload
+from tests.integrations.mcp_clients import ERAS, Person, payload
 
 from tallystick import Actor
 from tallystick.adapters.serving import bind_socket
@@ -209,6 +209,21 @@ async def test_a_server_says_the_same_before_its_first_call_as_after_it(place: P
         assert first == then == eager
         assert "Herons nest" in content.model_dump_json()
         assert "Herons nest" in asked.messages[0].model_dump_json()
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_person_is_asked_in_the_first_call_of_a_server(place: Path, era: str) -> None:
+    with Tally.open(place, background=False) as tally:
+        stored = tally.bind().remember("Herons nest in March.").id
+    person = Person()
+    wish = {"action": "forget", "id": stored, "reason": "They moved.", "mode": "apply"}
+    async with Client(parameters(place), mode=era, elicitation_callback=person) as client:
+        answer = await client.call_tool("manage", wish)
+        found = await client.call_tool("search", {"query": "heron"})
+
+    assert not answer.is_error
+    assert len(person.questions) == 1
+    assert payload(found)["memories"] == []
 
 
 async def test_a_tally_that_cannot_be_opened_at_the_first_call_is_tried_at_the_next(

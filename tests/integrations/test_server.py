@@ -177,10 +177,15 @@ def test_a_malformed_request_names_its_fields_and_echoes_no_value(there: Served)
         http.post("/v1/memories", json={"content": "x", secret: 1}),
         http.post("/v1/recall", json={"query": "x", "limit": secret}),
         http.get("/v1/memories", params={"limit": secret}),
-        http.post("/v1/memories", content=f'{{"content": "{secret}'.encode()),
+        http.post(
+            "/v1/memories",
+            content=f'{{"content": "{secret}'.encode(),
+            headers={"content-type": "application/json"},
+        ),
         http.post("/v1/memories", content=secret.encode(), headers={"content-type": "text/plain"}),
     ):
-        assert problem(response)["code"] in ("invalid_input", "invalid_record"), response.text
+        codes = ("invalid_input", "invalid_record", "unsupported_media_type")
+        assert problem(response)["code"] in codes, response.text
         if secret in response.text:
             assert "Extra inputs" in response.text  # the name of a field, which is no value
 
@@ -581,6 +586,33 @@ def test_another_who_took_the_path_keeps_it(tmp_path: Path) -> None:
         os.replace(path, tmp_path / "moved")
         path.write_text("of another")
     assert path.read_text() == "of another"
+
+
+def test_a_path_a_method_or_a_type_that_is_not_taken_is_a_problem_that_says_what_is(
+    there: Served,
+) -> None:
+    http = there.http(there.token())
+    unknown = http.get("/v1/herons")
+    wrong = http.put("/v1/memories", json={})
+    texts = [
+        http.post("/v1/memories", content=b'{"content": "x"}', headers=headers)
+        for headers in ({}, {"content-type": "text/plain"}, {"content-type": "application/xml"})
+    ]
+    none = http.post("/v1/memories")
+    list_ = http.post("/v1/memories", json=["x"])
+    of_json = {"content-type": "application/vnd.api+json; charset=utf-8"}
+    taken = http.post("/v1/memories", content=b'{"content": "Bees."}', headers=of_json)
+
+    answers = [unknown, wrong, *texts, none, list_]
+    assert [(answer.status_code, problem(answer)["code"]) for answer in answers] == [
+        (404, "not_found"),
+        (405, "method_not_allowed"),
+        *[(415, "unsupported_media_type")] * 3,
+        *[(422, "invalid_input")] * 2,
+    ]
+    assert wrong.headers["allow"] == "GET, POST"
+    assert none.json()["detail"] == "body: Field required."
+    assert taken.status_code == 200
 
 
 async def test_the_routes_are_built_once_by_whoever_needs_one_first_and_by_no_probe_or_page(
