@@ -104,12 +104,17 @@ class Front(StdioServer):
         async with self._opening:
             if self._server is None:
                 try:
-                    self._server = await to_thread.run_sync(_server_of, self._start)
+                    await to_thread.run_sync(self._open)
                 except TallystickError as error:
                     from tallystick_mcp.answers import protocol_error
 
                     raise protocol_error(error) from error
+        assert self._server is not None
         return self._server
+
+    def _open(self) -> None:
+        # On the thread: a call that is cut off meanwhile leaves nothing open that is not known.
+        self._server = _server_of(self._start)
 
 
 def run(start: Start) -> None:

@@ -728,6 +728,17 @@ def test_a_hook_is_answered_by_the_server_of_its_tally(
     assert (answer["actor"], answer["scope"]) == ("root", "private:root")
 
 
+def test_a_hook_that_its_server_refuses_says_why(
+    there: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO('{"session": 5}'))
+    path = there.unix.removeprefix("unix:")
+    code = run_hook(["prompt", "--tally", str(tmp_path / "nowhere"), "--socket", path])
+
+    assert code == 0
+    assert "The server answered 422: `session` has to be a text." in capsys.readouterr().err
+
+
 def test_a_hook_over_a_port_reads_no_file_of_the_server(there: Served, tmp_path: Path) -> None:
     secret = tmp_path / "secret.jsonl"
     secret.write_text(
