@@ -698,11 +698,12 @@ class TallyCallbackHandler(BaseCallbackHandler):
         if is_nested():
             return
         with self._capture(root.run):
-            answer = text_of(outputs) if self._speakers == "both" else None
+            answer = text_of(outputs)
             tree.bound.keep_turn(
                 root.run,
                 user=text_of(tree.inputs),
-                assistant=answer,
+                assistant=answer if self._speakers == "both" else None,
+                unkept_answer=answer,
                 observer="TallyCallbackHandler",
             )
 

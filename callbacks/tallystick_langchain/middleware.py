@@ -205,15 +205,13 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
                 (message for message in reversed(messages) if isinstance(message, HumanMessage)),
                 None,
             )
-            answer = (
-                messages[-1]
-                if messages and isinstance(messages[-1], AIMessage) and self._speakers == "both"
-                else None
-            )
+            last = messages[-1] if messages else None
+            answer = str(last.text) if isinstance(last, AIMessage) else None
             self._bound(runtime).keep_turn(
                 run,
                 user=None if latest is None else str(latest.text),
-                assistant=None if answer is None else str(answer.text),
+                assistant=answer if self._speakers == "both" else None,
+                unkept_answer=answer,
                 observer="TallyMiddleware",
             )
 

@@ -14,7 +14,9 @@ __all__ = ["app", "main"]
 
 
 def main() -> None:
-    """Run the command. A hook is answered first, before what the other commands need is loaded."""
+    """Run the command. A hook is answered first, before what the other commands need is loaded; a
+    server over standard input loads the core at its first call.
+    """
     if sys.argv[1:2] == ["hook"]:
         from tallystick_hooks.quick import answer
 
@@ -22,6 +24,13 @@ def main() -> None:
         if code is not None:
             sys.exit(code)
     _require_extras()
+    if "mcp" in sys.argv:
+        from tallystick_cli.late_start import may_start_late, start_late
+
+        if may_start_late(sys.argv[1:]):
+            code = start_late()
+            if code is not None:
+                sys.exit(code)
     from tallystick_cli.app import main as run
 
     run()

@@ -14,6 +14,7 @@ from typing import Annotated, Literal, get_args
 import typer
 
 from tallystick.errors import InvalidInput
+from tallystick_cli.late_start import report_to
 from tallystick_cli.options import AsJson, Where
 from tallystick_cli.output import print_json, print_view
 from tallystick_cli.session import open_as_owner
@@ -91,13 +92,27 @@ def mcp(
     if answers not in get_args(Answers):
         raise InvalidInput("--answers takes structured or text.")
     form: Answers = "text" if answers == "text" else "structured"
-    from tallystick_mcp import serve
-    from tallystick_mcp.transports import run_http, run_stdio
+    from tallystick_mcp import run_http, run_stdio, serve
 
-    with open_as_owner(where, background=True, rules=rules) as owner:
+    pipe = report_to()
+    with open_as_owner(where, background=pipe is None, rules=rules) as owner:
         actor = owner.actor if agent is None else owner.actor.replace(agent=agent)
         if http is None and uds is None:
-            run_stdio(serve(owner.tally, actor=actor, scopes=boundary, answers=form))
+            server = serve(owner.tally, actor=actor, scopes=boundary, answers=form)
+            if pipe is None:
+                run_stdio(server)
+                return
+            from tallystick_mcp.front import report
+
+            report(
+                pipe,
+                server,
+                tally=where,
+                actor=actor,
+                scopes=boundary,
+                rules=rules,
+                answers=form,
+            )
             return
         run_http(
             owner.tally,

@@ -155,12 +155,21 @@ def ask(
     if status == 404:
         return None  # it answers no hooks
     if status != 200:
-        raise Unanswered(f"The server answered {status}.")
+        raise Unanswered(f"The server answered {status}{_reason(text)}")
     try:
         answered: dict[str, Any] = json.loads(text)
     except ValueError as error:
         raise Unanswered("The server did not answer as a server of hooks does.") from error
     return answered
+
+
+def _reason(text: bytes) -> str:
+    """Return the end of a sentence that has the reason of a refusal, where the server told one."""
+    try:
+        detail = json.loads(text)["detail"]
+    except (ValueError, KeyError, TypeError):
+        return "."
+    return f": {detail}" if isinstance(detail, str) else "."
 
 
 def _parted(response: bytes) -> tuple[int, bytes]:

@@ -69,6 +69,7 @@ from tallystick.adapters import (
     record_unenforced,
     refuse_unenforced_model_call,
 )
+from tallystick.adapters.binder import id_text
 from tallystick.errors import RecorderError
 from tallystick.recorder import Run, status_for
 from tallystick.records import Scope, StepKind, StepStatus
@@ -349,9 +350,13 @@ class TallyInstrumentation:
         if self._speakers == "off" or run is None or tree.user_text is None or is_nested():
             return
         with self._capture(run):
-            answer = _text_of(result) if self._speakers == "both" else None
+            answer = _text_of(result)
             self._binder.bound(call_of_tags(self._binder, tags=tree.tags)).keep_turn(
-                run, user=tree.user_text, assistant=answer, observer="TallyInstrumentation"
+                run,
+                user=tree.user_text,
+                assistant=answer if self._speakers == "both" else None,
+                unkept_answer=answer,
+                observer="TallyInstrumentation",
             )
 
     def _finish_tool(self, span_id: str, result: Any) -> None:
@@ -541,11 +546,16 @@ class TallyInstrumentation:
     def _run_of(self, tree: _Tree) -> Run:
         if tree.root is None:
             run_id = tree.tags.get("llamaindex.run_id")
+            # The runs of one conversation are those of one thread, as in every runtime.
+            thread = id_text(tree.tags.get("thread_id"))
             tree.root = RootRun.join(
                 self._binder.bound(call_of_tags(self._binder, tags=tree.tags)),
                 self._agent_name or tree.name,
                 goal=tree.user_text,
-                metadata={} if run_id is None else {"llama_index_run_id": run_id},
+                metadata={
+                    **({} if run_id is None else {"llama_index_run_id": run_id}),
+                    **({"thread_id": thread} if thread else {}),
+                },
             )
         return tree.root.run
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from mcp.server.mcpserver import Context, MCPServer
-from mcp.server.stdio import stdio_server
+from mcp.server.mcpserver import Context
 from mcp_types import CallToolResult, GetPromptResult, InputRequiredResult, ToolAnnotations
 from mcp_types import Tool as ToolOfList
 from pydantic import ValidationError
 
-from tallystick import __version__
 from tallystick.adapters import (
     check_actor,
     check_tally,
@@ -32,8 +28,8 @@ from tallystick_mcp.answers import AnswerForm, Answers, protocol_error
 from tallystick_mcp.arguments import Add, Explore, Manage, Search
 from tallystick_mcp.asking import Question, Verdict, can_ask, put, verdict
 from tallystick_mcp.callers import Caller, Callers, caller_of
-from tallystick_mcp.malformed import AnsweredReads
 from tallystick_mcp.schemas import slim_schema
+from tallystick_mcp.stdio import StdioServer
 from tallystick_mcp.tools import Call, call_of, confirmed_call, preview_of
 
 __all__ = ["Approval", "TallyServer", "serve"]
@@ -99,7 +95,7 @@ TOOLS: Mapping[str, _Tool] = {
 """By name, in the order in which they are listed."""
 
 
-class TallyServer(MCPServer[Any]):
+class TallyServer(StdioServer):
     """An MCP server whose tools, resources and prompts are those of one tally."""
 
     def __init__(
@@ -111,26 +107,11 @@ class TallyServer(MCPServer[Any]):
         approval: Approval,
         answers: AnswerForm,
     ) -> None:
-        with _root_logger_as_it_is():
-            super().__init__(
-                name,
-                version=__version__,
-                instructions=_INSTRUCTIONS,
-                log_level="WARNING",
-            )
+        super().__init__(name, instructions=_INSTRUCTIONS)
         self.tally = tally
         self._callers, self._approval, self._answers = callers, approval, Answers(answers)
         resources.add_to(self, callers)
         prompts.add_to(self, callers)
-
-    async def run_stdio_async(self) -> None:
-        """Serve over standard input and output until the input ends. A line that is no message is
-        answered with an error of the protocol.
-        """
-        lowlevel = self._lowlevel_server
-        async with stdio_server() as (read, write):
-            options = lowlevel.create_initialization_options()
-            await lowlevel.run(AnsweredReads(read, write), write, options)
 
     async def list_tools(self) -> list[ToolOfList]:
         """Return the four tools."""
@@ -303,18 +284,6 @@ def _validated(name: str, kind: type[Arguments], arguments: Mapping[str, Any]) -
         return kind.model_validate(given)
     except ValidationError as error:
         raise InvalidInput(f"{name}: {explain_validation(error)}.") from error
-
-
-@contextmanager
-def _root_logger_as_it_is() -> Iterator[None]:
-    """Leave the root logger to the application: the SDK would give it a handler of its own."""
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    try:
-        yield
-    finally:
-        root.handlers[:] = handlers
-        root.setLevel(level)
 
 
 _LISTED = tuple(

@@ -239,10 +239,14 @@ class TallyRecorder(OncePerAgent):
         if self.capture == "off" or is_nested() or isinstance(result.output, DeferredToolRequests):
             return
         bound = await in_thread(self._bound, ctx)
-        answer = output_text(result.output) if self.capture == "both" else None
+        answer = output_text(result.output)
         await in_thread(
             lambda: bound.keep_turn(
-                run, user=prompt_text(ctx.prompt), assistant=answer, observer="TallyRecorder"
+                run,
+                user=prompt_text(ctx.prompt),
+                assistant=answer if self.capture == "both" else None,
+                unkept_answer=answer,
+                observer="TallyRecorder",
             )
         )
 

@@ -11,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from tallystick.adapters.serving import problem_of
 from tallystick.errors import InvalidInput, TallystickError
@@ -22,7 +23,14 @@ from tallystick.tally import BoundTally, Recalled
 __all__ = ["Answer", "Problem", "add_handlers", "answer", "plain"]
 
 T = TypeVar("T")
-_CODES = {404: "not_found", 405: "method_not_allowed", 408: "too_slow", 413: "too_large"}
+_CODES = {
+    404: "not_found",
+    405: "method_not_allowed",
+    408: "too_slow",
+    413: "too_large",
+    415: "unsupported_media_type",
+}
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
 class Answer(BaseModel, Generic[T]):
@@ -103,6 +111,10 @@ def add_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def _malformed(request: Request, error: RequestValidationError) -> Response:
+        if _is_no_json(request, error):
+            return _problem(
+                415, "A body is JSON here: send it with the header content-type: application/json."
+            )
         return await _ours(request, InvalidInput(f"{_explained(error)}."))
 
     @app.exception_handler(HTTPException)
@@ -110,6 +122,12 @@ def add_handlers(app: FastAPI) -> None:
         if error.status_code == 400:
             # The framework's, for a body that no parser takes, such as one nested too deeply.
             return await _ours(request, InvalidInput("The body is no JSON that can be read."))
+        if error.status_code == 404:
+            return _problem(404, "There is no such path here: /v1/openapi.json lists them.")
+        if error.status_code == 405:
+            # The framework names the methods of one route alone.
+            methods = ", ".join(_methods(request))
+            return _problem(405, f"This path takes {methods}.", {"allow": methods})
         return _problem(error.status_code, str(error.detail), dict(error.headers or {}))
 
     @app.exception_handler(TimeoutError)
@@ -139,16 +157,36 @@ def _problem(status: int, detail: str, headers: Mapping[str, str] | None = None)
     )
 
 
+def _is_no_json(request: Request, error: RequestValidationError) -> bool:
+    """Return True for a body that was taken as text, because its type is not that of JSON."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == "application/json" or kind.endswith("+json"):
+        return False
+    return any(tuple(each["loc"]) == ("body",) for each in error.errors()) and bool(error.body)
+
+
+def _methods(request: Request) -> list[str]:
+    """Return the methods that the path of a request takes."""
+    routes = request.app.router.routes
+    scopes = [{**request.scope, "method": method} for method in _METHODS]
+    return [
+        scope["method"]
+        for scope in scopes
+        if any(route.matches(dict(scope))[0] == Match.FULL for route in routes)
+    ]
+
+
 class _Explained:
     """The errors of a request in the shape that `explain_validation` reads, without their place in
-    the request, which says body or query.
+    the request, which says body or query, unless they are of all of it.
     """
 
     def __init__(self, error: RequestValidationError) -> None:
         self._error = error
 
     def errors(self, **_: bool) -> list[dict[str, Any]]:
-        return [{**each, "loc": tuple(each["loc"])[1:]} for each in self._error.errors()]
+        places = ((each, tuple(each["loc"])) for each in self._error.errors())
+        return [{**each, "loc": place[1:] or place} for each, place in places]
 
 
 def _explained(error: RequestValidationError) -> str:

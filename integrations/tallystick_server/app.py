@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cache
 from typing import Any, cast
 
 from fastapi import APIRouter, FastAPI
+from starlette.routing import BaseRoute, Match
+from starlette.types import Receive, Scope, Send
 
 from tallystick import __version__
 from tallystick.adapters.serving import BODY_LIMIT, Guard
+from tallystick.aio import in_thread
 from tallystick.records import Actor
 from tallystick.tally import Tally
 from tallystick_server.answers import Answer, add_handlers
@@ -22,7 +26,7 @@ from tallystick_server.open_runs import OpenRuns
 from tallystick_server.recording import add_recording
 from tallystick_server.routes import PREFIX
 from tallystick_server.streams import add_streams
-from tallystick_server.system import add_system
+from tallystick_server.system import add_health, add_system
 
 __all__ = ["Server", "create_app", "openapi"]
 
@@ -101,13 +105,74 @@ def _with_model(response: Mapping[str, Any]) -> dict[str, Any]:
     return described
 
 
-def _routes(tally: Tally | None) -> FastAPI:
+class _Application(FastAPI):
+    """The application, whose routes but those of health are built when one of them is asked for: a
+    server that nobody calls is spared them, which is most servers for most of their time.
+
+    Whoever looks at `routes` has them all. Thread-safe.
+    """
+
+    def __init__(self, tally: Tally | None, **options: Any) -> None:
+        super().__init__(**options)
+        self.state.tally = tally
+        self.state.open_runs = OpenRuns()
+        self._building = threading.Lock()
+        self._is_complete = False
+        # First: a page is found without the other routes.
+        self.mount(DASHBOARD, dashboard_app(tally))
+        self.include_router(self._router(add_health))
+        self._first = tuple(self.router.routes)
+        add_handlers(self)
+
+    @property
+    def routes(self) -> list[BaseRoute]:
+        """The routes, all of them."""
+        self.complete()
+        return super().routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request. What no route has yet waits until all are there, on a thread, so that
+        pages and probes are answered meanwhile.
+        """
+        if not self._is_complete and scope["type"] == "http":
+            # A copy: what matches leaves its notes in the scope.
+            matches = (route.matches(dict(scope))[0] for route in self._first)
+            if all(match == Match.NONE for match in matches):
+                await in_thread(self.complete)
+        await super().__call__(scope, receive, send)
+
+    def complete(self) -> None:
+        """Build the routes that are not there yet."""
+        if self._is_complete:
+            return
+        with self._building:
+            if self._is_complete:
+                return
+            self.include_router(
+                self._router(add_recording, add_system, add_items, add_streams, add_operations)
+            )
+            # FastAPI builds a part when a path is matched first, which would hold up the loop.
+            for route in self.router.routes:
+                route.matches({"type": "http", "path": PREFIX, "method": "GET", "headers": []})
+            # Last, so that no request meets half of the routes: it waits for all or knows of none.
+            self._is_complete = True
+
+    def _router(self, *parts: Callable[[APIRouter], None]) -> _Routes:
+        router = _Routes(prefix=PREFIX)
+        router.is_described = self.state.tally is None
+        for add in parts:
+            add(router)
+        return router
+
+
+def _routes(tally: Tally | None) -> _Application:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
         app.state.open_runs.end_all()
 
-    app = FastAPI(
+    app = _Application(
+        tally,
         title="Tallystick",
         version=__version__,
         description=_DESCRIPTION,
@@ -116,20 +181,6 @@ def _routes(tally: Tally | None) -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
-    app.state.tally = tally
-    app.state.open_runs = OpenRuns()
-    router = _Routes(prefix=PREFIX)
-    if tally is None:
-        router.is_described = True
-    else:
+    if tally is not None:
         app.openapi = openapi  # type: ignore[method-assign]
-    add_recording(router)
-    add_system(router)
-    add_items(router)
-    add_streams(router)
-    add_operations(router)
-    # First: a page is found without the routes, which are built when one of them is asked for.
-    app.mount(DASHBOARD, dashboard_app(tally))
-    app.include_router(router)
-    add_handlers(app)
     return app

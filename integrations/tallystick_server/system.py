@@ -33,7 +33,7 @@ from tallystick_server.endpoints import (
 )
 from tallystick_server.open_runs import RunHeader, within
 
-__all__ = ["add_system"]
+__all__ = ["add_health", "add_system"]
 
 _TRANSCRIPT = "transcript_path"
 _OF_TRANSCRIPTS = ("Stop", "SessionEnd", "PreCompact")
@@ -81,23 +81,16 @@ class Frames(BaseModel):
     texts: list[str] = Field(max_length=1_000)
 
 
-def add_system(router: APIRouter) -> None:
-    """Add the routes of the server itself."""
-
-    def add(path: str, endpoint: Any, result: Any, group: str, method: str = "GET") -> None:
-        router.add_api_route(
-            path,
-            endpoint,
-            methods=[method],
-            tags=[group],
-            operation_id=endpoint.__name__,
-            responses={200: {RESULT: result, "description": "The result."}, **PROBLEMS},
-            response_class=Response,
-            dependencies=[deaf_to(*CONDITIONS)],
-        )
-
+def add_health(router: APIRouter) -> None:
+    """Add the routes by which whoever runs the server looks after it."""
+    add = _adding(router)
     add("/health", health, Health, "Server")
     add("/ready", ready, Readiness, "Server")
+
+
+def add_system(router: APIRouter) -> None:
+    """Add the other routes of the server itself."""
+    add = _adding(router)
     add("/whoami", whoami, WhoAmI, "Server")
     add("/runs/{run_id}/receipts", receipts, list[Receipt], "Runs")
     add("/runs/{run_id}/foil", foil, Foil, "Runs")
@@ -126,6 +119,24 @@ def add_system(router: APIRouter) -> None:
         response_class=Response,
         dependencies=[deaf_to(*CONDITIONS)],
     )
+
+
+def _adding(router: APIRouter) -> Callable[..., None]:
+    """Return the function that adds a route which answers with a result."""
+
+    def add(path: str, endpoint: Any, result: Any, group: str, method: str = "GET") -> None:
+        router.add_api_route(
+            path,
+            endpoint,
+            methods=[method],
+            tags=[group],
+            operation_id=endpoint.__name__,
+            responses={200: {RESULT: result, "description": "The result."}, **PROBLEMS},
+            response_class=Response,
+            dependencies=[deaf_to(*CONDITIONS)],
+        )
+
+    return add
 
 
 async def health(request: Request) -> Response:

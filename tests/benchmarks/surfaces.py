@@ -29,8 +29,7 @@ from tallystick_server import RemoteTally
 __all__ = ["SURFACES", "Row", "hook_rows", "http_rows", "mcp_rows"]
 
 _MEMORIES = 1_000
-_HOOK = "from tallystick_cli import main; main()"
-_RUN = "from tallystick_cli.app import main; main()"
+_RUN = "from tallystick_cli import main; main()"
 
 
 class Row(NamedTuple):
@@ -236,7 +235,7 @@ def hook_rows(place: Path, calls: int) -> list[Row]:
     rows.append(
         Row("hook", "Python alone, a process of its own: p95", _process(["-c", ""], calls), "ms")
     )
-    hook = ["-c", _HOOK, "hook", "prompt", "--tally", str(place)]
+    hook = ["-c", _RUN, "hook", "prompt", "--tally", str(place)]
     rows.append(Row("hook", "prompt, a process of its own: p95", _process(hook, calls), "ms"))
     server = subprocess.Popen(
         [sys.executable, "-c", _RUN, "serve", "--tally", str(place), "--json"],

@@ -54,6 +54,7 @@ FIRST_LOOK = {
     "tally/model_verbs tokens/prices",
     "../integrations/test_documents.py": "memory/documents",
     "../integrations/test_captured_once.py": "tally/captured_turns",
+    "../integrations/test_hooks_beside_adapters.py": "tally/session_turns",
     "adapters/test_turn_recall.py": "tally/turn_hits",
     "../callbacks/test_langchain_tape.py": "adapters/tapes",
     "../callbacks/test_compile_messages.py": "adapters/configurable",

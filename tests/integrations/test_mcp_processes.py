@@ -20,11 +20,13 @@ import uvicorn
 from hypothesis import settings
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
-from tests.integrations.mcp_clients import ERAS, payload
+from mcp.shared.exceptions import MCPError
+from tests.integrations.mcp_clients import ERAS, Person, payload
 
 from tallystick import Actor
 from tallystick.adapters.serving import bind_socket
 from tallystick.tally import Tally
+from tallystick_mcp import serve
 from tallystick_mcp.transports import http_app
 
 ANN = Actor(user="ann", projects={"apollo"})
@@ -37,7 +39,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def command(place: Path, *options: str) -> list[str]:
-    run = "from tallystick_cli.app import main; main()"
+    run = "from tallystick_cli import main; main()"
     return [sys.executable, "-c", run, "mcp", "--tally", str(place), *options]
 
 
@@ -139,34 +141,113 @@ def test_a_line_that_is_no_message_is_answered(place: Path) -> None:
     assert b"Traceback" not in errors
 
 
-# The SDK loads rich itself, for a handler of its own.
-_UNUSED = (
-    *("structlog", "jinja2", "fastapi", "alembic", "chromadb", "tiktoken", "numpy"),
-    *("tokenizers", "safetensors", "dateparser", "regex", "sqlalchemy.dialects.postgresql"),
-    *("tallystick.graph.name_reading", "tallystick_cli.everyday", "tallystick_cli.views"),
+_LOADED = (
+    *("tallystick.errors", "tallystick.remedies", "tallystick_cli.late_start"),
+    *("tallystick_mcp.front", "tallystick_mcp.malformed", "tallystick_mcp.stdio"),
 )
+"""The modules of ours beside the packages themselves."""
+_UNUSED = ("structlog", "sqlalchemy", "orjson", "zstandard", "numpy", "typer", "chromadb")
 
 
 def test_a_server_that_has_said_hello_has_not_loaded_what_it_may_never_use(place: Path) -> None:
     """A client keeps one running for each window, and most of them are asked nothing."""
     code = (
-        "import sys\nfrom tallystick_cli.app import main\n"
+        "import sys\nfrom tallystick_cli import main\n"
         "try: main()\nfinally: print(*sys.modules, file=sys.stderr)"
     )
-    hello = json.dumps(_request(1, "initialize", **_HELLO))
-    done = subprocess.run(
+    lists = ("tools/list", "prompts/list", "resources/list", "resources/templates/list")
+    messages = [
+        _request(1, "initialize", **_HELLO),
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        *(_request(number, method) for number, method in enumerate(lists, 2)),
+    ]
+    started = subprocess.Popen(
         [sys.executable, "-c", code, "mcp", "--tally", str(place)],
-        input=f"{hello}\n",
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=True,
-        timeout=120,
     )
-    loaded = done.stderr.split()
+    assert started.stdin is not None
+    assert started.stdout is not None
+    started.stdin.write("".join(f"{json.dumps(message)}\n" for message in messages))
+    started.stdin.flush()
+    answers = [json.loads(started.stdout.readline()) for _ in range(5)]
+    _, errors = started.communicate(timeout=120)
+    # The command has run in a child, which said before what it loaded.
+    loaded = errors.splitlines()[-1].split()
+    ours = {name for name in loaded if name.startswith("tallystick") and "." in name}
 
-    assert json.loads(done.stdout)["id"] == 1
-    assert "tallystick_mcp.server" in loaded
+    assert {answer["id"] for answer in answers} == {1, 2, 3, 4, 5}
+    assert ours == set(_LOADED)
     assert [name for name in _UNUSED if name in loaded] == []
+
+
+async def test_a_server_says_the_same_before_its_first_call_as_after_it(place: Path) -> None:
+    async def said(client: Client) -> list[Any]:
+        return [
+            client.server_info,
+            client.instructions,
+            client.server_capabilities,
+            (await client.list_tools()).tools,
+            (await client.list_prompts()).prompts,
+            (await client.list_resources()).resources,
+            (await client.list_resource_templates()).resource_templates,
+        ]
+
+    for era in ERAS:
+        async with Client(parameters(place), mode=era) as client:
+            first = await said(client)
+            stored = payload(await client.call_tool("add", {"content": "Herons nest in March."}))
+            [content] = (await client.read_resource(f"tally://memory/{stored['id']}")).contents
+            asked = await client.get_prompt("recall_first", {"request": "When do herons nest?"})
+            then = await said(client)
+        with Tally.open(place, background=False) as tally:
+            async with Client(serve(tally), mode=era) as client:
+                eager = await said(client)
+
+        assert first == then == eager
+        assert "Herons nest" in content.model_dump_json()
+        assert "Herons nest" in asked.messages[0].model_dump_json()
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_person_is_asked_in_the_first_call_of_a_server(place: Path, era: str) -> None:
+    with Tally.open(place, background=False) as tally:
+        stored = tally.bind().remember("Herons nest in March.").id
+    person = Person()
+    wish = {"action": "forget", "id": stored, "reason": "They moved.", "mode": "apply"}
+    async with Client(parameters(place), mode=era, elicitation_callback=person) as client:
+        answer = await client.call_tool("manage", wish)
+        found = await client.call_tool("search", {"query": "heron"})
+
+    assert not answer.is_error
+    assert len(person.questions) == 1
+    assert payload(found)["memories"] == []
+
+
+async def test_a_tally_that_cannot_be_opened_at_the_first_call_is_tried_at_the_next(
+    place: Path,
+) -> None:
+    async with Client(parameters(place)) as client:
+        place.rename(place.with_name("moved"))
+        with pytest.raises(MCPError) as refused:
+            await client.call_tool("search", {"query": "heron"})
+        place.with_name("moved").rename(place)
+        found = await client.call_tool("search", {"query": "heron"})
+
+    assert "There is no tally" in refused.value.error.message
+    assert not found.is_error
+
+
+@pytest.mark.parametrize("options", [["--rules", "no.toml"], ["--boundary", "x:y:z"], ["--nope"]])
+def test_a_server_that_cannot_serve_says_so_once_and_ends(place: Path, options: list[str]) -> None:
+    ended = subprocess.run(command(place, *options), input="", capture_output=True, text=True)
+
+    assert ended.returncode == 2
+    assert ended.stderr.count("tally: ") == 1
+    assert not ended.stdout
+    assert "Traceback" not in ended.stderr
 
 
 _HELLO = {

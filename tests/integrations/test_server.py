@@ -15,7 +15,7 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 import pytest
@@ -177,10 +177,15 @@ def test_a_malformed_request_names_its_fields_and_echoes_no_value(there: Served)
         http.post("/v1/memories", json={"content": "x", secret: 1}),
         http.post("/v1/recall", json={"query": "x", "limit": secret}),
         http.get("/v1/memories", params={"limit": secret}),
-        http.post("/v1/memories", content=f'{{"content": "{secret}'.encode()),
+        http.post(
+            "/v1/memories",
+            content=f'{{"content": "{secret}'.encode(),
+            headers={"content-type": "application/json"},
+        ),
         http.post("/v1/memories", content=secret.encode(), headers={"content-type": "text/plain"}),
     ):
-        assert problem(response)["code"] in ("invalid_input", "invalid_record"), response.text
+        codes = ("invalid_input", "invalid_record", "unsupported_media_type")
+        assert problem(response)["code"] in codes, response.text
         if secret in response.text:
             assert "Extra inputs" in response.text  # the name of a field, which is no value
 
@@ -583,6 +588,64 @@ def test_another_who_took_the_path_keeps_it(tmp_path: Path) -> None:
     assert path.read_text() == "of another"
 
 
+def test_a_path_a_method_or_a_type_that_is_not_taken_is_a_problem_that_says_what_is(
+    there: Served,
+) -> None:
+    http = there.http(there.token())
+    unknown = http.get("/v1/herons")
+    wrong = http.put("/v1/memories", json={})
+    texts = [
+        http.post("/v1/memories", content=b'{"content": "x"}', headers=headers)
+        for headers in ({}, {"content-type": "text/plain"}, {"content-type": "application/xml"})
+    ]
+    none = http.post("/v1/memories")
+    list_ = http.post("/v1/memories", json=["x"])
+    of_json = {"content-type": "application/vnd.api+json; charset=utf-8"}
+    taken = http.post("/v1/memories", content=b'{"content": "Bees."}', headers=of_json)
+
+    answers = [unknown, wrong, *texts, none, list_]
+    assert [(answer.status_code, problem(answer)["code"]) for answer in answers] == [
+        (404, "not_found"),
+        (405, "method_not_allowed"),
+        *[(415, "unsupported_media_type")] * 3,
+        *[(422, "invalid_input")] * 2,
+    ]
+    assert wrong.headers["allow"] == "GET, POST"
+    assert none.json()["detail"] == "body: Field required."
+    assert taken.status_code == 200
+
+
+async def test_the_routes_are_built_once_by_whoever_needs_one_first_and_by_no_probe_or_page(
+    tmp_path: Path,
+) -> None:
+    paths = ["/v1/whoami", "/v1/spaces", "/v1/memories", "/v1/runs", "/v1/jobs", "/v1/health"]
+    with Tally.open(tmp_path / "t", owner=ROOT, embedder=HashEmbedder()) as tally:
+        server = create_app(tally, local=ROOT)
+        app = cast(FastAPI, server.application)
+        transport = httpx2.ASGITransport(app=server)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            for path in ("/v1/health", "/v1/ready", "/v1/openapi.json", "/ui/overview"):
+                assert (await client.get(path)).status_code == 200, path
+            wrong = await client.post("/v1/health")
+            before = len(app.router.routes)
+            answers = await asyncio.gather(*(client.get(path) for path in 5 * paths))
+            unknown = await client.get("/v1/unknown")
+            after = len(app.router.routes)
+
+    assert wrong.status_code == 405
+    assert [answer.status_code for answer in answers] == [200] * len(answers)
+    assert unknown.status_code == 404
+    assert before < after == len(app.routes)
+
+
+def test_whoever_looks_at_the_routes_of_an_application_has_them_all(there: Served) -> None:
+    app = cast(FastAPI, create_app(there.tally).application)
+    first = len(app.router.routes)
+
+    assert len(app.routes) > first
+    assert app.openapi() == openapi()
+
+
 async def test_the_application_is_mounted_in_another_which_enters_its_lifespan(
     tmp_path: Path,
 ) -> None:
@@ -663,6 +726,17 @@ def test_a_hook_is_answered_by_the_server_of_its_tally(
     assert code == 0
     assert "heron" in answer["context"]
     assert (answer["actor"], answer["scope"]) == ("root", "private:root")
+
+
+def test_a_hook_that_its_server_refuses_says_why(
+    there: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO('{"session": 5}'))
+    path = there.unix.removeprefix("unix:")
+    code = run_hook(["prompt", "--tally", str(tmp_path / "nowhere"), "--socket", path])
+
+    assert code == 0
+    assert "The server answered 422: `session` has to be a text." in capsys.readouterr().err
 
 
 def test_a_hook_over_a_port_reads_no_file_of_the_server(there: Served, tmp_path: Path) -> None:

@@ -14,14 +14,12 @@ from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.writes import Writes
 from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
+from tallystick.tally.session_turns import DAY_US, OBSERVER, scopes_of_session
 
 __all__ = ["OBSERVER", "is_first_to_record", "note_seen_again", "recorded_elsewhere"]
 
-OBSERVER = "observer"
-"""The key in the metadata of a run that names the observer which recorded it."""
-_DAY_US = 24 * 3600 * 1_000_000
 _RUNS = 50
-"""Runs of a session that are looked at, the newest; and how long it may have paused."""
+"""Runs of a session that are looked at, the newest."""
 
 
 def recorded_elsewhere(bound: BoundTally, session: str, observer: str) -> RunRecord | None:
@@ -35,13 +33,12 @@ def recorded_elsewhere(bound: BoundTally, session: str, observer: str) -> RunRec
     services.gate.require(actor, "record", bound.scope)
     store = services.store
     store.database.flush()
-    projects = [actor.home(f"project:{key}") for key in sorted(actor.projects)]
     with store.database.read() as connection:
-        for scope in dict.fromkeys([bound.scope, actor.private_scope, *projects]):
+        for scope in scopes_of_session(actor, bound.scope):
             if not services.gate.decide(connection, actor, "record", scope).allowed:
                 continue
             runs = recordings.runs_of_thread(
-                connection, scope, session, since=store.clock.now() - _DAY_US, limit=_RUNS
+                connection, scope, session, since=store.clock.now() - DAY_US, limit=_RUNS
             )
             for run in runs:
                 if run.metadata.get(OBSERVER) != observer:

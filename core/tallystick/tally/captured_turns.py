@@ -8,7 +8,7 @@ import threading
 from collections import Counter, OrderedDict
 from typing import NamedTuple
 
-from tallystick.records import Remembered, text_digest
+from tallystick.records import Remembered, Scope, text_digest
 
 __all__ = ["Captured", "CapturedTurns", "TurnsOfRun"]
 
@@ -21,6 +21,7 @@ class Captured(NamedTuple):
 
     observer: str
     remembered: Remembered
+    scope: Scope
 
 
 class TurnsOfRun:
@@ -33,6 +34,8 @@ class TurnsOfRun:
     def __init__(self) -> None:
         self.guard = threading.Lock()
         """Held from looking a turn up until it is stored, so that no observer comes between."""
+        self.is_new = True
+        """True until the first turn of the run was looked up."""
         self._seen: Counter[tuple[str, str]] = Counter()
         self._stored: dict[str, list[Captured]] = {}
 

@@ -53,7 +53,7 @@ from tallystick.records import (
 )
 from tallystick.storage import journal
 from tallystick.storage.writes import Writes
-from tallystick.tally.captured_turns import Captured
+from tallystick.tally.captured_turns import Captured, TurnsOfRun
 from tallystick.tally.compiling import (
     Candidate,
     CandidateItems,
@@ -64,6 +64,7 @@ from tallystick.tally.compiling import (
 )
 from tallystick.tally.later_replays import ReplayOutcome, enqueue_replay
 from tallystick.tally.review_verbs import ReviewVerbs
+from tallystick.tally.session_turns import newest_exchange, scopes_of_session
 from tallystick.tally.view import ObservedCall
 
 __all__ = ["JoinedRun", "RunVerbs"]
@@ -363,6 +364,7 @@ class RunVerbs(ReviewVerbs):
         *,
         user: str | None = None,
         assistant: str | None = None,
+        unkept_answer: str | None = None,
         observer: str = "application",
         idempotency_key: str | None = None,
     ) -> list[Remembered]:
@@ -371,8 +373,10 @@ class RunVerbs(ReviewVerbs):
         The conversation is the thread that the run belongs to, else the run itself. Each turn is
         marked with the run and the last model call in it. Text that a tally supplied, such as
         recalled memories in a prompt, is left out; what is then empty answers `skipped`. What
-        another `observer` has stored of this run answers `duplicate`, and the journal names both.
-        Raises what `remember_many` does.
+        another `observer` has stored of this run answers `duplicate`, and the journal names both;
+        so does what a hook has kept of the thread before the first run of an adapter in it. The
+        agent's words that are not to be remembered are its `unkept_answer`: they tell this exchange
+        from an earlier one with the same request. Raises what `remember_many` does.
         """
         spoken = {"user": user, "assistant": assistant}
         turns = {
@@ -386,6 +390,9 @@ class RunVerbs(ReviewVerbs):
             return self.remember_many(turns.values(), idempotency_key=key) if turns else []
         captured = self._services.captured_turns.of(run.id)
         with captured.guard:
+            if captured.is_new and turns:
+                captured.is_new = False
+                self._find_kept(run, captured, user, assistant or unkept_answer)
             results: dict[str, Remembered] = {}
             new: dict[str, NewMemory] = {}
             for role, turn in turns.items():
@@ -402,8 +409,39 @@ class RunVerbs(ReviewVerbs):
             for (role, turn), remembered in zip(new.items(), stored, strict=True):
                 results[role] = remembered
                 words = captured.words(role, turn.content)
-                captured.add(words, Captured(observer, remembered))
+                captured.add(words, Captured(observer, remembered, self.scope))
         return [results[role] for role in turns]
+
+    def _find_kept(
+        self, run: Run, captured: TurnsOfRun, user: str | None, answer: str | None
+    ) -> None:
+        """Note the turns of the first exchange of a session that a hook has kept already.
+
+        It is the newest that the hook has kept, or none: what came before was over. It has the same
+        request and, where both are known, the same answer; so the same words said twice are two
+        turns. One that was answered when the run began is another exchange, unless the answer is
+        the same.
+        """
+        services, session = self._services, run.record.metadata.get("thread_id")
+        if user is None or not isinstance(session, str):
+            return
+        now = services.store.clock.now()
+        if not services.sessions.is_new(self.actor, self.scope, session, now=now):
+            return
+        words = captured.words("user", user)
+        answer = answer if answer is not None and answer.strip() else None
+        for scope in scopes_of_session(self.actor, self.scope):
+            kept = newest_exchange(services, self.actor, scope, session)
+            if kept is None or captured.words("user", kept.request.content) != words:
+                continue
+            spoken = None if kept.answer is None else captured.words("", kept.answer.content)
+            is_same = answer is not None and captured.words("", answer) == spoken
+            is_under_way = kept.request.created_at >= run.record.started_at
+            if spoken is None or is_same or (answer is None and is_under_way):
+                captured.add(words, kept.captured(kept.request))
+                if is_same and kept.answer is not None and answer is not None:
+                    captured.add(captured.words("assistant", answer), kept.captured(kept.answer))
+                return
 
     def _turn(self, run: Run, role: str, text: str) -> NewMemory:
         thread = run.record.metadata.get("thread_id")
@@ -423,10 +461,10 @@ class RunVerbs(ReviewVerbs):
         )
 
     def _journal_duplicate(self, run: Run, observer: str, earlier: Captured) -> None:
-        """Journal that an observer saw a turn which another has stored."""
+        """Journal that an observer saw a turn which another has stored, where it is stored."""
         store = self._services.store
         event = journal.Event(
-            stream=f"scope:{self.scope}",
+            stream=f"scope:{earlier.scope}",
             event="turn.seen_again",
             actor=self._traced_actor,
             at=store.clock.now(),
@@ -437,7 +475,7 @@ class RunVerbs(ReviewVerbs):
         store.database.write(
             lambda tx: journal.append(tx, event),
             name="turn.seen_again",
-            writes=Writes.of(self.scope),
+            writes=Writes.of(earlier.scope),
         )
 
     @property

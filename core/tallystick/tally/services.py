@@ -59,6 +59,7 @@ from tallystick.tally.learning import (
     learning_context,
     note_consent,
 )
+from tallystick.tally.session_turns import Sessions
 from tallystick.tally.turn_hits import TurnHits
 from tallystick.tokens import counter_for
 from tallystick.tokens.prices import PriceTable
@@ -181,6 +182,7 @@ class Services:
         self.working_sets = WorkingSets(self.embedder, weights=self.memory.weights)
         self.turn_hits = TurnHits()
         self.captured_turns = CapturedTurns()
+        self.sessions = Sessions()
         self.compile_requests = CompileRequests()
         self.prices = None if settings.prices is None else PriceTable.read(settings.prices)
         """The user's own table of prices."""

@@ -1,0 +1,115 @@
+"""Turns of a session that another observer kept before the one that keeps turns now came to it.
+
+A hook keeps what was said as long as nobody else records the session, and leaves it to an adapter
+from its first run on. The exchange in which that changes may be told to both: the newest exchange
+that the hook has kept is then the first one of the adapter.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import TYPE_CHECKING, NamedTuple
+
+from tallystick.errors import Denied
+from tallystick.memory.read import list_memories
+from tallystick.records import Actor, Memory, Remembered, RunRecord, Scope
+from tallystick.storage import recordings
+from tallystick.tally.captured_turns import Captured
+
+if TYPE_CHECKING:
+    from tallystick.tally.services import Services
+
+__all__ = ["DAY_US", "OBSERVER", "KeptExchange", "Sessions", "newest_exchange", "scopes_of_session"]
+
+OBSERVER = "observer"
+"""The key in the metadata of a run that names the observer which recorded it, unless it is an
+adapter.
+"""
+DAY_US = 24 * 3600 * 1_000_000
+"""How long a session may pause, and its observer still be the one that it was."""
+_TURNS = 20
+"""Turns of a session that are looked at, the newest: an agent may speak several times."""
+_SESSIONS = 1_024
+"""Sessions that are known; the oldest go first."""
+
+
+class Sessions:
+    """The sessions in which this process keeps turns. Thread-safe."""
+
+    def __init__(self) -> None:
+        """Know of no session yet."""
+        self._guard = threading.Lock()
+        self._seen: OrderedDict[tuple[str, str, str], int] = OrderedDict()
+
+    def is_new(self, actor: Actor, scope: Scope, session: str, *, now: int) -> bool:
+        """Note that an actor speaks in a session; return True for the first time of a day."""
+        key = (actor.user, str(scope), session)
+        with self._guard:
+            before = self._seen.pop(key, None)
+            self._seen[key] = now
+            while len(self._seen) > _SESSIONS:
+                self._seen.popitem(last=False)
+        return before is None or now - before >= DAY_US
+
+
+class KeptExchange(NamedTuple):
+    """The newest exchange of a session, which another observer has kept."""
+
+    observer: str
+    scope: Scope
+    request: Memory
+    """The words of the user."""
+    answer: Memory | None
+    """The last words of the agent after them."""
+
+    def captured(self, turn: Memory) -> Captured:
+        """Return one of its turns as it was stored."""
+        source = turn.sources[0].source_id if turn.sources else ""
+        remembered = Remembered(
+            id=turn.id, status="duplicate", source_id=source, version=turn.version
+        )
+        return Captured(self.observer, remembered, self.scope)
+
+
+def scopes_of_session(actor: Actor, scope: Scope) -> list[Scope]:
+    """Return the scopes in which a session of an actor may be recorded: the bound one, the private
+    one and those of the actor's projects.
+    """
+    projects = [actor.home(f"project:{key}") for key in sorted(actor.projects)]
+    return list(dict.fromkeys([scope, actor.private_scope, *projects]))
+
+
+def newest_exchange(
+    services: Services, actor: Actor, scope: Scope, session: str
+) -> KeptExchange | None:
+    """Return the newest exchange of a session in a scope, if it is the actor's own and another
+    observer kept it for them; None if not, and where the actor may not read.
+    """
+    try:
+        turns = list_memories(
+            services.memory, actor, scope, kinds=("turn",), conversation=session, limit=_TURNS
+        )
+    except Denied:
+        return None
+    if not turns or turns[0].source_run_id is None:
+        return None
+    with services.store.database.read() as connection:
+        run = recordings.find_run(connection, turns[0].source_run_id)
+    if run is None:
+        return None
+    observer = run.record.metadata.get(OBSERVER)
+    return _exchange(turns, actor, run.record, observer) if isinstance(observer, str) else None
+
+
+def _exchange(
+    turns: list[Memory], actor: Actor, run: RunRecord, observer: str
+) -> KeptExchange | None:
+    answer = None
+    for turn in turns:
+        if turn.speaker == actor.user:
+            return KeptExchange(observer, turn.scope, turn, answer)
+        if turn.speaker != run.agent_name:
+            return None  # words of another user, who has the same session
+        answer = answer or turn
+    return None
