@@ -26,6 +26,7 @@ from tallystick.adapters.serving import BODY_LIMIT, COOKIE, bind_port, bind_sock
 from tallystick.errors import InvalidInput
 from tallystick.operations import OPERATIONS
 from tallystick.recorder import verify_bundle
+from tallystick.settings import Settings
 from tallystick.storage import journal
 from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder
@@ -613,6 +614,18 @@ def test_a_path_a_method_or_a_type_that_is_not_taken_is_a_problem_that_says_what
     assert wrong.headers["allow"] == "GET, POST"
     assert none.json()["detail"] == "body: Field required."
     assert taken.status_code == 200
+
+
+async def test_a_caller_beyond_a_limit_learns_when_to_try_again(tmp_path: Path) -> None:
+    limits = Settings.read(rate_limits={"read": 2})
+    with Tally.open(tmp_path / "t", owner=ROOT, settings=limits, background=False) as tally:
+        transport = httpx2.ASGITransport(app=create_app(tally, local=ROOT))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            answers = [await client.get("/v1/memories") for _ in range(3)]
+
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert problem(answers[2])["code"] == "rate_limited"
+    assert answers[2].headers["retry-after"] == str(problem(answers[2])["facts"]["retry_after"])
 
 
 async def test_the_routes_are_built_once_by_whoever_needs_one_first_and_by_no_probe_or_page(
