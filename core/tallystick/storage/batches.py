@@ -55,6 +55,8 @@ class Batch:
     def __init__(self) -> None:
         self._waiting: list[tuple[Statement | str, Any]] = []
         self._ahead: list[tuple[Statement, Any, Any]] = []
+        self.has_failed = False
+        """True once the server refused a statement: another transaction gets a new connection."""
 
     def run(self, connection: Connection, statement: Statement, values: Any) -> Any:
         """Run a statement with those that wait and return its result; one that returns nothing
@@ -116,8 +118,13 @@ class Batch:
                         text, answer = statement.begin(cursor, values)
                         running.append((cursor, answer))
             return [answer(cursor) for cursor, answer in running]
-        except connection.dialect.loaded_dbapi.Error as error:
-            raise translated(error, text, connection) from error
+        except BaseException as error:
+            # The driver has the server prepare what is run often, and counts on statements that a
+            # pipeline which failed has never prepared: from here on it prepares none and uses none.
+            self.has_failed, driver.prepare_threshold = True, None
+            if isinstance(error, connection.dialect.loaded_dbapi.Error):
+                raise translated(error, text, connection) from error
+            raise
         finally:
             for cursor, _ in running:
                 cursor.close()
@@ -137,8 +144,6 @@ def begin_batch(connection: Connection) -> Batch | None:
     if not driver.autocommit:
         # Else the driver would wait for an answer to a BEGIN of its own.
         driver.autocommit = True
-        # It would count on statements that a pipeline which failed has never prepared.
-        driver.prepare_threshold = None
     batch = connection.info[_BATCH] = Batch()
     batch.add("BEGIN")
     return batch

@@ -129,7 +129,8 @@ def prepare_postgres(engine: Engine, schema: str, *, busy_timeout_ms: int) -> No
         if raw is None or not (raw.closed or raw.autocommit):
             return
         # An error raised here would leave the connection counted as in use for ever.
-        if raw.closed or raw.info.transaction_status.name != "IDLE":
+        is_idle = not raw.closed and raw.info.transaction_status.name == "IDLE"
+        if not is_idle or raw.prepare_threshold is None:  # which a failure leaves: see `Batch`
             record.invalidate()
         else:
             raw.autocommit = False

@@ -72,7 +72,7 @@ from sqlalchemy import Connection, Engine
 
 from tallystick.errors import ClosedTally
 from tallystick.ports import write_transaction
-from tallystick.storage.batches import Read, batch_of, end_batch, flush
+from tallystick.storage.batches import Batch, Read, batch_of, end_batch, flush
 from tallystick.storage.database_errors import answerable, is_failure, translate, was_lost
 from tallystick.storage.dialects import take_turn
 from tallystick.storage.outcomes import Transaction, is_committed, transaction_of
@@ -235,7 +235,9 @@ class Writer:
             declared(connection, writes)
             with write_transaction(name):
                 results.append(unit(connection))
+            batch = batch_of(connection)
             _commit(connection)
+            self._discard_failed(batch)
         except BaseException as error:
             is_there = self._is_there(error, committing=bool(results))
             if not is_there:
@@ -282,7 +284,9 @@ class Writer:
                     driver.execute("RELEASE SAVEPOINT unit")
                     outcomes.append((None, answerable(error)))
             committing = True
+            batch = batch_of(connection)
             _commit(connection)
+            self._discard_failed(batch)
         except BaseException as error:  # noqa: BLE001 - every caller must be answered, whatever failed
             is_there = self._is_there(error, committing=committing)
             if not is_there:
@@ -299,6 +303,11 @@ class Writer:
         if not committing or not was_lost(error):
             return False
         return is_committed(self.engine, self._transaction)
+
+    def _discard_failed(self, batch: Batch | None) -> None:
+        """Drop the connection after a commit if it prepares no statements any more."""
+        if batch is not None and batch.has_failed:
+            self.discard()
 
     def discard(self) -> None:
         """Undo what is not committed and drop the connection; the next write opens another."""

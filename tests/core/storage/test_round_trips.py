@@ -8,13 +8,20 @@ import threading
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 
 import pytest
+from sqlalchemy import select
+from sqlalchemy.exc import DBAPIError
 from tests.postgres_proxy import Cut, PostgresProxy
 
 from tallystick import Actor, Tally
 from tallystick.errors import IdempotencyMismatch, StorageError, TallystickError
-from tallystick.storage import Connection, journal, settings_rows
+from tallystick.storage import Connection, journal, settings_rows, tables
+from tallystick.storage.group_commit import savepoint
+from tallystick.storage.prepared import Prepared
+from tallystick.storage.writes import Writes
 from tallystick.tally.services import services_of
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(120)]
@@ -161,3 +168,39 @@ def test_many_threads_share_pipelines(tally: Tally) -> None:
     assert len({each.id for each in made}) == 40
     assert sorted(each.content for each in map(alice.get, (m.id for m in made))) == sorted(texts)
     _require_whole_chain(tally)
+
+
+def test_what_is_run_often_is_prepared_and_a_failure_costs_the_connection_alone(
+    tally: Tally, proxy: PostgresProxy
+) -> None:
+    """The driver counts on statements that a failed pipeline has never prepared: wherever the
+    failure comes, what is written afterwards is there.
+    """
+    database = services_of(tally).store.database
+    insert = Prepared("INSERT INTO settings (name, value) VALUES (:name, :value)")
+    wanted, seen = set[str](), set[int]()
+
+    def add(tx: Connection, name: str) -> None:
+        insert(tx, {"name": name, "value": "1"})
+
+    def succeeds(tx: Connection, name: str) -> None:
+        seen.add(tx.exec_driver_sql("SELECT pg_backend_pid()").scalar_one())
+        add(tx, name)
+        wanted.add(name)
+
+    def fails(tx: Connection, name: str) -> None:
+        with suppress(DBAPIError), savepoint(tx):
+            insert(tx, {"name": f"{name}-refused", "value": None})
+            add(tx, f"{name}-undone")
+            add(tx, f"{name}-undone too")
+        succeeds(tx, name)
+
+    for before in range(10):
+        for number in range(before):
+            name = f"{before}-{number}"
+            database.write(partial(succeeds, name=name), name="test", writes=Writes.of("x"))
+        database.write(partial(fails, name=f"{before}"), name="test", writes=Writes.of("x"))
+    with database.read() as connection:
+        query = select(tables.settings.c.name).where(tables.settings.c.name.regexp_match("^[0-9]"))
+        assert set(connection.execute(query).scalars()) == wanted
+    assert len(seen) == 10
