@@ -157,8 +157,12 @@ class Work:
         if not database.write_mostly(checked, name=name, writes=writes):
             raise LeaseLost("None of these jobs may be carried on: nothing was stored.")
         if waited:
-            # What they waited for is back, for those of other scopes too.
-            runner.hurry([handler.kind])
+            # What they waited for is back, for those of other scopes too. These results are stored
+            # whatever becomes of that: the others are due at their own time.
+            try:
+                runner.hurry([handler.kind])
+            except StorageError as error:
+                get_logger("pipeline").warning("jobs.not_hurried", error=type(error).__name__)
 
     def note_progress(
         self,
