@@ -111,10 +111,6 @@ def add_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def _malformed(request: Request, error: RequestValidationError) -> Response:
-        if _is_no_json(request, error):
-            return _problem(
-                415, "A body is JSON here: send it with the header content-type: application/json."
-            )
         return await _ours(request, InvalidInput(f"{_explained(error)}."))
 
     @app.exception_handler(HTTPException)
@@ -155,14 +151,6 @@ def _problem(status: int, detail: str, headers: Mapping[str, str] | None = None)
     return JSONResponse(
         problem.model_dump(), status, dict(headers or {}), "application/problem+json"
     )
-
-
-def _is_no_json(request: Request, error: RequestValidationError) -> bool:
-    """Return True for a body that was taken as text, because its type is not that of JSON."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind == "application/json" or kind.endswith("+json"):
-        return False
-    return any(tuple(each["loc"]) == ("body",) for each in error.errors()) and bool(error.body)
 
 
 def _methods(request: Request) -> list[str]:

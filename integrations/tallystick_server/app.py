@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cache
 from typing import Any, cast
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, FastAPI, HTTPException, Request, Response
+from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
@@ -82,12 +83,39 @@ def _described() -> dict[str, Any]:
     return _routes(None).openapi()
 
 
+class _Route(APIRoute):
+    """A route that takes a body of JSON's type alone. Releases of FastAPI differ in what they take,
+    and a page of another origin may send text, or a body without a type, unasked.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return what answers a request."""
+        handle = super().get_route_handler()
+        if self.body_field is None:
+            return handle
+
+        async def of_json(request: Request) -> Response:
+            kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+            is_json = kind == "application/json" or kind.endswith("+json")
+            if not is_json and await request.body():
+                raise HTTPException(
+                    415,
+                    "A body is JSON here: send it with the header content-type: application/json.",
+                )
+            return await handle(request)
+
+        return of_json
+
+
 class _Routes(APIRouter):
     """Routes that describe their answers only where the description is asked for: of each answer
     that is described a validator is built, which takes some megabytes and no request uses.
     """
 
     is_described = False
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(route_class=_Route, **options)
 
     def add_api_route(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         """Add a route."""

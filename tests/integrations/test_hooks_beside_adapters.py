@@ -12,9 +12,8 @@ from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
-from llama_index.core.base.llms.types import ChatMessage
 from llama_index.core.chat_engine import SimpleChatEngine
-from llama_index.core.llms.mock import MockFunctionCallingLLM
+from llama_index.core.llms import CompletionResponse, CustomLLM, LLMMetadata
 from llama_index.core.memory import ChatMemoryBuffer
 from llama_index_instrumentation.dispatcher import instrument_tags
 from pydantic_ai import Agent
@@ -76,10 +75,25 @@ def _pydantic_ai(bound: BoundTally, request: str, answer: str, capture: Speakers
     asyncio.run(agent.run(request, conversation_id="s1"))
 
 
+class _Answering(CustomLLM):
+    """A model of LlamaIndex that always says the same."""
+
+    answer: str
+
+    @property
+    def metadata(self) -> LLMMetadata:
+        return LLMMetadata(model_name="answering")
+
+    def complete(self, prompt: str, formatted: bool = False, **_: Any) -> CompletionResponse:
+        return CompletionResponse(text=self.answer)
+
+    def stream_complete(self, prompt: str, formatted: bool = False, **_: Any) -> Any:
+        raise NotImplementedError
+
+
 def _llama_index(bound: BoundTally, request: str, answer: str, capture: Speakers) -> None:
-    spoken = ChatMessage(role="assistant", content=answer)
     engine = SimpleChatEngine.from_defaults(
-        llm=MockFunctionCallingLLM(response_generator=lambda messages, **_: spoken),
+        llm=_Answering(answer=answer),
         memory=ChatMemoryBuffer.from_defaults(token_limit=1_000),
     )
     with (
