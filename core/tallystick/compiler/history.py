@@ -104,19 +104,29 @@ def history_window(state: State, talk: Sequence[str], *, ranked: bool) -> list[s
     has_others = any(head not in inside and head not in required for head in remaining)
     share = state.request.compile_config.history_share if ranked or has_others else 100
     most = state.limit * share // 100
-    piece = max(1, most // _PIECES)
-    window = most if available >= most else available // piece * piece
     sizes = [(head, state.cost(head)) for head in talk]
     too_large = [place for place, (_, cost) in enumerate(sizes) if cost > most]
     sizes = sizes[too_large[-1] + 1 :] if too_large else sizes
+    heads = _newest(sizes, most)
+    if sum(state.cost(head) for head in heads) <= available:
+        return heads
+    # A smaller window has other boundaries, so it is taken only where the whole one has no room.
+    piece = max(1, most // _PIECES)
+    return _newest(sizes, available // piece * piece)
+
+
+def _newest(sizes: Sequence[tuple[str, int]], window: int) -> list[str]:
+    """Return the newest units that a window of so many tokens holds, after the last place at which
+    it was compacted.
+    """
     given_up = max(1, window * (_PIECES - _KEPT) // _PIECES)
     start = -(-(sum(cost for _, cost in sizes) - window) // given_up) * given_up
-    before, window_heads = 0, []
+    before, heads = 0, []
     for head, cost in sizes:
         if before >= start:
-            window_heads.append(head)
+            heads.append(head)
         before += cost
-    return window_heads
+    return heads
 
 
 def caps_of_long_turns(state: State, talk: Sequence[str]) -> dict[str, int]:

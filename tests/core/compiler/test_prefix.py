@@ -70,6 +70,24 @@ def test_a_compaction_is_told_with_what_left(compile_items: Compile) -> None:
     assert sum(reused for reused, _ in zones) >= 0.7 * sum(zone for _, zone in zones)
 
 
+def test_a_long_request_that_has_room_leaves_the_window_where_it_was(
+    compile_items: Compile,
+) -> None:
+    earlier, note = talk(20), item("m", "a fact", "memory")
+    short, long = (
+        compile_items(
+            [SYSTEM, note, *earlier, item("t20", " ".join(["word"] * words))], token_budget=200
+        )
+        for words in (10, 80)
+    )
+    windows = [
+        next(section.item_ids for section in compiled.sections if section.name == "history")
+        for compiled in (short, long)
+    ]
+    assert windows == [tuple(turn.id for turn in earlier[12:])] * 2
+    assert prefix_reuse(short, long).zone_reused == 8 * 10 + 4
+
+
 def test_a_run_reports_how_stable_its_prefix_was(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         anna = tally.bind(Actor(user="anna"))
