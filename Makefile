@@ -209,7 +209,7 @@ bench-limits: $(VENV)/.dev ## measure how recall, remember, compile and a turn o
 	@$(BIN)/python -m tests.benchmarks.limits $(ARGS)
 
 .PHONY: bench-surfaces
-bench-surfaces: $(VENV)/.dev ## measure what HTTP, MCP and hooks add to a call in Python, and the memory of an idle server
+bench-surfaces: $(VENV)/.dev ## measure what HTTP, MCP and hooks add to a call in Python, and the memory of a server
 	@$(BIN)/python -m tests.benchmarks.surfaces $(ARGS)
 
 .PHONY: bench-dashboard

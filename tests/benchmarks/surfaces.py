@@ -1,13 +1,15 @@
 """What a call through a surface costs beside the same call in Python: `make bench-surfaces`.
 
 One function for each surface returns its rows. Overheads are differences of medians of calls that
-alternate, so that a busy machine slows both alike; memory is the resident set of an idle server.
+alternate, so that a busy machine slows both alike; memory is the resident set of an idle server, of
+one that has answered, and of a process that has loaded nothing but the libraries of the surface.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import platform
 import statistics
@@ -88,8 +90,7 @@ async def _mcp_rows(place: Path, calls: int) -> list[Row]:
             for what, direct, over in _pairs(bound, client):
                 overhead = await _overhead(direct, over, calls)
                 rows.append(Row("mcp", f"{what}, over standard input: overhead", overhead, "ms", 5))
-    rows.append(Row("mcp", "idle server, resident", _idle_memory(arguments), "MB", 90))
-    return rows
+    return [*rows, *_memory_over_stdio(arguments)]
 
 
 _Direct = Callable[[int], Any]
@@ -133,45 +134,81 @@ async def _overhead(direct: _Direct, over: _Over, calls: int) -> float:
     return 1_000 * (statistics.median(times[1]) - statistics.median(times[0]))
 
 
-def _idle_memory(arguments: list[str]) -> float:
-    """Return the memory of a server that has answered nothing but hello, megabytes."""
+def _memory_over_stdio(arguments: list[str]) -> list[Row]:
+    """Measure a server that has answered nothing but hello, then a call, then a search."""
+    libraries = "import mcp.server.stdio, pydantic, sqlalchemy"
+    rows = [Row("mcp", "the libraries alone, resident", _resident_after(libraries), "MB")]
     process = subprocess.Popen(
         [sys.executable, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write(
-        b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25",'
-        b'"capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}\n'
-    )
-    process.stdin.flush()
-    process.stdout.readline()
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": _CLIENT}
+    _ask(process, 1, "initialize", hello)
     time.sleep(1)
-    size = _resident(process.pid)
-    process.stdin.close()
-    process.wait(timeout=60)
-    process.stdout.close()
-    return size
+    rows.append(Row("mcp", "idle server, resident", _resident(process.pid), "MB", 90))
+    _tell(process, {"method": "notifications/initialized"})
+    for number, (what, tool, given) in enumerate(
+        (
+            ("after a first call, resident", "explore", {"mode": "scopes"}),
+            ("after a search, resident", "search", {"query": "staging server"}),
+        ),
+        start=2,
+    ):
+        answer = _ask(process, number, "tools/call", {"name": tool, "arguments": given})
+        assert not answer["result"].get("isError"), answer
+        time.sleep(1)
+        rows.append(Row("mcp", what, _resident(process.pid), "MB"))
+    process.communicate(timeout=60)
+    return rows
+
+
+_CLIENT = {"name": "bench", "version": "1"}
+
+
+def _ask(
+    process: subprocess.Popen[bytes], number: int, method: str, params: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the answer of a server over standard input to one request."""
+    _tell(process, {"id": number, "method": method, "params": params})
+    assert process.stdout is not None
+    while True:
+        message: dict[str, Any] = json.loads(process.stdout.readline())
+        if message.get("id") == number:
+            return message
+
+
+def _tell(process: subprocess.Popen[bytes], message: dict[str, Any]) -> None:
+    assert process.stdin is not None
+    process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+    process.stdin.flush()
 
 
 # HTTP
 
 
 def http_rows(place: Path, calls: int) -> list[Row]:
-    """Measure HTTP on a Unix socket: the memory of an idle server, and the overhead over the same
-    call in Python.
+    """Measure HTTP on a Unix socket: the memory of a server that is idle and of one that has
+    answered, what the first request for a route of `/v1` takes, and the overhead over the same call
+    in Python.
     """
     command = [sys.executable, "-c", _RUN, "serve", "--tally", str(place), "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     while not (place / "serve.sock").exists():
         time.sleep(0.05)
     time.sleep(1)
-    rows = [Row("http", "idle server, resident", _resident(process.pid), "MB", 90)]
+    libraries = "import fastapi, uvicorn, pydantic, sqlalchemy"
+    rows = [
+        Row("http", "the libraries alone, resident", _resident_after(libraries), "MB"),
+        Row("http", "idle server, resident", _resident(process.pid), "MB", 90),
+    ]
     with (
         Tally.open(place, background=False) as tally,
         RemoteTally.connect(f"unix:{place / 'serve.sock'}") as remote,
     ):
         bound = tally.bind()
+        first, second = _time_of(remote.whoami), _time_of(remote.whoami)
+        rows.append(Row("http", "first request for a route: more", first - second, "ms"))
+        what = "its routes, resident"
+        rows.append(Row("http", what, _resident(process.pid) - rows[1].value, "MB"))
         pairs: list[tuple[str, _Direct, _Direct]] = [
             ("nothing but who calls", lambda n: bound.actor, lambda n: remote.whoami()),
             (
@@ -188,6 +225,8 @@ def http_rows(place: Path, calls: int) -> list[Row]:
         for what, direct, over in pairs:
             difference = _difference(direct, over, calls)
             rows.append(Row("http", f"{what}, on the socket: overhead", difference, "ms", 3))
+        what = f"after {calls + 10} recalls and as many remembers"
+        rows.append(Row("http", what, _resident(process.pid), "MB"))
     process.terminate()
     process.communicate(timeout=60)
     return rows
@@ -206,6 +245,27 @@ def _difference(direct: _Direct, over: _Direct, calls: int) -> float:
             times[0].append(between - started)
             times[1].append(ended - between)
     return 1_000 * (statistics.median(times[1]) - statistics.median(times[0]))
+
+
+def _time_of(call: Callable[[], Any]) -> float:
+    """Return the time of one call, milliseconds."""
+    started = time.perf_counter()
+    call()
+    return 1_000 * (time.perf_counter() - started)
+
+
+def _resident_after(statement: str) -> float:
+    """Return the resident set of a Python process that has run one statement, megabytes."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", f"{statement}; print(flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    size = _resident(process.pid)
+    process.communicate(b"\n", timeout=60)
+    return size
 
 
 def _resident(process: int) -> float:
