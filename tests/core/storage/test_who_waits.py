@@ -9,12 +9,13 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.core.storage.test_idempotency import CHANGES, World
+from tests.core.storage.writers import SECONDS, held
 
 from tallystick import Actor, PolicyRule, Tally
 from tallystick.access import AccessTokens
@@ -34,7 +35,6 @@ APOLLO = Scope.parse("project:apollo")
 ASK = PolicyRule(id="ask", name="Ask", effect="require_approval", applies_to="tool_call")
 ALONE = {"import_from", "erase", "erase_recorded", "purge", "freeze", "thaw"}
 """The calls that run alone."""
-SECONDS = 30
 
 OpenTwo = Callable[..., tuple[Tally, Tally]]
 
@@ -58,29 +58,6 @@ def open_two(postgres_url: str) -> Iterator[OpenTwo]:
             return first, second
 
         yield open_both
-
-
-@contextmanager
-def held(
-    tally: Tally, writes: Writes, unit: Callable[[Any], None] = lambda _: None
-) -> Iterator[None]:
-    """Hold a unit open that declared `writes`."""
-    begun, ended = threading.Event(), threading.Event()
-
-    def waiting(tx: Any) -> None:
-        unit(tx)
-        begun.set()
-        assert ended.wait(SECONDS)
-
-    database = services_of(tally).store.database
-    with ThreadPoolExecutor(1) as threads:
-        answer = threads.submit(database.write, waiting, name="held", writes=writes)
-        try:
-            assert begun.wait(SECONDS)
-            yield
-        finally:
-            ended.set()
-        answer.result()
 
 
 def error_of(call: Callable[[], Any]) -> TallystickError | None:

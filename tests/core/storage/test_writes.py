@@ -6,12 +6,13 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from sqlalchemy import func, select
+from tests.core.storage.writers import SECONDS, held
 
 from tallystick import Actor, Tally
 from tallystick.errors import BusyTally, InvalidInput, StorageError
@@ -27,7 +28,6 @@ from tallystick.tally.services import services_of
 OpenTally = Callable[..., Tally]
 ANNA, BEN = Actor(user="anna"), Actor(user="ben")
 OF_ANNA, OF_BEN = Scope.parse("private:anna"), Scope.parse("private:ben")
-SECONDS = 30
 
 
 @pytest.fixture
@@ -49,29 +49,10 @@ def _database(tally: Tally) -> Database:
     return services_of(tally).store.database
 
 
-@contextmanager
-def _unit_under_way(database: Database, writes: Writes) -> Iterator[None]:
-    """Hold a unit open that declared `writes`."""
-    begun, ended = threading.Event(), threading.Event()
-
-    def unit(_: Any) -> None:
-        begun.set()
-        assert ended.wait(SECONDS)
-
-    with ThreadPoolExecutor(1) as threads:
-        answer = threads.submit(database.write, unit, name="held", writes=writes)
-        try:
-            assert begun.wait(SECONDS)
-            yield
-        finally:
-            ended.set()
-        answer.result()
-
-
 @pytest.mark.postgres
 def test_who_writes_another_scope_does_not_wait(two_processes: tuple[Tally, Tally]) -> None:
     first, second = two_processes
-    with _unit_under_way(_database(first), Writes.of(OF_ANNA)):
+    with held(first, Writes.of(OF_ANNA)):
         kept = second.bind(BEN).remember("Herons nest in March.")
         assert second.bind(BEN).get(kept.id).content == "Herons nest in March."
         with pytest.raises(BusyTally):
@@ -88,23 +69,23 @@ def test_one_process_writes_several_scopes_at_once(two_processes: tuple[Tally, T
         for name in names
         if database._line_of(Writes.of(name)) is not database._line_of(Writes.of(OF_ANNA))
     )
-    with _unit_under_way(database, Writes.of(OF_ANNA)):
+    with held(two_processes[0], Writes.of(OF_ANNA)):
         assert database.write(lambda _: True, name="beside", writes=Writes.of(other))
 
 
 @pytest.mark.postgres
-@pytest.mark.parametrize("held", [Writes.of(OF_ANNA), RUNS, EVERYTHING])
+@pytest.mark.parametrize("writes", [Writes.of(OF_ANNA), RUNS, EVERYTHING])
 def test_what_writes_everything_waits_for_all_and_all_for_it(
-    two_processes: tuple[Tally, Tally], held: Writes
+    two_processes: tuple[Tally, Tally], writes: Writes
 ) -> None:
     first, second = two_processes
-    with _unit_under_way(_database(first), held):
+    with held(first, writes):
         with pytest.raises(BusyTally):
             _database(second).write(lambda _: None, name="all", writes=EVERYTHING)
-        if held is EVERYTHING:
-            for writes in (Writes.of(OF_BEN), RUNS):
+        if writes is EVERYTHING:
+            for other in (Writes.of(OF_BEN), RUNS):
                 with pytest.raises(BusyTally):
-                    _database(second).write(lambda _: None, name="one", writes=writes)
+                    _database(second).write(lambda _: None, name="one", writes=other)
 
 
 def test_a_write_that_was_not_declared_is_refused_and_undone(open_tally: OpenTally) -> None:
@@ -148,11 +129,11 @@ def test_who_changes_one_memory_waits_for_writers_of_its_scope_alone(
         )
         services_of(second).background.runner.run(["embed"])
 
-    with _unit_under_way(_database(first), Writes.of(OF_ANNA)):
+    with held(first, Writes.of(OF_ANNA)):
         change_all()
     assert ben.memories() == []
     again = ben.remember("Storks nest in May.")
-    with _unit_under_way(_database(first), Writes.of(OF_BEN)):
+    with held(first, Writes.of(OF_BEN)):
         with pytest.raises(BusyTally):
             ben.modify(again.id, importance=70, reason="seen")
         with pytest.raises(BusyTally):
@@ -186,7 +167,7 @@ def test_a_job_is_leased_while_a_scope_is_written(two_processes: tuple[Tally, Ta
         is_autonomous=False,
     )
     runner = JobRunner(store, services.gate, [cast(Any, handler)])
-    with _unit_under_way(_database(first), Writes.of(OF_BEN)):
+    with held(first, Writes.of(OF_BEN)):
         [leased] = runner._lease(runner.handlers["note"])
     assert leased.subject_id == "m"
 
