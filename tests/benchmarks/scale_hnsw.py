@@ -24,7 +24,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 from tests.benchmarks.recall import queries, turns
-from tests.benchmarks.scale_recall import _analyzed, _places, _resident, fill
+from tests.benchmarks.resident import resident
+from tests.benchmarks.scale_recall import _analyzed, _places, fill
 
 from tallystick import Actor, Tally
 from tallystick.settings import Settings
@@ -46,7 +47,7 @@ def measure(where: str, way: str) -> dict[str, Any]:
     asked = queries(turns(2_000, seed=2), _ASKED)
     with _opened(where, way) as tally:
         tally.bind(Actor(user="few")).recall("what about nothing")
-        bound, before = tally.bind(Actor(user="many")), _resident()
+        bound, before = tally.bind(Actor(user="many")), resident()
         start = time.perf_counter()
         found = bound.recall(asked[0])
         cold = time.perf_counter() - start
@@ -56,7 +57,7 @@ def measure(where: str, way: str) -> dict[str, Any]:
             found = bound.recall(query, limit=_LIMIT)
             warm.append(time.perf_counter() - start)
             hits.append([hit.memory.id for hit in found])
-        grown = _resident() - before
+        grown = resident() - before
         writes = list[float]()
         for number in range(_WRITTEN):
             start = time.perf_counter()

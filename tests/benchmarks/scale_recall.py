@@ -38,6 +38,7 @@ from rich.console import Console
 from rich.table import Table
 from sqlalchemy import insert, select
 from tests.benchmarks.recall import queries, turns
+from tests.benchmarks.resident import resident
 
 from tallystick import Actor, Tally
 from tallystick.pipeline.preparation import Preparation
@@ -169,14 +170,6 @@ def _opened(where: str) -> Iterator[Tally]:
         yield tally
 
 
-def _resident() -> float:
-    """Return the memory of this process, MB."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmRSS"):
-            return int(line.split()[1]) / 1024
-    raise OSError("no VmRSS")
-
-
 def measure(where: str, users: Sequence[str], *, remakes: bool = False) -> dict[str, Any]:
     """Recall in a process of its own: cold, warm, and after a write by another connection; with
     `remakes` the writes that are measured are those that cross a fifth of the first user's scope.
@@ -185,7 +178,7 @@ def measure(where: str, users: Sequence[str], *, remakes: bool = False) -> dict[
     with _opened(where) as tally, _opened(where) as other:
         few = tally.bind(Actor(user="few"))
         few.recall("what about nothing")
-        before = _resident()
+        before = resident()
         colds, warm, beside, after = list[float](), list[float](), list[float](), list[float]()
         grown = 0.0
         for user in users:
@@ -199,7 +192,7 @@ def measure(where: str, users: Sequence[str], *, remakes: bool = False) -> dict[
             start = time.perf_counter()
             found = bound.recall(query)
             warm.append(time.perf_counter() - start)
-        grown = _resident() - before
+        grown = resident() - before
         context, remade = services_of(tally).memory, list[int]()
         remaking = threading.Thread(target=lambda: remade.append(Preparation(context)()))
         kept = max(entry.kept for entry in context.corpora._entries.values())

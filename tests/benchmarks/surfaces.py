@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mcp import Client, StdioServerParameters
+from tests.benchmarks.resident import resident
 
 from tallystick.tally import BoundTally, Tally
 from tallystick_hooks.handling import handle
@@ -134,46 +135,46 @@ async def _overhead(direct: _Direct, over: _Over, calls: int) -> float:
     return 1_000 * (statistics.median(times[1]) - statistics.median(times[0]))
 
 
-def _memory_over_stdio(arguments: list[str]) -> list[Row]:
-    """Measure a server that has answered nothing but hello, then a call, then a search."""
+def _memory_over_stdio(command: list[str]) -> list[Row]:
+    """Measure a server that has answered hello and its lists, then a call, then a search."""
     libraries = "import mcp.server.stdio, pydantic, sqlalchemy"
     rows = [Row("mcp", "the libraries alone, resident", _resident_after(libraries), "MB")]
     process = subprocess.Popen(
-        [sys.executable, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
-    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": _CLIENT}
-    _ask(process, 1, "initialize", hello)
-    time.sleep(1)
-    rows.append(Row("mcp", "idle server, resident", _resident(process.pid), "MB", 90))
+    hello = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "bench", "version": "1"},
+    }
+    _ask(process, "initialize", hello)
     _tell(process, {"method": "notifications/initialized"})
-    for number, (what, tool, given) in enumerate(
-        (
-            ("after a first call, resident", "explore", {"mode": "scopes"}),
-            ("after a search, resident", "search", {"query": "staging server"}),
-        ),
-        start=2,
+    for listed in ("tools", "prompts", "resources", "resources/templates"):
+        _ask(process, f"{listed}/list", {})
+    time.sleep(1)
+    rows.append(Row("mcp", "idle server, resident", resident(process.pid), "MB", 90))
+    for what, tool, arguments in (
+        ("after a first call, resident", "explore", {"mode": "scopes"}),
+        ("after a search, resident", "search", {"query": "staging server"}),
     ):
-        answer = _ask(process, number, "tools/call", {"name": tool, "arguments": given})
-        assert not answer["result"].get("isError"), answer
+        result = _ask(process, "tools/call", {"name": tool, "arguments": arguments})
+        assert not result.get("isError"), result
         time.sleep(1)
-        rows.append(Row("mcp", what, _resident(process.pid), "MB"))
+        rows.append(Row("mcp", what, resident(process.pid), "MB"))
     process.communicate(timeout=60)
     return rows
 
 
-_CLIENT = {"name": "bench", "version": "1"}
-
-
-def _ask(
-    process: subprocess.Popen[bytes], number: int, method: str, params: dict[str, Any]
-) -> dict[str, Any]:
-    """Return the answer of a server over standard input to one request."""
-    _tell(process, {"id": number, "method": method, "params": params})
+def _ask(process: subprocess.Popen[bytes], method: str, params: dict[str, Any]) -> dict[str, Any]:
+    """Return the result of one request to a server over standard input."""
+    _tell(process, {"id": 1, "method": method, "params": params})
     assert process.stdout is not None
-    while True:
-        message: dict[str, Any] = json.loads(process.stdout.readline())
-        if message.get("id") == number:
-            return message
+    for line in process.stdout:
+        message = json.loads(line)
+        if message.get("id") == 1:
+            result: dict[str, Any] = message["result"]
+            return result
+    raise EOFError(f"The server ended before it answered {method}.")
 
 
 def _tell(process: subprocess.Popen[bytes], message: dict[str, Any]) -> None:
@@ -196,9 +197,10 @@ def http_rows(place: Path, calls: int) -> list[Row]:
         time.sleep(0.05)
     time.sleep(1)
     libraries = "import fastapi, uvicorn, pydantic, sqlalchemy"
+    idle = resident(process.pid)
     rows = [
         Row("http", "the libraries alone, resident", _resident_after(libraries), "MB"),
-        Row("http", "idle server, resident", _resident(process.pid), "MB", 90),
+        Row("http", "idle server, resident", idle, "MB", 90),
     ]
     with (
         Tally.open(place, background=False) as tally,
@@ -207,8 +209,7 @@ def http_rows(place: Path, calls: int) -> list[Row]:
         bound = tally.bind()
         first, second = _time_of(remote.whoami), _time_of(remote.whoami)
         rows.append(Row("http", "first request for a route: more", first - second, "ms"))
-        what = "its routes, resident"
-        rows.append(Row("http", what, _resident(process.pid) - rows[1].value, "MB"))
+        rows.append(Row("http", "its routes, resident", resident(process.pid) - idle, "MB"))
         pairs: list[tuple[str, _Direct, _Direct]] = [
             ("nothing but who calls", lambda n: bound.actor, lambda n: remote.whoami()),
             (
@@ -225,8 +226,8 @@ def http_rows(place: Path, calls: int) -> list[Row]:
         for what, direct, over in pairs:
             difference = _difference(direct, over, calls)
             rows.append(Row("http", f"{what}, on the socket: overhead", difference, "ms", 3))
-        what = f"after {calls + 10} recalls and as many remembers"
-        rows.append(Row("http", what, _resident(process.pid), "MB"))
+        what = f"after {calls + 10} recalls and remembers, resident"
+        rows.append(Row("http", what, resident(process.pid), "MB"))
     process.terminate()
     process.communicate(timeout=60)
     return rows
@@ -263,16 +264,9 @@ def _resident_after(statement: str) -> float:
     )
     assert process.stdout is not None
     process.stdout.readline()
-    size = _resident(process.pid)
+    size = resident(process.pid)
     process.communicate(b"\n", timeout=60)
     return size
-
-
-def _resident(process: int) -> float:
-    """Return the resident set of a process, megabytes."""
-    status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
-    [size] = [line.split()[1] for line in status.splitlines() if line.startswith("VmRSS")]
-    return int(size) / 1_024
 
 
 # Hooks
