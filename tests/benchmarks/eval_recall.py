@@ -700,6 +700,10 @@ def generated() -> Iterator[tuple[str, list[Conversation]]]:
         [of_facts(chat(seed=seed), ("user", "assistant")) for seed in _SEEDS],
     )
     yield (
+        "generated: chat about code",
+        [of_facts(chat(seed=seed, code=True), ("user", "assistant")) for seed in _SEEDS],
+    )
+    yield (
         "generated: loose notes",
         [of_facts(facts(LANGUAGES["English"], seed=seed), None) for seed in _SEEDS],
     )

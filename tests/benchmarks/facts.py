@@ -422,9 +422,10 @@ _NUMBERS = (
 )
 
 
-def chat(*, seed: int = 0) -> Facts:
+def chat(*, seed: int = 0, code: bool = False) -> Facts:
     """Return a chat of a user with an assistant: the user tells and asks in a line, with numbers
-    and dates that answer nothing between; the assistant answers with a page.
+    and dates that answer nothing between; the assistant answers with a page. With `code` most
+    of what the user says has a piece of code after it.
     """
     chance = random.Random(seed)
     talk = facts(LANGUAGES["English"], seed=seed)
@@ -446,13 +447,28 @@ def chat(*, seed: int = 0) -> Facts:
         aside = filled(chance.choice(_NUMBERS))
         line = f"{aside} {text}" if place in answers else aside
         places[place] = len(turns)
-        turns.append(f"{line} {chance.choice(_HELP)}")
+        pasted = _pasted(chance) if code and chance.random() < _PASTING else ""
+        turns.append(f"{line} {chance.choice(_HELP)}{pasted}")
         page = chance.sample(_ADVICE[:-1], 7)
         restated = f"Thank you for telling me: {text}" if place in answers else "Sure!"
         turns.append(" ".join([restated, *map(filled, page), _ADVICE[-1]]))
     return Facts(
         tuple(turns), tuple((question, places[place]) for question, place in talk.questions)
     )
+
+
+_PASTING = 0.6
+"""The share of a user's messages that show code, in a chat about it."""
+
+
+def _pasted(chance: random.Random) -> str:
+    """Return a piece of code between fences, of some forty words."""
+    what = chance.choice(("order", "label", "budget", "file", "point", "price", "page", "hobby"))
+    lines = [f"\n```python\ndef {chance.choice(('load', 'count', 'sort'))}_{what}s(rows):"]
+    for number in range(chance.randint(2, 4)):
+        lines.append(f"    {what}_{number} = rows[{chance.randint(0, 9)}].{what} or {number}")
+        lines.append(f"    if {what}_{number} > {chance.randint(1, 99)}: raise ValueError(rows)")
+    return "\n".join([*lines, f"    return {what}_0", "```"])
 
 
 def documents(*, seed: int = 0) -> Facts:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 
 from tallystick.compiler.measure import shown_tokens
-from tallystick.compiler.shorten import cut
+from tallystick.compiler.shorten import beside_code, cut
 from tallystick.compiler.state import Inclusion, Shortened, State
 from tallystick.ranking import query_terms
 
@@ -133,7 +133,8 @@ def caps_of_long_turns(state: State, talk: Sequence[str]) -> dict[str, int]:
     """Return the tokens to which long turns of earlier talk are shortened; none where everything
     fits whole.
 
-    A turn is long by the budget alone, so that it has one form from compile to compile.
+    A turn is long by the budget alone, so that it has one form from compile to compile. One that
+    shows code takes no more than what it says beside it, or `_LEAST`.
     """
     if not state.request.compile_config.compression or _everything_fits(state):
         return {}
@@ -142,7 +143,9 @@ def caps_of_long_turns(state: State, talk: Sequence[str]) -> dict[str, int]:
         part = _OF_ANSWER if state.items[head].kind == "assistant_msg" else _OF_MESSAGE
         cap = max(state.limit // part, _LEAST) + state.overhead(head)
         if state.costs[head] > cap and _may_be_cut(state, head):
-            caps[head] = cap
+            item = state.items[head]
+            said = shown_tokens(state, item, beside_code(item.content))
+            caps[head] = min(cap, max(said, _LEAST) + state.overhead(head))
     return caps
 
 

@@ -3,25 +3,27 @@ sentences.
 
 Structure: JSON loses white space, then the tails of its lists and strings; logs lose lines like the
 one before; tracebacks and logs keep head and tail; diffs lose their context lines, code its bodies.
-Everything else keeps the sentences that share most with the request. The sentences kept stay in
-their order; what is left out leaves a mark.
+Everything else keeps the sentences that share most with the request, of a message that shows code
+those around it first. The sentences kept stay in their order; what is left out leaves a mark.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 from tallystick.compiler.code import diff_forms, is_code, is_diff, outlines
-from tallystick.ranking import analyze, sentence_spans
+from tallystick.ranking import analyze, code_spans, sentence_spans, without_code
 
-__all__ = ["GAP", "ShortForm", "cut", "largest_that_fits", "shorten"]
+__all__ = ["GAP", "ShortForm", "beside_code", "cut", "largest_that_fits", "shorten"]
 
 GAP = " […] "
 """The mark of an omission."""
 
+_FENCES = ("```", "~~~")
 _STEP = 32
 """Characters by which a text is cut that has no sentences."""
 _JSON_STEPS = ((40, 800), (12, 300), (4, 120), (1, 60))
@@ -75,13 +77,26 @@ def cut(
     )
 
 
+def beside_code(content: str) -> str:
+    """Return what a text says beside the code that it shows, with a mark for each piece of that;
+    all of it where it says nothing else.
+    """
+    if without_code(content) == content:
+        return content
+    said, end = [], 0
+    for start, after in code_spans(content):
+        said.append(content[end:start].strip())
+        end = after
+    return GAP.join([*said, content[end:].strip()]).strip()
+
+
 def _by_structure(
     content: str, target: int, query: frozenset[str], count: Callable[[str], int]
 ) -> str | None:
     if content.lstrip()[:1] in ("{", "["):
         return _first_that_fits(_json_forms(content), target, count)
     lines = content.splitlines()
-    if len(lines) < 4:
+    if len(lines) < 4 or without_code(content) != content:
         return None
     if _TRACEBACK.search(content):
         return _head_and_tail(lines, target, count)
@@ -183,7 +198,7 @@ def _by_sentences(
     def form(keep: int) -> str:
         return _join_sentences(content, spans, sorted(ranked[:keep]))
 
-    return largest_that_fits(form, len(spans) - 1, 1, target, count)
+    return largest_that_fits(form, min(len(ranked), len(spans) - 1), 1, target, count)
 
 
 def largest_that_fits(
@@ -225,17 +240,39 @@ def _sentences_by_worth(
     content: str, spans: Sequence[tuple[int, int]], query: frozenset[str]
 ) -> list[int]:
     """Return the places of the sentences: those that share most with the request first, earlier
-    before later ones.
+    before later ones. Lines of code between fences come after what is said around them, but for
+    those with a word of the request that is not said; of a traceback the last come first. The
+    fences are in none of them.
     """
+    code = set(_places_in(code_spans(content), spans))
+    fences = {at for at in code if content[slice(*spans[at])].lstrip().startswith(_FENCES)}
+    words = [analyze(content[start:end]) if query else [] for start, end in spans]
+    shared = [query.intersection(each) for each in words]
+    told = frozenset[str]().union(*(each for at, each in enumerate(shared) if at not in code))
+    is_backwards = bool(code) and _TRACEBACK.search(content) is not None
 
-    def key(place: int) -> tuple[int, int]:
-        words = analyze(content[slice(*spans[place])]) if query else []
-        shared = len(query.intersection(words))
+    def key(place: int) -> tuple[bool, int, int]:
+        own = shared[place]
         # Long sentences share words by being long: what is shared counts by the square root of the
         # length.
-        return -(shared * shared * 1000 // (len(words) + 8)), place
+        worth = len(own) * len(own) * 1000 // (len(words[place]) + 8)
+        if place in code and own <= told:
+            return True, 0, -place if is_backwards else place
+        return False, -worth, place
 
-    return sorted(range(len(spans)), key=key)
+    ranked = sorted(range(len(spans)), key=key)
+    return [place for place in ranked if place not in fences] or ranked
+
+
+def _places_in(
+    ranges: Sequence[tuple[int, int]], spans: Sequence[tuple[int, int]]
+) -> Iterator[int]:
+    """Yield the places of the spans that begin in one of the ranges; both are in order."""
+    ends = [end for _, end in ranges]
+    for place, (start, _) in enumerate(spans):
+        at = bisect_right(ends, start)
+        if at < len(ranges) and ranges[at][0] <= start:
+            yield place
 
 
 def _join_sentences(content: str, spans: Sequence[tuple[int, int]], places: Sequence[int]) -> str:
@@ -245,8 +282,8 @@ def _join_sentences(content: str, spans: Sequence[tuple[int, int]], places: Sequ
         start, end = spans[place]
         if place != before + 1:
             text = text.rstrip() + GAP if text else GAP.lstrip()
-        elif text:
-            text += content[spans[before][1] : start]
-        text += content[start:end]
+            text += content[start:end].lstrip()
+        else:
+            text += content[spans[before][1] if text else start : end]
         before = place
     return text if before == len(spans) - 1 else text.rstrip() + GAP.rstrip()

@@ -14,6 +14,7 @@ import regex  # type: ignore[import-untyped]
 
 from tallystick.embedding import is_common_word
 from tallystick.graph.names import Name, Names, Said, grammar_of
+from tallystick.ranking.fences import FENCED
 from tallystick.ranking.name_forms import normal_name
 
 __all__ = ["read_names"]
@@ -34,7 +35,7 @@ _PROPER = regex.compile(
 )
 _BEGINS = regex.compile(r"(?:^|[.!?…:;。！？\n|]|[-–—•*#>]\s|[\"“”„«»(\[]\s?|[*_]{1,3})\s*$")
 _NO_PROSE = regex.compile(
-    r"^```.*?(?:^```|\Z)"  # code
+    rf"(?:{FENCED})"  # code
     r"|^[ \t]*\#{1,6}[ \t].*?$"  # a heading
     r"|^[ \t>]*(?:[-*•+]|\d{1,3}[.)])?[ \t]*\*\*[^*\n]{1,80}\*\*:?"  # the label of an entry
     r"|^[ \t>]*(?:[-*•+]|\d{1,3}[.)])[ \t]+[^\s:][^:\n]{0,40}:(?=\s)"

@@ -24,7 +24,7 @@ from tallystick.pipeline.phrases import (
     PROCEDURE,
     RETRACTED,
 )
-from tallystick.ranking import analyze
+from tallystick.ranking import analyze, with_blank_code
 from tallystick.records import (
     ExtractedEntity,
     ExtractedFact,
@@ -75,7 +75,6 @@ _BOUNDARY = re.compile(
 )
 _STEPS = re.compile(r"(?:^|\n)\s*1[.)] .+?\n\s*2[.)] .+", re.DOTALL)
 _BULLET = re.compile(r"^\s*(?:[-*•]\s+|>\s*)+")
-_FENCE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _QUESTION = re.compile(r"[?？]\s*[\"'”»)]*$")
 _QUESTION_WORD = re.compile(
     r"^(?:what|where|when|who|why|how|which|do|does|did|is|are|was|were|can|could|would|will"
@@ -183,7 +182,7 @@ def is_trivial(text: str) -> bool:
 
 def sentences(text: str) -> Iterator[Sentence]:
     """Yield the sentences of a text with their places; code between fences is passed over."""
-    blank = _FENCE.sub(lambda match: " " * len(match.group()), text)
+    blank = with_blank_code(text)
     steps = _STEPS.search(blank)
     if steps is not None and len(steps.group()) <= LONGEST_FACT:
         start = text.rfind("\n\n", 0, steps.start()) + 1

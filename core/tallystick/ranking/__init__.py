@@ -10,6 +10,7 @@ from tallystick.ranking.dates import date_fit, event_named, spans
 from tallystick.ranking.days import of_these_days
 from tallystick.ranking.evidence import UNRELATED
 from tallystick.ranking.excerpt import excerpt
+from tallystick.ranking.fences import code_spans, with_blank_code, without_code
 from tallystick.ranking.fusion import Weights, fuse, quantise
 from tallystick.ranking.languages import text_flags
 from tallystick.ranking.order import QUERY_READ, Pool, Question, Ranked, ask, proposals, rank
@@ -21,6 +22,7 @@ from tallystick.ranking.time_spans import Span
 from tallystick.ranking.vectors import (
     cosines,
     from_float16_bytes,
+    meant_slices,
     slices,
     slices_of,
     to_float16_bytes,
@@ -48,6 +50,7 @@ __all__ = [
     "ask",
     "best_slices",
     "bm25",
+    "code_spans",
     "confidence",
     "cosines",
     "date_fit",
@@ -57,6 +60,7 @@ __all__ = [
     "fuse",
     "indexed_words",
     "inverse_frequency",
+    "meant_slices",
     "text_flags",
     "names_source",
     "of_these_days",
@@ -71,4 +75,6 @@ __all__ = [
     "spans",
     "to_float16_bytes",
     "whole_vectors",
+    "with_blank_code",
+    "without_code",
 ]

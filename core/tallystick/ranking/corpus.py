@@ -406,7 +406,7 @@ class Corpus:
         return self._turns[0]
 
     def words_in(self, rows: Ints) -> Floats:
-        """Return the number of words of each of `rows`."""
+        """Return about how many words each of `rows` says, code between fences aside."""
         return self._spoken[rows]
 
     @cached_property

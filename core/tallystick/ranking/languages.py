@@ -13,12 +13,17 @@ import threading
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from tallystick.ranking.fences import without_code
 from tallystick.ranking.standing import is_standing, states_preference
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from Stemmer import Stemmer  # type: ignore[import-not-found,unused-ignore]
+
+T = TypeVar("T", int, "NDArray[np.int64]")
 
 __all__ = [
     "ENGLISH",
@@ -35,6 +40,8 @@ __all__ = [
     "PREFERS",
     "STANDING",
     "TELLS_TIME",
+    "asking_share",
+    "code_share",
     "has_time_word",
     "text_flags",
 ]
@@ -405,8 +412,10 @@ def _stemmer(language: str) -> Stemmer | None:
 
 ASKS, TELLS_TIME, STANDING, PREFERS = 1, 2, 4, 8
 """Flags of a memory: it ends with a question; it contains a word of time; it asks for something
-from now on; it states a preference.
+from now on; it states a preference. The next four are of who stores them.
 """
+_ASKS_FROM, _CODE_FROM, _PERCENT = 8, 16, 0x7F
+"""The first bits of two percentages, and the bits that one has."""
 _TIME = """
     today tonight yesterday tomorrow morning afternoon evening night noon midnight
     monday tuesday wednesday thursday friday saturday sunday weekend january february
@@ -452,9 +461,27 @@ _QUESTION_MARKS = ("?", "？", "؟")
 
 
 def text_flags(text: str) -> int:
-    """Return the flags of a text: ASKS, TELLS_TIME, STANDING and PREFERS, and from bit 8 on the
-    percentage of it that asks.
+    """Return the flags of what a text says: ASKS, TELLS_TIME, STANDING and PREFERS, and the
+    percentages that `asking_share` and `code_share` read.
     """
+    whole, text = len(text), without_code(text)
+    code = round(100 * (whole - len(text)) / whole) if whole else 0
+    return _flags_of(text) | code << _CODE_FROM
+
+
+def asking_share(flags: T) -> T:
+    """Return the percentage of what a text says that asks, of its flags or an array of such."""
+    return flags >> _ASKS_FROM & _PERCENT
+
+
+def code_share(flags: T) -> T:
+    """Return the percentage of a text that is code between fences, of its flags or an array of
+    such.
+    """
+    return flags >> _CODE_FROM & _PERCENT
+
+
+def _flags_of(text: str) -> int:
     flags = (TELLS_TIME if has_time_word(text) else 0) | (STANDING if is_standing(text) else 0)
     flags |= PREFERS if states_preference(text) else 0
     if not any(mark in text for mark in _QUESTION_MARKS):
@@ -466,7 +493,7 @@ def text_flags(text: str) -> int:
     total = sum(map(len, sentences))
     percent = round(100 * sum(asking) / total) if total else 0
     ends = bool(sentences) and text.rstrip().rstrip("\"')!").endswith(_QUESTION_MARKS)
-    return flags | (ASKS if ends else 0) | percent << 8
+    return flags | (ASKS if ends else 0) | percent << _ASKS_FROM
 
 
 def has_time_word(text: str) -> bool:

@@ -22,6 +22,7 @@ from tallystick.ranking.languages import (
     PREFERS,
     STANDING,
     TELLS_TIME,
+    asking_share,
     is_latin,
     languages_of,
 )
@@ -477,7 +478,7 @@ def _own_signals(
 
     join = np.concatenate
     turns = (_sessions(pools) >= 0) & ~long
-    signals = {"question": np.where(turns, flags >> 8, 0) / 100.0}
+    signals = {"question": np.where(turns, asking_share(flags), 0) / 100.0}
     if s.asks_when(question.text):
         signals["time_words"] = ((flags & TELLS_TIME) > 0).astype(np.float64)
     if question.dates:

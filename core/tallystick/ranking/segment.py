@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tallystick.errors import DimensionMismatch
+from tallystick.ranking.languages import code_share
 from tallystick.ranking.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -118,11 +119,11 @@ class Segment:
 
     @cached_property
     def spoken(self) -> Floats:
-        """The words of each row."""
+        """The words that each row says, about: those outside of code between fences."""
         import numpy as np
 
         counts = np.bincount(self.owner, weights=self.length, minlength=len(self))
-        return counts.astype(np.float64)
+        return counts.astype(np.float64) * (1.0 - code_share(self.columns["flags"]) / 100.0)
 
     @cached_property
     def by_doc(self) -> tuple[Ints, Ints]:

@@ -7,10 +7,12 @@ NumPy is imported on first use.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tallystick.errors import DimensionMismatch
+from tallystick.ranking.fences import code_spans
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,6 +22,7 @@ __all__ = [
     "SLICE",
     "slices",
     "cosines",
+    "meant_slices",
     "from_float16_bytes",
     "slices_of",
     "to_float16_bytes",
@@ -53,6 +56,30 @@ def slices(text: str, *, most: int = SLICE) -> list[str]:
         start = end
     pieces.append(text[start:])
     return pieces
+
+
+def meant_slices(text: str) -> list[str]:
+    """Return what each of the `slices` of a text says, of which its vector is made: the slice
+    without code between fences, or all of it where it is nothing else.
+    """
+    pieces = slices(text)
+    spans = code_spans(text)
+    if not spans:
+        return pieces
+    meant: list[str] = []
+    ends = [after for _, after in spans]
+    start = 0
+    for piece in pieces:
+        end = start + len(piece)
+        said, last = [], start
+        for first, after in spans[bisect_right(ends, start) : bisect_left(spans, (end, 0))]:
+            said.append(text[last : max(first, last)])
+            last = min(after, end)
+        said.append(text[last:end])
+        prose = "\n".join(said)
+        meant.append(prose if any(map(str.isalnum, prose)) else piece)
+        start = end
+    return meant
 
 
 def _cut(text: str, low: int, high: int) -> int:

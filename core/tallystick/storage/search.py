@@ -64,7 +64,7 @@ __all__ = [
     "without_vector",
 ]
 
-LOCAL_ONLY = 4
+LOCAL_ONLY = 16
 """A flag beside those of `ranking`: no remote embedder receives this text."""
 
 _x, _v, _m = tables.search_text, tables.vectors, tables.memories
@@ -419,7 +419,7 @@ def _lacks_vector(fingerprint: str, local_embedder: bool) -> ColumnElement[bool]
         jobs.c.state.not_in(("done", "empty")),
     )
     condition = and_(_x.c.words.is_not(None), ~has_vector, ~has_job)
-    return condition if local_embedder else and_(condition, _x.c.marks < LOCAL_ONLY)
+    return condition if local_embedder else and_(condition, _x.c.marks.op("&")(LOCAL_ONLY) == 0)
 
 
 def without_vector(connection: Connection, fingerprint: str, docs: Sequence[int]) -> set[int]:

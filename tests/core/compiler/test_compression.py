@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystick.compiler.shorten import GAP, largest_that_fits, shorten
-from tallystick.ranking import query_terms
+from tallystick.compiler.shorten import GAP, beside_code, largest_that_fits, shorten
+from tallystick.ranking import query_terms, without_code
 from tallystick.records import (
     CompileConfig,
     CompiledContext,
@@ -378,3 +378,72 @@ def test_the_largest_form_that_fits_is_chosen(
     fitting = [form(parts) for parts in range(least, most + 1) if len(form(parts)) <= target]
     chosen = largest_that_fits(form, most, least, target, len)
     assert chosen == (fitting[-1] if fitting else None)
+
+
+MESSAGE = """My kiln stops at 900 degrees. The glaze is new.
+
+```python
+import kiln
+for step in kiln.schedule:
+    print(step.target, step.ramp)
+kiln.fire(hold_minutes=20)
+```
+
+I never changed the thermocouple. What is wrong?"""
+
+
+def test_of_a_message_that_shows_code_what_it_says_stays_first() -> None:
+    form = shorten(MESSAGE, target=20, query=query_terms("print the target"), count=words)
+    assert form == (
+        "compressed_extractive",
+        "My kiln stops at 900 degrees. The glaze is new. […] print(step.target, step.ramp) […] "
+        "I never changed the thermocouple. […]",
+    )
+    assert shorten(MESSAGE, target=20, query=query_terms("Is the kiln hot?"), count=words) == (
+        "compressed_extractive",
+        "My kiln stops at 900 degrees. The glaze is new. […] "
+        "I never changed the thermocouple. What is wrong?",
+    )
+
+
+def test_of_a_message_that_shows_a_traceback_its_end_stays() -> None:
+    frames = [f'  File "a.py", line {n}, in f{chr(97 + n % 26)}' for n in range(60)]
+    trace = "\n".join(["Traceback (most recent call last):", *frames, "ValueError: no such boat"])
+    message = f"The ferry does not load.\n```\n{trace}\n```\nWhat now?"
+    form = shorten(message, target=24, query=(), count=words)
+    assert form is not None
+    assert form.content.startswith("The ferry does not load. […] ")
+    assert form.content.endswith("ValueError: no such boat […] What now?")
+
+
+@given(
+    st.lists(
+        st.sampled_from(["```\n", "~~~\n", "x = 1\n", "Why? ", "It fails.\n", "kiln ", "\n"])
+    ).map("".join)
+)
+def test_what_a_message_says_beside_its_code_fits_where_it_is_counted(text: str) -> None:
+    said = beside_code(text)
+    form = shorten(text, target=max(1, len(said)), query=(), count=len)
+    if said != text and form is not None:
+        assert len(form.content) <= max(1, len(said))
+        assert "x = 1" not in said or without_code(text) == text or "x = 1" in without_code(text)
+
+
+def test_a_long_message_takes_no_more_room_than_what_it_says_beside_its_code(
+    compile_items: Compile,
+) -> None:
+    code = "```python\n" + "step.ramp = step.target / 2\n" * 200 + "```"
+    asked = " ".join(f"Kiln {n} stops at {n} degrees." for n in range(30))
+    talk = [
+        item(
+            f"t{n:02}",
+            f"{asked}\n{code}" if n % 2 == 0 else f"Answer {n}.",
+            kind="user_msg" if n % 2 == 0 else "assistant_msg",
+        )
+        for n in range(40)
+    ]
+    talk.append(item("now", "And the glaze?", kind="user_msg"))
+    compiled = compile_items(talk, token_budget=4_000)
+    shown = {each.id: each.content for each in compiled.selected_items}
+    assert shown["t30"] == f"{asked} […]"
+    assert compiled.decision("t30").final_tokens == words(asked) + 1

@@ -611,6 +611,24 @@ def test_a_text_that_the_new_embedder_refuses_is_passed_over_and_named(
         assert len(listed(tally, kind="reembed")) == 1
 
 
+def test_a_changed_remote_embedder_gets_every_text_but_those_that_stay_here(
+    open_tally: OpenTally,
+) -> None:
+    texts = [
+        "The heron nests.",
+        "Does the tide turn at ten?",
+        "Always answer in French.",
+        "I prefer short answers.",
+    ]
+    with open_tally(embedder=HashEmbedder(32)) as tally:
+        tally.bind(ALICE).remember_many(texts)
+        tally.bind(ALICE).remember("Mine alone.", attributes={"local_only": True})
+    remote = Remote()
+    with open_tally(embedder=remote) as tally:
+        assert tally.drain().embedded == len(texts)
+        assert sorted(remote.seen) == sorted(texts)
+
+
 def _until(condition: Callable[[], bool]) -> None:
     for _ in range(600):
         if condition():

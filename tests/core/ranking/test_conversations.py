@@ -69,6 +69,19 @@ def test_a_user_who_tells_while_asking_is_found_before_the_page_that_repeats_it(
         assert (answer in first.content, first.memory.speaker) == (True, "user")
 
 
+def test_a_chat_about_code_is_judged_by_what_is_said_in_it(open_tally: OpenTally) -> None:
+    """Code that a user pastes makes messages long, and tells nothing."""
+    pasted = "\n```python\n" + "if row.value > 10: total = total + row.value\n" * 12 + "```"
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        chat = [(who, f"{text}{pasted}" if who == "user" else text) for who, text in _chat()]
+        _remembered(anna, chat)
+        found = anna.recall("What is the deadline of my budget app?", limit=20)
+        assert (found[0].memory.speaker, "March 3" in found[0].content) == ("user", True)
+        penalised = [hit for hit in found if hit.signals.get("long_answers")]
+        assert {hit.memory.speaker for hit in penalised} == {"assistant"}
+
+
 def test_what_the_assistant_said_is_found_where_it_is_asked_for(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         anna = tally.bind(ANNA)

@@ -191,6 +191,14 @@ def test_the_assistant_asks_for_nothing(open_sqlite: OpenTally) -> None:
         assert all(item.chosen_as != "standing" for item in anna.wake().items)
 
 
+def test_what_stays_on_this_machine_asks_for_nothing_by_that(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        anna = tally.bind(ANNA)
+        anna.remember("The heron nests in March.", attributes={"local_only": True})
+        assert all(item.chosen_as != "standing" for item in anna.wake().items)
+        assert "standing" not in anna.recall("Can you help me find herons?")[0].signals
+
+
 def test_a_wake_gives_them_before_what_is_recent(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         anna = tally.bind(ANNA)

@@ -1,0 +1,89 @@
+"""Fences: a message that shows code is known by what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tallystick import Actor, Tally
+from tallystick.ranking import meant_slices, slices, with_blank_code
+from tallystick.ranking.fences import code_spans, without_code
+from tallystick.ranking.languages import ASKS, TELLS_TIME, asking_share, code_share, text_flags
+from tallystick.testing import HashEmbedder
+
+OpenTally = Callable[..., Tally]
+ANNA = Actor(user="anna")
+
+_TEXTS = st.lists(
+    st.sampled_from(
+        ["```", "```py\n", "~~~", "````", "\n", "x = 1", "Why?", " ", "`a`", "é", "It fails. " * 40]
+    )
+).map("".join)
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("Look:\n```py\nx = 1\n```\nIt fails.", ["```py\nx = 1\n```"]),
+        ("~~~\nx = 1\n~~~", ["~~~\nx = 1\n~~~"]),
+        ("````md\n```py\nx\n```\n````\nEnd.", ["````md\n```py\nx\n```\n````"]),
+        ("1. Run\n   ```sh\n   ls\n   ```\n2. Look", ["   ```sh\n   ls\n   ```"]),
+        ("Cut off:\n```\nx = 1", ["```\nx = 1"]),
+        ("```ls``` lists files.\nAnd more.", []),
+        ("A fence is written ``` so.", []),
+    ],
+)
+def test_code_is_what_stands_between_fences_that_begin_a_line(text: str, code: list[str]) -> None:
+    assert [text[start:end] for start, end in code_spans(text)] == code
+
+
+def test_a_text_that_is_nothing_but_code_is_what_it_says() -> None:
+    assert without_code("```\nx = 1\n```") == "```\nx = 1\n```"
+    assert code_share(text_flags("```\nx = 1\n```")) == 0
+
+
+@given(_TEXTS)
+def test_blank_code_leaves_every_other_character_in_its_place(text: str) -> None:
+    blank = with_blank_code(text)
+    code = {place for start, end in code_spans(text) for place in range(start, end)}
+    assert blank == "".join(" " if at in code else each for at, each in enumerate(text))
+
+
+@given(_TEXTS)
+def test_every_slice_has_something_to_be_known_by(text: str) -> None:
+    pieces, meant = slices(text), meant_slices(text)
+    assert len(pieces) == len(meant)
+    for piece, said in zip(pieces, meant, strict=True):
+        assert any(map(str.isalnum, said)) == any(map(str.isalnum, piece))
+        assert len(said) <= len(piece) + piece.count("```") + piece.count("~~~") + 2
+
+
+@given(_TEXTS)
+def test_the_words_of_all_slices_together_are_those_outside_of_code(text: str) -> None:
+    said = without_code(text)
+    if said != text and len(text) <= 700:
+        assert "".join(meant_slices(text)).split() == said.split()
+
+
+def test_flags_are_of_what_a_text_says() -> None:
+    text = "Why does this fail?\n```py\nat = '10:30'\n" + "x = 1\n" * 20 + "```"
+    flags = text_flags(text)
+    assert (flags & ASKS, flags & TELLS_TIME) == (ASKS, 0)
+    assert asking_share(flags) >= 90
+    assert code_share(flags) == round(
+        100 * (len(text) - len("Why does this fail?\n\n")) / len(text)
+    )
+
+
+def test_a_message_with_code_has_the_vector_of_what_it_says(open_tally: OpenTally) -> None:
+    said = "The heron nests in March."
+    with open_tally(embedder=HashEmbedder()) as tally:
+        anna = tally.bind(ANNA)
+        anna.remember(said)
+        anna.remember(f"{said}\n```py\nfor bird in birds: print(bird.nest)\n```")
+        alone, with_code = anna.recall("heron nests March")
+        assert alone.signals["vector"] == pytest.approx(with_code.signals["vector"], abs=1e-3)
+        assert anna.recall("birds print")[0].content.endswith("```")
