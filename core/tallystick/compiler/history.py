@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 
 from tallystick.compiler.measure import shown_tokens
-from tallystick.compiler.shorten import beside_code, cut
+from tallystick.compiler.shorten import cut, omit_code
 from tallystick.compiler.state import Inclusion, Shortened, State
 from tallystick.ranking import query_terms
 
@@ -144,8 +144,11 @@ def caps_of_long_turns(state: State, talk: Sequence[str]) -> dict[str, int]:
         cap = max(state.limit // part, _LEAST) + state.overhead(head)
         if state.costs[head] > cap and _may_be_cut(state, head):
             item = state.items[head]
-            said = shown_tokens(state, item, beside_code(item.content))
-            caps[head] = min(cap, max(said, _LEAST) + state.overhead(head))
+            prose = omit_code(item.content)
+            if prose != item.content:
+                said = max(shown_tokens(state, item, prose), _LEAST)
+                cap = min(cap, said + state.overhead(head))
+            caps[head] = cap
     return caps
 
 

@@ -16,14 +16,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 from tallystick.compiler.code import diff_forms, is_code, is_diff, outlines
-from tallystick.ranking import analyze, code_spans, sentence_spans, without_code
+from tallystick.ranking import FENCES, analyze, code_spans, prose_parts, sentence_spans
 
-__all__ = ["GAP", "ShortForm", "beside_code", "cut", "largest_that_fits", "shorten"]
+__all__ = ["GAP", "ShortForm", "cut", "largest_that_fits", "omit_code", "shorten"]
 
 GAP = " […] "
 """The mark of an omission."""
 
-_FENCES = ("```", "~~~")
 _STEP = 32
 """Characters by which a text is cut that has no sentences."""
 _JSON_STEPS = ((40, 800), (12, 300), (4, 120), (1, 60))
@@ -77,17 +76,12 @@ def cut(
     )
 
 
-def beside_code(content: str) -> str:
-    """Return what a text says beside the code that it shows, with a mark for each piece of that;
-    all of it where it says nothing else.
+def omit_code(content: str) -> str:
+    """Return a text with a mark in place of each piece of code between fences; as it is where it
+    says nothing else.
     """
-    if without_code(content) == content:
-        return content
-    said, end = [], 0
-    for start, after in code_spans(content):
-        said.append(content[end:start].strip())
-        end = after
-    return GAP.join([*said, content[end:].strip()]).strip()
+    parts = prose_parts(content)
+    return content if len(parts) == 1 else GAP.join(part.strip() for part in parts).strip()
 
 
 def _by_structure(
@@ -96,7 +90,7 @@ def _by_structure(
     if content.lstrip()[:1] in ("{", "["):
         return _first_that_fits(_json_forms(content), target, count)
     lines = content.splitlines()
-    if len(lines) < 4 or without_code(content) != content:
+    if len(lines) < 4 or len(prose_parts(content)) > 1:
         return None
     if _TRACEBACK.search(content):
         return _head_and_tail(lines, target, count)
@@ -245,7 +239,7 @@ def _sentences_by_worth(
     fences are in none of them.
     """
     code = set(_places_in(code_spans(content), spans))
-    fences = {at for at in code if content[slice(*spans[at])].lstrip().startswith(_FENCES)}
+    fences = {at for at in code if content[slice(*spans[at])].lstrip().startswith(FENCES)}
     words = [analyze(content[start:end]) if query else [] for start, end in spans]
     shared = [query.intersection(each) for each in words]
     told = frozenset[str]().union(*(each for at, each in enumerate(shared) if at not in code))

@@ -12,7 +12,7 @@ from tallystick.errors import Denied, EmbeddingError, NotFound
 from tallystick.memory.fields import INDEX, texts_of_item
 from tallystick.policy.redaction import Redactor
 from tallystick.ports import Embedder, Reranker
-from tallystick.ranking import RecallWeights, meant_slices, to_float16_bytes
+from tallystick.ranking import RecallWeights, slices_to_embed, to_float16_bytes
 from tallystick.records import (
     AccessKind,
     Actor,
@@ -138,7 +138,7 @@ class MemoryContext:
 
     def _blobs(self, texts: Sequence[str]) -> list[bytes]:
         texts = [self.for_embedder(text) for text in texts]
-        parts = [meant_slices(text) for text in texts]
+        parts = [slices_to_embed(text) for text in texts]
         vectors = (
             to_float16_bytes(self.embedder.embed([part for text in parts for part in text]))
             if parts

@@ -10,7 +10,7 @@ from tallystick.ranking.dates import date_fit, event_named, spans
 from tallystick.ranking.days import of_these_days
 from tallystick.ranking.evidence import UNRELATED
 from tallystick.ranking.excerpt import excerpt
-from tallystick.ranking.fences import code_spans, with_blank_code, without_code
+from tallystick.ranking.fences import FENCES, code_spans, prose_parts, with_blank_code
 from tallystick.ranking.fusion import Weights, fuse, quantise
 from tallystick.ranking.languages import text_flags
 from tallystick.ranking.order import QUERY_READ, Pool, Question, Ranked, ask, proposals, rank
@@ -22,9 +22,9 @@ from tallystick.ranking.time_spans import Span
 from tallystick.ranking.vectors import (
     cosines,
     from_float16_bytes,
-    meant_slices,
     slices,
     slices_of,
+    slices_to_embed,
     to_float16_bytes,
     whole_vectors,
 )
@@ -33,6 +33,7 @@ from tallystick.ranking.words import analyze, indexed_words, query_terms
 
 __all__ = [
     "CONFIDENT",
+    "FENCES",
     "QUERY_READ",
     "UNRELATED",
     "BestSlice",
@@ -60,21 +61,21 @@ __all__ = [
     "fuse",
     "indexed_words",
     "inverse_frequency",
-    "meant_slices",
     "text_flags",
     "names_source",
     "of_these_days",
     "passage_of",
     "proposals",
+    "prose_parts",
     "quantise",
     "query_terms",
     "rank",
     "sentence_spans",
     "slices",
     "slices_of",
+    "slices_to_embed",
     "spans",
     "to_float16_bytes",
     "whole_vectors",
     "with_blank_code",
-    "without_code",
 ]

@@ -7,15 +7,19 @@ question, and of a few lines that say what it is about nothing is left in a mean
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 
-__all__ = ["FENCED", "code_spans", "with_blank_code", "without_code"]
+__all__ = ["FENCED", "FENCES", "code_spans", "outside", "prose_parts", "with_blank_code"]
 
+FENCES = ("```", "~~~")
+"""The beginnings of a fence."""
 FENCED = (
     r"^[ \t]*(?P<fence>`{3,}(?=[^`\n]*$)|~{3,})[^\n]*(?:\n|\Z)"
     r".*?(?:^[ \t]*(?P=fence)[`~]*[ \t]*$|\Z)"
 )
-"""The pattern of code between fences, for modes MULTILINE and DOTALL: as CommonMark has them, and
-one that nothing closes goes up to the end.
+"""The pattern of code between fences, for modes MULTILINE and DOTALL: the fenced blocks of
+CommonMark, however far they are indented; one that nothing closes goes up to the end.
 """
 
 _FENCED = re.compile(FENCED, re.MULTILINE | re.DOTALL)
@@ -23,23 +27,29 @@ _FENCED = re.compile(FENCED, re.MULTILINE | re.DOTALL)
 
 def code_spans(text: str) -> list[tuple[int, int]]:
     """Return the character ranges of the code between fences, the fences included, in order."""
-    if "```" not in text and "~~~" not in text:
+    if not any(fence in text for fence in FENCES):
         return []
     return [match.span() for match in _FENCED.finditer(text)]
 
 
-def without_code(text: str) -> str:
-    """Return a text without the code between fences, or all of it where it says nothing else."""
-    spans = code_spans(text)
-    if not spans:
-        return text
-    said, end = [], 0
-    for start, after in spans:
-        said.append(text[end:start])
-        end = after
-    said.append(text[end:])
-    prose = "\n".join(said)
-    return prose if any(map(str.isalnum, prose)) else text
+def prose_parts(text: str) -> list[str]:
+    """Return the parts of a text before, between and after its code between fences, in order; the
+    whole text as one where it has none, or says nothing beside it.
+    """
+    parts = outside(text, code_spans(text), 0, len(text))
+    return parts if any(map(str.isalnum, "".join(parts))) else [text]
+
+
+def outside(text: str, spans: Sequence[tuple[int, int]], start: int, end: int) -> list[str]:
+    """Return the parts of `text[start:end]` before, between and after spans of it that are in
+    order.
+    """
+    parts = []
+    inside = slice(bisect_right(spans, start, key=lambda span: span[1]), bisect_left(spans, (end,)))
+    for first, after in spans[inside]:
+        parts.append(text[start : max(first, start)])
+        start = min(after, end)
+    return [*parts, text[start:end]]
 
 
 def with_blank_code(text: str) -> str:

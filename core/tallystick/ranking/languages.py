@@ -15,15 +15,13 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from tallystick.ranking.fences import without_code
+from tallystick.ranking.fences import prose_parts
 from tallystick.ranking.standing import is_standing, states_preference
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
     from Stemmer import Stemmer  # type: ignore[import-not-found,unused-ignore]
-
-T = TypeVar("T", int, "NDArray[np.int64]")
 
 __all__ = [
     "ENGLISH",
@@ -464,17 +462,20 @@ def text_flags(text: str) -> int:
     """Return the flags of what a text says: ASKS, TELLS_TIME, STANDING and PREFERS, and the
     percentages that `asking_share` and `code_share` read.
     """
-    whole, text = len(text), without_code(text)
-    code = round(100 * (whole - len(text)) / whole) if whole else 0
-    return _flags_of(text) | code << _CODE_FROM
+    prose = "\n".join(prose_parts(text))
+    code = max(0, round(100 * (1 - len(prose) / len(text)))) if text else 0
+    return _flags_of(prose) | code << _CODE_FROM
 
 
-def asking_share(flags: T) -> T:
+_Flags = TypeVar("_Flags", int, "NDArray[np.int64]")
+
+
+def asking_share(flags: _Flags) -> _Flags:
     """Return the percentage of what a text says that asks, of its flags or an array of such."""
     return flags >> _ASKS_FROM & _PERCENT
 
 
-def code_share(flags: T) -> T:
+def code_share(flags: _Flags) -> _Flags:
     """Return the percentage of a text that is code between fences, of its flags or an array of
     such.
     """

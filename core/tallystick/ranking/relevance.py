@@ -27,7 +27,7 @@ from tallystick.ranking.fusion import quantise
 from tallystick.ranking.headers import read_header, speakers_of
 from tallystick.ranking.languages import text_flags
 from tallystick.ranking.order import Pool, Question, ask, proposals, rank
-from tallystick.ranking.vectors import meant_slices, slices, to_float16_bytes
+from tallystick.ranking.vectors import slices, slices_to_embed, to_float16_bytes
 from tallystick.ranking.weights import RecallWeights
 from tallystick.ranking.words import indexed_words
 
@@ -199,7 +199,7 @@ class WorkingSets:
             analysis = self._analysed[content, speaker] = (
                 words,
                 text_flags(content),
-                self._vectors(meant_slices(content)),
+                self._vectors(slices_to_embed(content)),
             )
             if len(self._analysed) > _ANALYSED:
                 self._analysed.popitem(last=False)

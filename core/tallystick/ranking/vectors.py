@@ -7,12 +7,11 @@ NumPy is imported on first use.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tallystick.errors import DimensionMismatch
-from tallystick.ranking.fences import code_spans
+from tallystick.ranking.fences import code_spans, outside
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,9 +21,9 @@ __all__ = [
     "SLICE",
     "slices",
     "cosines",
-    "meant_slices",
     "from_float16_bytes",
     "slices_of",
+    "slices_to_embed",
     "to_float16_bytes",
     "whole_vectors",
 ]
@@ -58,28 +57,21 @@ def slices(text: str, *, most: int = SLICE) -> list[str]:
     return pieces
 
 
-def meant_slices(text: str) -> list[str]:
-    """Return what each of the `slices` of a text says, of which its vector is made: the slice
-    without code between fences, or all of it where it is nothing else.
+def slices_to_embed(text: str) -> list[str]:
+    """Return of each of the `slices` of a text what its vector is made of: the slice without code
+    between fences, or all of it where it says nothing else.
     """
-    pieces = slices(text)
-    spans = code_spans(text)
+    pieces, spans = slices(text), code_spans(text)
     if not spans:
         return pieces
-    meant: list[str] = []
-    ends = [after for _, after in spans]
+    said: list[str] = []
     start = 0
     for piece in pieces:
         end = start + len(piece)
-        said, last = [], start
-        for first, after in spans[bisect_right(ends, start) : bisect_left(spans, (end, 0))]:
-            said.append(text[last : max(first, last)])
-            last = min(after, end)
-        said.append(text[last:end])
-        prose = "\n".join(said)
-        meant.append(prose if any(map(str.isalnum, prose)) else piece)
+        prose = "\n".join(outside(text, spans, start, end))
+        said.append(prose if any(map(str.isalnum, prose)) else piece)
         start = end
-    return meant
+    return said
 
 
 def _cut(text: str, low: int, high: int) -> int:
