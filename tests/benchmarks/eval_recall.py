@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tests.benchmarks.facts import LANGUAGES, Facts, chat, documents, facts
+from tests.benchmarks.facts import LANGUAGES, PLAIN, Facts, chat, documents, facts, told
 from tests.benchmarks.languages import SAID, SPEAKERS, UNSPACED
 from tests.benchmarks.plots import Bar, Scored, plot_ablation, plot_calibration
 
@@ -703,13 +703,18 @@ def generated() -> Iterator[tuple[str, list[Conversation]]]:
         "generated: chat about code",
         [of_facts(chat(seed=seed, code=True), ("user", "assistant")) for seed in _SEEDS],
     )
+    for asked in (False, True):
+        yield (
+            f"generated: what an assistant told{', asked for as such' if asked else ''}",
+            [of_facts(told(seed=seed, asked=asked), ("user", "assistant")) for seed in _SEEDS],
+        )
     yield (
         "generated: loose notes",
         [of_facts(facts(LANGUAGES["English"], seed=seed), None) for seed in _SEEDS],
     )
     yield "generated: documents", [of_facts(documents(seed=seed), None) for seed in _SEEDS]
     for name, language in LANGUAGES.items():
-        made = [facts(language, seed=seed, threads=True) for seed in _SEEDS]
+        made = [facts(language, seed=seed, threads=True, plain=PLAIN) for seed in _SEEDS]
         yield f"generated: {name}", [of_facts(each, ("A", "B")) for each in made]
     yield (
         "small: Chinese, Japanese, Korean",

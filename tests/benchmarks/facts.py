@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 __all__ = [
     "LANGUAGES",
+    "PLAIN",
     "UNRELATED",
     "UNRELATED_OF_MINE",
     "Facts",
@@ -19,6 +20,7 @@ __all__ = [
     "chat",
     "documents",
     "facts",
+    "told",
 ]
 
 
@@ -361,19 +363,19 @@ class Facts:
 
 
 _THREADS = 0.1
-_PLAIN = 0.2
+PLAIN = 0.2
 """The part of the questions that repeat how it was told; those of the languages that bend words
 most have a baseline without them that finds a fifth.
 """
 _STOPS = str.maketrans("?？", ".。")
 
 
-def facts(language: Language, *, seed: int = 0, threads: bool = False) -> Facts:
-    """Return a conversation in which each fact is told once, with small talk after it; with
-    `threads`, a tenth of the facts is the bare answer to what the other asked, and some of the
-    other questions repeat how the fact was told.
+def facts(language: Language, *, seed: int = 0, threads: bool = False, plain: float = 0.0) -> Facts:
+    """Return a conversation in which each fact is told once, with small talk after it, and of the
+    questions for which the part `plain` repeats how it was told; with `threads`, a tenth of the
+    facts is the bare answer to what the other asked.
     """
-    chance, plain = random.Random(seed), random.Random(-1 - seed)
+    chance, repeats = random.Random(seed), random.Random(-1 - seed)
     cells = [(name, topic) for name in language.names for topic in language.topics]
     chance.shuffle(cells)
     values = {topic[0]: chance.sample(topic[2], len(topic[2])) for topic in language.topics}
@@ -385,7 +387,7 @@ def facts(language: Language, *, seed: int = 0, threads: bool = False) -> Facts:
             turns += [asked, value[:1].upper() + value[1:] + asked[-1].translate(_STOPS)]
         else:
             turns.append(sentence.format(n=name, v=value))
-            if threads and plain.random() < _PLAIN:
+            if plain and repeats.random() < plain:
                 start = "¿" if asked.startswith("¿") else ""
                 told = sentence.format(n=name, v="…").rstrip(".。")
                 asked = f"{start}{told}{asked[-1]}"
@@ -415,6 +417,14 @@ _ADVICE = (
     "Finally, review what worked, note the colour of each label, and celebrate.",
     "Would you like me to turn this into a table?",
 )
+_ASKS = (
+    "Could you look up what is new there?",
+    "What did you find?",
+    "Can you check that for me?",
+    "Please search for it.",
+)
+_REPEATED = 0.5
+"""The part of the questions for what an assistant told that repeat how it was told."""
 _NUMBERS = (
     "By the way, {n} owes me {m} pounds since {d} May.",
     "I have {d} meetings on {m} July, {n} is in two of them.",
@@ -429,31 +439,66 @@ def chat(*, seed: int = 0, code: bool = False) -> Facts:
     """
     chance = random.Random(seed)
     talk = facts(LANGUAGES["English"], seed=seed)
-    names = LANGUAGES["English"].names
     answers = {place for _, place in talk.questions}
-    words = ("plans", "choices", "costs", "dates", "friends", "papers")
-
-    def filled(text: str) -> str:
-        return text.format(
-            n=chance.choice(names),
-            w=chance.choice(words),
-            d=chance.randint(2, 28),
-            m=chance.randint(2, 28),
-        )
-
     turns: list[str] = []
     places: dict[int, int] = {}
     for place, text in enumerate(talk.turns):
-        aside = filled(chance.choice(_NUMBERS))
+        aside = _filled(chance.choice(_NUMBERS), chance)
         line = f"{aside} {text}" if place in answers else aside
         places[place] = len(turns)
         pasted = _pasted(chance) if code and chance.random() < _PASTING else ""
         turns.append(f"{line} {chance.choice(_HELP)}{pasted}")
         page = chance.sample(_ADVICE[:-1], 7)
         restated = f"Thank you for telling me: {text}" if place in answers else "Sure!"
-        turns.append(" ".join([restated, *map(filled, page), _ADVICE[-1]]))
+        turns.append(" ".join([restated, *(_filled(line, chance) for line in page), _ADVICE[-1]]))
     return Facts(
         tuple(turns), tuple((question, places[place]) for question, place in talk.questions)
+    )
+
+
+def told(*, seed: int = 0, asked: bool = False) -> Facts:
+    """Return a chat in which every second fact is told by the assistant alone, in the midst of a
+    page, after a line of the user that says nothing of it; the user tells the others, as in `chat`.
+    The questions are for what the assistant told, and some repeat how; with `asked` they say that
+    it was the assistant.
+    """
+    chance = random.Random(seed)
+    talk = facts(LANGUAGES["English"], seed=seed, plain=_REPEATED)
+    answers = {place for _, place in talk.questions}
+    by_assistant = set(chance.sample(sorted(answers), len(answers) // 2))
+    turns: list[str] = []
+    places: dict[int, int] = {}
+    for place, text in enumerate(talk.turns):
+        aside = _filled(chance.choice(_NUMBERS), chance)
+        page = [_filled(line, chance) for line in chance.sample(_ADVICE[:-1], 7)]
+        first = "Sure!"
+        if place in by_assistant:
+            line = f"{aside} {chance.choice(_ASKS)}"
+            page.insert(chance.randint(0, len(page)), text)
+            places[place] = len(turns) + 1
+        elif place in answers:
+            line = f"{aside} {text} {chance.choice(_HELP)}"
+            first = f"Thank you for telling me: {text}"
+        else:
+            line = f"{aside} {chance.choice(_HELP)}"
+        turns += [line, " ".join([first, *page, _ADVICE[-1]])]
+    start = "What did you tell me: " if asked else ""
+    return Facts(
+        tuple(turns),
+        tuple(
+            (f"{start}{question}", places[place])
+            for question, place in talk.questions
+            if place in by_assistant
+        ),
+    )
+
+
+def _filled(text: str, chance: random.Random) -> str:
+    return text.format(
+        n=chance.choice(LANGUAGES["English"].names),
+        w=chance.choice(("plans", "choices", "costs", "dates", "friends", "papers")),
+        d=chance.randint(2, 28),
+        m=chance.randint(2, 28),
     )
 
 

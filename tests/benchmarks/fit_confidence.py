@@ -35,7 +35,15 @@ from tests.benchmarks.eval_recall import (
     ours,
     thinned,
 )
-from tests.benchmarks.facts import LANGUAGES, UNANSWERED, UNRELATED, UNRELATED_OF_MINE, chat, facts
+from tests.benchmarks.facts import (
+    LANGUAGES,
+    PLAIN,
+    UNANSWERED,
+    UNRELATED,
+    UNRELATED_OF_MINE,
+    chat,
+    facts,
+)
 
 from tallystick.ranking import CONFIDENT
 from tallystick.ranking.confidence import Evidence, confidence, evidence_of
@@ -113,7 +121,7 @@ def generated() -> list[Conversation]:
         conversation
         for seed in _SEEDS
         for conversation in (
-            of_facts(facts(LANGUAGES["English"], seed=seed, threads=True), ("A", "B")),
+            of_facts(facts(LANGUAGES["English"], seed=seed, threads=True, plain=PLAIN), ("A", "B")),
             of_facts(chat(seed=seed), ("user", "assistant")),
         )
     ]

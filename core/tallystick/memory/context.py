@@ -12,7 +12,7 @@ from tallystick.errors import Denied, EmbeddingError, NotFound
 from tallystick.memory.fields import INDEX, texts_of_item
 from tallystick.policy.redaction import Redactor
 from tallystick.ports import Embedder, Reranker
-from tallystick.ranking import RecallWeights, slices_to_embed, to_float16_bytes
+from tallystick.ranking import RecallWeights, cosines, slices_to_embed, to_float16_bytes
 from tallystick.records import (
     AccessKind,
     Actor,
@@ -162,6 +162,19 @@ class MemoryContext:
         except EmbeddingError:
             return None
         return vectors
+
+    def nearness(
+        self, texts: Sequence[str], vector: NDArray[np.float32]
+    ) -> NDArray[np.float32] | None:
+        """Return the cosine of each of many short texts with a vector, or None when the embedder
+        offers no vectors of words, which says that they cost little, fails or is remote.
+        """
+        if self.word_vectors(()) is None:
+            return None
+        try:
+            return cosines(vector, self.embedder.embed(list(texts)))
+        except EmbeddingError:
+            return None
 
     def for_embedder(self, text: str) -> str:
         """Return a text as the embedder may see it: whole where it runs here, else without

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, overload
 
 from tallystick.access import is_expired
@@ -29,6 +30,7 @@ from tallystick.ranking import (
     QUERY_READ,
     BestSlice,
     Corpus,
+    PageReader,
     Pool,
     Question,
     Ranked,
@@ -415,8 +417,12 @@ def _search(
     )
     words = context.word_vectors if vector is not None else None
     most = max(request.limit, _RERANKED) if context.reranker is not None else request.limit
+    reader = PageReader(
+        contents=partial(memories.contents, connection),
+        nearness=lambda texts: context.nearness(texts, vector) if vector is not None else None,
+    )
     # More than the limit: some may have left since, or be no answer.
-    ranked = rank(question, pools, weights, words, other_signals, most=most + _SPARE)
+    ranked = rank(question, pools, weights, words, other_signals, most=most + _SPARE, reader=reader)
     return _Ranking(
         ranked,
         sum(len(pool.rows) for pool in pools),

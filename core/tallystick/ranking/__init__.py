@@ -14,6 +14,7 @@ from tallystick.ranking.fences import FENCES, code_spans, prose_parts, with_blan
 from tallystick.ranking.fusion import Weights, fuse, quantise
 from tallystick.ranking.languages import text_flags
 from tallystick.ranking.order import QUERY_READ, Pool, Question, Ranked, ask, proposals, rank
+from tallystick.ranking.pages import PageReader
 from tallystick.ranking.passages import BestSlice, best_slices, passage_of
 from tallystick.ranking.relevance import Text, WorkingSets
 from tallystick.ranking.sentences import sentence_spans
@@ -39,6 +40,7 @@ __all__ = [
     "BestSlice",
     "Corpus",
     "Entry",
+    "PageReader",
     "Pool",
     "Question",
     "Ranked",

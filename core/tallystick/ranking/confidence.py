@@ -91,18 +91,27 @@ def evidence_of(
     question: Question, ranked: Sequence[Ranked], corpora: Sequence[Corpus], *, vectors: bool
 ) -> Evidence | None:
     """Return what the first hits say; None if there are none."""
-    best = [hit.signals for hit in ranked[:_BEST]]
+    best = ranked[:_BEST]
     if not best:
         return None
-    words = max(signals["words"] for signals in best)
+    words = max(_words(hit) for hit in best)
     if sum(corpus.size.slices for corpus in corpora) < _FEW:
         words = max(words, _share_of_words(question, corpora))
-    vector = max(signals["vector"] for signals in best) if vectors else VECTOR_OF_WORDS * words
+    vector = max(_vector(hit) for hit in best) if vectors else VECTOR_OF_WORDS * words
     about = 1.0 if _names_somebody(question, corpora) else _about_oneself(question)
     if not about and not _CASED.search(question.text):
         # Names do not show in a script without capitals: a word that was said stands for one.
-        about = float(any(signals["text"] > 0 for signals in best))
+        about = float(any(hit.signals["text"] > 0 for hit in best))
     return Evidence(words, vector, about)
+
+
+def _words(hit: Ranked) -> float:
+    # A page as a whole has a word for every question.
+    return hit.signals["words"] if hit.sentence is None else hit.sentence.words
+
+
+def _vector(hit: Ranked) -> float:
+    return hit.signals["vector"] if hit.sentence is None else hit.sentence.vector
 
 
 def _about_oneself(question: Question) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, cast
 
 from tallystick.ranking import signals as s
@@ -26,6 +26,14 @@ from tallystick.ranking.languages import (
     is_latin,
     languages_of,
 )
+from tallystick.ranking.likeness import word_likeness
+from tallystick.ranking.pages import (
+    BestSentence,
+    PageReader,
+    Pages,
+    best_sentences,
+    in_turn_if_better,
+)
 from tallystick.ranking.standing import asks_for_help, in_turn
 from tallystick.ranking.time_spans import Span
 from tallystick.ranking.weights import RecallWeights
@@ -35,11 +43,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from tallystick.ranking.likeness import WordVectors
+
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]
     Vector = NDArray[np.float32]
-    WordVectors = Callable[[Sequence[str]], NDArray[np.float32] | None]
 
 _TOGETHER = re.compile(r"\s*(?:,|and|&|or|und|y|e|et)\s*", re.IGNORECASE)
 
@@ -52,13 +61,12 @@ _MOST_WORDS = 500
 """Different words of a query that are looked for."""
 _NEAR, _FAR = 0.5, 0.25
 """The weight of a word in the turn beside, and in the one after that."""
+_PAGES = 12
+"""Long answers of assistants that are read sentence by sentence, at most."""
 _MOST_LENT = 1.0
 """The score of which a turn lends its neighbours a share, at most, for a question that the embedder
 cannot read. Without vectors a turn that asks the same of somebody else has nearly all its words:
 pairs of characters that overlap count a long phrase many times.
-"""
-_SHARPNESS = 1.5
-"""Power of the cosine of two words: the higher, the less a word counts that is only a little alike.
 """
 
 
@@ -108,6 +116,8 @@ class Ranked:
     doc: int
     score: float
     signals: dict[str, float]
+    sentence: BestSentence | None = None
+    """The sentence for which it stands where it does, if it is a page that was lifted by one."""
 
 
 def ask(query: str, corpora: Sequence[Corpus], now: int) -> Question:
@@ -218,10 +228,12 @@ def rank(
     extra: Mapping[str, Floats] | None = None,
     *,
     most: int | None = None,
+    reader: PageReader | None = None,
 ) -> list[Ranked]:
     """Return the candidates, best first, at most `most`; equal scores by `doc`, lowest first.
 
-    `extra` adds signals that the caller computed.
+    `extra` adds signals that the caller computed. By `reader` the likeliest of the assistants' long
+    answers are read sentence by sentence.
 
     `signals` has the value of each signal before weighting. A memory that matches nothing scores
     about 0; scores compare within one answer only.
@@ -278,7 +290,12 @@ def rank(
     flowed = core + flows["neighbours"] + flows["answers"]
     flows["session"] = s.session_flow(flowed, session)
     score = flowed - floor + weights.session * flows["session"]
+    assistant = join([_spoken_by(pool, s.is_assistant) for pool in pools])
+    asks_assistant = s.asks_assistant(question.text)
     signals = _own_signals(question, pools, flags, long)
+    if not asks_assistant:
+        signals["role"] = np.where(long, 0.0, assistant)
+        signals["long_answers"] = np.where(long, assistant, 0.0)
     kind = () if s.asks_when(question.text) else asked_kind(question.text)
     if kind and vectors is not None:
         signals["asked_kind"] = _of_kind(kind, question, pools, vectors)
@@ -286,17 +303,31 @@ def rank(
     for name, column in signals.items():
         score += getattr(weights, name) * column
     if asks_for_help(question.text):
-        assistant = join([_spoken_by(pool, s.is_assistant) for pool in pools]) > 0
-        asked_for = ((flags & STANDING) > 0) & ~assistant
-        preferred = ((flags & PREFERS) > 0) & ~assistant & ~asked_for
+        asked_for = ((flags & STANDING) > 0) & (assistant == 0)
+        preferred = ((flags & PREFERS) > 0) & (assistant == 0) & ~asked_for
         lifts = {"standing": in_turn(score, asked_for), "preference": in_turn(score, preferred)}
         score += weights.standing * lifts["standing"] + weights.preference * lifts["preference"]
         signals |= lifts
+    pages = long & (assistant > 0)
+    sentences: dict[int, BestSentence] = {}
+    if reader is not None and weights.sentence and pages.any() and not pages.all():
+        likeliest = np.flatnonzero(pages)
+        likeliest = likeliest[np.argsort(-core[likeliest], kind="stable")][:_PAGES]
+        sentences = _sentences(
+            question, pools, docs, likeliest, own, ~pages, shares, reader, vectors
+        )
+        told = np.zeros(len(docs), dtype=np.float64)
+        leads = np.array([best.lead for best in sentences.values()], dtype=np.float64)
+        told[list(sentences)] = in_turn_if_better(leads, asked=asks_assistant)
+        signals["sentence"] = told * np.maximum(score[~pages].max() - score, 0.0)
+        score += weights.sentence * signals["sentence"]
     score = np.round(score, 6)
-    order = np.lexsort((docs, -score))[:most].tolist()
+    # A page that is lifted as far as the best of others comes before it.
+    order = np.lexsort((docs, -signals.get("sentence", 0.0 * score), -score))[:most].tolist()
     columns = {**own, **flows, **signals}
     values = {name: np.round(column[order], 6).tolist() for name, column in columns.items()}
     always = {"text", "vector", "words"}
+    lifted = {row: best for row, best in sentences.items() if signals["sentence"][row] > 0}
     return [
         Ranked(
             doc,
@@ -306,11 +337,41 @@ def rank(
                 for name, numbers in values.items()
                 if name in always or numbers[place]
             },
+            lifted.get(row),
         )
-        for place, (doc, value) in enumerate(
-            zip(docs[order].tolist(), score[order].tolist(), strict=True)
+        for place, (row, doc, value) in enumerate(
+            zip(order, docs[order].tolist(), score[order].tolist(), strict=True)
         )
     ]
+
+
+def _sentences(
+    question: Question,
+    pools: Sequence[Pool],
+    docs: Ints,
+    likeliest: Ints,
+    own: Mapping[str, Floats],
+    others: Flags,
+    shares: Mapping[str, float],
+    reader: PageReader,
+    vectors: WordVectors | None,
+) -> dict[int, BestSentence]:
+    """Read the likeliest pages, and return the best sentence of each by the place of its candidate,
+    lowest first; without those that are gone.
+    """
+    import numpy as np
+
+    contents = reader.contents(docs[likeliest].tolist())
+    read = sorted(place for place in likeliest.tolist() if int(docs[place]) in contents)
+    ends = np.cumsum([len(pool.rows) for pool in pools])
+    parts = [
+        Pages(pools[at].corpus, [contents[int(docs[place])] for place in places])
+        for at, places in groupby(
+            read, key=lambda place: int(np.searchsorted(ends, place, "right"))
+        )
+    ]
+    best = best_sentences(question, parts, own, others, shares, reader, vectors)
+    return dict(zip(read, best, strict=True))
 
 
 def _unread_share(question: Question, vectors: WordVectors | None) -> float:
@@ -380,15 +441,14 @@ def _words(
     """
     import numpy as np
 
-    question_words = list(question.words)
     weights = np.array(
-        [question.weights[question.words[word]] for word in question_words], dtype=np.float64
+        [question.weights[term] for term in question.words.values()], dtype=np.float64
     )
     scores = []
     for pool in pools:
         row_words = pool.corpus.words_of(pool.rows)
         distinct, place = np.unique(row_words.words, return_inverse=True)
-        likeness = _likeness(question, question_words, pool.corpus, distinct, vectors)
+        likeness = word_likeness(question, pool.corpus, distinct, vectors)
         scores.append(s.best_words(likeness[place], row_words.counts))
     best = np.concatenate(scores)
     if structured:
@@ -399,45 +459,6 @@ def _words(
     return (
         cast("Floats", (best * weights).sum(axis=1) / total) if total > 0 else np.zeros(len(best))
     )
-
-
-def _likeness(
-    question: Question,
-    question_words: Sequence[str],
-    corpus: Corpus,
-    distinct: NDArray[np.int32],
-    vectors: WordVectors | None,
-) -> Floats:
-    """Return the likeness of words: a row for each word of the corpus, a column for each word of
-    the question; 1 for equal terms.
-    """
-    import numpy as np
-
-    vocabulary = corpus.vocabulary
-    meant = (
-        vectors(question_words)
-        if vectors is not None and question_words and len(distinct)
-        else None
-    )
-    rows = (
-        vocabulary.meanings(distinct, vectors)
-        if vectors is not None and meant is not None
-        else None
-    )
-    if meant is None or rows is None:
-        likeness = np.zeros((len(distinct), len(question_words)), dtype=np.float64)
-    else:
-        # Row by row rather than by a matrix product, whose threads cost more than they save here.
-        likeness = (
-            np.clip(np.einsum("ij,kj->ik", rows, meant), 0.0, 1.0).astype(np.float64) ** _SHARPNESS
-        )
-    terms = vocabulary.term_of[distinct]
-    for column, word in enumerate(question_words):
-        for term in (question.words[word], *question.forms.get(word, ())):
-            number = vocabulary.terms.get(term)
-            if number is not None:
-                likeness[terms == number, column] = 1.0
-    return likeness
 
 
 def _of_kind(
@@ -496,10 +517,6 @@ def _own_signals(
         signals["speaker"] = join(
             [_spoken_by(pool, question.speakers.__contains__) for pool in pools]
         )
-    if not s.asks_assistant(question.text):
-        assistant = join([_spoken_by(pool, s.is_assistant) for pool in pools])
-        signals["role"] = np.where(long, 0.0, assistant)
-        signals["long_answers"] = np.where(long, assistant, 0.0)
     return signals
 
 

@@ -6,7 +6,8 @@ import re
 
 __all__ = ["sentence_spans"]
 
-_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
+# A set of characters comes first: the engine looks for it quickly.
+_END = re.compile(r"[.!?。！？\n](?:(?<=[.!?])\s+|(?<=[。！？])|(?<=\n)\n*)")
 
 
 def sentence_spans(text: str) -> list[tuple[int, int]]:
@@ -16,7 +17,8 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
     spans: list[tuple[int, int]] = []
     start = 0
     for match in _END.finditer(text):
-        spans.append((start, match.start()))
+        end = match.start()
+        spans.append((start, end if text[end] == "\n" else end + 1))
         start = match.end()
     spans.append((start, len(text)))
     return [(start, end) for start, end in spans if text[start:end].strip()]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
 
 __all__ = [
+    "Scale",
     "Standardised",
     "answer_flow",
     "asks_assistant",
@@ -29,6 +30,7 @@ __all__ = [
     "names_source",
     "neighbour_flow",
     "question_words",
+    "scale_of",
     "session_flow",
     "standardise",
     "word_flow",
@@ -67,19 +69,33 @@ class Standardised(NamedTuple):
     """The place of 0 on the same scale."""
 
 
-def standardise(values: Floats) -> Standardised:
-    """Return values as distances from their mean in standard deviations.
+class Scale(NamedTuple):
+    """Where values lie, and how far apart."""
 
-    A spread below a tenth of the largest value counts as that tenth, so that among few or much
-    alike candidates a small difference stays small. All 0.0 where nothing differs from nothing.
+    mean: float
+    spread: float
+
+    def of(self, values: Floats) -> Floats:
+        """Return values as distances from the mean in spreads; all 0.0 where there is none."""
+        return (values - self.mean) / self.spread if self.spread else values * 0.0
+
+
+def scale_of(values: Floats, within: Floats | None = None) -> Scale:
+    """Return the mean of values and their standard deviation; a tenth of the largest value, of
+    those `within` which they stand, where it is below that, so that among few or much alike
+    candidates a small difference stays small.
     """
     if not len(values):
-        return Standardised(values, 0.0)
-    mean = float(values.mean())
-    spread = max(float(values.std()), float(abs(values).max()) / 10)
-    if spread == 0:
-        return Standardised(values * 0.0, 0.0)
-    return Standardised((values - mean) / spread, -mean / spread)
+        return Scale(0.0, 0.0)
+    largest = float(abs(values if within is None else within).max())
+    return Scale(float(values.mean()), max(float(values.std()), largest / 10))
+
+
+def standardise(values: Floats) -> Standardised:
+    """Return values as distances from their mean in standard deviations, by their `scale_of`."""
+    scale = scale_of(values)
+    zero = -scale.mean / scale.spread if scale.spread else 0.0
+    return Standardised(scale.of(values), zero)
 
 
 def best_words(likeness: Floats, counts: Ints) -> Floats:

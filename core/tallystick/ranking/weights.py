@@ -51,6 +51,11 @@ class RecallWeights(Record):
     """An assistant said it, and the query does not ask what the assistant said."""
     long_answers: float = Field(default=-3.0, allow_inf_nan=False)
     """Instead of `role`, in a conversation whose assistant answers at length."""
+    sentence: float = Field(default=1.0, allow_inf_nan=False)
+    """It is such an answer, and one of its sentences has more of the query than anything that
+    others said: how far it then lies below the best of theirs for the best such candidate, half of
+    it for the second, a third for the third, …; less where the sentence is hardly better.
+    """
     standing: float = Field(default=2.0, allow_inf_nan=False)
     """It asks for something from now on ("always …"), no assistant said it, and the query asks for
     help: 1 for the best such candidate, 1/2 for the second, 1/3 for the third, …

@@ -1,0 +1,57 @@
+"""Likeness: how alike the words of a corpus and those of a question are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from tallystick.ranking.corpus import Corpus
+    from tallystick.ranking.order import Question
+
+    Floats = NDArray[np.float64]
+    WordVectors = Callable[[Sequence[str]], NDArray[np.float32] | None]
+
+__all__ = ["word_likeness"]
+
+_SHARPNESS = 1.5
+"""Power of the cosine of two words: the higher, the less a word counts that is only a little alike.
+"""
+
+
+def word_likeness(
+    question: Question,
+    corpus: Corpus,
+    distinct: NDArray[np.int32],
+    vectors: WordVectors | None,
+) -> Floats:
+    """Return the likeness of words: a row for each word of the corpus, a column for each word of
+    the question, in its order; 1 for equal terms.
+    """
+    import numpy as np
+
+    vocabulary = corpus.vocabulary
+    words = list(question.words)
+    meant = vectors(words) if vectors is not None and words and len(distinct) else None
+    rows = (
+        vocabulary.meanings(distinct, vectors)
+        if vectors is not None and meant is not None
+        else None
+    )
+    if meant is None or rows is None:
+        likeness = np.zeros((len(distinct), len(words)), dtype=np.float64)
+    else:
+        # Row by row rather than by a matrix product, whose threads cost more than they save here.
+        likeness = (
+            np.clip(np.einsum("ij,kj->ik", rows, meant), 0.0, 1.0).astype(np.float64) ** _SHARPNESS
+        )
+    terms = vocabulary.term_of[distinct]
+    for column, word in enumerate(words):
+        for term in (question.words[word], *question.forms.get(word, ())):
+            number = vocabulary.terms.get(term)
+            if number is not None:
+                likeness[terms == number, column] = 1.0
+    return likeness

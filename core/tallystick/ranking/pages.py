@@ -1,0 +1,199 @@
+"""Pages: what single sentences of an assistant's long answers have of a question.
+
+A page has a word for every question, so as a whole it is held back. Yet what the assistant told
+stands on a page alone, and there in one sentence, which can be compared with what the user said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from tallystick.ranking import signals as s
+from tallystick.ranking.corpus import K1, B, Corpus
+from tallystick.ranking.fences import with_blank_code
+from tallystick.ranking.likeness import word_likeness
+from tallystick.ranking.sentences import sentence_spans
+from tallystick.ranking.words import indexed_words
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from tallystick.ranking.likeness import WordVectors
+    from tallystick.ranking.order import Question
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+    Flags = NDArray[np.bool_]
+
+__all__ = ["BestSentence", "PageReader", "Pages", "best_sentences", "in_turn_if_better"]
+
+_SENTENCE = 40
+"""Characters of the shortest sentence that is read by itself: shorter ones go with the next."""
+_COMPARED = 3
+"""Sentences of a page that are compared by meaning: those with the most of the question's words."""
+_SURE = 0.5
+"""Standard deviations by which a sentence must be better than all that others said to count in
+full.
+"""
+
+
+class PageReader(NamedTuple):
+    """Where sentences come from, and their vectors."""
+
+    contents: Callable[[Sequence[int]], Mapping[int, str]]
+    """The texts of some documents, by document; those that are gone are left out."""
+    nearness: Callable[[Sequence[str]], NDArray[np.float32] | None]
+    """The cosine of each text with the question; None without vectors."""
+
+
+class Pages(NamedTuple):
+    """Pages of one corpus that are read."""
+
+    corpus: Corpus
+    contents: Sequence[str]
+
+
+class BestSentence(NamedTuple):
+    """The sentence of a page that has the most of the question."""
+
+    lead: float
+    """How much better it is than anything that others said."""
+    words: float
+    vector: float
+    """The signals of that sentence; 0 where it has no vector."""
+
+
+class _Sentences(NamedTuple):
+    """The sentences of some pages, one page after the other, with what words say of each."""
+
+    texts: list[str]
+    counts: Ints
+    """The number of sentences of each page: at least one."""
+    text: Floats
+    words: Floats
+
+
+def best_sentences(
+    question: Question,
+    pages: Sequence[Pages],
+    own: Mapping[str, Floats],
+    others: Flags,
+    shares: Mapping[str, float],
+    reader: PageReader,
+    vectors: WordVectors | None,
+) -> list[BestSentence]:
+    """Return the best sentence of each page, in their order.
+
+    `own` holds the signals `text`, `vector` and `words` of all candidates, and `others` says which
+    are no pages. Sentences are measured on the scale of what others said, each signal with its
+    share.
+    """
+    import numpy as np
+
+    if not pages:
+        return []
+    scales = {name: s.scale_of(column[others], within=column) for name, column in own.items()}
+    read = [_read(question, part, vectors) for part in pages]
+    counts = np.concatenate([part.counts for part in read])
+    text = np.concatenate([part.text for part in read])
+    words = np.concatenate([part.words for part in read])
+    scores = _weighted({"text": text, "words": words}, scales, shares)
+    owner = np.repeat(np.arange(len(counts)), counts)
+    order = np.lexsort((-scores, owner))
+    place = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+    compared = order[place < _COMPARED]
+    texts = [text for part in read for text in part.texts]
+    near = reader.nearness([texts[place] for place in compared.tolist()])
+    scores, words, owner = scores[compared], words[compared], owner[compared]
+    vector = np.zeros(len(compared))
+    if near is not None:
+        vector = np.maximum(near, 0.0).astype(np.float64)
+        scores = scores + _weighted({"vector": vector}, scales, shares)
+    names = ("text", "words") if near is None else ("text", "words", "vector")
+    bar = _weighted({name: own[name][others] for name in names}, scales, shares).max()
+    order = np.lexsort((-scores, owner))
+    best = order[np.searchsorted(owner, np.arange(len(counts)))]
+    return [
+        BestSentence(*values)
+        for values in zip(
+            (scores[best] - bar).tolist(), words[best].tolist(), vector[best].tolist(), strict=True
+        )
+    ]
+
+
+def in_turn_if_better(leads: Floats, *, asked: bool = False) -> Floats:
+    """Return 1 for the page with the greatest lead, 1/2 for the second, 1/3 for the third, …, each
+    times how sure it is that its best sentence has more of the question than anything that others
+    said: between 0 and 1, and 1 where it is `asked` what the assistant said. Equal ones by their
+    order.
+    """
+    import numpy as np
+
+    sure = np.ones(len(leads)) if asked else np.clip(leads / _SURE, 0.0, 1.0)
+    values = np.zeros(len(leads), dtype=np.float64)
+    order = np.argsort(-leads, kind="stable")
+    values[order] = sure[order] / np.arange(1, len(leads) + 1)
+    return values
+
+
+def _weighted(
+    columns: Mapping[str, Floats], scales: Mapping[str, s.Scale], shares: Mapping[str, float]
+) -> Floats:
+    import numpy as np
+
+    weighted = [shares[name] * scales[name].of(column) for name, column in columns.items()]
+    return cast("Floats", np.sum(weighted, axis=0))
+
+
+def _read(question: Question, pages: Pages, vectors: WordVectors | None) -> _Sentences:
+    """Return the sentences of pages, without code between fences, with the BM25 of each and the
+    share of the question's words that it has in the same or similar words.
+    """
+    import numpy as np
+
+    sentences = [_sentences(content) for content in pages.contents]
+    texts = [text for page in sentences for text in page]
+    lines = [line.split() for line in indexed_words(texts).split("\n")]
+    vocabulary = pages.corpus.vocabulary
+    numbers = vocabulary.surfaces.get
+    # A word that the corpus does not have came since it was read.
+    known = [[number for number in map(numbers, line) if number is not None] for line in lines]
+    counts = np.array([len(line) for line in known], dtype=np.int64)
+    every = np.array([number for line in known for number in line], dtype=np.int32)
+    owner = np.repeat(np.arange(len(texts)), counts)
+    distinct, place = np.unique(every, return_inverse=True)
+    likeness = word_likeness(question, pages.corpus, distinct, vectors)
+    likeness[~vocabulary.says[distinct]] = 0.0
+    weights = np.array(
+        [question.weights[term] for term in question.words.values()], dtype=np.float64
+    )
+    words = s.best_words(likeness[place], counts) @ weights / (float(weights.sum()) or 1.0)
+    average = question.average_length
+    lengths = np.array([len(line) for line in lines]) / (average if average > 0 else 1.0)
+    text = np.zeros(len(texts), dtype=np.float64)
+    terms = vocabulary.term_of[every]
+    for term, weight in question.weights.items():
+        number = vocabulary.terms.get(term)
+        if number is not None:
+            times = np.bincount(owner[terms == number], minlength=len(texts))
+            text += weight * times / (times + K1 * (1.0 - B + B * lengths))
+    return _Sentences(texts, np.array([len(page) for page in sentences]), text, words)
+
+
+def _sentences(content: str) -> list[str]:
+    """Return the sentences of a text, short ones together with the next; the text where it has
+    none.
+    """
+    texts: list[str] = []
+    blank = with_blank_code(content)
+    start: int | None = None
+    for first, end in sentence_spans(blank):
+        start = first if start is None else start
+        if end - start >= _SENTENCE:
+            texts.append(blank[start:end])
+            start = None
+    if start is not None:
+        texts.append(blank[start:])
+    return texts or [content]
