@@ -111,7 +111,8 @@ def _words(hit: Ranked) -> float:
 
 
 def _vector(hit: Ranked) -> float:
-    return hit.signals["vector"] if hit.sentence is None else hit.sentence.vector
+    vector = hit.signals["vector"]
+    return vector if hit.sentence is None else min(vector, hit.sentence.vector)
 
 
 def _about_oneself(question: Question) -> float:

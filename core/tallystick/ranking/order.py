@@ -363,13 +363,13 @@ def _sentences(
 
     contents = reader.contents(docs[likeliest].tolist())
     read = sorted(place for place in likeliest.tolist() if int(docs[place]) in contents)
+    rows = np.concatenate([pool.rows for pool in pools])
     ends = np.cumsum([len(pool.rows) for pool in pools])
-    parts = [
-        Pages(pools[at].corpus, [contents[int(docs[place])] for place in places])
-        for at, places in groupby(
-            read, key=lambda place: int(np.searchsorted(ends, place, "right"))
-        )
-    ]
+    parts = []
+    for at, group in groupby(read, key=lambda place: int(np.searchsorted(ends, place, "right"))):
+        places = list(group)
+        texts = [contents[int(docs[place])] for place in places]
+        parts.append(Pages(pools[at].corpus, rows[places], texts))
     best = best_sentences(question, parts, own, others, shares, reader, vectors)
     return dict(zip(read, best, strict=True))
 

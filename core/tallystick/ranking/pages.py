@@ -6,6 +6,7 @@ stands on a page alone, and there in one sentence, which can be compared with wh
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -33,6 +34,8 @@ _SENTENCE = 40
 """Characters of the shortest sentence that is read by itself: shorter ones go with the next."""
 _COMPARED = 3
 """Sentences of a page that are compared by meaning: those with the most of the question's words."""
+_ALIKE = 0.3
+"""Likeness of two words from which on a sentence with the one is read for the other."""
 _SURE = 0.5
 """Standard deviations by which a sentence must be better than all that others said to count in
 full.
@@ -52,6 +55,7 @@ class Pages(NamedTuple):
     """Pages of one corpus that are read."""
 
     corpus: Corpus
+    rows: Ints
     contents: Sequence[str]
 
 
@@ -148,52 +152,81 @@ def _weighted(
 
 
 def _read(question: Question, pages: Pages, vectors: WordVectors | None) -> _Sentences:
-    """Return the sentences of pages, without code between fences, with the BM25 of each and the
-    share of the question's words that it has in the same or similar words.
+    """Return the sentences of pages that have a word like one of the question's, with the BM25 of
+    each and the share of the question's words that it has in the same or similar words.
     """
     import numpy as np
 
-    sentences = [_sentences(content) for content in pages.contents]
+    corpus, vocabulary = pages.corpus, pages.corpus.vocabulary
+    own = corpus.words_of(pages.rows)
+    distinct, place = np.unique(own.words, return_inverse=True)
+    likeness = word_likeness(question, corpus, distinct, vectors)
+    alike = likeness.max(axis=1, initial=0.0) >= _ALIKE
+    ends = np.cumsum(own.counts)
+    sentences = [
+        _sentences(content, [vocabulary.spelled[word] for word in words.tolist()])
+        for content, words in zip(
+            pages.contents,
+            (
+                own.words[start:end][alike[place[start:end]]]
+                for start, end in zip((ends - own.counts).tolist(), ends.tolist(), strict=True)
+            ),
+            strict=True,
+        )
+    ]
     texts = [text for page in sentences for text in page]
     lines = [line.split() for line in indexed_words(texts).split("\n")]
-    vocabulary = pages.corpus.vocabulary
-    numbers = vocabulary.surfaces.get
-    # A word that the corpus does not have came since it was read.
-    known = [[number for number in map(numbers, line) if number is not None] for line in lines]
-    counts = np.array([len(line) for line in known], dtype=np.int64)
-    every = np.array([number for line in known for number in line], dtype=np.int32)
-    owner = np.repeat(np.arange(len(texts)), counts)
-    distinct, place = np.unique(every, return_inverse=True)
-    likeness = word_likeness(question, pages.corpus, distinct, vectors)
-    likeness[~vocabulary.says[distinct]] = 0.0
+    number = vocabulary.surfaces.get
+    every = np.array([number(word, -1) for line in lines for word in line], dtype=np.int64)
+    owner = np.repeat(np.arange(len(texts)), [len(line) for line in lines])
+    # What carries no meaning, and what came since the corpus was read, is not among the words.
+    at = np.minimum(np.searchsorted(distinct, every), max(0, len(distinct) - 1))
+    known = distinct[at] == every if len(distinct) else np.zeros(len(every), dtype=bool)
+    every, owner, at = every[known], owner[known], at[known]
+    counts = np.bincount(owner, minlength=len(texts))
     weights = np.array(
         [question.weights[term] for term in question.words.values()], dtype=np.float64
     )
-    words = s.best_words(likeness[place], counts) @ weights / (float(weights.sum()) or 1.0)
+    words = s.best_words(likeness[at], counts) @ weights / (float(weights.sum()) or 1.0)
     average = question.average_length
     lengths = np.array([len(line) for line in lines]) / (average if average > 0 else 1.0)
     text = np.zeros(len(texts), dtype=np.float64)
     terms = vocabulary.term_of[every]
     for term, weight in question.weights.items():
-        number = vocabulary.terms.get(term)
-        if number is not None:
-            times = np.bincount(owner[terms == number], minlength=len(texts))
-            text += weight * times / (times + K1 * (1.0 - B + B * lengths))
+        times = np.bincount(owner[terms == vocabulary.terms.get(term, -1)], minlength=len(texts))
+        text += weight * times / (times + K1 * (1.0 - B + B * lengths))
     return _Sentences(texts, np.array([len(page) for page in sentences]), text, words)
 
 
-def _sentences(content: str) -> list[str]:
-    """Return the sentences of a text, short ones together with the next; the text where it has
-    none.
+def _sentences(content: str, words: Sequence[str]) -> list[str]:
+    """Return the sentences of a text that may have one of some words, without code between fences,
+    short ones together with the next; an empty one where none has.
     """
-    texts: list[str] = []
-    blank = with_blank_code(content)
+    text = with_blank_code(content)
+    spans: list[tuple[int, int]] = []
     start: int | None = None
-    for first, end in sentence_spans(blank):
+    for first, end in sentence_spans(text):
         start = first if start is None else start
         if end - start >= _SENTENCE:
-            texts.append(blank[start:end])
+            spans.append((start, end))
             start = None
     if start is not None:
-        texts.append(blank[start:])
-    return texts or [content]
+        spans.append((start, len(text)))
+    if text.isascii():
+        # Only there words stand in a text as in the vocabulary, but for their case.
+        spans = [spans[place] for place in _places(text.lower(), words, [end for _, end in spans])]
+    return [text[start:end] for start, end in spans] or [""]
+
+
+def _places(text: str, words: Sequence[str], ends: Sequence[int]) -> list[int]:
+    """Return which spans of a text, by their ends, have one of some words or a part of one."""
+    places: set[int] = set()
+    for word in words:
+        found = text.find(word)
+        while found >= 0:
+            place = bisect_right(ends, found)
+            if place == len(ends):
+                break
+            places.add(place)
+            found = text.find(word, ends[place])
+    return sorted(places)
