@@ -703,10 +703,14 @@ def generated() -> Iterator[tuple[str, list[Conversation]]]:
         "generated: chat about code",
         [of_facts(chat(seed=seed, code=True), ("user", "assistant")) for seed in _SEEDS],
     )
-    for asked in (False, True):
+    kinds: dict[str, dict[str, Any]] = {"": {}, ", asked for as such": {"asked": True}}
+    kinds |= {
+        f", {language}": {"language": language} for language in LANGUAGES if language != "English"
+    }
+    for name, options in kinds.items():
         yield (
-            f"generated: what an assistant told{', asked for as such' if asked else ''}",
-            [of_facts(told(seed=seed, asked=asked), ("user", "assistant")) for seed in _SEEDS],
+            f"generated: what an assistant told{name}",
+            [of_facts(told(seed=seed, **options), ("user", "assistant")) for seed in _SEEDS],
         )
     yield (
         "generated: loose notes",

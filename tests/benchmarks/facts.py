@@ -8,6 +8,7 @@ sentence comes from a data set.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 __all__ = [
@@ -425,6 +426,8 @@ _ASKS = (
 )
 _REPEATED = 0.5
 """The part of the questions for what an assistant told that repeat how it was told."""
+_SMALL_TALK = 12
+"""Sentences of a page in a language other than English."""
 _NUMBERS = (
     "By the way, {n} owes me {m} pounds since {d} May.",
     "I have {d} meetings on {m} July, {n} is in two of them.",
@@ -456,32 +459,42 @@ def chat(*, seed: int = 0, code: bool = False) -> Facts:
     )
 
 
-def told(*, seed: int = 0, asked: bool = False) -> Facts:
+def told(*, seed: int = 0, asked: bool = False, language: str = "English") -> Facts:
     """Return a chat in which every second fact is told by the assistant alone, in the midst of a
-    page, after a line of the user that says nothing of it; the user tells the others, as in `chat`.
-    The questions are for what the assistant told, and some repeat how; with `asked` they say that
-    it was the assistant.
+    page, after a line of the user that says nothing of it; the user tells the others, and the
+    assistant repeats them. The questions are for what the assistant told, and some repeat how; with
+    `asked` they say, in English, that it was the assistant.
+
+    Pages are of advice in English, and of small talk in other languages.
     """
     chance = random.Random(seed)
-    talk = facts(LANGUAGES["English"], seed=seed, plain=_REPEATED)
+    spoken = LANGUAGES[language]
+    talk = facts(spoken, seed=seed, plain=_REPEATED)
     answers = {place for _, place in talk.questions}
     by_assistant = set(chance.sample(sorted(answers), len(answers) // 2))
+
+    def small_talk(count: int) -> list[str]:
+        lines = chance.choices(spoken.fillers, k=count)
+        return [line.format(n=chance.choice(spoken.names)) for line in lines]
+
     turns: list[str] = []
     places: dict[int, int] = {}
     for place, text in enumerate(talk.turns):
-        aside = _filled(chance.choice(_NUMBERS), chance)
-        page = [_filled(line, chance) for line in chance.sample(_ADVICE[:-1], 7)]
-        first = "Sure!"
-        if place in by_assistant:
-            line = f"{aside} {chance.choice(_ASKS)}"
-            page.insert(chance.randint(0, len(page)), text)
-            places[place] = len(turns) + 1
-        elif place in answers:
-            line = f"{aside} {text} {chance.choice(_HELP)}"
-            first = f"Thank you for telling me: {text}"
+        is_told = place in by_assistant
+        if language == "English":
+            line = [_filled(chance.choice(_NUMBERS), chance)]
+            line.append(chance.choice(_ASKS if is_told else _HELP))
+            page = [_filled(each, chance) for each in chance.sample(_ADVICE[:-1], 7)]
+            page.append(_ADVICE[-1])
         else:
-            line = f"{aside} {chance.choice(_HELP)}"
-        turns += [line, " ".join([first, *page, _ADVICE[-1]])]
+            line, page = small_talk(1), small_talk(_SMALL_TALK)
+        if is_told:
+            page.insert(chance.randint(0, len(page) - 1), text)
+        elif place in answers:
+            line.insert(1 if language == "English" else 0, text)
+            page.insert(0, text)
+        places[place] = len(turns) + is_told
+        turns += [_joined(line), _joined(page)]
     start = "What did you tell me: " if asked else ""
     return Facts(
         tuple(turns),
@@ -490,6 +503,14 @@ def told(*, seed: int = 0, asked: bool = False) -> Facts:
             for question, place in talk.questions
             if place in by_assistant
         ),
+    )
+
+
+def _joined(sentences: Sequence[str]) -> str:
+    """Return sentences as one text, with a space between them where one is written."""
+    return "".join(
+        sentence if not place or sentences[place - 1][-1] in "。？！" else f" {sentence}"
+        for place, sentence in enumerate(sentences)
     )
 
 

@@ -28,6 +28,7 @@ from tallystick.ranking.languages import (
 )
 from tallystick.ranking.likeness import word_likeness
 from tallystick.ranking.pages import (
+    CLEAR,
     BestSentence,
     PageReader,
     Pages,
@@ -61,7 +62,7 @@ _MOST_WORDS = 500
 """Different words of a query that are looked for."""
 _NEAR, _FAR = 0.5, 0.25
 """The weight of a word in the turn beside, and in the one after that."""
-_PAGES = 12
+_PAGES = 24
 """Long answers of assistants that are read sentence by sentence, at most."""
 _MOST_LENT = 1.0
 """The score of which a turn lends its neighbours a share, at most, for a question that the embedder
@@ -310,6 +311,7 @@ def rank(
         signals |= lifts
     pages = long & (assistant > 0)
     sentences: dict[int, BestSentence] = {}
+    behind = np.zeros(len(docs), dtype=np.int64)
     if reader is not None and weights.sentence and pages.any() and not pages.all():
         likeliest = np.flatnonzero(pages)
         likeliest = likeliest[np.argsort(-core[likeliest], kind="stable")][:_PAGES]
@@ -321,9 +323,12 @@ def rank(
         told[list(sentences)] = in_turn_if_better(leads, asked=asks_assistant)
         signals["sentence"] = told * np.maximum(score[~pages].max() - score, 0.0)
         score += weights.sentence * signals["sentence"]
+        # As far as the best of others is before that only where it is clear.
+        clear = np.full(len(docs), asks_assistant)
+        clear[list(sentences)] |= leads >= CLEAR
+        behind = np.where(signals["sentence"] > 0, np.where(clear, -1, 1), 0)
     score = np.round(score, 6)
-    # A page that is lifted as far as the best of others comes before it.
-    order = np.lexsort((docs, -signals.get("sentence", 0.0 * score), -score))[:most].tolist()
+    order = np.lexsort((docs, behind, -score))[:most].tolist()
     columns = {**own, **flows, **signals}
     values = {name: np.round(column[order], 6).tolist() for name, column in columns.items()}
     always = {"text", "vector", "words"}

@@ -28,17 +28,27 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-__all__ = ["BestSentence", "PageReader", "Pages", "best_sentences", "in_turn_if_better"]
+__all__ = ["CLEAR", "BestSentence", "PageReader", "Pages", "best_sentences", "in_turn_if_better"]
 
-_SENTENCE = 40
+_ASCII = frozenset(map(chr, range(128)))
+_LONGEST = 20_000
+"""Characters of a page that are read."""
+_SENTENCE = 15
 """Characters of the shortest sentence that is read by itself: shorter ones go with the next."""
 _COMPARED = 3
 """Sentences of a page that are compared by meaning: those with the most of the question's words."""
+_TOKENIZED = 8
+"""Sentences of a page whose words are read, at most: those with the most words alike."""
 _ALIKE = 0.3
 """Likeness of two words from which on a sentence with the one is read for the other."""
 _SURE = 0.5
 """Standard deviations by which a sentence must be better than all that others said to count in
 full.
+"""
+
+CLEAR = 2.0
+"""Standard deviations by which it must be better for its page to come before what others said, and
+not right behind the best of it.
 """
 
 
@@ -158,22 +168,20 @@ def _read(question: Question, pages: Pages, vectors: WordVectors | None) -> _Sen
     import numpy as np
 
     corpus, vocabulary = pages.corpus, pages.corpus.vocabulary
+    weights = np.array(
+        [question.weights[term] for term in question.words.values()], dtype=np.float64
+    )
     own = corpus.words_of(pages.rows)
     distinct, place = np.unique(own.words, return_inverse=True)
     likeness = word_likeness(question, corpus, distinct, vectors)
     alike = likeness.max(axis=1, initial=0.0) >= _ALIKE
-    ends = np.cumsum(own.counts)
-    sentences = [
-        _sentences(content, [vocabulary.spelled[word] for word in words.tolist()])
-        for content, words in zip(
-            pages.contents,
-            (
-                own.words[start:end][alike[place[start:end]]]
-                for start, end in zip((ends - own.counts).tolist(), ends.tolist(), strict=True)
-            ),
-            strict=True,
-        )
-    ]
+    sentences: list[list[str]] = []
+    end = 0
+    for content, count in zip(pages.contents, own.counts.tolist(), strict=True):
+        start, end = end, end + count
+        rows = place[start:end][alike[place[start:end]]]
+        spelled = [vocabulary.spelled[word] for word in distinct[rows].tolist()]
+        sentences.append(_sentences(content, spelled, likeness[rows] * weights))
     texts = [text for page in sentences for text in page]
     lines = [line.split() for line in indexed_words(texts).split("\n")]
     number = vocabulary.surfaces.get
@@ -184,25 +192,23 @@ def _read(question: Question, pages: Pages, vectors: WordVectors | None) -> _Sen
     known = distinct[at] == every if len(distinct) else np.zeros(len(every), dtype=bool)
     every, owner, at = every[known], owner[known], at[known]
     counts = np.bincount(owner, minlength=len(texts))
-    weights = np.array(
-        [question.weights[term] for term in question.words.values()], dtype=np.float64
-    )
-    words = s.best_words(likeness[at], counts) @ weights / (float(weights.sum()) or 1.0)
     average = question.average_length
-    lengths = np.array([len(line) for line in lines]) / (average if average > 0 else 1.0)
+    relative = np.array([len(line) for line in lines]) / (average if average > 0 else 1.0)
     text = np.zeros(len(texts), dtype=np.float64)
     terms = vocabulary.term_of[every]
     for term, weight in question.weights.items():
         times = np.bincount(owner[terms == vocabulary.terms.get(term, -1)], minlength=len(texts))
-        text += weight * times / (times + K1 * (1.0 - B + B * lengths))
+        text += weight * times * (K1 + 1.0) / (times + K1 * (1.0 - B + B * relative))
+    words = s.best_words(likeness[at], counts) @ weights / (float(weights.sum()) or 1.0)
     return _Sentences(texts, np.array([len(page) for page in sentences]), text, words)
 
 
-def _sentences(content: str, words: Sequence[str]) -> list[str]:
-    """Return the sentences of a text that may have one of some words, without code between fences,
-    short ones together with the next; an empty one where none has.
+def _sentences(content: str, words: Sequence[str], worth: Floats) -> list[str]:
+    """Return the sentences of a text, without code between fences, that may have the most of a
+    question: `worth` has a row for each of some words, a column for each word of the question.
+    Short sentences go together with the next; an empty one where none has any of the words.
     """
-    text = with_blank_code(content)
+    text = with_blank_code(content[:_LONGEST])
     spans: list[tuple[int, int]] = []
     start: int | None = None
     for first, end in sentence_spans(text):
@@ -212,21 +218,39 @@ def _sentences(content: str, words: Sequence[str]) -> list[str]:
             start = None
     if start is not None:
         spans.append((start, len(text)))
-    if text.isascii():
+    lowered = text.lower()
+    if len(lowered) == len(text) and not any(map(str.isalnum, _beyond_ascii(lowered))):
         # Only there words stand in a text as in the vocabulary, but for their case.
-        spans = [spans[place] for place in _places(text.lower(), words, [end for _, end in spans])]
+        spans = [spans[place] for place in _likeliest(lowered, spans, words, worth)]
     return [text[start:end] for start, end in spans] or [""]
 
 
-def _places(text: str, words: Sequence[str], ends: Sequence[int]) -> list[int]:
-    """Return which spans of a text, by their ends, have one of some words or a part of one."""
-    places: set[int] = set()
-    for word in words:
+def _likeliest(
+    text: str, spans: Sequence[tuple[int, int]], words: Sequence[str], worth: Floats
+) -> list[int]:
+    """Return which spans of a text have, in some words or in parts of them, the most of a question,
+    in their order, the first of equal ones.
+    """
+    import numpy as np
+
+    ends = [end for _, end in spans]
+    places: list[int] = []
+    found_words: list[int] = []
+    for number, word in enumerate(words):
         found = text.find(word)
         while found >= 0:
             place = bisect_right(ends, found)
             if place == len(ends):
                 break
-            places.add(place)
+            places.append(place)
+            found_words.append(number)
             found = text.find(word, ends[place])
-    return sorted(places)
+    best = np.zeros((len(spans), worth.shape[1]))
+    np.maximum.at(best, places, worth[found_words])
+    total = best.sum(axis=1)
+    likeliest = np.argsort(-total, kind="stable")[:_TOKENIZED]
+    return sorted(likeliest[total[likeliest] > 0].tolist())
+
+
+def _beyond_ascii(text: str) -> str:
+    return "" if text.isascii() else "".join(set(text) - _ASCII)

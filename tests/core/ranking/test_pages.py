@@ -13,8 +13,16 @@ from hypothesis import strategies as st
 
 from tallystick import Actor, BoundTally, Tally
 from tallystick.embedding import StaticEmbedder
-from tallystick.ranking import RecallWeights, sentence_spans
-from tallystick.ranking.pages import in_turn_if_better
+from tallystick.ranking import (
+    Corpus,
+    Entry,
+    PageReader,
+    RecallWeights,
+    ask,
+    indexed_words,
+    sentence_spans,
+)
+from tallystick.ranking.pages import Pages, best_sentences, in_turn_if_better
 from tallystick.records import NewMemory
 from tallystick.settings import Settings
 from tallystick.testing import HashEmbedder
@@ -76,8 +84,9 @@ def test_what_an_assistant_told_in_one_sentence_of_a_page_is_found_first(
     with open_tally(embedder=embedder()) as tally:
         anna = tally.bind(ANNA)
         _remembered(anna, _chat())
-        first = anna.recall(query)[0]
-        assert (found in first.content, first.memory.speaker) == (True, "assistant")
+        recalled = anna.recall(query)
+        assert (found in recalled[0].content, recalled[0].memory.speaker) == (True, "assistant")
+        assert recalled.confident
 
 
 def test_the_signal_says_how_far_a_page_was_lifted_and_its_weight_turns_that_off(
@@ -142,6 +151,37 @@ def test_pages_of_a_large_scope_are_read_as_those_in_memory(open_tally: OpenTall
         [value for _, value in in_memory], abs=1e-3
     )
     assert any(value for _, value in in_memory)
+
+
+def test_a_sentence_is_worth_the_same_on_a_page_as_alone() -> None:
+    """What lifts a page is that it has more of the question, never that it is a page."""
+    lines = ["Nora leaves for Vienna on the night train.", "Felix starts at the bakery in May."]
+    texts = [*lines, *(_page(line) for line in lines), _page("Nora leaves Oslo by night train.")]
+    entries = [
+        Entry(doc, indexed_words([text]), 0, None, "turn", "chat", doc, None, None, None)
+        for doc, text in enumerate(texts)
+    ]
+    corpus = Corpus.empty().updated(entries, dimension=0)
+    question = ask("Who leaves for Vienna on the night train?", [corpus], 0)
+    embed = StaticEmbedder().embed_words
+    text = corpus.text_scores(question.weights, average=question.average_length)
+    own = {
+        "text": text,
+        "words": np.array([1.0, 0.0, 1.0, 0.3, 0.6]),
+        "vector": np.zeros(len(texts)),
+    }
+    best = best_sentences(
+        question,
+        [Pages(corpus, np.arange(2, 5), texts[2:])],
+        own,
+        np.arange(5) < 2,
+        {"text": 0.5, "words": 0.0, "vector": 0.5},
+        PageReader(contents=lambda _: {}, nearness=lambda _: None),
+        embed,
+    )
+    assert [round(page.lead, 6) for page in best][:1] == [0.0]
+    assert all(page.lead < 0 for page in best[1:])
+    assert best[0].words == pytest.approx(1.0)
 
 
 @given(st.lists(st.floats(-9, 9, allow_subnormal=False), max_size=8))
