@@ -71,6 +71,7 @@ _ABLATIONS: dict[str, dict[str, float]] = {
         "speaker": "speaker",
         "role": "role",
         "long answers": "long_answers",
+        "sentence": "sentence",
     }.items()
 }
 _BOOSTS = ("freshness", "access", "task", "project", "source")
