@@ -10,7 +10,6 @@ up to their version make.
 from __future__ import annotations
 
 import sqlite3
-import tarfile
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
@@ -21,6 +20,7 @@ from typing import Any
 import psycopg
 import pytest
 from sqlalchemy import create_engine, text
+from tests.archives import unpacked
 from tests.fixtures.recordings import rows
 
 from tallystick import Actor, Tally
@@ -66,14 +66,6 @@ def _sql(where: str | Path, schema: str, statement: str) -> list[Any]:
         return [] if result.description is None else [row[0] for row in result]
 
 
-def _unpacked(archive: Path, place: Path) -> Path:
-    with tarfile.open(archive) as packed:
-        # Early releases of Python 3.11 know no filter; the archive is our own.
-        options: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
-        packed.extractall(place, **options)
-    return place
-
-
 def _loaded(archive: Path, url: str, schema: str) -> str:
     """The rows in tables as the migrations made them then."""
     engine = create_engine(
@@ -98,7 +90,7 @@ def old(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     archive, schema = request.param, f"t{uuid.uuid4().hex}"
     where: str | Path
     if archive in ARCHIVES:
-        where = _unpacked(archive, tmp_path_factory.mktemp("old") / "tally")
+        where = unpacked(archive, tmp_path_factory.mktemp("old") / "tally")
     else:
         where = _loaded(archive, request.getfixturevalue("postgres_url"), schema)
     [version] = _sql(where, schema, "SELECT version_num FROM alembic_version")

@@ -7,14 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from sqlalchemy import URL, Connection, create_engine, make_url, text
+from tests.archives import unpacked
 from tests.core.storage.unwritable import run_full, run_unwritable
 
 from tallystick import Actor, Tally
@@ -158,11 +157,7 @@ def test_a_tally_that_cannot_be_written_is_read_and_says_so(
 
 
 def test_what_cannot_be_made_or_migrated_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    with tarfile.open(OLD) as archive:
-        # Early releases of Python 3.11 know no filter; the archive is our own.
-        options: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
-        archive.extractall(tmp_path / "old", **options)
-    [old] = [path.parent for path in tmp_path.rglob("tally.db")]
+    [old] = [path.parent for path in unpacked(OLD, tmp_path / "old").rglob("tally.db")]
     script = """
 import json, sys
 from tallystick import Actor, Tally

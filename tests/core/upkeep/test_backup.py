@@ -8,7 +8,6 @@ import json
 import sqlite3
 import subprocess
 import sys
-import tarfile
 import threading
 import time
 import uuid
@@ -21,6 +20,7 @@ from typing import Any
 import pytest
 import zstandard
 from sqlalchemy import create_engine, text
+from tests.archives import unpacked
 
 from tallystick import Actor, Tally
 from tallystick.errors import (
@@ -399,9 +399,7 @@ def old(tmp_path: Path) -> Path:
     archive = FIXTURES / "schema-0012.tar.xz"
     if not archive.exists():
         pytest.skip("the fixtures are out of reach here")
-    with tarfile.open(archive) as tar:
-        tar.extractall(tmp_path / "then", filter="data")
-    [database] = (tmp_path / "then").rglob("tally.db")
+    [database] = unpacked(archive, tmp_path / "then").rglob("tally.db")
     return database.parent
 
 
