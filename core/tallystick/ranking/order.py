@@ -234,7 +234,8 @@ def rank(
     """Return the candidates, best first, at most `most`; equal scores by `doc`, lowest first.
 
     `extra` adds signals that the caller computed. By `reader` the likeliest of the assistants' long
-    answers are read sentence by sentence.
+    answers are read sentence by sentence; one that is lifted as far as the best of others stands
+    before it only where its sentence is clearly better.
 
     `signals` has the value of each signal before weighting. A memory that matches nothing scores
     about 0; scores compare within one answer only.

@@ -135,6 +135,34 @@ def test_a_page_that_is_forgotten_is_not_read(open_tally: OpenTally) -> None:
         assert not any("newton" in hit.content for hit in anna.recall(query))
 
 
+_ODD_PAGES = (
+    "x\n" * 3_000,
+    "\u0130" * 900 + " torque axle.",
+    "```\n" + "code\n" * 900 + "```",
+    "word " * 20_000,
+    "\u3002" * 2_000,
+    "\u200b" * 3_000,
+    "a.b.c." * 3_000,
+    "\U0001f600" * 800 + " torque.",
+)
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["???", "the of and", "a" * 5_000, "\u4f60\u597d\u5417", "\U0001f600", "\u0130 \u2167 \ufb01"]
+    + ["Which torque?", "What did you tell me?", "rear axle " * 900],
+)
+def test_odd_pages_and_odd_questions_are_answered_in_the_order_of_their_scores(
+    open_sqlite: OpenTally, query: str
+) -> None:
+    with open_sqlite() as tally:
+        anna = tally.bind(ANNA)
+        odd = [turn for page in _ODD_PAGES for turn in (("user", "And?"), ("assistant", page))]
+        _remembered(anna, [*_chat(), *odd])
+        scores = [hit.score for hit in anna.recall(query, limit=30)]
+        assert scores == sorted(scores, reverse=True)
+
+
 def test_pages_of_a_large_scope_are_read_as_those_in_memory(open_tally: OpenTally) -> None:
     lifted = []
     for large in (10**6, 10):
