@@ -149,8 +149,17 @@ _ODD_PAGES = (
 
 @pytest.mark.parametrize(
     "query",
-    ["???", "the of and", "a" * 5_000, "\u4f60\u597d\u5417", "\U0001f600", "\u0130 \u2167 \ufb01"]
-    + ["Which torque?", "What did you tell me?", "rear axle " * 900],
+    [
+        "???",
+        "the of and",
+        "a" * 5000,
+        "你好吗",
+        "😀",
+        "İ Ⅷ ﬁ",
+        "Which torque?",
+        "What did you tell me?",
+        "rear axle " * 900,
+    ],
 )
 def test_odd_pages_and_odd_questions_are_answered_in_the_order_of_their_scores(
     open_sqlite: OpenTally, query: str
