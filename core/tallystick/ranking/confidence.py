@@ -112,7 +112,9 @@ def _words(hit: Ranked) -> float:
 
 def _vector(hit: Ranked) -> float:
     vector = hit.signals["vector"]
-    return vector if hit.sentence is None else min(vector, hit.sentence.vector)
+    if hit.sentence is None or hit.sentence.vector is None:
+        return vector
+    return min(vector, hit.sentence.vector)
 
 
 def _about_oneself(question: Question) -> float:

@@ -38,13 +38,20 @@ if TYPE_CHECKING:
     Vectors = NDArray[np.float32]
     Flags = NDArray[np.bool_]
 
-__all__ = ["NEVER", "Corpus", "Entry", "Segment"]
+__all__ = ["NEVER", "Corpus", "Entry", "Segment", "saturated"]
 
 _MANY_VECTORS = 50_000
 """From how many vectors on a product is worth the threads of numpy's library."""
 
-K1, B = 1.0, 0.5
+_K1, _B = 1.0, 0.5
 """BM25: how soon repeating a word stops counting, and how much length counts."""
+
+
+def saturated(often: NDArray[Any], relative: NDArray[Any] | float) -> Floats:
+    """Return what a word counts for in BM25, before its rarity, where it occurs so often in a text
+    of so many times the average length.
+    """
+    return often * (_K1 + 1.0) / (often + _K1 * (1.0 - _B + _B * relative))
 
 
 class RowWords(NamedTuple):
@@ -255,7 +262,7 @@ class Corpus:
                     quiet = segment.columns["speaker"][segment.owner[where]] < 0
                     where, often = where[quiet], often[quiet]
                 relative = segment.length[where] / np.float64(average) if average > 0 else 1.0
-                sums[where] += weight * often * (K1 + 1.0) / (often + K1 * (1.0 - B + B * relative))
+                sums[where] += weight * saturated(often, relative)
             if len(sums):
                 best = sums
                 if len(sums) > len(segment):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from tallystick.ranking import signals as s
-from tallystick.ranking.corpus import K1, B, Corpus
+from tallystick.ranking.corpus import Corpus, saturated
 from tallystick.ranking.fences import with_blank_code
 from tallystick.ranking.likeness import word_likeness
 from tallystick.ranking.sentences import sentence_spans
@@ -75,8 +75,8 @@ class BestSentence(NamedTuple):
     lead: float
     """How much better it is than anything that others said."""
     words: float
-    vector: float
-    """The signals of that sentence; 0 where it has no vector."""
+    vector: float | None
+    """The signals of that sentence; its vector is None where sentences are given none."""
 
 
 class _Sentences(NamedTuple):
@@ -121,19 +121,20 @@ def best_sentences(
     texts = [text for part in read for text in part.texts]
     near = reader.nearness([texts[place] for place in compared.tolist()])
     scores, words, owner = scores[compared], words[compared], owner[compared]
-    vector = np.zeros(len(compared))
-    if near is not None:
-        vector = np.maximum(near, 0.0).astype(np.float64)
+    vector = None if near is None else np.maximum(near, 0.0).astype(np.float64)
+    if vector is not None:
         scores = scores + _weighted({"vector": vector}, scales, shares)
-    names = ("text", "words") if near is None else ("text", "words", "vector")
+    names = ("text", "words") if vector is None else ("text", "words", "vector")
     bar = _weighted({name: own[name][others] for name in names}, scales, shares).max()
     order = np.lexsort((-scores, owner))
     best = order[np.searchsorted(owner, np.arange(len(counts)))]
     return [
-        BestSentence(*values)
-        for values in zip(
-            (scores[best] - bar).tolist(), words[best].tolist(), vector[best].tolist(), strict=True
+        BestSentence(
+            float(scores[place] - bar),
+            float(words[place]),
+            None if vector is None else float(vector[place]),
         )
+        for place in best.tolist()
     ]
 
 
@@ -198,7 +199,7 @@ def _read(question: Question, pages: Pages, vectors: WordVectors | None) -> _Sen
     terms = vocabulary.term_of[every]
     for term, weight in question.weights.items():
         times = np.bincount(owner[terms == vocabulary.terms.get(term, -1)], minlength=len(texts))
-        text += weight * times * (K1 + 1.0) / (times + K1 * (1.0 - B + B * relative))
+        text += weight * saturated(times, relative)
     words = s.best_words(likeness[at], counts) @ weights / (float(weights.sum()) or 1.0)
     return _Sentences(texts, np.array([len(page) for page in sentences]), text, words)
 

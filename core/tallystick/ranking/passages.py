@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from tallystick.ranking.corpus import K1, B, Corpus
+from tallystick.ranking.corpus import Corpus, saturated
 from tallystick.ranking.order import Question
 from tallystick.ranking.vectors import slices
 
@@ -76,7 +76,7 @@ def _text_scores(corpus: Corpus, segment: Segment, chosen: Ints, question: Quest
         where, often = postings
         places = np.minimum(np.searchsorted(where, chosen), len(where) - 1)
         times = np.where(where[places] == chosen, often[places], 0.0)
-        scores += weight * times / (times + K1 * (1.0 - B + B * relative))
+        scores += weight * saturated(times, relative)
     return scores
 
 

@@ -127,7 +127,9 @@ _BY_DOCS = Prepared(
     _SELECT.where(_m.c.doc.in_(text("SELECT value FROM json_each(:docs)"))),
     postgresql=_SELECT.where(_m.c.doc == func.any(bindparam("docs"))),
 )
-_BODIES = select(_m.c.doc, _v.c.body).select_from(_SELECT.get_final_froms()[0])
+_BODIES = select(_m.c.doc, _v.c.body).join(
+    _v, and_(_v.c.doc == _m.c.doc, _v.c.version == _m.c.version)
+)
 _CONTENTS = Prepared(
     _BODIES.where(_m.c.doc.in_(text("SELECT value FROM json_each(:docs)"))),
     postgresql=_BODIES.where(_m.c.doc == func.any(bindparam("docs"))),
