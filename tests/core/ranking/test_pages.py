@@ -17,12 +17,15 @@ from tallystick.ranking import (
     Corpus,
     Entry,
     PageReader,
+    Question,
+    Ranked,
     RecallWeights,
     ask,
     indexed_words,
     sentence_spans,
 )
-from tallystick.ranking.pages import Pages, best_sentences, in_turn_if_better
+from tallystick.ranking.confidence import evidence_of
+from tallystick.ranking.pages import BestSentence, Pages, best_sentences, in_turn_if_better
 from tallystick.records import NewMemory
 from tallystick.settings import Settings
 from tallystick.testing import HashEmbedder
@@ -111,6 +114,25 @@ def test_a_page_that_repeats_what_the_user_said_stays_behind_it(open_tally: Open
         _remembered(anna, [*_chat(), ("user", "Thanks!"), ("assistant", _page(f"So: {told}."))])
         found = anna.recall("Which colour has my bike, the tourer from 2019?")
         assert (found[0].memory.speaker, told in found[0].content) == ("user", True)
+
+
+def test_confidence_sees_the_sentence_of_a_page_and_its_own_vector_where_that_has_none() -> None:
+    question, corpus = Question("Which torque?"), Corpus.empty()
+    page = {"text": 1.0, "words": 0.9, "vector": 0.6}
+    for vector, seen in ((0.4, 0.4), (0.8, 0.6), (None, 0.6)):
+        hit = Ranked(1, 1.0, page, BestSentence(1.0, 0.5, vector))
+        evidence = evidence_of(question, [hit], [corpus, *_many()], vectors=True)
+        assert evidence is not None
+        assert (evidence.words, evidence.vector) == (0.5, seen)
+
+
+def _many() -> list[Corpus]:
+    """Texts enough for rarity to say something."""
+    entries = [
+        Entry(doc, indexed_words(["and"]), 0, None, "turn", "chat", doc, None, None, None)
+        for doc in range(60)
+    ]
+    return [Corpus.empty().updated(entries, dimension=0)]
 
 
 def test_code_that_a_page_shows_tells_nothing(open_tally: OpenTally) -> None:
