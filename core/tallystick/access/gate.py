@@ -16,7 +16,7 @@ from typing import Any
 
 from tallystick.access.limits import Limits
 from tallystick.aio import on_event_loop
-from tallystick.errors import Denied, InvalidInput, RateLimited, ReadOnlyTally
+from tallystick.errors import Denied, InvalidInput, RateLimited, ReadOnlyTally, StorageError
 from tallystick.logs import get_logger
 from tallystick.policy import MUTATIONS, PolicyState, decide, rule_on
 from tallystick.records import (
@@ -97,6 +97,7 @@ class Gate:
         self._accessed: Counter[int] = Counter()
         with store.database.read() as connection:
             self._users_named = settings_rows.get_setting(connection, _USERS_NAMED) is not None
+        store.database.on_exit(self.flush)
 
     def require(self, actor: Actor, operation: AccessKind, scope: Scope) -> AccessDecision:
         """Return the decision, if it allows. A refusal is journaled and raised as Denied."""
@@ -401,7 +402,7 @@ class Gate:
 
     def flush(self, *, wait: bool = True) -> None:
         """Write the reads that are still in memory; `wait` for the commit. What could not be
-        written is written with the next batch. Raises StorageError with `wait`.
+        written is written with the next batch. Raises StorageError, of the commit with `wait` only.
         """
         with self._guard:
             reads, self._reads = self._reads, []
@@ -414,18 +415,24 @@ class Gate:
             access_log.append(tx, reads)
             memories.note_access(tx, accessed, at=at)
 
-        def finished(answer: Future[None]) -> None:
-            error = answer.exception()
-            if error is None:
-                return
+        def put_back(error: BaseException) -> None:
             with self._guard:
                 dropped = max(0, len(reads) + len(self._reads) - _MOST_READS)
                 self._reads = [*reads[dropped:], *self._reads]
                 self._accessed += accessed
             get_logger("access").warning("access.log", error=type(error).__name__, count=dropped)
 
+        def finished(answer: Future[None]) -> None:
+            error = answer.exception()
+            if error is not None:
+                put_back(error)
+
         names = {name for read in reads for name in json.loads(read["scopes"])}
-        future = self._store.database.submit(unit, name="access.log", writes=Writes.of(*names))
+        try:
+            future = self._store.database.submit(unit, name="access.log", writes=Writes.of(*names))
+        except StorageError as error:
+            put_back(error)
+            raise
         future.add_done_callback(finished)
         if not wait:
             return

@@ -342,6 +342,8 @@ def checked_arguments(cls: type[T]) -> type[T]:
 
 def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
     names = list(inspect.signature(function).parameters)
+    if len(names) == 1:  # the instance alone
+        return function
 
     @cache
     def check() -> tuple[Callable[..., Any], dict[str, tuple[str, ...]]]:

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 import time
 import weakref
@@ -32,7 +33,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from math import ceil
 from pathlib import Path
 from typing import TypeVar
@@ -133,6 +134,7 @@ class Database:
         self._flush_callbacks: list[Callable[[], None]] = []
         self._fork_callbacks: list[Callable[[], None]] = []
         self._exit_callbacks: list[Callable[[], object]] = []
+        self._lost_callbacks: list[Callable[[], object]] = []
         self._connect_callbacks: list[Callable[[], None]] = []
         self._close_guard = threading.Lock()
         _open.add(self)
@@ -140,8 +142,10 @@ class Database:
 
     @property
     def closed(self) -> bool:
-        """True after `close` was called."""
-        return self._closed
+        """True after `close` was called, and where the interpreter ends: what was submitted is
+        written by then, and the threads that write are gone.
+        """
+        return self._closed or sys.is_finalizing()
 
     @property
     def busy_timeout_ms(self) -> int:
@@ -288,9 +292,15 @@ class Database:
         """Call `callback` after each new connection to PostgreSQL: earlier ones may be gone."""
         self._connect_callbacks.append(callback)
 
+    def on_exit(self, callback: Callable[[], object]) -> None:
+        """Call `callback` where the interpreter ends and this is open: it writes what is collected
+        elsewhere and may be lost without harm to other writes.
+        """
+        self._exit_callbacks.append(callback)
+
     def on_lost_at_exit(self, callback: Callable[[], object]) -> None:
         """Call `callback` where the interpreter ends and what waits could not be written."""
-        self._exit_callbacks.append(callback)
+        self._lost_callbacks.append(callback)
 
     def commit_now(self) -> None:
         """Let the units that were deferred be committed without further delay; does not wait."""
@@ -403,7 +413,7 @@ class Database:
             self._closed = True
             return
         with self._close_guard:
-            if self._closed:
+            if self.closed:
                 return
             if not self._inside:
                 self._call_back()
@@ -434,7 +444,7 @@ class Database:
     def _check(self) -> None:
         if self.is_inherited:
             raise ForkedTally
-        if self._closed:
+        if self.closed:
             raise ClosedTally
 
     # For forks: see `storage/forks.py`
@@ -653,9 +663,13 @@ def _at_exit() -> None:
     """Write what is deferred when the interpreter ends."""
     for database in list(_open):
         if not database.closed and os.getpid() == database._pid:
+            for callback in database._exit_callbacks:
+                # Its error is logged by who collected.
+                with suppress(TallystickError):
+                    callback()
             try:
                 database.flush()
             except TallystickError as error:
                 get_logger("storage").error("writes.lost", error=type(error).__name__)
-                for callback in database._exit_callbacks:
+                for callback in database._lost_callbacks:
                     callback()

@@ -32,8 +32,8 @@ caller is answered only after the commit.
 #    queued at most and adds events to it until the writer takes it: `size` shows that it grows,
 #    `prepare` does the work that needs no database (redaction, digests) before the writer takes its
 #    turn, and by `on_flush` the recorder submits what it has collected when `flush` or `close` is
-#    called.
-#    Used by: `recorder/write_queue.py` alone.
+#    called, or the interpreter ends.
+#    Used by: `recorder/write_queue.py`; `on_flush` by `adapters/background.py` too.
 #    Must hold: `prepare` does not raise and does not touch the database; a callback of `on_flush`
 #    submits everything it has before it returns.
 #    Else: other writers would wait for redaction, or `flush` would return, and the tally close,

@@ -73,6 +73,8 @@ _DAY_US = 24 * 3600 * 1_000_000
 _OWNER = "owner"
 _TALLY_ID = "tally_id"
 _HOUR, _MINUTE = 3_600.0, 60.0
+_READS_AFTER = 5.0
+"""Seconds that reads wait in memory for the access log, in a process with its background."""
 _RETENTION_AFTER = 30.0
 """Seconds after the opening at which retention is looked at: scripts that end before leave it."""
 
@@ -214,6 +216,7 @@ class Services:
                 ReflectionHandler(self.memory, settings.reflection),
             ],
             chores=[
+                Chore(partial(self.gate.flush, wait=False), _READS_AFTER),
                 Chore(lambda: enqueue_retention(self.memory), _HOUR, first=_RETENTION_AFTER),
                 Chore(self._finish_erasure, _MINUTE, first=_MINUTE),
                 Chore(partial(objects.move_if_possible, store.database), _MINUTE, first=_MINUTE),
