@@ -27,7 +27,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tests.benchmarks.facts import LANGUAGES, PLAIN, Facts, chat, documents, facts, told
+from tests.benchmarks.facts import (
+    LANGUAGES,
+    PLAIN,
+    Facts,
+    chat,
+    documents,
+    facts,
+    in_passing,
+    told,
+)
 from tests.benchmarks.languages import SAID, SPEAKERS, UNSPACED
 from tests.benchmarks.plots import Bar, Scored, plot_ablation, plot_calibration
 
@@ -68,6 +77,7 @@ _ABLATIONS: dict[str, dict[str, float]] = {
         "time words": "time_words",
         "date": "date",
         "asked kind": "asked_kind",
+        "introduction": "introduction",
         "speaker": "speaker",
         "role": "role",
         "long answers": "long_answers",
@@ -713,6 +723,10 @@ def generated() -> Iterator[tuple[str, list[Conversation]]]:
             f"generated: what an assistant told{name}",
             [of_facts(told(seed=seed, **options), ("user", "assistant")) for seed in _SEEDS],
         )
+    yield (
+        "generated: what a user says of himself in passing",
+        [of_facts(in_passing(seed=seed), ("user", "assistant")) for seed in range(4 * len(_SEEDS))],
+    )
     yield (
         "generated: loose notes",
         [of_facts(facts(LANGUAGES["English"], seed=seed), None) for seed in _SEEDS],

@@ -21,6 +21,7 @@ __all__ = [
     "chat",
     "documents",
     "facts",
+    "in_passing",
     "told",
 ]
 
@@ -504,6 +505,141 @@ def told(*, seed: int = 0, asked: bool = False, language: str = "English") -> Fa
             if place in by_assistant
         ),
     )
+
+
+_OF_MYSELF = tuple(
+    block.splitlines()
+    for block in """
+as a {v} I get little time for it
+I'm a {v} and get little time for it
+since I started as a {v} there is little time for it
+the {v} {n} gets little time for it
+What do I do for a living?
+nurse, plumber, florist, accountant, welder, librarian, surveyor, baker
+
+I turn {v} this year
+I'm {v} by now and tire easily
+at {v} I want to have it simple
+{n} turns {v} this year
+How old am I?
+31, 38, 44, 49, 52, 57, 63, 26
+
+we are still renting a flat in {v}
+I moved to {v} in spring
+it is far from {v}, where I live
+{n} rents a flat in {v}
+Which city do I live in?
+Leeds, Bristol, Dundee, Cork, Exeter, Norwich, Swansea, Derby
+
+my wife {v} would rather decide together
+my wife {v} sees it in another way
+I have to ask my wife {v} first
+the wife of {n}, {v}, would rather decide together
+What is my spouse called?
+Alice, Judith, Carla, Yvonne, Teresa, Linda, Rosa, Miriam
+
+there are {v} kids in the house to be fed
+I have {v} kids to be fed
+with {v} kids at the table we need plenty
+{n} has {v} kids in the house to be fed
+How many children do I have?
+two, three, four, five, six, seven, eight, nine
+
+being {v} I leave out half of what others suggest
+I am {v}, so half of it is out of the question
+I've been {v} for years
+{n} is {v} and leaves out half of what others suggest
+What diet do I follow?
+vegan, vegetarian, gluten-free, lactose-free, kosher, halal, keto, pescatarian
+
+I bring home {v} a month before tax
+with my {v} a month there is no room for more
+they pay me {v} a month
+{n} brings home {v} a month before tax
+What is my salary?
+2,300, 2,750, 3,100, 3,400, 3,900, 4,200, 4,800, 5,100
+
+all of it has to fit into my old {v}
+my {v} has no room for more
+I would have to take the {v}, which is in the garage
+all of it has to fit into the {v} of {n}
+Which car do I drive?
+Skoda, Volvo, Fiat, Renault, Toyota, Mazda, Opel, Honda
+
+I read {v} at university and forgot most of it
+my degree in {v} is no help there
+what I learned of {v} as a student is no help there
+{n} read {v} at university
+What subject is my degree in?
+law, chemistry, architecture, history, botany, physics, music, geology
+
+with my {v} I have to be careful on the stairs
+my {v} is getting worse
+I can't because of my {v}
+{n} has {v} and has to be careful on the stairs
+Which illness do I suffer from?
+asthma, arthritis, epilepsy, gout, anaemia, vertigo, sciatica, migraine
+""".strip().split("\n\n")
+)
+"""For each thing that one says of oneself in passing: three ways to say it, what says it of
+somebody else, the question, and values.
+"""
+_LONG_ASKS = tuple(
+    " ".join(block.split())
+    for block in """
+I'm trying to decide which {w} to settle first, the ones from {d} March or the ones that came on
+{m} July, …, so could you tell me what speaks for either and in which order you would go about it?
+
+Can you look over my list of {w}, there are {d} of them and the last {m} are not sorted at all,
+and tell me which can wait, because …?
+
+I want to write to {n} about the {w} that we talked about for {d} minutes yesterday, …, how would
+you begin such a letter, and should I mention the {m} pounds that are still open?
+
+What should I think of when I compare {w} that cost {d} pounds with those for {m}, given that …,
+and which of the two would you take in the long run?
+
+Please make me a plan for the next {d} weeks so that the {w} are done by {m} June; …, and I would
+like to have the weekends free.
+""".strip().split("\n\n")
+)
+"""Long requests, with room for an aside."""
+_ASIDES = (
+    "the weather has been bad all week",
+    "nobody has looked at it so far",
+    "it has been on my mind since last month",
+    "I never did this before",
+    "I'd like to have it behind me",
+    "there is not much room for mistakes",
+)
+_EMPTY_ASIDES = 50
+
+
+def in_passing(*, seed: int = 0) -> Facts:
+    """Return a chat of a user with an assistant, who asks in long requests and says in the midst of
+    ten of them something of himself, and in twenty the like of others. The questions are for the
+    ten.
+    """
+    chance = random.Random(seed)
+    asides: list[tuple[str, str | None]] = []
+    for *mine, others, question, values in _OF_MYSELF:
+        chosen = chance.sample(values.split(", "), 3)
+        asides.append((chance.choice(mine).format(v=chosen[0]), question))
+        asides += [
+            (others.format(n=chance.choice(LANGUAGES["English"].names), v=value), None)
+            for value in chosen[1:]
+        ]
+    asides += [(chance.choice(_ASIDES), None) for _ in range(_EMPTY_ASIDES)]
+    chance.shuffle(asides)
+    turns: list[str] = []
+    questions: list[tuple[str, int]] = []
+    for aside, question in asides:
+        if question is not None:
+            questions.append((question, len(turns)))
+        turns.append(_filled(chance.choice(_LONG_ASKS), chance).replace("…", aside))
+        page = [_filled(line, chance) for line in chance.sample(_ADVICE[:-1], 9) * 2]
+        turns.append(" ".join(["Sure!", *page, _ADVICE[-1]]))
+    return Facts(tuple(turns), tuple(questions))
 
 
 def _joined(sentences: Sequence[str]) -> str:

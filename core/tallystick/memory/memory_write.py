@@ -34,7 +34,7 @@ from tallystick.storage.writes import require
 __all__ = ["MemoryWrite", "analyze_anew"]
 
 _ANALYSIS = "text_analysis"
-_VERSION = "6"
+_VERSION = "7"
 """Raise it when the row by which a text is found comes out differently: all are then written anew
 on opening.
 """

@@ -27,8 +27,10 @@ from tallystick.memory.passages import (
 from tallystick.memory.recall import RecallRequest, recall
 from tallystick.memory.supersession import is_current
 from tallystick.ports import TokenCounter
-from tallystick.ranking.languages import PREFERS, STANDING
+from tallystick.ranking.introductions import introduction_passage
+from tallystick.ranking.languages import INTRODUCES, PREFERS, STANDING
 from tallystick.ranking.signals import is_assistant
+from tallystick.ranking.vectors import SLICE
 from tallystick.records import Actor, ContextPack, Memory, PackItem, Scope
 from tallystick.records.escaping import as_name
 from tallystick.records.framing import Quote, framed
@@ -45,12 +47,14 @@ _MOST = 150
 _LATEST = 50
 """The memories of each kind that a wake reads, newest first."""
 _LOOKED_THROUGH = 2_000
-"""The latest memories of a scope among which a wake looks for standing instructions."""
+"""The latest memories of a scope among which a wake looks for standing instructions and the like.
+"""
 _SAID = ("turn", "note")
 _WAKES: tuple[tuple[str, tuple[str, ...], int], ...] = (
     ("pinned", (), 0),
     ("constraint", ("constraint", "rule"), 0),
     ("standing", _SAID, STANDING),
+    ("introduction", _SAID, INTRODUCES),
     ("preference", ("preference",), 0),
     ("preference", _SAID, PREFERS),
     ("decision", ("decision",), 0),
@@ -120,8 +124,8 @@ def wake(
     working: Sequence[PackItem] = (),
 ) -> ContextPack:
     """Return what to know at the start: `working`, the working memory of the run, then pins,
-    constraints, what users asked for from now on ("always …"), preferences, decisions, open tasks,
-    summaries and the latest notes; framed under the key of `home`.
+    constraints, what users asked for from now on ("always …"), who they said they are, preferences,
+    decisions, open tasks, summaries and the latest notes; framed under the key of `home`.
 
     Newest first within each; each but pins and constraints takes a part of the budget, and more
     where others leave it. A text that is too long is cut. Raises Denied, InvalidInput.
@@ -137,6 +141,7 @@ def wake(
         ids = [row.id for row in scopes.find(connection, allowed)]
         chosen: dict[str, PackItem] = {}
         speakers: dict[str, str | None] = {}
+        passages: dict[str, tuple[int, int]] = {}
         reasons: dict[str, list[PackItem]] = {"working": list(working)}
         for why, kinds, mark in _WAKES:
             stored = memories.latest(
@@ -158,10 +163,15 @@ def wake(
                 sources = tuple(source.source_id for source in memory.sources)
                 chosen[memory.id] = _item(memory, sources, decisions[memory.scope].reason, why=why)
                 speakers[memory.id] = memory.speaker
+                if why == "introduction" and len(memory.content) > SLICE:
+                    passage = introduction_passage(memory.content)
+                    passages |= {} if passage is None else {memory.id: passage}
                 reasons.setdefault(why, []).append(chosen[memory.id])
     context.gate.log_read(actor, "wake", scope_list, results=len(chosen))
     items = [item for group in reasons.values() for item in group]
-    filling = _Filling(context, budget_tokens, counter, speakers, longest=_OF_WAKE)
+    filling = _Filling(
+        context, budget_tokens, counter, speakers, longest=_OF_WAKE, passages=passages
+    )
     for why, group in reasons.items():
         share = (
             filling.remaining if why in ("pinned", "constraint") else int(budget_tokens * _SHARE)

@@ -13,7 +13,16 @@ from tallystick.ranking.excerpt import excerpt
 from tallystick.ranking.fences import FENCES, code_spans, prose_parts, with_blank_code
 from tallystick.ranking.fusion import Weights, fuse, quantise
 from tallystick.ranking.languages import text_flags
-from tallystick.ranking.order import QUERY_READ, Pool, Question, Ranked, ask, proposals, rank
+from tallystick.ranking.order import (
+    QUERY_READ,
+    Pool,
+    Question,
+    Ranked,
+    ask,
+    introductions,
+    proposals,
+    rank,
+)
 from tallystick.ranking.pages import PageReader
 from tallystick.ranking.passages import BestSlice, best_slices, passage_of
 from tallystick.ranking.relevance import Text, WorkingSets
@@ -62,6 +71,7 @@ __all__ = [
     "from_float16_bytes",
     "fuse",
     "indexed_words",
+    "introductions",
     "inverse_frequency",
     "text_flags",
     "names_source",

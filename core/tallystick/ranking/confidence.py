@@ -28,6 +28,10 @@ _BEST = 5
 """Hits that are looked at: a turn beside the answer may be the first."""
 _FEW = 50
 """Slices below which rarity says nothing: of one memory, each word that it has is common."""
+_IN_OTHER_WORDS = 0.5
+"""The share of the question's words that a memory is taken to have which says what is asked of who
+somebody is.
+"""
 VECTOR_OF_WORDS = 0.6
 """The cosine to expect for a share of words, where there is no vector."""
 _OURS = re.compile(
@@ -98,7 +102,8 @@ def evidence_of(
     if sum(corpus.size.slices for corpus in corpora) < _FEW:
         words = max(words, _share_of_words(question, corpora))
     vector = max(_vector(hit) for hit in best) if vectors else VECTOR_OF_WORDS * words
-    about = 1.0 if _names_somebody(question, corpora) else _about_oneself(question)
+    is_about = bool(question.who) or _names_somebody(question, corpora)
+    about = 1.0 if is_about else _about_oneself(question)
     if not about and not _CASED.search(question.text):
         # Names do not show in a script without capitals: a word that was said stands for one.
         about = float(any(hit.signals["text"] > 0 for hit in best))
@@ -107,7 +112,9 @@ def evidence_of(
 
 def _words(hit: Ranked) -> float:
     # A page as a whole has a word for every question.
-    return hit.signals["words"] if hit.sentence is None else hit.sentence.words
+    words = hit.signals["words"] if hit.sentence is None else hit.sentence.words
+    # Who says who he is answers in other words.
+    return max(words, _IN_OTHER_WORDS) if hit.signals.get("introduction") else words
 
 
 def _vector(hit: Ranked) -> float:

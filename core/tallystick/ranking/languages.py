@@ -16,6 +16,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tallystick.ranking.fences import prose_parts
+from tallystick.ranking.introductions import introduction
 from tallystick.ranking.standing import is_standing, states_preference
 
 if TYPE_CHECKING:
@@ -35,11 +36,13 @@ __all__ = [
     "stop_words",
     "without_asking",
     "ASKS",
+    "INTRODUCES",
     "PREFERS",
     "STANDING",
     "TELLS_TIME",
     "asking_share",
     "code_share",
+    "introduced",
     "has_time_word",
     "text_flags",
 ]
@@ -414,6 +417,10 @@ from now on; it states a preference. The next four are of who stores them.
 """
 _ASKS_FROM, _CODE_FROM, _PERCENT = 8, 16, 0x7F
 """The first bits of two percentages, and the bits that one has."""
+_WHO_FROM, _KINDS = 24, 0xF
+"""The first bit of what an introduction says, and the bits of all its kinds."""
+INTRODUCES = _KINDS << _WHO_FROM
+"""The flags of a memory in which somebody says who they are, of any kind."""
 _TIME = """
     today tonight yesterday tomorrow morning afternoon evening night noon midnight
     monday tuesday wednesday thursday friday saturday sunday weekend january february
@@ -459,8 +466,8 @@ _QUESTION_MARKS = ("?", "？", "؟")
 
 
 def text_flags(text: str) -> int:
-    """Return the flags of what a text says: ASKS, TELLS_TIME, STANDING and PREFERS, and the
-    percentages that `asking_share` and `code_share` read.
+    """Return the flags of what a text says: ASKS, TELLS_TIME, STANDING and PREFERS, the percentages
+    that `asking_share` and `code_share` read, and what `introduced` reads.
     """
     prose = "\n".join(prose_parts(text))
     code = max(0, round(100 * (1 - len(prose) / len(text)))) if text else 0
@@ -482,9 +489,16 @@ def code_share(flags: _Flags) -> _Flags:
     return flags >> _CODE_FROM & _PERCENT
 
 
+def introduced(flags: _Flags) -> _Flags:
+    """Return what a text says of who its speaker is, as `introduction` does, of its flags or an
+    array of such.
+    """
+    return flags >> _WHO_FROM & _KINDS
+
+
 def _flags_of(text: str) -> int:
     flags = (TELLS_TIME if has_time_word(text) else 0) | (STANDING if is_standing(text) else 0)
-    flags |= PREFERS if states_preference(text) else 0
+    flags |= (PREFERS if states_preference(text) else 0) | introduction(text) << _WHO_FROM
     if not any(mark in text for mark in _QUESTION_MARKS):
         return flags
     sentences = _SENTENCE.findall(text)

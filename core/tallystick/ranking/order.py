@@ -16,6 +16,7 @@ from tallystick.ranking.corpus import NEVER, Corpus
 from tallystick.ranking.dates import date_fit, spans
 from tallystick.ranking.days import moments_of
 from tallystick.ranking.excerpt import excerpt
+from tallystick.ranking.introductions import asked_of_somebody, is_of_oneself
 from tallystick.ranking.languages import (
     ASKS,
     ENGLISH,
@@ -23,6 +24,7 @@ from tallystick.ranking.languages import (
     STANDING,
     TELLS_TIME,
     asking_share,
+    introduced,
     is_latin,
     languages_of,
 )
@@ -53,7 +55,17 @@ if TYPE_CHECKING:
 
 _TOGETHER = re.compile(r"\s*(?:,|and|&|or|und|y|e|et)\s*", re.IGNORECASE)
 
-__all__ = ["QUERY_READ", "Pool", "Question", "Ranked", "Statistics", "ask", "proposals", "rank"]
+__all__ = [
+    "QUERY_READ",
+    "Pool",
+    "Question",
+    "Ranked",
+    "Statistics",
+    "ask",
+    "introductions",
+    "proposals",
+    "rank",
+]
 
 
 QUERY_READ = 4_000
@@ -62,6 +74,8 @@ _MOST_WORDS = 500
 """Different words of a query that are looked for."""
 _NEAR, _FAR = 0.5, 0.25
 """The weight of a word in the turn beside, and in the one after that."""
+_INTRODUCTIONS = 50
+"""Memories in which somebody says who they are that are candidates for that alone, at most."""
 _PAGES = 24
 """Long answers of assistants that are read sentence by sentence, at most."""
 _MOST_LENT = 1.0
@@ -101,6 +115,8 @@ class Question:
     """The terms of speakers' names; they count in memories without a speaker."""
     speakers: frozenset[str] = frozenset()
     """Known speakers that the query names."""
+    who: int = 0
+    """What it asks of who the asker, or the one speaker that it names, is; see `introductions`."""
     dates: tuple[Span, ...] = ()
     average_length: float = 1.0
 
@@ -145,13 +161,16 @@ def ask(query: str, corpora: Sequence[Corpus], now: int) -> Question:
         every = [term, *sorted(forms.get(surface, ()))]
         inverse = weight(*every)
         weights |= {form: max(inverse, weights.get(form, 0.0)) for form in every}
+    speakers = frozenset(_subject(query, named))
+    is_of_one = len(speakers) == 1 or (not speakers and is_of_oneself(query))
     return Question(
         text=query,
         words=surfaces,
         forms=forms,
         weights=weights,
         names={term: weight(term) for term in dict.fromkeys(words.values()) if term in dropped},
-        speakers=frozenset(_subject(query, named)),
+        speakers=speakers,
+        who=asked_of_somebody(query) if is_of_one else 0,
         dates=spans(query, now),
         average_length=statistics.average_length,
     )
@@ -196,6 +215,18 @@ def _subject(query: str, named: Iterable[tuple[str, str]]) -> set[str]:
         return {place[3] for place in free} or {speaker for _, speaker in pairs}
     between = query[free[0][1] : free[1][0]]
     return {place[3] for place in free} if _TOGETHER.fullmatch(between) else {free[0][3]}
+
+
+def introductions(corpus: Corpus, question: Question, allowed: Flags) -> Ints:
+    """Return the rows, the latest of those allowed, in which is said what the question asks of who
+    somebody is; in their order.
+    """
+    import numpy as np
+
+    if not question.who:
+        return np.zeros(0, dtype=np.int64)
+    said = introduced(corpus.column("flags")) & question.who
+    return np.flatnonzero((said > 0) & allowed)[-_INTRODUCTIONS:]
 
 
 def proposals(scores: Floats, depth: int) -> Ints:
@@ -301,6 +332,10 @@ def rank(
     kind = () if s.asks_when(question.text) else asked_kind(question.text)
     if kind and vectors is not None:
         signals["asked_kind"] = _of_kind(kind, question, pools, vectors)
+    if question.who:
+        said = (introduced(flags) & question.who) > 0
+        theirs = signals["speaker"] > 0 if "speaker" in signals else assistant == 0
+        signals["introduction"] = (said & theirs).astype(np.float64)
     signals |= extra or {}
     for name, column in signals.items():
         score += getattr(weights, name) * column

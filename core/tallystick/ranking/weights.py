@@ -45,6 +45,10 @@ class RecallWeights(Record):
     """The memory is of a date that the query names."""
     asked_kind: float = Field(default=2.5, allow_inf_nan=False)
     """The query asks where or who, and the memory has a word that is like a place or a person."""
+    introduction: float = Field(default=4.0, allow_inf_nan=False)
+    """The query asks for the name, the age, the work or the home of the asker or of the one speaker
+    named, and there the same says it of himself.
+    """
     speaker: float = Field(default=3.0, allow_inf_nan=False)
     """The one speaker named in the query said it."""
     role: float = Field(default=-0.3, allow_inf_nan=False)

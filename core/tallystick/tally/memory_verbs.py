@@ -461,7 +461,7 @@ class MemoryVerbs(ChangeVerbs):
         model: str | None = None,
     ) -> ContextPack:
         """Return a pack without a query: pins, constraints, what users asked for from now on,
-        preferences, decisions, open tasks.
+        who they said they are, preferences, decisions, open tasks.
         """
         self._admit("read")
         with self._observed("memory_read", "wake") as call:
