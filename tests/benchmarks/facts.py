@@ -622,9 +622,9 @@ def in_passing(*, seed: int = 0) -> Facts:
     """
     chance = random.Random(seed)
     asides: list[tuple[str, str | None]] = []
-    for *mine, others, question, values in _OF_MYSELF:
+    for *mine, others, asked, values in _OF_MYSELF:
         chosen = chance.sample(values.split(", "), 3)
-        asides.append((chance.choice(mine).format(v=chosen[0]), question))
+        asides.append((chance.choice(mine).format(v=chosen[0]), asked))
         asides += [
             (others.format(n=chance.choice(LANGUAGES["English"].names), v=value), None)
             for value in chosen[1:]
