@@ -22,7 +22,7 @@ from tallystick.ranking import (
     Pool,
     Question,
     cosines,
-    introductions,
+    introducing,
     of_these_days,
     proposals,
     slices_of,
@@ -209,7 +209,7 @@ def pool_of(
             else proposals(np.where(allowed, near, 0.0), depth)
         )
     rows = np.union1d(by_text, by_vector)
-    rows = np.union1d(rows, introductions(corpus, question, allowed))
+    rows = np.union1d(rows, introducing(corpus, question, allowed))
     if question.dates:
         worth = text if near is None else near + text / max(float(text.max(initial=0.0)), 1.0)
         by_days = of_these_days(corpus, question.dates, allowed, worth, _OF_DAYS * spare)

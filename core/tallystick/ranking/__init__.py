@@ -19,7 +19,7 @@ from tallystick.ranking.order import (
     Question,
     Ranked,
     ask,
-    introductions,
+    introducing,
     proposals,
     rank,
 )
@@ -71,7 +71,7 @@ __all__ = [
     "from_float16_bytes",
     "fuse",
     "indexed_words",
-    "introductions",
+    "introducing",
     "inverse_frequency",
     "text_flags",
     "names_source",

@@ -70,7 +70,7 @@ class _Phrases(NamedTuple):
     """How one says in a language who one is."""
 
     first_person: str
-    """What a text has that speaks of its speaker: looked for first."""
+    """Words, of which a text has one that speaks of its speaker: looked for first."""
     name: str
     age: str
     work: str
@@ -78,7 +78,7 @@ class _Phrases(NamedTuple):
 
 
 _ENGLISH = _Phrases(
-    r"\b(?:i|my|me|we)\b",
+    "i my me we",
     "|".join(
         (
             r"\bmy (?:full |first |last |middle |nick)?name(?:['’]s| is)\b",
@@ -119,7 +119,7 @@ _ENGLISH = _Phrases(
             r"|\bmy (?:home ?town|home city|home country|address|nationality) is\b",
             r"\b(?:i|we) (?:have|own|bought|share) an? (?:\w+ )?(?:flat|apartment|house|place|farm)"
             r" (?:in|at|near)\b|\bmy (?:flat|apartment|house|home|place) (?:is )?in\b"
-            rf"|\b{_NAMED}, where i live\b",
+            r"|, where i live\b",
             rf"year[- ]old[^.!?]{{0,60}}? from {_NAMED}|{_I_AM} {_NAMED}[^.!?]{{0,60}}? (?:from"
             rf"|based in|living in) {_NAMED}",
         )
@@ -127,7 +127,7 @@ _ENGLISH = _Phrases(
 )
 _OTHERS = (
     _Phrases(
-        r"\b(?:ich|mein\w*|wir)\b",
+        "ich mein meine meinem meinen meiner meines wir",
         r"\bich hei(?:ß|ss)e\b|\bmein name ist\b",
         r"\bich (?:bin|werde|wurde) (?:\w+ )?\d{1,3}(?= jahre|\s*[,.;!]| und\b| geworden|$)"
         r"|\bals \d{1,3}-jährige[rs]?\b",
@@ -142,7 +142,7 @@ _OTHERS = (
         r"|\bnach (?-i:[A-ZÄÖÜ])\w+ (?:um)?gezogen\b",
     ),
     _Phrases(
-        r"\b(?:je|j['’]\w+|mon|ma|nous)\b",
+        "je j mon ma nous",
         r"\bje m['’]appelle\b|\bmon (?:pré)?nom est\b",
         r"\bj['’]ai (?:\w+ )?[\w-]+ ans\b",
         r"\bje travaille (?:\w+ ){0,2}(?:comme|chez|dans|pour|à|au)\b|\bde métier\b"
@@ -152,7 +152,7 @@ _OTHERS = (
         r"|\bj['’]ai (?:déménagé|grandi) (?:à|en|au)\b",
     ),
     _Phrases(
-        r"\b(?:yo|mi|me|soy|tengo|vivo|vivimos|trabajo)\b",
+        "yo mi me soy tengo vivo vivimos trabajo",
         r"\bme llamo\b|\bmi nombre es\b",
         r"\btengo (?:\w+ ){1,4}años\b",
         r"\btrabajo (?:\w+ ){0,2}(?:como|de|en|para)\b|\bmi (?:profesión|oficio) es\b"
@@ -162,7 +162,7 @@ _OTHERS = (
         r"|\bnací en\b",
     ),
     _Phrases(
-        r"\b(?:io|mi|mio|mia|sono|vivo|abito|lavoro)\b",
+        "io mi mio mia sono vivo abito lavoro",
         r"\bmi chiamo\b|\bil mio nome è\b",
         r"\bho (?:\w+ )?\w+ anni\b",
         r"\blavoro (?:\w+ ){0,2}(?:come|per|da|presso|alla?)\b|\bdi professione\b"
@@ -171,7 +171,7 @@ _OTHERS = (
         r"|\bmi sono trasferit[oa]\b",
     ),
     _Phrases(
-        r"\b(?:eu|meu|minha|me|sou|moro|tenho|trabalho)\b",
+        "eu meu minha me sou moro tenho trabalho",
         r"\b(?:chamo-me|me chamo)\b|\bmeu nome é\b",
         r"\btenho (?:\w+ ){1,4}anos\b",
         r"\btrabalho (?:\w+ ){0,2}(?:como|de|em|na|no|para)\b|\bminha profissão é\b"
@@ -180,7 +180,7 @@ _OTHERS = (
         r"|\bmudei-me para\b",
     ),
     _Phrases(
-        r"\b(?:ik|mijn)\b",
+        "ik mijn",
         r"\bik heet\b|\bmijn naam is\b",
         r"\bik ben (?:\w+ )?[\w-]+ jaar(?: oud)?\b",
         r"\bik werk (?:\w+ ){0,3}(?:als|bij|in|voor|op)\b|\bvan beroep\b"
@@ -189,7 +189,7 @@ _OTHERS = (
         r"\bik (?:woon|kom|leef) (?:\w+ ){0,3}(?:in|uit|bij)\b|\bnaar \w+ verhuisd\b",
     ),
     _Phrases(
-        r"\b(?:я|мне|меня|мой|мо[её]|моя|мы|живу|работаю)\b",
+        "я мне меня мой моё мое моя мы живу работаю",
         r"\bменя зовут\b|\bмо[её] имя\b",
         r"\bмне (?:\w+ )?[\w-]+ (?:лет|года?)\b",
         r"\bработаю (?:\w+ ){0,2}(?:в|на|у)\b|\bя работаю\b|\bпо профессии\b"
@@ -198,7 +198,7 @@ _OTHERS = (
         r"|\bя (?:\w+ ){0,2}переехала? в\b",
     ),
     _Phrases(
-        r"[我咱]",
+        "我 咱",
         r"我(?:的名字)?叫|我的?名字是",
         r"我(?:今年|已经|快|现在|才)*[\d一二三四五六七八九十]{1,4}岁",
         r"我(?:目前|现在|一直)?在[^，。？！]{1,16}(?:工作|上班|教书|当)|我的?(?:职业|工作)是|我从事"
@@ -208,7 +208,7 @@ _OTHERS = (
         r"|我们?(?:最近|刚)?搬[到去来]|我家在|我的?老家",
     ),
     _Phrases(
-        r"私|僕|俺",
+        "私 僕 俺",
         r"(?:私|僕|俺)の名前は|と申します|(?:私|僕|俺)は[^。、]{1,12}といいます",
         r"(?:私|僕|俺)は(?:今年)?(?:で)?[\d一二三四五六七八九十]{1,4}[歳才]",
         r"(?:私|僕|俺)は[^。？！]{0,16}[でに](?:働いて|勤めて|勤務)|(?:私|僕|俺)の(?:職業|仕事)は"
@@ -216,7 +216,7 @@ _OTHERS = (
         r"(?:私|僕|俺)(?:たち)?は[^。？！]{0,16}(?:に住|で暮ら|から来|出身|で育|に引っ越)",
     ),
     _Phrases(
-        r"저는|저희|나는|내|제",
+        "저는 저희 나는 내 제",
         r"(?:제|내) 이름은",
         r"(?:저는|나는|제 나이는|내 나이는)[^.!?]{0,10}?(?:\d{1,3}|스무"
         r"|(?:열|스물|서른|마흔|쉰|예순|일흔)(?:한|두|세|네|다섯|여섯|일곱|여덟|아홉)?) ?[살세]",
@@ -232,7 +232,7 @@ _WHO = r"(?:(?!\S+['’]s )\S+ ){1,2}?"
 _WHOSE = r"(?:my|(?<!['’]s )\b\w+['’]s)"
 _QUESTIONS = (
     _Phrases(
-        r"\b(?:i|my|me|myself)\b",
+        "i my me myself",
         rf"\b{_WHOSE} (?:full |first |last |middle |sur|nick)?name\b|\bam i called\b",
         rf"\bhow old (?:am|is|are|was) \S+|\b{_WHOSE} (?:current )?(?:age|date of birth"
         rf"|birthday|year"
@@ -252,7 +252,7 @@ _QUESTIONS = (
         rf"|\b{_WHOSE} (?:home ?town|nationality|home (?:address|country|city))\b",
     ),
     _Phrases(
-        r"\b(?:ich|mein\w*|mir|mich)\b",
+        "ich mein meine meinem meinen meiner meines mir mich",
         r"\bheiße ich\b|\bmein name\b",
         r"\bwie alt bin ich\b|\bmein alter\b|\bwann bin ich geboren\b|\bhabe ich geburtstag\b",
         r"\bvon beruf\b|\bmein(?:en)? (?:beruf|job|arbeitgeber)\b|\bwo(?:bei|für)? arbeite ich\b"
@@ -262,7 +262,7 @@ _QUESTIONS = (
         r" ich\b|\bmeine (?:heimatstadt|adresse)\b",
     ),
     _Phrases(
-        r"\b(?:je|mon|ma|moi)\b",
+        "je j mon ma moi",
         r"\bje m['’]appelle\b|\bmon (?:pré)?nom\b",
         r"\bquel âge ai-je\b|\bquel est mon âge\b|\bmon anniversaire\b",
         r"\bmon (?:métier|travail|emploi|employeur)\b|\bma profession\b|\btravaillé?-je\b"
@@ -270,56 +270,56 @@ _QUESTIONS = (
         r"\bhabité?-je\b|\bj['’]habite\b|\bje (?:vis|viens)\b|\bviens-je\b|\bma ville\b",
     ),
     _Phrases(
-        r"\b(?:yo|mi|me|soy|vivo|trabajo|tengo)\b",
+        "yo mi me soy vivo trabajo tengo",
         r"\bme llamo\b|\bmi (?:nombre|apellido)\b",
         r"\baños tengo\b|\bmi (?:edad|cumpleaños)\b",
         r"\bme dedico\b|\bmi (?:profesión|trabajo|oficio|empleo)\b|\bdónde trabajo\b",
         r"\bd[óo]nde (?:vivo|soy)\b|\bciudad vivo\b|\bmi (?:ciudad|país|dirección)\b",
     ),
     _Phrases(
-        r"\b(?:io|mi|mio|mia|sono|vivo|abito|lavoro)\b",
+        "io mi mio mia sono vivo abito lavoro",
         r"\bmi chiamo\b|\bil mio (?:nome|cognome)\b",
         r"\banni ho\b|\bla mia età\b|\bil mio compleanno\b",
         r"\b(?:il mio|che) (?:lavoro|mestiere)\b|\bla mia professione\b|\bdove lavoro\b",
         r"\bdove (?:vivo|abito)\b|\bcittà (?:vivo|abito)\b|\bda dove vengo\b|\bdi dove sono\b",
     ),
     _Phrases(
-        r"\b(?:eu|meu|minha|me|sou|moro|tenho|trabalho)\b",
+        "eu meu minha me sou moro tenho trabalho",
         r"\bme chamo\b|\bmeu (?:nome|sobrenome|apelido)\b",
         r"\banos (?:eu )?tenho\b|\bminha idade\b|\bmeu aniversário\b",
         r"\bminha profissão\b|\bmeu (?:trabalho|emprego)\b|\bonde (?:eu )?trabalho\b",
         r"\b(?:onde|cidade) (?:eu )?moro\b|\bonde (?:eu )?sou\b|\bminha cidade\b",
     ),
     _Phrases(
-        r"\b(?:ik|mijn)\b",
+        "ik mijn",
         r"\bheet ik\b|\bmijn naam\b",
         r"\boud ben ik\b|\bmijn (?:leeftijd|verjaardag)\b",
         r"\bmijn (?:beroep|baan|werk)\b|\bwerk ik\b|\bdoe ik voor werk\b",
         r"\b(?:woon|kom) ik\b|\bmijn (?:woonplaats|adres)\b",
     ),
     _Phrases(
-        r"\b(?:я|меня|мне|мой|моя|мо[её])\b",
+        "я меня мне мой моя моё мое",
         r"\bменя зовут\b|\bмо[её] имя\b|\bмоя фамилия\b",
         r"\bмне лет\b|\bмой (?:возраст|день рождения)\b",
         r"\bкем я работаю\b|\bгде я работаю\b|\bмоя (?:профессия|работа)\b",
         r"\bя живу\b|\bоткуда я\b|\bмой (?:город|адрес)\b",
     ),
     _Phrases(
-        r"我",
+        "我",
         r"我叫什么|我的?(?:名字|姓名)",
         r"我(?:今年)?(?:几岁|多大|多少岁)|我的?(?:年龄|生日)",
         r"我的?(?:职业|工作|职位)|我是做什么|我在哪.{0,3}(?:工作|上班)",
         r"我(?:现在)?(?:住|来自).{0,3}哪|我是哪里人|我的?(?:老家|家乡|地址)",
     ),
     _Phrases(
-        r"私|僕|俺",
+        "私 僕 俺",
         r"(?:私|僕|俺)の名前",
         r"(?:私|僕|俺)は?(?:今)?(?:何歳|いくつ)|(?:私|僕|俺)の(?:年齢|誕生日)",
         r"(?:私|僕|俺)の(?:職業|仕事)|(?:私|僕|俺)はどこで働",
         r"(?:私|僕|俺)は(?:今)?どこ(?:に住|から|の出身)|(?:私|僕|俺)の(?:出身|住所|故郷)",
     ),
     _Phrases(
-        r"나|내|저|제",
+        "나 내 저 제",
         r"(?:내|제) 이름",
         r"(?:내|제) (?:나이|생일)|(?:나는|저는|내가|제가) 몇 살",
         r"(?:내|제) (?:직업|직장)|(?:내가|제가|나는|저는) (?:무슨 일|어디서 일|어디에서 일)",
@@ -348,24 +348,36 @@ _ADVICE = re.compile(
 class _Read(NamedTuple):
     """The phrases of a language, ready to be looked for."""
 
-    first_person: re.Pattern[str]
+    first_person: frozenset[str]
+    is_spaced: bool
+    """True where words stand between spaces; elsewhere they are looked for anywhere."""
     kinds: dict[int, re.Pattern[str]]
 
     @classmethod
     def of(cls, phrases: _Phrases) -> _Read:
-        first_person, *kinds = (re.compile(pattern, re.IGNORECASE) for pattern in phrases)
-        return cls(first_person, dict(zip((NAME, AGE, WORK, HOME), kinds, strict=True)))
+        first_person, *kinds = phrases
+        patterns = [re.compile(pattern, re.IGNORECASE) for pattern in kinds]
+        return cls(
+            frozenset(first_person.split()),
+            _UNSPACED.search(first_person) is None,
+            dict(zip((NAME, AGE, WORK, HOME), patterns, strict=True)),
+        )
 
-    def places(self, text: str) -> list[int]:
-        """Return where in a text the first phrase of each kind begins."""
-        found = [pattern.search(text) for pattern in self.kinds.values()]
-        return [match.start() for match in found if match is not None]
+    def is_of_speaker(self, text: str, words: frozenset[str]) -> bool:
+        """Return True if a text, with its words in small letters, speaks of its speaker."""
+        if self.is_spaced:
+            return not self.first_person.isdisjoint(words)
+        return not text.isascii() and any(word in text for word in self.first_person)
 
-    def found(self, text: str) -> int:
-        """Return the kinds of which a phrase stands in a text, added up."""
-        return sum(kind for kind, pattern in self.kinds.items() if pattern.search(text))
+    def found(self, text: str) -> dict[int, int]:
+        """Return where in a text the first phrase of a kind begins, by the kind."""
+        found = {kind: pattern.search(text) for kind, pattern in self.kinds.items()}
+        return {kind: match.start() for kind, match in found.items() if match is not None}
 
 
+_UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]")
+_WORDS = re.compile(r"[^\W\d_]+")
+_SENTENCE = re.compile(r"(?:[^.!?\n。！？]|\.(?=\w))+")
 _SAYS = tuple(map(_Read.of, (_ENGLISH, *_OTHERS)))
 _ASKS = tuple(map(_Read.of, _QUESTIONS))
 
@@ -374,27 +386,17 @@ def introduction(text: str) -> int:
     """Return what a text says of who its speaker is, in its first 4,000 characters: NAME, AGE, WORK
     and HOME, added up; 0 for nothing. In English and ten other languages.
     """
-    text, found = text[:_LONGEST], 0
-    for language in _SAYS:
-        if language.first_person.search(text):
-            found |= language.found(text)
-    return found
+    return sum(_found(text[:_LONGEST], _SAYS))
 
 
 def introduction_passage(text: str) -> tuple[int, int] | None:
     """Return the characters from and up to which the sentence goes in which a text first says who
     its speaker is; None where none does.
     """
-    read = text[:_LONGEST]
-    places = [
-        place
-        for language in _SAYS
-        if language.first_person.search(read)
-        for place in language.places(read)
-    ]
-    if not places:
+    found = _found(text[:_LONGEST], _SAYS)
+    if not found:
         return None
-    spans = [span for span in sentence_spans(text) if span[0] <= min(places)]
+    spans = [span for span in sentence_spans(text) if span[0] <= min(found.values())]
     return spans[-1] if spans else None
 
 
@@ -408,14 +410,32 @@ def asked_of_somebody(query: str) -> int:
         return 0
     if _WHO_I_AM.search(query):
         return NAME | AGE | WORK | HOME
-    english, *others = _ASKS
-    found = english.found(query)
-    for language in others:
-        if language.first_person.search(query):
-            found |= language.found(query)
-    return found
+    english, *_ = _ASKS
+    return sum(_found(query, _ASKS) | english.found(query))
 
 
 def is_of_oneself(query: str) -> bool:
     """Return True if a query speaks of the one who asks."""
-    return any(language.first_person.search(query) for language in _ASKS)
+    words = _words_of(query)
+    return any(language.is_of_speaker(query, words) for language in _ASKS)
+
+
+def _found(text: str, languages: tuple[_Read, ...]) -> dict[int, int]:
+    """Return where in a text the first phrase of a kind begins, by the kind: in the sentences that
+    speak of their speaker, in the languages in which they do.
+    """
+    words = _words_of(text)
+    spoken = [language for language in languages if language.is_of_speaker(text, words)]
+    found: dict[int, int] = {}
+    for sentence in _SENTENCE.finditer(text) if spoken else ():
+        said = sentence[0]
+        words = _words_of(said)
+        for language in spoken:
+            if language.is_of_speaker(said, words):
+                for kind, place in language.found(said).items():
+                    found.setdefault(kind, sentence.start() + place)
+    return found
+
+
+def _words_of(text: str) -> frozenset[str]:
+    return frozenset(_WORDS.findall(text.lower()))

@@ -62,7 +62,7 @@ __all__ = [
     "Ranked",
     "Statistics",
     "ask",
-    "introductions",
+    "introducing",
     "proposals",
     "rank",
 ]
@@ -217,7 +217,7 @@ def _subject(query: str, named: Iterable[tuple[str, str]]) -> set[str]:
     return {place[3] for place in free} if _TOGETHER.fullmatch(between) else {free[0][3]}
 
 
-def introductions(corpus: Corpus, question: Question, allowed: Flags) -> Ints:
+def introducing(corpus: Corpus, question: Question, allowed: Flags) -> Ints:
     """Return the rows, the latest of those allowed, in which is said what the question asks of who
     somebody is; in their order.
     """

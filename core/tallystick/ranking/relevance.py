@@ -26,7 +26,7 @@ from tallystick.ranking.evidence import (
 from tallystick.ranking.fusion import quantise
 from tallystick.ranking.headers import read_header, speakers_of
 from tallystick.ranking.languages import text_flags
-from tallystick.ranking.order import Pool, Question, ask, introductions, proposals, rank
+from tallystick.ranking.order import Pool, Question, ask, introducing, proposals, rank
 from tallystick.ranking.vectors import slices, slices_to_embed, to_float16_bytes
 from tallystick.ranking.weights import RecallWeights
 from tallystick.ranking.words import indexed_words
@@ -266,7 +266,7 @@ def _pool(
         rows = np.union1d(
             rows, proposals(np.where(corpus.alive, corpus.nearness(vector), 0.0), depth)
         )
-    rows = np.union1d(rows, introductions(corpus, question, corpus.alive))
+    rows = np.union1d(rows, introducing(corpus, question, corpus.alive))
     rows = np.unique(
         np.concatenate([rows, *(corpus.beside(rows, step) for step in (-2, -1, 1, 2))])
     )
