@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -146,10 +146,9 @@ def _chat(tally: Tally, actor: Actor, aside: str) -> None:
 
 @pytest.mark.parametrize("large_scope", [100_000, 10])
 def test_what_a_user_says_of_himself_in_passing_is_found_first(
-    tmp_path: Path, large_scope: int
+    open_tally: Callable[..., Tally], large_scope: int
 ) -> None:
-    settings = Settings(large_scope=large_scope)
-    with Tally.open(tmp_path / "tally", settings=settings, background=False) as tally:
+    with open_tally(settings=Settings(large_scope=large_scope)) as tally:
         anna, ben = Actor(user="anna"), Actor(user="ben")
         _chat(tally, anna, ASIDE)
         _chat(tally, ben, "As a baker I get little time for it, so which lamps are to stay?")
@@ -161,8 +160,10 @@ def test_what_a_user_says_of_himself_in_passing_is_found_first(
         assert not any("introduction" in hit.signals for hit in unknown)
 
 
-def test_the_speaker_who_is_asked_about_is_the_one_who_said_it(tmp_path: Path) -> None:
-    with Tally.open(tmp_path / "tally", background=False) as tally:
+def test_the_speaker_who_is_asked_about_is_the_one_who_said_it(
+    open_sqlite: Callable[..., Tally],
+) -> None:
+    with open_sqlite() as tally:
         me = tally.bind()
         me.remember_many(
             NewMemory(content=text, kind="turn", speaker=speaker, conversation="train")
@@ -176,9 +177,11 @@ def test_the_speaker_who_is_asked_about_is_the_one_who_said_it(tmp_path: Path) -
         assert "judge" in me.recall("What does Mia do for a living?")[0].memory.content
 
 
-def test_a_wake_says_who_the_user_is_by_the_sentence_that_says_it(tmp_path: Path) -> None:
-    with Tally.open(tmp_path / "tally", background=False) as tally:
-        me = tally.bind()
+def test_a_wake_says_who_the_user_is_by_the_sentence_that_says_it(
+    open_tally: Callable[..., Tally],
+) -> None:
+    with open_tally() as tally:
+        me = tally.bind(Actor(user="anna"))
         long = " ".join(REQUESTS[:12])
         me.remember_many(
             NewMemory(content=text, kind="turn", speaker=speaker, conversation="hall")
@@ -193,8 +196,10 @@ def test_a_wake_says_who_the_user_is_by_the_sentence_that_says_it(tmp_path: Path
         assert item.cut
 
 
-def test_who_the_user_is_is_known_and_so_given_to_a_turn_that_asks(tmp_path: Path) -> None:
-    with Tally.open(tmp_path / "tally", background=False) as tally:
+def test_who_the_user_is_is_known_and_so_given_to_a_turn_that_asks(
+    open_sqlite: Callable[..., Tally],
+) -> None:
+    with open_sqlite() as tally:
         anna = Actor(user="anna")
         _chat(tally, anna, ASIDE)
         for query in ("What do you know about me?", "Who am I?", "What do I do for a living?"):
