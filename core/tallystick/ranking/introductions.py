@@ -56,13 +56,13 @@ _NO_TRADE = (
 """What follows "I'm a" and is no trade."""
 _TRADE = (
     r"(?:[a-z]*(?:ologist|ographer|ician|ist|eer|essor|woman|keeper|maker|worker|officer|driver"
-    r"|operator|designer|writer|teacher|trainer|manager|director|engineer|developer|builder"
-    r"|cleaner|farmer|dealer|planner|singer|dancer|painter|lawyer|banker|welder|plumber|tailor"
-    r"|doctor|tutor|actor|author|editor|auditor|surveyor|inspector|conductor|contractor|translator"
-    r"|administrator|instructor|counsell?or|producer)|nurse|chef|cook|clerk|pilot|judge|nanny|guard"
-    r"|coach|student|intern|apprentice|trainee|architect|analyst|vet|freelancer|accountant"
-    r"|consultant|assistant|librarian|baker|butcher|waiter|waitress|carpenter|gardener|midwife"
-    r"|priest|soldier|secretary|pensioner|founder|mechanic|paramedic|therapist|model)"
+    r"|operator|designer|writer|teacher|trainer|manager|director|engineer|developer|builder|cleaner"
+    r"|farmer|dealer|planner|singer|dancer|painter|lawyer|banker|welder|plumber|tailor|doctor|tutor"
+    r"|actor|author|editor|auditor|surveyor|inspector|conductor|contractor|translator|administrator"
+    r"|instructor|counsell?or|producer)|nurse|chef|cook|clerk|pilot|judge|nanny|guard|coach|student"
+    r"|intern|apprentice|trainee|architect|analyst|vet|freelancer|accountant|consultant|assistant"
+    r"|librarian|baker|butcher|waiter|waitress|carpenter|gardener|midwife|priest|soldier|secretary"
+    r"|pensioner|founder|mechanic|paramedic|therapist|model)"
 )
 
 
@@ -117,11 +117,11 @@ _ENGLISH = _Phrases(
             r"|moving|relocating) (?:in|at|near|to|here)\b",
             r"\bi was (?:born|raised)(?: and raised)? in\b"
             r"|\bmy (?:home ?town|home city|home country|address|nationality) is\b",
-            r"\b(?:i|we) (?:have|own|bought|share) an? (?:\w+ )?(?:flat|apartment|house|place|farm)"
-            r" (?:in|at|near)\b|\bmy (?:flat|apartment|house|home|place) (?:is )?in\b"
+            r"\b(?:i|we) (?:have|own|bought|share) an? (?:\w+ )?(?:flat|apartment|house|place"
+            r"|farm) (?:in|at|near)\b|\bmy (?:flat|apartment|house|home|place) (?:is )?in\b"
             r"|, where i live\b",
-            rf"year[- ]old[^.!?]{{0,60}}? from {_NAMED}|{_I_AM} {_NAMED}[^.!?]{{0,60}}? (?:from"
-            rf"|based in|living in) {_NAMED}",
+            rf"year[- ]old[^.!?]{{0,60}}? from {_NAMED}"
+            rf"|{_I_AM} {_NAMED}[^.!?]{{0,60}}? (?:from|based in|living in) {_NAMED}",
         )
     ),
 )
@@ -132,11 +132,10 @@ _OTHERS = (
         r"\bich (?:bin|werde|wurde) (?:\w+ )?\d{1,3}(?= jahre|\s*[,.;!]| und\b| geworden|$)"
         r"|\bals \d{1,3}-jährige[rs]?\b",
         r"\b(?:ich|und) arbeite (?:\w+ ){0,3}(?:als|bei|beim|im|für|am)\b|\bvon beruf\b"
-        r"|\bich (?:studiere|unterrichte)\b|\bals (?-i:[A-ZÄÖÜ])\w+ (?:habe|bin|arbeite|muss"
-        r"|kann) ich\b"
+        r"|\bich (?:studiere|unterrichte)\b"
+        r"|\bals (?-i:[A-ZÄÖÜ])\w+ (?:habe|bin|arbeite|muss|kann) ich\b"
         r"|\bich bin (?:(?:eine?|gelernte[r]?|jetzt) )?(?-i:[A-ZÄÖÜ])\w+(?:in|er|ist|or|eur|ant"
-        r"|mann|frau)"
-        r"(?=[,.;!]| und\b| bei\b| in\b| im\b| am\b|$)",
+        r"|mann|frau)(?=[,.;!]| und\b| bei\b| in\b| im\b| am\b|$)",
         r"\b(?:ich|und) (?:wohne|lebe|komme|stamme) (?:\w+ ){0,4}(?:in|aus|bei)\b"
         r"|\bwir (?:wohnen|leben) (?:\w+ ){0,3}(?:in|bei)\b"
         r"|\bnach (?-i:[A-ZÄÖÜ])\w+ (?:um)?gezogen\b",
@@ -184,8 +183,7 @@ _OTHERS = (
         r"\bik heet\b|\bmijn naam is\b",
         r"\bik ben (?:\w+ )?[\w-]+ jaar(?: oud)?\b",
         r"\bik werk (?:\w+ ){0,3}(?:als|bij|in|voor|op)\b|\bvan beroep\b"
-        r"|\bik ben (?:een )?[a-z]+(?:er"
-        r"|aar|eur|ist|kundige)\b(?=[,.;!]| en\b| bij\b| in\b|$)",
+        r"|\bik ben (?:een )?[a-z]+(?:er|aar|eur|ist|kundige)\b(?=[,.;!]| en\b| bij\b| in\b|$)",
         r"\bik (?:woon|kom|leef) (?:\w+ ){0,3}(?:in|uit|bij)\b|\bnaar \w+ verhuisd\b",
     ),
     _Phrases(
@@ -201,7 +199,8 @@ _OTHERS = (
         "我 咱",
         r"我(?:的名字)?叫|我的?名字是",
         r"我(?:今年|已经|快|现在|才)*[\d一二三四五六七八九十]{1,4}岁",
-        r"我(?:目前|现在|一直)?在[^，。？！]{1,16}(?:工作|上班|教书|当)|我的?(?:职业|工作)是|我从事"
+        r"我(?:目前|现在|一直)?在[^，。？！]{1,16}(?:工作|上班|教书|当)|我的?(?:职业|工作)是"
+        r"|我从事"
         r"|我(?:是|做|当)(?:一[名个位])?[^，。？！]{0,8}(?:师|员|工|医|警|官|商|经理|司机|护士"
         r"|教授|演员|作家|记者)",
         r"我们?(?:目前|现在|一直|家)?(?:住|生活)在|我来自|我是[^，。？！是]{1,8}人(?![员民])"
@@ -218,14 +217,13 @@ _OTHERS = (
     _Phrases(
         "저는 저희 나는 내 제",
         r"(?:제|내) 이름은",
-        r"(?:저는|나는|제 나이는|내 나이는)[^.!?]{0,10}?(?:\d{1,3}|스무"
-        r"|(?:열|스물|서른|마흔|쉰|예순|일흔)(?:한|두|세|네|다섯|여섯|일곱|여덟|아홉)?) ?[살세]",
+        r"(?:저는|나는|제 나이는|내 나이는)[^.!?]{0,10}?(?:\d{1,3}|스무|(?:열|스물|서른|마흔|쉰"
+        r"|예순|일흔)(?:한|두|세|네|다섯|여섯|일곱|여덟|아홉)?) ?[살세]",
         r"(?:저는|나는|제가|내가)[^.!?]{0,20}(?:에서 (?:일|근무)|으?로 (?:일|근무)|다니)"
-        r"|(?:제|내) (?:직업|직장)은|(?:저는|나는) [^.!?]{0,10}[사원생가자관](?:입니다|이에요"
-        r"|예요)",
+        r"|(?:제|내) (?:직업|직장)은"
+        r"|(?:저는|나는) [^.!?]{0,10}[사원생가자관](?:입니다|이에요|예요)",
         r"(?:저는|나는|제가|내가|우리는)[^.!?]{0,16}(?:에 살|에 거주|에서 (?:왔|살|태어|자랐)"
-        r"|로 이사|출신)"
-        r"|(?:제|내) 고향은",
+        r"|로 이사|출신)|(?:제|내) 고향은",
     ),
 )
 _WHO = r"(?:(?!\S+['’]s )\S+ ){1,2}?"
@@ -234,15 +232,14 @@ _QUESTIONS = (
     _Phrases(
         "i my me myself",
         rf"\b{_WHOSE} (?:full |first |last |middle |sur|nick)?name\b|\bam i called\b",
-        rf"\bhow old (?:am|is|are|was) \S+|\b{_WHOSE} (?:current )?(?:age|date of birth"
-        rf"|birthday|year"
-        rf" of birth)\b|\bwhen (?:was|am|is) {_WHO}born\b",
+        rf"\bhow old (?:am|is|are|was) \S+"
+        rf"|\b{_WHOSE} (?:current )?(?:age|date of birth|birthday|year of birth)\b"
+        rf"|\bwhen (?:was|am|is) {_WHO}born\b",
         r"\bfor a living\b|\b(?:profession|occupation|line of work)\b"
         rf"|\b(?:what|who|which)(?:['’]s| is| was) {_WHOSE} (?:current |day )?(?:job|career"
-        rf"|employer"
-        rf"|work|trade)\b|\bwhere (?:do|does|did|am|is) {_WHO}(?:work|working|employed)\b"
-        rf"|\bwho (?:do|does|did) {_WHO}work for\b|\bwhat (?:do"
-        rf"|does) {_WHO}do(?: for work)?\s*[?.]?$"
+        rf"|employer|work|trade)\b|\bwhere (?:do|does|did|am|is) {_WHO}(?:work|working|employed)\b"
+        rf"|\bwho (?:do|does|did) {_WHO}work for\b"
+        rf"|\bwhat (?:do|does) {_WHO}do(?: for work)?\s*[?.]?$"
         rf"|\bwhat (?:kind of |sort of |type of )?(?:job|work) (?:do|does|did) {_WHO}(?:do|have)\b",
         rf"\bwhere (?:do|does|did) {_WHO}(?:live|grow up|come from|reside)\b"
         rf"|\bwhere (?:am|is|are) {_WHO}(?:living|from|based)\b"
@@ -257,9 +254,8 @@ _QUESTIONS = (
         r"\bwie alt bin ich\b|\bmein alter\b|\bwann bin ich geboren\b|\bhabe ich geburtstag\b",
         r"\bvon beruf\b|\bmein(?:en)? (?:beruf|job|arbeitgeber)\b|\bwo(?:bei|für)? arbeite ich\b"
         r"|\bwas arbeite ich\b|\bverdiene ich mein geld\b",
-        r"\b(?:wo|in welche[rm] \w+) (?:wohne|lebe) ich\b|\b(?:woher"
-        r"|aus welche[rm] \w+) (?:komme|stamme)"
-        r" ich\b|\bmeine (?:heimatstadt|adresse)\b",
+        r"\b(?:wo|in welche[rm] \w+) (?:wohne|lebe) ich\b"
+        r"|\b(?:woher|aus welche[rm] \w+) (?:komme|stamme) ich\b|\bmeine (?:heimatstadt|adresse)\b",
     ),
     _Phrases(
         "je j mon ma moi",
@@ -323,23 +319,23 @@ _QUESTIONS = (
         r"(?:내|제) 이름",
         r"(?:내|제) (?:나이|생일)|(?:나는|저는|내가|제가) 몇 살",
         r"(?:내|제) (?:직업|직장)|(?:내가|제가|나는|저는) (?:무슨 일|어디서 일|어디에서 일)",
-        r"(?:내가|제가|나는|저는) (?:지금 )?(?:어디에? 살|어디 출신|어느 도시)|(?:내"
-        r"|제) (?:고향|주소)",
+        r"(?:내가|제가|나는|저는) (?:지금 )?(?:어디에? 살|어디 출신|어느 도시)"
+        r"|(?:내|제) (?:고향|주소)",
     ),
 )
 _WHO_I_AM = re.compile(
-    r"\bwho (?:am i|i am)\b|\b(?:know|remember|tell me|told you|said) (?:\w+ )?about (?:me"
-    r"|myself)\b"
-    r"|\bdescribe me\b|\bwer bin ich\b|\büber mich\b|\bqui suis-je\b|\bde moi\b"
-    r"|\bqui[ée]n soy\b|\bde mí\b|\bchi sono\b|\bdi me\b|\bquem sou\b|\bsobre mim\b"
-    r"|\bwie ben ik\b|\bover mij\b|\bкто я\b|\bобо мне\b|我是谁|关于我|(?:私|僕|俺)は誰"
-    r"|(?:私|僕|俺)について|(?:나는|내가) 누구|나에 대해",
+    r"\bwho (?:am i|i am)\b"
+    r"|\b(?:know|remember|tell me|told you|said) (?:\w+ )?about (?:me|myself)\b|\bdescribe me\b"
+    r"|\bwer bin ich\b|\büber mich\b|\bqui suis-je\b|\bde moi\b|\bqui[ée]n soy\b|\bde mí\b"
+    r"|\bchi sono\b|\bdi me\b|\bquem sou\b|\bsobre mim\b|\bwie ben ik\b|\bover mij\b|\bкто я\b"
+    r"|\bобо мне\b|我是谁|关于我|(?:私|僕|俺)は誰|(?:私|僕|俺)について|(?:나는|내가) 누구"
+    r"|나에 대해",
     re.IGNORECASE,
 )
 _ADVICE = re.compile(
     r"\b(?:should|could|can|shall|would|might|better|best|improve|apply|change|quit|write|prepare"
-    r"|plan|draft|explain|make|create|find|get)\b"
-    r"(?! (?:you |me )?(?:tell|remember|recall|remind|say)\b)",
+    r"|plan|draft|explain|make|create|find|get)\b(?! (?:you |me )?(?:tell|remember|recall|remind"
+    r"|say)\b)",
     re.IGNORECASE,
 )
 """What a question has that asks for advice about a job or a home, rather than which one it is."""
