@@ -111,10 +111,12 @@ _ENGLISH = _Phrases(
     "|".join(
         (
             rf"{_I_AM} {_HOW}from\b(?! (?:now|then|here|the same)\b)",
-            rf"\b(?:i|we)(?:['’]ve)? {_HOW}(?:live|lived|reside|grew up|moved|settled|rent)"
-            r"(?: (?!with\b)\w+){0,3}? (?:in|at|near|to|from|outside|here)\b",
-            rf"\b(?:i['’]m|i am|we['’]re|we are) {_HOW}(?:living|based|located|renting(?: an? \w+)?"
-            r"|moving|relocating) (?:in|at|near|to|here)\b",
+            rf"\b(?:i|we)(?:['’]ve)? {_HOW}(?:live|lived|reside|grew up|settled|rent(?: an? \w+)?)"
+            r"(?: (?:alone|together|right|out|with my \w+))? (?:in|at|near|outside|here)\b",
+            rf"\b(?:i|we)(?:['’]ve)? {_HOW}(?:moved|relocated)(?: (?:back|out|over|here|away))?"
+            rf" (?:to|from) {_NAMED}",
+            rf"\b(?:i|we)(?:['’]m|['’]re| am| are) {_HOW}(?:(?:living|based|located|renting(?: an? \w+)?)"
+            rf" (?:in|at|near|here)\b|(?:moving|relocating) to {_NAMED})",
             r"\bi was (?:born|raised)(?: and raised)? in\b"
             r"|\bmy (?:home ?town|home city|home country|address|nationality) is\b",
             r"\b(?:i|we) (?:have|own|bought|share) an? (?:\w+ )?(?:flat|apartment|house|place"

@@ -31,6 +31,8 @@ SAID = {
     "I'm self-employed, so which form do I need?": WORK,
     "I moved to Cork in spring, what do I have to register?": HOME,
     "We are still renting a flat in Leeds.": HOME,
+    "I live alone in a village.": HOME,
+    "I've just moved back to Leeds.": HOME,
     "Everybody calls me Bea.": NAME,
     "Ich heiße Jonas und wohne in Kassel.": NAME | HOME,
     "Ich bin Lehrer und arbeite bei der Stadt.": WORK,
@@ -59,6 +61,7 @@ I met Alexis, a 67-year-old veteran director.
 My son is 12 years old, and lives in Leeds.
 I've been working on it for hours, as a matter of fact.
 I'm from now on the one who reviews.
+We moved the office to Zurich, and I moved to the next task.
 The dance studio on the corner is hers.
 She works as a nurse in Dundee.
 Ich bin müde und komme später.
