@@ -115,8 +115,9 @@ _ENGLISH = _Phrases(
             r"(?: (?:alone|together|right|out|with my \w+))? (?:in|at|near|outside|here)\b",
             rf"\b(?:i|we)(?:['’]ve)? {_HOW}(?:moved|relocated)(?: (?:back|out|over|here|away))?"
             rf" (?:to|from) {_NAMED}",
-            rf"\b(?:i|we)(?:['’]m|['’]re| am| are) {_HOW}(?:(?:living|based|located|renting(?: an? \w+)?)"
-            rf" (?:in|at|near|here)\b|(?:moving|relocating) to {_NAMED})",
+            rf"\b(?:i|we)(?:['’]m|['’]re| am| are) {_HOW}"
+            rf"(?:(?:living|based|located|renting(?: an? \w+)?) (?:in|at|near|here)\b"
+            rf"|(?:moving|relocating) to {_NAMED})",
             r"\bi was (?:born|raised)(?: and raised)? in\b"
             r"|\bmy (?:home ?town|home city|home country|address|nationality) is\b",
             r"\b(?:i|we) (?:have|own|bought|share) an? (?:\w+ )?(?:flat|apartment|house|place"
