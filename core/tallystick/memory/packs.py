@@ -165,7 +165,8 @@ def wake(
                 speakers[memory.id] = memory.speaker
                 if why == "introduction" and len(memory.content) > SLICE:
                     passage = introduction_passage(memory.content)
-                    passages |= {} if passage is None else {memory.id: passage}
+                    if passage is not None:
+                        passages[memory.id] = passage
                 reasons.setdefault(why, []).append(chosen[memory.id])
     context.gate.log_read(actor, "wake", scope_list, results=len(chosen))
     items = [item for group in reasons.values() for item in group]

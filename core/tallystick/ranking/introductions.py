@@ -8,6 +8,7 @@ again.
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import NamedTuple
 
 from tallystick.ranking.sentences import sentence_spans
@@ -17,10 +18,10 @@ __all__ = [
     "HOME",
     "NAME",
     "WORK",
-    "asked_of_somebody",
+    "asked_of_oneself",
+    "asked_of_speaker",
     "introduction",
     "introduction_passage",
-    "is_of_oneself",
 ]
 
 NAME, AGE, WORK, HOME = 1, 2, 4, 8
@@ -326,14 +327,13 @@ _QUESTIONS = (
         r"|(?:내|제) (?:고향|주소)",
     ),
 )
-_WHO_I_AM = re.compile(
+_WHO_I_AM = (
     r"\bwho (?:am i|i am)\b"
     r"|\b(?:know|remember|tell me|told you|said) (?:\w+ )?about (?:me|myself)\b|\bdescribe me\b"
     r"|\bwer bin ich\b|\büber mich\b|\bqui suis-je\b|\bde moi\b|\bqui[ée]n soy\b|\bde mí\b"
     r"|\bchi sono\b|\bdi me\b|\bquem sou\b|\bsobre mim\b|\bwie ben ik\b|\bover mij\b|\bкто я\b"
     r"|\bобо мне\b|我是谁|关于我|(?:私|僕|俺)は誰|(?:私|僕|俺)について|(?:나는|내가) 누구"
-    r"|나에 대해",
-    re.IGNORECASE,
+    r"|나에 대해"
 )
 _ADVICE = re.compile(
     r"\b(?:should|could|can|shall|would|might|better|best|improve|apply|change|quit|write|prepare"
@@ -377,46 +377,52 @@ class _Read(NamedTuple):
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]")
 _WORDS = re.compile(r"[^\W\d_]+")
 _SENTENCE = re.compile(r"(?:[^.!?\n。！？]|\.(?=\w))+")
-_SAYS = tuple(map(_Read.of, (_ENGLISH, *_OTHERS)))
-_ASKS = tuple(map(_Read.of, _QUESTIONS))
+
+
+@cache
+def _says() -> tuple[_Read, ...]:
+    # Compiled with the first text, and not with the import: it takes a while.
+    return tuple(map(_Read.of, (_ENGLISH, *_OTHERS)))
+
+
+@cache
+def _asks() -> tuple[_Read, ...]:
+    return tuple(map(_Read.of, _QUESTIONS))
 
 
 def introduction(text: str) -> int:
     """Return what a text says of who its speaker is, in its first 4,000 characters: NAME, AGE, WORK
     and HOME, added up; 0 for nothing. In English and ten other languages.
     """
-    return sum(_found(text[:_LONGEST], _SAYS))
+    return sum(_found(text[:_LONGEST], _says()))
 
 
 def introduction_passage(text: str) -> tuple[int, int] | None:
     """Return the characters from and up to which the sentence goes in which a text first says who
     its speaker is; None where none does.
     """
-    found = _found(text[:_LONGEST], _SAYS)
+    found = _found(text[:_LONGEST], _says())
     if not found:
         return None
     spans = [span for span in sentence_spans(text) if span[0] <= min(found.values())]
     return spans[-1] if spans else None
 
 
-def asked_of_somebody(query: str) -> int:
-    """Return what a query asks of who somebody is, NAME, AGE, WORK and HOME, added up; 0 where it
+def asked_of_oneself(query: str) -> int:
+    """Return what a query asks of who the asker is, NAME, AGE, WORK and HOME, added up; 0 where it
     asks for something else, or for advice.
-
-    Of others than the asker it is read in English alone.
     """
     if _ADVICE.search(query):
         return 0
-    if _WHO_I_AM.search(query):
+    if re.search(_WHO_I_AM, query, re.IGNORECASE):
         return NAME | AGE | WORK | HOME
-    english, *_ = _ASKS
-    return sum(_found(query, _ASKS) | english.found(query))
+    return sum(_found(query, _asks()))
 
 
-def is_of_oneself(query: str) -> bool:
-    """Return True if a query speaks of the one who asks."""
-    words = _words_of(query)
-    return any(language.is_of_speaker(query, words) for language in _ASKS)
+def asked_of_speaker(query: str) -> int:
+    """Return what a query asks of who the speaker is that it names, in the same way; in English."""
+    english = _asks()[0]
+    return 0 if _ADVICE.search(query) else sum(english.found(query))
 
 
 def _found(text: str, languages: tuple[_Read, ...]) -> dict[int, int]:

@@ -16,7 +16,7 @@ from tallystick.ranking.corpus import NEVER, Corpus
 from tallystick.ranking.dates import date_fit, spans
 from tallystick.ranking.days import moments_of
 from tallystick.ranking.excerpt import excerpt
-from tallystick.ranking.introductions import asked_of_somebody, is_of_oneself
+from tallystick.ranking.introductions import asked_of_oneself, asked_of_speaker
 from tallystick.ranking.languages import (
     ASKS,
     ENGLISH,
@@ -162,7 +162,7 @@ def ask(query: str, corpora: Sequence[Corpus], now: int) -> Question:
         inverse = weight(*every)
         weights |= {form: max(inverse, weights.get(form, 0.0)) for form in every}
     speakers = frozenset(_subject(query, named))
-    is_of_one = len(speakers) == 1 or (not speakers and is_of_oneself(query))
+    asked = {0: asked_of_oneself, 1: asked_of_speaker}.get(len(speakers))
     return Question(
         text=query,
         words=surfaces,
@@ -170,7 +170,7 @@ def ask(query: str, corpora: Sequence[Corpus], now: int) -> Question:
         weights=weights,
         names={term: weight(term) for term in dict.fromkeys(words.values()) if term in dropped},
         speakers=speakers,
-        who=asked_of_somebody(query) if is_of_one else 0,
+        who=0 if asked is None else asked(query),
         dates=spans(query, now),
         average_length=statistics.average_length,
     )

@@ -12,7 +12,8 @@ from tallystick.ranking.introductions import (
     HOME,
     NAME,
     WORK,
-    asked_of_somebody,
+    asked_of_oneself,
+    asked_of_speaker,
     introduction,
     introduction_passage,
 )
@@ -72,14 +73,10 @@ ASKED = {
     "What do I do for a living?": WORK,
     "Do you remember what my job is? What is my job?": WORK,
     "Where do I work?": WORK,
-    "What does Rachel do?": WORK,
     "How old am I?": AGE,
-    "When was Ethan born?": AGE,
-    "What is Joey's age?": AGE,
     "What's my name?": NAME,
     "Which city do I live in?": HOME,
     "Where am I from?": HOME,
-    "Where did Richard grow up?": HOME,
     "Who am I?": NAME | AGE | WORK | HOME,
     "What do you know about me?": NAME | AGE | WORK | HOME,
     "Was bin ich von Beruf?": WORK,
@@ -93,6 +90,12 @@ ASKED = {
     "我住在哪里？": HOME,
     "私の名前は何ですか？": NAME,
     "제 직업이 뭐예요?": WORK,
+}
+ASKED_OF_SPEAKERS = {
+    "What does Rachel do?": WORK,
+    "When was Ethan born?": AGE,
+    "What is Joey's age?": AGE,
+    "Where did Richard grow up?": HOME,
 }
 ASKS_OTHER = """
 How should I describe my job in a letter?
@@ -119,13 +122,21 @@ def test_what_is_said_of_others_or_of_a_moment_is_no_introduction(text: str) -> 
 
 
 @pytest.mark.parametrize(("query", "kinds"), ASKED.items())
-def test_a_question_for_who_somebody_is_is_read(query: str, kinds: int) -> None:
-    assert asked_of_somebody(query) == kinds
+def test_a_question_for_who_the_asker_is_is_read(query: str, kinds: int) -> None:
+    assert asked_of_oneself(query) == kinds
+
+
+@pytest.mark.parametrize(("query", "kinds"), ASKED_OF_SPEAKERS.items())
+def test_a_question_for_who_a_speaker_is_is_no_question_for_the_asker(
+    query: str, kinds: int
+) -> None:
+    assert asked_of_speaker(query) == kinds
+    assert asked_of_oneself(query) == 0
 
 
 @pytest.mark.parametrize("query", ASKS_OTHER.strip().splitlines())
 def test_other_questions_and_requests_for_advice_ask_nobody_who_they_are(query: str) -> None:
-    assert asked_of_somebody(query) == 0
+    assert asked_of_oneself(query) == asked_of_speaker(query) == 0
 
 
 REQUESTS = [
