@@ -6,8 +6,6 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-__all__ = ["unpacked"]
-
 
 def unpacked(archive: Path, place: Path) -> Path:
     """Unpack an archive of our own into a folder, and return that."""

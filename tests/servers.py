@@ -19,15 +19,6 @@ import pytest
 from psycopg import sql
 from sqlalchemy import make_url
 
-__all__ = [
-    "chroma_server",
-    "new_database",
-    "own_postgres",
-    "restart_postgres",
-    "s3_server",
-    "started_postgres",
-]
-
 
 def chroma_server(folder: Path) -> AbstractContextManager[str]:
     """A Chroma server, by the command that comes with Chroma; its address."""

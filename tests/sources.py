@@ -7,8 +7,6 @@ import gc
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["syntax_trees"]
-
 
 def syntax_trees(*folders: Path) -> Iterator[tuple[Path, ast.Module]]:
     """Yield each Python file below `folders` with its tree, in the order of their paths.

@@ -16,8 +16,6 @@ from typer.testing import CliRunner
 
 from tallystick_cli.app import app, build_command, main
 
-__all__ = ["at_terminal", "invoke", "run_at_terminal", "run_piped"]
-
 
 def invoke(arguments: Sequence[str], **options: Any) -> Any:
     """Same as `CliRunner().invoke(app, …)`, with commands that are built once: building them takes

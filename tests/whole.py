@@ -10,8 +10,6 @@ from typing import Any
 
 from tallystick.records import Record
 
-__all__ = ["whole"]
-
 
 def whole(value: Any) -> str:
     """Return all that a value holds: fields of records and dataclasses, members of collections."""

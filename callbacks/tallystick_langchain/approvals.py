@@ -19,8 +19,6 @@ from tallystick.errors import ApprovalRequired
 from tallystick.records import Approval
 from tallystick.tally import BoundTally
 
-__all__ = ["ActionRequest", "Decision", "approved", "approved_async", "ask_person"]
-
 T = TypeVar("T")
 
 _CHECKPOINTER = "__pregel_checkpointer"

@@ -14,8 +14,6 @@ from langchain_core.outputs import ChatGenerationChunk
 from tallystick.recorder import stream_pieces
 from tallystick.records import TapeCall
 
-__all__ = ["chunks_of"]
-
 _TEXTS = ("text", "thinking", "reasoning")
 """Fields of a block of content that models write piece by piece."""
 

@@ -31,8 +31,6 @@ from tallystick.records import CompileConfig, PolicyRule, Scope
 from tallystick.tally import BoundTally, Candidate, Tally
 from tallystick_langchain.render import items_of, own_messages, render, tool_specs
 
-__all__ = ["compile_messages"]
-
 
 def compile_messages(
     state: Any,

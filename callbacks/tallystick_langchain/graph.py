@@ -9,15 +9,6 @@ from typing import Any
 from tallystick.adapters import default_agent_name
 from tallystick.recorder import Step
 
-__all__ = [
-    "agent_name_of",
-    "goes_on",
-    "interrupts_of",
-    "is_bubble_up",
-    "place_of",
-    "stop_step",
-]
-
 _UNNAMED = "LangGraph"
 """The name of a graph that was compiled without one."""
 _NAMES = ("lc_agent_name", "graph_id")

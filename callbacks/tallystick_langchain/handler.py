@@ -69,8 +69,6 @@ from tallystick_langchain.messages import (
     text_of,
 )
 
-__all__ = ["ENFORCED", "TallyCallbackHandler", "handler_run"]
-
 P = ParamSpec("P")
 
 

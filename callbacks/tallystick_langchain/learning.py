@@ -14,8 +14,6 @@ from tallystick.errors import MissingExtra
 from tallystick.ports import StructuredAnswer
 from tallystick.records import ProviderDeclaration
 
-__all__ = ["LearningModel"]
-
 _ADDRESSES = ("base_url", "openai_api_base", "anthropic_api_url", "endpoint")
 
 

@@ -21,19 +21,6 @@ from langchain_core.outputs import ChatGeneration, LLMResult
 from tallystick.adapters import recordable_parameters, recordable_tools
 from tallystick.recorder import Preserialized, TextMemo
 
-__all__ = [
-    "ENVELOPE",
-    "answer_of",
-    "answer_of_message",
-    "goal_of",
-    "model_of",
-    "request_of",
-    "result_of",
-    "text_of",
-    "to_messages",
-    "message_json",
-]
-
 _OWN_PARAMETERS = {"_type", "stop", "messages", "input", "tools"}
 """Invocation parameters that are the runtime's own, or recorded in their own place."""
 

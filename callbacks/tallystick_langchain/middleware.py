@@ -72,8 +72,6 @@ from tallystick_langchain.messages import answer_of_message, goal_of, request_of
 from tallystick_langchain.render import items_of, own_messages, render, tool_specs
 from tallystick_langchain.rules import RuledToolCall
 
-__all__ = ["TallyMiddleware", "TallyState"]
-
 _DEFAULT_BUDGET = 16_000
 
 

@@ -15,8 +15,6 @@ from tallystick.adapters import ToolCall, arguments_of, changed_items, json_valu
 from tallystick.compiler import outline
 from tallystick.records import CompiledContext, ContextItem, ItemKind, ToolSpec
 
-__all__ = ["CONTEXT_ID", "Rendered", "items_of", "own_messages", "render", "tool_specs"]
-
 CONTEXT_ID = "tallystick-context"
 """Id of the message with what was recalled and quoted, which is made for one call. It only names
 it: what is ours in a message, the code of the frame says.

@@ -14,8 +14,6 @@ from tallystick.records import CompiledContext
 from tallystick_langchain.messages import answer_of_message, request_of, to_messages
 from tallystick_langchain.render import render
 
-__all__ = ["chat_model_call", "render_chat"]
-
 
 def chat_model_call(
     model: BaseChatModel | Runnable[Any, BaseMessage],

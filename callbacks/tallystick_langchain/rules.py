@@ -33,8 +33,6 @@ from tallystick.tally import BoundTally, Tally, ToolCheck
 from tallystick_langchain.approvals import approved, approved_async
 from tallystick_langchain.handler import handler_run
 
-__all__ = ["RuledToolCall", "ToolRules"]
-
 Result = ToolMessage | Command[Any]
 _ANSWERS = ("denied_by_rule", "denied_by_person")
 """Reasons that a model reads; the others are for the developer."""

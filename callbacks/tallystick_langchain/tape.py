@@ -34,8 +34,6 @@ from tallystick.records import Json, TapeCall
 from tallystick_langchain.chunks import chunks_of
 from tallystick_langchain.messages import ENVELOPE, completion_of, request_of
 
-__all__ = ["TapeChatModel", "TapeLLM", "normal", "tape_tools"]
-
 _EMPTY: tuple[Json, ...] = (None, [], {}, "")
 _NOT_SENT = (*ENVELOPE, "artifact", "type", "tool_call_chunks", "chunk_position")
 

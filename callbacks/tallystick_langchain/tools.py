@@ -26,8 +26,6 @@ from tallystick.tally import BoundTally, Tally, ToolCheck
 from tallystick_langchain.approvals import ActionRequest, approved, ask_person
 from tallystick_langchain.handler import ENFORCED
 
-__all__ = ["memory_tools"]
-
 Approval = Literal["interrupt", "elsewhere"]
 
 

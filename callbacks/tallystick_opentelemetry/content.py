@@ -20,8 +20,6 @@ from tallystick.adapters.transcripts import (
 from tallystick.records import Json, StepEntry
 from tallystick_opentelemetry.names import GenAI, OpenInference
 
-__all__ = ["content_of"]
-
 _ALSO = {
     GenAI.INPUT_MESSAGES: OpenInference.INPUT,
     GenAI.MEMORY_QUERY: OpenInference.INPUT,

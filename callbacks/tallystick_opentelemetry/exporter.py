@@ -23,8 +23,6 @@ from tallystick_opentelemetry.ids import RecordedIds, caller_of, context_of
 from tallystick_opentelemetry.metrics import Metrics
 from tallystick_opentelemetry.spans import SpanFacts, run_facts, step_facts
 
-__all__ = ["Exporter", "export_run", "export_runs"]
-
 _SCOPE = "tallystick.receipts"
 _NANOSECONDS = 1_000
 _PAGE = 200

@@ -14,8 +14,6 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from tallystick.records import JsonObject, RunRecord
 
-__all__ = ["TRACEPARENT", "RecordedIds", "caller_of", "context_of", "current_trace"]
-
 TRACEPARENT = "traceparent"
 """The key of a run's metadata with the span that it was started in, as W3C Trace Context has it."""
 

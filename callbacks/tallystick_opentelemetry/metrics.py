@@ -7,8 +7,6 @@ from opentelemetry.metrics import Histogram, MeterProvider
 from tallystick_opentelemetry.names import GenAI, Metric, Operation
 from tallystick_opentelemetry.spans import SpanFacts
 
-__all__ = ["Metrics"]
-
 _COUNTED = {
     GenAI.INPUT_TOKENS: Metric.INPUT_TOKENS,
     GenAI.OUTPUT_TOKENS: Metric.OUTPUT_TOKENS,

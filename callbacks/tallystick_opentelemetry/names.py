@@ -8,8 +8,6 @@ repository has no package.
 
 from __future__ import annotations
 
-__all__ = ["GenAI", "Metric", "OpenInference", "Operation", "Ours"]
-
 
 class Operation:
     """Values of `gen_ai.operation.name`."""

@@ -15,8 +15,6 @@ from opentelemetry.trace import SpanKind
 from tallystick.records import Json, Receipt, ReceiptEntry, RunRecord, StepRecord
 from tallystick_opentelemetry.names import GenAI, OpenInference, Operation, Ours
 
-__all__ = ["SpanEvent", "SpanFacts", "run_facts", "step_facts", "usage_in"]
-
 Attributes = dict[str, str | bool | int | float | Sequence[str]]
 
 _USAGE = {

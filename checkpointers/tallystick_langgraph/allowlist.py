@@ -10,8 +10,6 @@ from typing import Any
 from pydantic import BaseModel
 from typing_extensions import is_typeddict
 
-__all__ = ["names_of"]
-
 
 def names_of(allow: Iterable[Any]) -> frozenset[tuple[str, ...]]:
     """Return (module, name) of every class that these types, or pairs of names, allow.

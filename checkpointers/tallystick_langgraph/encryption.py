@@ -12,8 +12,6 @@ from tallystick_langgraph.splitting import (
     splitter_for,
 )
 
-__all__ = ["LangGraphCipher", "splitter_and_cipher"]
-
 
 class LangGraphCipher:
     """A cipher of LangGraph; its name precedes each ciphertext."""

@@ -11,8 +11,6 @@ from tallystick.aio import in_thread
 from tallystick.records import Actor, Scope
 from tallystick.tally import BoundTally, Tally
 
-__all__ = ["ManagedTally", "SetUp"]
-
 
 class SetUp:
     """The answer of `setup`, which may be awaited: asynchronous code of LangGraph's own savers and

@@ -20,8 +20,6 @@ from tallystick.checkpoints import Leaf, NewCheckpoint, PendingWrite
 from tallystick.errors import CorruptTally, InvalidInput, MissingExtra
 from tallystick_langgraph.saver import TallySaver
 
-__all__ = ["Imported", "import_checkpoints"]
-
 
 @dataclass(frozen=True)
 class Imported:

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-__all__ = ["LazyValues"]
-
 
 class _Unread:
     """Placeholder for code that reads a dict at the C level, so that it fails there instead of

@@ -57,8 +57,6 @@ from tallystick_langgraph.from_conn_string import ManagedTally, SetUp
 from tallystick_langgraph.lazy_values import LazyValues
 from tallystick_langgraph.serde import TallySerializer
 
-__all__ = ["TallySaver"]
-
 T = TypeVar("T")
 
 

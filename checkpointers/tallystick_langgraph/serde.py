@@ -34,8 +34,6 @@ from tallystick.adapters import describe_value
 from tallystick.errors import BlockedType, CorruptTally, InvalidInput
 from tallystick_langgraph.allowlist import names_of
 
-__all__ = ["TallySerializer", "message_frame"]
-
 _log = logging.getLogger("tallystick.langgraph")
 _CONSTRUCTORS = frozenset(
     {

@@ -31,8 +31,6 @@ from tallystick.checkpoints import Fields, Leaf, ListValue, Value
 from tallystick.errors import BlockedType, CorruptTally
 from tallystick_langgraph.serde import TallySerializer, message_frame
 
-__all__ = ["ElementSplitter", "ValueSplitter", "WholeSplitter", "splitter_for"]
-
 _FIELDS = 32
 """Entries up to which a dict is Fields, each a value of its own; beyond, it is a ListValue."""
 

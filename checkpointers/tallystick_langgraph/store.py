@@ -43,8 +43,6 @@ from tallystick_langgraph.from_conn_string import ManagedTally, SetUp
 from tallystick_langgraph.store_config import LONGEST_TTL, checked_fields, checked_ttl
 from tallystick_langgraph.sweeper import Sweeper
 
-__all__ = ["TallyStore"]
-
 _MINUTE = 60 * 1_000_000
 _SWEEP_MINUTES = 5
 """Minutes between two sweeps of a sweeper, as in LangGraph's own stores."""

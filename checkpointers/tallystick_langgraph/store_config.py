@@ -12,8 +12,6 @@ from tallystick.adapters import TallyElsewhere, check_embedder, check_names, des
 from tallystick.errors import InvalidInput
 from tallystick.tally import Tally
 
-__all__ = ["LONGEST_TTL", "checked_fields", "checked_ttl"]
-
 LONGEST_TTL = 1_000 * 365 * 24 * 60
 """Minutes that an item may live, exclusive."""
 _WHOLE = ("$",)

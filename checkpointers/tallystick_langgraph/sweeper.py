@@ -12,8 +12,6 @@ from tallystick.errors import TallystickError
 from tallystick.logs import get_logger
 from tallystick.tally import Tally
 
-__all__ = ["Sweeper"]
-
 
 class Sweeper:
     """Calls `sweep` at intervals, until it is stopped or the tally is closed. Thread-safe."""

@@ -16,8 +16,6 @@ from typing import Any, TypeVar
 from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
 
-__all__ = ["Completion", "Lane", "in_thread", "iterate_in_thread", "on_event_loop"]
-
 T = TypeVar("T")
 Completion = Callable[[], T]
 """Waits for the end of a call that was begun, and returns its result."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["explain_problem", "explain_validation"]
-
 _WANTED = {
     "string_type": "takes a text",
     "int_type": "takes a whole number",

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     import structlog
     from structlog.typing import EventDict, WrappedLogger
 
-__all__ = ["SAFE_KEYS", "WITHHELD", "get_logger"]
-
 SAFE_KEYS = frozenset(
     {
         "event",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["REMEDIES", "TOKEN_REMEDIES"]
-
 REMEDIES: Mapping[str, str] = {
     "missing_actor": "Name who acts: give the call its user, or the piece of the adapter an "
     "`actor`.",

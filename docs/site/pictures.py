@@ -12,8 +12,6 @@ from pathlib import Path
 
 from examples.golden_path.__main__ import draw_pictures
 
-__all__ = ["FIGURES", "main"]
-
 DOCS = Path(__file__).parent.parent
 _INK, _SOFT, _LINE, _CARD = "#1f2937", "#4b5563", "#94a3b8", "#f8fafc"
 _BLUE, _GREEN, _AMBER = "#dbeafe", "#dcfce7", "#fef3c7"

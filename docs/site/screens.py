@@ -20,8 +20,6 @@ from tallystick.adapters.serving import COOKIE
 from tallystick.tally import Tally
 from tallystick_server import serve_in_background
 
-__all__ = ["main"]
-
 DOCS = Path(__file__).parent.parent
 _SIZE = {"width": 1120, "height": 760}
 

@@ -36,8 +36,6 @@ from tallystick_cli.app import app
 from tallystick_server import openapi
 from tallystick_server.routes import EXCLUDED, OWN, PREFIX, ROUTES
 
-__all__ = ["main", "written_anew"]
-
 DOCS = Path(__file__).parent.parent
 _PLACE = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.S)
 

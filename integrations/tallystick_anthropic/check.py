@@ -7,8 +7,6 @@ from typing import Any
 
 from tallystick.errors import InvalidContext
 
-__all__ = ["check_request"]
-
 _MOST_BREAKPOINTS = 4
 
 

@@ -32,8 +32,6 @@ from tallystick_anthropic.render import render_messages
 if TYPE_CHECKING:
     from anthropic import Anthropic
 
-__all__ = ["MessagesProvider", "parse_message"]
-
 _MOST = 4_096
 """Tokens of an answer, where neither the provider nor the compile says another number."""
 _COUNTED = ("model", "messages", "system", "tools", "tool_choice", "thinking", "output_config")

@@ -13,8 +13,6 @@ from tallystick.compiler.calls import calls_of, tool_of
 from tallystick.errors import InvalidInput
 from tallystick.records import CompiledContext, ContextItem
 
-__all__ = ["render_messages"]
-
 _OWN = ("messages", "system", "stream")
 """Fields that the context decides."""
 _MARKABLE = ("text", "image", "tool_use", "tool_result", "document")

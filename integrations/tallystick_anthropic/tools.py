@@ -18,8 +18,6 @@ from tallystick.records import Scope
 from tallystick.tally import BoundTally, Tally
 from tallystick_anthropic.provider import parse_message
 
-__all__ = ["MessagesMemoryTools", "memory_tools"]
-
 
 def memory_tools(
     tally: Tally | BoundTally | TallyElsewhere,

@@ -19,8 +19,6 @@ from tallystick_cli.surface import command_help
 if TYPE_CHECKING:
     app: typer.Typer
 
-__all__ = ["COMMANDS", "GROUPS", "app", "build_command", "main"]
-
 GROUPS: Mapping[str, Mapping[str, str]] = {
     "Everyday": {
         "init": "setup",

@@ -16,8 +16,6 @@ from tallystick_cli.output import print_json, print_older, print_view
 from tallystick_cli.person import confirm, require_person
 from tallystick_cli.session import complete_id, id_of, open_as_owner
 
-__all__ = ["COMMANDS"]
-
 ApprovalId = Annotated[
     str,
     typer.Argument(metavar="APPROVAL", help="Id of an approval, or how it begins or ends."),

@@ -14,8 +14,6 @@ from tallystick_cli.options import AsJson, AtHome, Limit, Where
 from tallystick_cli.output import print_json, print_view, progress_bar
 from tallystick_cli.session import complete_id, open_as_owner, view_in
 
-__all__ = ["COMMANDS"]
-
 _NAMED = 10
 """Threads that are named where the one asked for is not there."""
 

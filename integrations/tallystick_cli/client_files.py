@@ -14,8 +14,6 @@ from typing import Any
 
 from tallystick.errors import SettingsError
 
-__all__ = ["json_with", "json_without", "list_with", "list_without", "toml_with", "toml_without"]
-
 _BLANK = re.compile(r"(?:\s+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _ATOM = re.compile(r"[-+.\w]+")

@@ -24,8 +24,6 @@ from tallystick_cli.client_files import (
 from tallystick_hooks.events import EVENTS
 from tallystick_hooks.formats import CLAUDE_EVENTS
 
-__all__ = ["CLIENTS", "Change", "ClientScope", "change_hooks", "change_server"]
-
 ClientScope = Literal["project", "user"]
 NAME = "tallystick"
 _OUR_HOOK = re.compile(rf" hook (?:{'|'.join(EVENTS)}) --format claude-code(?![\w-])")

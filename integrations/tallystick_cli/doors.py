@@ -19,8 +19,6 @@ from tallystick_cli.options import AsJson, Where
 from tallystick_cli.output import print_json, print_view
 from tallystick_cli.session import open_as_owner
 
-__all__ = ["COMMANDS"]
-
 Answers = Literal["structured", "text"]
 Boundaries = Annotated[
     list[str] | None,

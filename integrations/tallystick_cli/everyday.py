@@ -24,8 +24,6 @@ from tallystick_cli.session import (
 from tallystick_cli.surface import help_of
 from tallystick_cli.terminal import Terminal
 
-__all__ = ["COMMANDS"]
-
 _HERE = "-"
 """In place of a text: it comes on standard input."""
 

@@ -17,9 +17,6 @@ from tallystick.errors import TallystickError
 from tallystick.operations import error_json
 from tallystick_cli.output import print_json
 
-__all__ = ["Failure", "failure_of", "print_failure", "wants_json"]
-
-
 _REMEDIES = {
     "unverified_membership": " Here: tally --project NAME and the command.",
     "principal_mismatch": " Here: tally --as USER and the command.",

@@ -24,8 +24,6 @@ from tallystick_cli.output import print_json, print_view, progress_bar
 from tallystick_cli.session import open_as_owner, view_in
 from tallystick_cli.views.common import plain_table
 
-__all__ = ["COMMANDS"]
-
 _MOST = 10
 """Owners and reasons that a terminal shows."""
 _ALL = 1_000_000

@@ -25,8 +25,6 @@ from tallystick_cli.output import print_json, print_preview, print_view
 from tallystick_cli.session import id_of, open_as_owner
 from tallystick_cli.surface import help_of
 
-__all__ = ["COMMANDS"]
-
 
 def promote(
     memory: MemoryId,

@@ -22,8 +22,6 @@ from tallystick_cli.output import print_json, print_older, print_view, progress_
 from tallystick_cli.session import id_of, open_as_owner
 from tallystick_cli.surface import help_of
 
-__all__ = ["COMMANDS"]
-
 Action = Literal["list", "show", "retry", "cancel", "drain"]
 _ACTIONS: tuple[str, ...] = get_args(Action)
 _LOOK_SECONDS = 0.2

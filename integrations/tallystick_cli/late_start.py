@@ -13,8 +13,6 @@ import os
 from collections.abc import Sequence
 from importlib.util import find_spec
 
-__all__ = ["may_start_late", "report_to", "start_late"]
-
 _OPTIONS_OF_ALL = ("--as", "--project")
 """Options that come before the command, each with a value."""
 _NOT_OVER_STDIO = ("install", "uninstall", "--http", "--uds", "--help")

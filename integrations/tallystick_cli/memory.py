@@ -27,8 +27,6 @@ from tallystick_cli.person import confirm, require_person
 from tallystick_cli.session import id_of, open_as_owner, view_in
 from tallystick_cli.surface import help_of
 
-__all__ = ["COMMANDS"]
-
 
 def inspect(memory: MemoryId, where: Where = ".tally", as_json: AsJson = False) -> None:
     """Show what a memory is, why it can or cannot be seen, what hangs on it, and what may be done

@@ -8,27 +8,6 @@ import typer
 
 from tallystick_cli.surface import help_of
 
-__all__ = [
-    "Apply",
-    "AsJson",
-    "AtHome",
-    "Before",
-    "CheckOnly",
-    "FoilText",
-    "IfVersion",
-    "InScope",
-    "Into",
-    "Key",
-    "Limit",
-    "MemoryId",
-    "Preview",
-    "Reason",
-    "Scopes",
-    "StepId",
-    "Token",
-    "Where",
-]
-
 Where = Annotated[
     str,
     typer.Option(

@@ -11,9 +11,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.progress import Progress
 
-__all__ = ["STEERING", "print_json", "print_older", "print_preview", "print_view", "progress_bar"]
-
-
 STEERING = dict.fromkeys(
     [
         *(code for code in range(0x20) if code not in (0x09, 0x0A)),

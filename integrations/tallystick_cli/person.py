@@ -10,8 +10,6 @@ import typer
 
 from tallystick.errors import InvalidInput
 
-__all__ = ["confirm", "require_person"]
-
 
 def require_person(action: str) -> None:
     """Raise InvalidInput unless a person can answer: standard input is a terminal."""

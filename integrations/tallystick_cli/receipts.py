@@ -29,8 +29,6 @@ from tallystick_cli.session import id_of, open_as_owner, recorded
 from tallystick_cli.surface import help_of
 from tallystick_html import receipt_page, says_its_bundle
 
-__all__ = ["COMMANDS"]
-
 _WHOLE = 36
 """Characters of an id."""
 

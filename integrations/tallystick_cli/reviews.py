@@ -17,8 +17,6 @@ from tallystick_cli.person import require_person
 from tallystick_cli.session import id_of, open_as_owner, view_in
 from tallystick_cli.surface import help_of
 
-__all__ = ["COMMANDS"]
-
 _EVERY = "all"
 _WORDS: Mapping[str, ReviewDecision] = {
     "accept": "accept",

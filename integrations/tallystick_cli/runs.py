@@ -20,8 +20,6 @@ from tallystick_cli.output import print_json, print_older, print_view
 from tallystick_cli.session import complete_id, id_of, open_as_owner, recorded
 from tallystick_cli.terminal import Terminal
 
-__all__ = ["COMMANDS"]
-
 _MOST = 1_000
 """Runs that are looked through for the scopes that have some."""
 

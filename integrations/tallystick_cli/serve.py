@@ -18,8 +18,6 @@ from tallystick_cli.output import print_json, print_view
 from tallystick_cli.person import require_person
 from tallystick_cli.session import open_as_owner
 
-__all__ = ["COMMANDS", "socket_of"]
-
 _SOCKET = "serve.sock"
 Rules = Annotated[
     str | None,

@@ -11,17 +11,6 @@ from tallystick.policy.rules import load_rules
 from tallystick.records import Actor, RunRecord, Scope, StepRecord
 from tallystick.tally import BoundTally, Tally
 
-__all__ = [
-    "acting",
-    "complete_id",
-    "id_of",
-    "open_as_owner",
-    "readable_scopes",
-    "recorded",
-    "set_actor",
-    "view_in",
-]
-
 SHORTEST = 6
 """Characters of an id that a person gives at least."""
 

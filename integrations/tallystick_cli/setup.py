@@ -20,8 +20,6 @@ from tallystick_cli.options import AsJson, Where
 from tallystick_cli.output import print_json, print_view
 from tallystick_cli.terminal import Terminal
 
-__all__ = ["COMMANDS"]
-
 _RETENTION = (
     "Runs are recorded with what the model saw and answered. redacted_payloads keeps it without "
     "secrets, full_payloads as it was (needed to replay exactly), metadata_only keeps no text."

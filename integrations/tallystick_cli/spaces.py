@@ -18,8 +18,6 @@ from tallystick_cli.options import AsJson, IfVersion, Key, Reason, Where
 from tallystick_cli.output import print_json, print_view
 from tallystick_cli.session import open_as_owner
 
-__all__ = ["COMMANDS"]
-
 _FORM = "user:bob=writer, agent:coder=reader@2026-12-31 or everyone=reader"
 
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from tallystick.operations import OPERATIONS, Offer, Surface
 
-__all__ = ["CLI", "command_help", "help_of"]
-
 _PART_OF_ID = "takes the beginning or end of an id too"
 _APPLY = "a flag, beside the preview that is the default"
 _MEMORY = {"memory": _PART_OF_ID}

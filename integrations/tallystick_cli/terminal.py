@@ -11,8 +11,6 @@ from rich.segment import Segment
 
 from tallystick_cli.output import STEERING
 
-__all__ = ["Terminal"]
-
 
 class Terminal(Console):
     """A terminal that stored text cannot steer: escapes and marks of writing direction are left

@@ -19,8 +19,6 @@ from tallystick_cli.output import print_json, print_view
 from tallystick_cli.person import require_person
 from tallystick_cli.session import complete_id, open_as_owner
 
-__all__ = ["COMMANDS"]
-
 Action = Literal["list", "make", "rotate", "revoke"]
 _ACTIONS: tuple[str, ...] = get_args(Action)
 _SECONDS = {"m": 60, "h": 3_600, "d": 86_400}

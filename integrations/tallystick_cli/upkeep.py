@@ -22,8 +22,6 @@ from tallystick_cli.person import confirm, require_person
 from tallystick_cli.session import acting, id_of, open_as_owner
 from tallystick_cli.surface import help_of
 
-__all__ = ["COMMANDS"]
-
 
 def doctor(
     repair: Annotated[bool, typer.Option("--repair", help="Mend what can be mended.")] = False,

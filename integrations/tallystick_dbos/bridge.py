@@ -14,8 +14,6 @@ from dbos import DBOS, Queue, SetWorkflowID
 from tallystick import Tally
 from tallystick.adapters import JobRunning, check_count
 
-__all__ = ["DbosBridge"]
-
 
 class DbosBridge:
     """Hands the jobs of a tally to DBOS.

@@ -28,8 +28,6 @@ from tallystick_hooks.quick import (
 )
 from tallystick_hooks.quick import answer as quick_answer
 
-__all__ = ["main", "run"]
-
 
 def run(
     arguments: Sequence[str] | None = None, text: str | None = None, refusal: str | None = None

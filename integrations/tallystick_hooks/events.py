@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-__all__ = ["EVENTS", "Answer", "Event", "EventName", "HookFormat", "Words"]
-
 EventName = Literal[
     "session-start",
     "prompt",

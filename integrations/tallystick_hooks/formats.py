@@ -15,8 +15,6 @@ from typing import Any
 
 from tallystick_hooks.events import EVENTS, Answer, Event, EventName, HookFormat, Words
 
-__all__ = ["CLAUDE_EVENTS", "BadPayload", "answer_in", "event_from"]
-
 CLAUDE_EVENTS: Mapping[str, EventName] = {
     "SessionStart": "session-start",
     "UserPromptSubmit": "prompt",

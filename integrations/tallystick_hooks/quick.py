@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-__all__ = ["RULES_MARK", "Unanswered", "answer", "ask", "finish", "is_closed", "read_input"]
-
 _OPTIONS = {
     "--format": "format",
     "--tally": "tally",

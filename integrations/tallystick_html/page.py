@@ -30,8 +30,6 @@ from tallystick.records import CompiledContext, Json, StepEntry
 from tallystick.records.html import Html, cut, html_table, tag
 from tallystick_html.representations import duration, moment
 
-__all__ = ["receipt_page", "says_its_bundle"]
-
 _MOST_TEXT = 4_000
 """Characters of one text that the page shows; its bundle has the rest."""
 _MOST_MESSAGES = 40

@@ -20,8 +20,6 @@ from tallystick.records import (
 from tallystick.records.html import Html, cut, html_table, tag
 from tallystick.tally import Recalled
 
-__all__ = ["RENDERERS", "duration", "moment"]
-
 _MOST = 200
 """Characters of a text in a table."""
 

@@ -14,8 +14,6 @@ from tallystick.adapters import Binder, RemoteBinder
 from tallystick.adapters.binder import IDENTITY_KEYS
 from tallystick.records import CallContext
 
-__all__ = ["call_of_tags", "call_of_workflow"]
-
 
 def call_of_tags(
     binder: Binder | RemoteBinder,

@@ -89,8 +89,6 @@ try:
 except ImportError:  # early workflows wait inside the tool, which then simply takes long
     WaitingForEvent = None  # type: ignore[assignment,misc]
 
-__all__ = ["TallyInstrumentation", "unrecorded"]
-
 _unrecorded: ContextVar[bool] = ContextVar("tallystick_unrecorded", default=False)
 
 

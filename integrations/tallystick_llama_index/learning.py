@@ -15,8 +15,6 @@ from tallystick.errors import InvalidInput
 from tallystick.ports import StructuredAnswer
 from tallystick.records import ProviderDeclaration
 
-__all__ = ["LearningModel"]
-
 _ADDRESSES = ("api_base", "base_url")
 
 

@@ -50,8 +50,6 @@ from tallystick_llama_index.actors import call_of_tags
 from tallystick_llama_index.render import items_of, render
 from tallystick_llama_index.retriever import with_codes
 
-__all__ = ["TallyMemory", "TallyMemoryBlock", "TallyNodePostprocessor"]
-
 _PAGE = 200
 _INPUT = "input"
 _ROOM = 2_000

@@ -13,17 +13,6 @@ from pydantic import BaseModel
 from tallystick.adapters import dumped, recordable_parameters, recordable_tools
 from tallystick.tokens import usage_of
 
-__all__ = [
-    "answer_of",
-    "cleaned",
-    "description_of",
-    "documents_of",
-    "model_of",
-    "request_of",
-    "to_messages",
-    "usage_of_response",
-]
-
 _SETTINGS = (
     "class_name",
     "model",

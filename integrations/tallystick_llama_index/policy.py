@@ -38,17 +38,6 @@ from tallystick_llama_index.actors import call_of_tags, call_of_workflow
 from tallystick_llama_index.messages import cleaned, description_of, model_of, request_of
 from tallystick_llama_index.tape import normal
 
-__all__ = [
-    "RULED",
-    "ApprovalRoute",
-    "ToolRules",
-    "denied_output",
-    "is_approval",
-    "is_ruled",
-    "ruled_llm",
-    "ruled_tools",
-]
-
 ApprovalRoute = Literal["event", "elsewhere"]
 """Where a person is asked: by the events of the workflow, or by the application."""
 

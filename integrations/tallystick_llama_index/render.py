@@ -12,8 +12,6 @@ from tallystick.adapters import ToolCall, arguments_of, changed_items, message_i
 from tallystick.compiler import outline
 from tallystick.records import CompiledContext, ContextItem, ItemKind
 
-__all__ = ["items_of", "render"]
-
 _CALL: type[Any] | None = getattr(types, "ToolCallBlock", None)
 """The block of a tool call, in newer releases; in all, calls are in `additional_kwargs`."""
 _MEDIA_TOKENS = 256

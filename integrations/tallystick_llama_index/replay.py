@@ -11,8 +11,6 @@ from tallystick.adapters import check_model
 from tallystick_llama_index.instrumentation import unrecorded
 from tallystick_llama_index.messages import answer_of, to_messages
 
-__all__ = ["llm_call"]
-
 
 def llm_call(llm: BaseLLM) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     """Return a `call` for `recordings.replay(step_id, call=…)`: it sends the recorded request to

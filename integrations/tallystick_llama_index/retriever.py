@@ -20,8 +20,6 @@ from tallystick.records.framing import CLOSE, NOTICE, OPEN
 from tallystick.tally import BoundTally, Tally
 from tallystick_llama_index.actors import call_of_tags
 
-__all__ = ["TallyRetriever", "with_codes"]
-
 _FOR_MODELS = ("notice", "kind", "speaker", "occurred_at")
 """Metadata of a node that a model reads; the rest is for the application."""
 _BODY = "\n{metadata_str}\n\n{content}\n"

@@ -14,8 +14,6 @@ from llama_index.core.base.llms.types import ChatMessage, ChatResponse, Completi
 from tallystick.recorder import stream_pieces
 from tallystick.records import TapeCall
 
-__all__ = ["chat_of", "chats_of", "completion_of", "completions_of"]
-
 _TEXTS = {"text": "text", "thinking": "content", "tool_call": "tool_kwargs"}
 """The field of each kind of block that models write piece by piece."""
 

@@ -36,8 +36,6 @@ from tallystick.records import Json, TapeCall
 from tallystick_llama_index.messages import description_of, request_of
 from tallystick_llama_index.stream import chat_of, chats_of, completion_of, completions_of
 
-__all__ = ["TapeLLM", "normal", "tape_tools"]
-
 T = TypeVar("T")
 
 

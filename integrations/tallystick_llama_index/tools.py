@@ -30,8 +30,6 @@ from tallystick_llama_index.policy import (
     is_approval,
 )
 
-__all__ = ["memory_tools"]
-
 
 def memory_tools(
     tally: Tally | BoundTally | TallyElsewhere,

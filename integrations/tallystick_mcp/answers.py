@@ -22,8 +22,6 @@ from tallystick.records.escaping import as_field
 from tallystick.tally import BoundTally
 from tallystick_mcp.callers import Caller
 
-__all__ = ["AnswerForm", "Answers", "protocol_error", "shown"]
-
 AnswerForm = Literal["structured", "text"]
 """How answers are sent: as structured content, or as text for clients that show nothing else."""
 

@@ -11,8 +11,6 @@ from pydantic import Field
 from tallystick.operations import Arguments
 from tallystick.records import CorrectionKind, JsonObject
 
-__all__ = ["Add", "Explore", "ExploreMode", "Manage", "ManageAction", "Search"]
-
 Texts = tuple[str, ...]
 Key = str | None
 Id = Annotated[str, Field(max_length=64)]

@@ -15,8 +15,6 @@ from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, Inpu
 from mcp_types.version import is_version_at_least
 from pydantic import BaseModel, Field
 
-__all__ = ["Question", "Verdict", "can_ask", "put", "verdict"]
-
 _SEVERAL_ROUNDS = "2026-07-28"
 """The revision since which a question is an answer of its own."""
 _KEY = "confirm"

@@ -21,8 +21,6 @@ from tallystick.errors import ActionDenied, InvalidInput
 from tallystick.logs import get_logger
 from tallystick.records import ContextItem, JsonObject, SourceRef, ToolSpec, text_digest
 
-__all__ = ["EXTERNAL_TRUST", "Bridge", "fingerprint"]
-
 EXTERNAL_TRUST = 20
 """The trust in what another server says, percent; 50 is ordinary."""
 

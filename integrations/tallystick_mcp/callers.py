@@ -12,8 +12,6 @@ from tallystick.errors import InvalidScope
 from tallystick.records import Actor, Credential, Scope
 from tallystick.tally import BoundTally, Tally
 
-__all__ = ["Caller", "Callers", "caller_of", "own_scopes"]
-
 
 @dataclass(frozen=True)
 class Caller:

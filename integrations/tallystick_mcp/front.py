@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from tallystick.records import Actor
     from tallystick_mcp.server import TallyServer
 
-__all__ = ["Front", "Start", "report", "run"]
-
 
 class Start(TypedDict):
     """What a front needs to serve a tally, and the answers that it gives without one; as JSON."""

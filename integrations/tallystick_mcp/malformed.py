@@ -11,8 +11,6 @@ from mcp.shared.message import SessionMessage
 from mcp_types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError
 from pydantic import ValidationError
 
-__all__ = ["AnsweredReads"]
-
 
 class AnsweredReads:
     """The messages of a stream; what comes between them and is none is answered on `write`.

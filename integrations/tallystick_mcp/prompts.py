@@ -11,8 +11,6 @@ from tallystick.operations import OPERATIONS
 from tallystick_mcp.answers import protocol_error, read_by_rules, signed
 from tallystick_mcp.callers import Callers
 
-__all__ = ["add_to"]
-
 
 def add_to(server: MCPServer[Any], callers: Callers) -> None:
     """Add the prompts to a server."""

@@ -16,8 +16,6 @@ from tallystick.tally import BoundTally
 from tallystick_mcp.answers import protocol_error, read_by_rules, shown, signed
 from tallystick_mcp.callers import Caller, Callers
 
-__all__ = ["add_to"]
-
 _JSON, _TEXT = "application/json", "text/plain"
 
 

@@ -6,9 +6,6 @@ from typing import Any
 
 from tallystick.operations import Arguments
 
-__all__ = ["slim_schema"]
-
-
 _LEFT_OUT = ("title", "additionalProperties", "default", "minimum", "maximum", "maxLength")
 """Defaults and bounds too: an error says what is out of bounds, to the one model that needs it."""
 

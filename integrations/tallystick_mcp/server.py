@@ -32,8 +32,6 @@ from tallystick_mcp.schemas import slim_schema
 from tallystick_mcp.stdio import StdioServer
 from tallystick_mcp.tools import Call, call_of, confirmed_call, preview_of
 
-__all__ = ["Approval", "TallyServer", "serve"]
-
 Approval = Literal["ask", "elsewhere"]
 """Who is asked before memory is changed: a person, or nobody, because the application asks."""
 

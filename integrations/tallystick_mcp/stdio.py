@@ -13,8 +13,6 @@ from mcp.server.stdio import stdio_server
 from tallystick import __version__
 from tallystick_mcp.malformed import AnsweredReads
 
-__all__ = ["StdioServer"]
-
 
 class StdioServer(MCPServer[Any]):
     """An MCP server of Tallystick, which leaves the root logger to the application."""

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 
 from tallystick.operations import OPERATIONS, Offer, Operation, Surface
 
-__all__ = ["ADD", "EXPLORE", "MANAGE", "MCP", "SEARCH", "Route"]
-
 
 @dataclass(frozen=True)
 class Route:

@@ -30,8 +30,6 @@ from tallystick_mcp.arguments import Add, Explore, Manage, Search
 from tallystick_mcp.callers import Caller
 from tallystick_mcp.surface import ADD, EXPLORE, MANAGE, SEARCH, Route
 
-__all__ = ["Call", "Preview", "call_of", "confirmed_call", "preview_of"]
-
 _ACCESS: Mapping[str, AccessKind] = {"modify": "correct", "forget": "delete", "recover": "correct"}
 
 

@@ -23,8 +23,6 @@ from tallystick.tally import Tally
 from tallystick_mcp.callers import Caller, Callers, caller_of
 from tallystick_mcp.server import TallyServer, serve
 
-__all__ = ["PATH", "http_app", "run_http", "run_stdio"]
-
 PATH = "/mcp"
 """Where MCP is served over HTTP."""
 _GRACE_SECONDS = 2

@@ -8,8 +8,6 @@ from typing import Any
 from tallystick.adapters import check_pairs
 from tallystick.errors import InvalidContext
 
-__all__ = ["check_request"]
-
 _ROLES = ("user", "assistant", "system", "developer")
 
 

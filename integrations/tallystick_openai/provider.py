@@ -35,8 +35,6 @@ from tallystick_openai.render import render_responses
 if TYPE_CHECKING:
     from openai import OpenAI
 
-__all__ = ["Continuation", "ResponsesProvider", "parse_response"]
-
 Continuation = Literal["stateless", "previous_response_id"]
 """Who keeps the state of a conversation: the tally, or OpenAI."""
 

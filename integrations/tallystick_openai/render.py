@@ -14,8 +14,6 @@ from tallystick.compiler.calls import calls_of, tool_of
 from tallystick.errors import InvalidInput
 from tallystick.records import CompiledContext, ContextItem
 
-__all__ = ["render_responses"]
-
 _BREAK = {"mode": "explicit"}
 _OWN = ("input", "instructions", "stream", "previous_response_id")
 """Fields that the context decides."""

@@ -18,8 +18,6 @@ from tallystick.records import Scope
 from tallystick.tally import BoundTally, Tally
 from tallystick_openai.provider import parse_response
 
-__all__ = ["ResponsesMemoryTools", "memory_tools"]
-
 
 def memory_tools(
     tally: Tally | BoundTally | TallyElsewhere,

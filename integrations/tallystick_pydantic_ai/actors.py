@@ -11,8 +11,6 @@ from tallystick.adapters import Binder, RemoteBinder
 from tallystick.adapters.binder import id_text
 from tallystick.records import CallContext
 
-__all__ = ["call_of_run"]
-
 
 def call_of_run(binder: Binder | RemoteBinder, ctx: RunContext[Any]) -> CallContext:
     """Return the call that a run belongs to: its dependencies, its metadata and its conversation,

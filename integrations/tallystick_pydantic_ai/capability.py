@@ -100,8 +100,6 @@ from tallystick_pydantic_ai.policy import (
 )
 from tallystick_pydantic_ai.toolset import memory_toolset
 
-__all__ = ["TallyContext", "TallyMemory", "TallyRecorder", "Tallystick"]
-
 _LATE = "A recorder that is loaded late records nothing"
 _BUDGET, _MEMORIES = 2_000, 8
 """Tokens of recalled text, and memories to choose from, unless others are given."""

@@ -15,8 +15,6 @@ from pydantic_ai.tools import DeferredToolRequests
 
 from tallystick_pydantic_ai.policy import TallyPolicy
 
-__all__ = ["Approval", "can_defer"]
-
 Approval: TypeAlias = Literal["auto", "deferred"]
 """Runs in which the tools that ask a person are offered: those that can defer a call, or all."""
 _PASSIVE = (TallyPolicy, WrapperCapability, Hooks)

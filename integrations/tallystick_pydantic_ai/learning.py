@@ -18,8 +18,6 @@ from tallystick.errors import ModelUnavailable
 from tallystick.ports import StructuredAnswer
 from tallystick.records import ProviderDeclaration
 
-__all__ = ["LearningModel"]
-
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
     loop.run_forever()

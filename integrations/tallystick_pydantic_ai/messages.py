@@ -25,20 +25,6 @@ from pydantic_core import from_json, to_json
 from tallystick.adapters import recordable_parameters
 from tallystick.records import Json
 
-__all__ = [
-    "RequestArguments",
-    "answer_of",
-    "arguments_of",
-    "cleaned",
-    "comparable",
-    "output_text",
-    "own_messages",
-    "prompt_part",
-    "prompt_text",
-    "request_of",
-    "with_part_behind",
-]
-
 _VOLATILE = frozenset(
     {
         "timestamp",

@@ -51,16 +51,6 @@ from tallystick.tally import BoundTally, Tally, ToolCheck
 from tallystick_pydantic_ai.actors import call_of_run
 from tallystick_pydantic_ai.messages import cleaned, comparable, request_of
 
-__all__ = [
-    "CheckedToolDefinition",
-    "OncePerAgent",
-    "TallyPolicy",
-    "ToolRules",
-    "model_facts",
-    "plain",
-    "refuse_deferred",
-]
-
 _KINDS: tuple[CallKind, ...] = ("tool_call", "model_call")
 _DENIAL_REASONS = ("denied_by_rule", "denied_by_person")
 """Reasons for which the model reads a denial; other refusals are errors of the application."""

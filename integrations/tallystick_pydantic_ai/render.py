@@ -27,8 +27,6 @@ from tallystick.adapters import ToolCall, changed_items, json_value, message_ite
 from tallystick.compiler import Outline, outline
 from tallystick.records import CompiledContext, ContextItem, ToolSpec
 
-__all__ = ["Source", "items_of", "render", "tool_specs"]
-
 
 class Source(NamedTuple):
     """The origin of an item: its message, and of a request the place of its part."""

@@ -12,8 +12,6 @@ from pydantic_ai.models import Model
 from tallystick.adapters import check_model
 from tallystick_pydantic_ai.messages import answer_of, arguments_of
 
-__all__ = ["model_call"]
-
 
 def model_call(model: Model) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     """Return a `call` for `recordings.replay(step_id, call=…)`: it sends the recorded request to

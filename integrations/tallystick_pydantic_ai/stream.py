@@ -20,8 +20,6 @@ from pydantic_ai.models import CompletedStreamedResponse, ModelRequestParameters
 from tallystick.recorder import stream_pieces
 from tallystick.records import TapeCall
 
-__all__ = ["PlayedStream"]
-
 
 class PlayedStream(CompletedStreamedResponse):
     """The response of a recorded call, in as many events as it was recorded in; `on_end` raises the

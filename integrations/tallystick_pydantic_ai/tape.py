@@ -25,8 +25,6 @@ from tallystick_pydantic_ai.capability import TallyRecorder
 from tallystick_pydantic_ai.messages import comparable, request_of
 from tallystick_pydantic_ai.stream import PlayedStream
 
-__all__ = ["TapeCapability"]
-
 _RETRY = ("ModelRetry", "ToolRetryError")
 _FAILED = ("ToolFailed", "ToolFailedError")
 _DENIED = "ActionDenied"

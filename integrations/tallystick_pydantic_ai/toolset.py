@@ -26,8 +26,6 @@ from tallystick_pydantic_ai.actors import call_of_run
 from tallystick_pydantic_ai.deferral import Approval, can_defer
 from tallystick_pydantic_ai.policy import CheckedToolDefinition, ToolRules
 
-__all__ = ["memory_toolset"]
-
 _log = logging.getLogger("tallystick.pydantic_ai")
 
 

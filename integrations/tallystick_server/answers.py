@@ -20,8 +20,6 @@ from tallystick.logs import get_logger
 from tallystick.records import JsonObject, Record
 from tallystick.tally import BoundTally, Recalled
 
-__all__ = ["Answer", "Problem", "add_handlers", "answer", "plain"]
-
 T = TypeVar("T")
 _CODES = {
     404: "not_found",

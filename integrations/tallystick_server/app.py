@@ -29,8 +29,6 @@ from tallystick_server.routes import PREFIX
 from tallystick_server.streams import add_streams
 from tallystick_server.system import add_health, add_system
 
-__all__ = ["Server", "create_app", "openapi"]
-
 _DESCRIPTION = (
     "Memory, context and receipts over HTTP. Every answer says as whom and in which scope it was "
     "done; every error is a problem with a stable code."

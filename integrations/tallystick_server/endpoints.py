@@ -21,17 +21,6 @@ from tallystick_server.answers import Problem, answer
 from tallystick_server.open_runs import RunHeader, within
 from tallystick_server.routes import OF_THE_URL, ROUTES, Method, Route
 
-__all__ = [
-    "CONDITIONS",
-    "PROBLEMS",
-    "RESULT",
-    "ScopeHeader",
-    "add_operations",
-    "bound_for",
-    "deaf_to",
-    "path_names",
-]
-
 CONDITIONS = ("Idempotency-Key", "If-Match")
 """Headers that make a change happen once, or at one version alone."""
 

@@ -23,8 +23,6 @@ from tallystick_server.endpoints import (
     deaf_to,
 )
 
-__all__ = ["FindItems", "GetItems", "ItemAnswer", "PutItems", "add_items"]
-
 _MOST = 1_000
 _KeyHeader = Annotated[
     str | None,

@@ -17,8 +17,6 @@ from tallystick.errors import InvalidInput, RunClosed
 from tallystick.recorder import Run
 from tallystick.tally import BoundTally
 
-__all__ = ["OpenRuns", "RunHeader", "within"]
-
 _MOST_OPEN = 1_000
 
 RunHeader = Annotated[

@@ -49,17 +49,6 @@ from tallystick_server.endpoints import (
 )
 from tallystick_server.open_runs import RunHeader, within
 
-__all__ = [
-    "CheckedCall",
-    "CheckedCallBody",
-    "Compile",
-    "EndRun",
-    "Entry",
-    "NewStep",
-    "StartRun",
-    "add_recording",
-]
-
 
 class _Body(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")

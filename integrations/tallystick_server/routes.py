@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["EXCLUDED", "OF_THE_URL", "OWN", "PREFIX", "ROUTES", "Method", "Route"]
-
 PREFIX = "/v1"
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 

@@ -24,8 +24,6 @@ from tallystick_server.app import create_app
 from tallystick_server.dashboard import Entrance, make_ready_in_background
 from tallystick_server.streams import STOPPING
 
-__all__ = ["serve", "serve_dashboard", "serve_in_background"]
-
 _GRACE_SECONDS = 5
 
 

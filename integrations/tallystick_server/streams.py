@@ -23,8 +23,6 @@ from tallystick.operations import error_json
 from tallystick_server.answers import plain
 from tallystick_server.endpoints import CONDITIONS, PROBLEMS, ScopeHeader, bound_for, deaf_to
 
-__all__ = ["STOPPING", "add_streams"]
-
 _LOOK_SECONDS = 0.25
 _KEEP_ALIVE_SECONDS = 15
 _PAGE = 200

@@ -33,8 +33,6 @@ from tallystick_server.endpoints import (
 )
 from tallystick_server.open_runs import RunHeader, within
 
-__all__ = ["add_health", "add_system"]
-
 _TRANSCRIPT = "transcript_path"
 _OF_TRANSCRIPTS = ("Stop", "SessionEnd", "PreCompact")
 """Events whose words are read from a file."""

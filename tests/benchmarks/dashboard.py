@@ -28,8 +28,6 @@ from tallystick.tally import BoundTally
 from tallystick_server import serve_in_background
 from tallystick_server.dashboard import make_ready_in_background
 
-__all__ = ["BAR", "Timed", "main", "timed_pages"]
-
 BAR = 100.0
 """Milliseconds to the first byte at most."""
 _BATCH = 1_000

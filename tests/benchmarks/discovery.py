@@ -26,17 +26,6 @@ from tallystick_mcp.schemas import slim_schema
 from tallystick_mcp.server import TOOLS
 from tallystick_mcp.surface import EXPLORE, MANAGE
 
-__all__ = [
-    "Choice",
-    "Chooses",
-    "ModelRouter",
-    "Outcome",
-    "Router",
-    "load_tasks",
-    "main",
-    "route_all",
-]
-
 TASKS = Path(__file__).parents[1] / "fixtures" / "discovery_tasks.json"
 _MODES = {"explore": (*EXPLORE, "policy"), "manage": tuple(MANAGE)}
 _K, _B = 1.2, 0.75

@@ -11,20 +11,6 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = [
-    "LANGUAGES",
-    "PLAIN",
-    "UNRELATED",
-    "UNRELATED_OF_MINE",
-    "Facts",
-    "Language",
-    "chat",
-    "documents",
-    "facts",
-    "in_passing",
-    "told",
-]
-
 
 @dataclass(frozen=True)
 class Language:

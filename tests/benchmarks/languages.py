@@ -4,8 +4,6 @@ words otherwise.
 
 from __future__ import annotations
 
-__all__ = ["SAID", "SPEAKERS", "UNSPACED"]
-
 SPEAKERS = {
     "de": ("Lena", "Jonas"),
     "fr": ("Camille", "Hugo"),

@@ -9,8 +9,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["Bar", "Scored", "plot_ablation", "plot_calibration"]
-
 _INK, _LESS, _MORE = "#333333", "#b5483a", "#2d6a8e"
 _BINS = 10
 

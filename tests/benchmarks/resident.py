@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["resident"]
-
 
 def resident(process: int | None = None) -> float:
     """Return the resident set of a process, by default of this one, megabytes."""

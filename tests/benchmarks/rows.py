@@ -19,8 +19,6 @@ from tallystick import Tally
 from tallystick.storage.prepared import Prepared
 from tallystick.tally.services import services_of
 
-__all__ = ["as_it_comes", "bare", "copied", "noted", "replayed", "same"]
-
 Statements = list[tuple[str, Any]]
 
 _WRITES = ("INSERT", "UPDATE", "DELETE")

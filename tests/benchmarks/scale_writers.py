@@ -22,8 +22,6 @@ from tests.postgres_proxy import PostgresProxy
 from tallystick import Actor, Tally
 from tallystick.storage import dialects
 
-__all__ = ["main"]
-
 
 class Case(NamedTuple):
     """One measurement."""

@@ -29,8 +29,6 @@ from tallystick_hooks.handling import handle
 from tallystick_mcp import serve
 from tallystick_server import RemoteTally
 
-__all__ = ["SURFACES", "Row", "hook_rows", "http_rows", "mcp_rows"]
-
 _MEMORIES = 1_000
 _RUN = "from tallystick_cli import main; main()"
 

@@ -7,8 +7,6 @@ that are tested through others are listed here, by the file that tests them firs
 
 from __future__ import annotations
 
-__all__ = ["FIRST_LOOK"]
-
 FIRST_LOOK = {
     "test_settings.py": "errors remedies",
     "pipeline/test_reflection.py": "pipeline/reflection_rules pipeline/reflection_jobs "

@@ -13,8 +13,6 @@ from tallystick import Actor, ContextItem, PolicyRule, Tally
 from tallystick.errors import ApprovalRequired
 from tallystick_langgraph import TallySaver
 
-__all__ = ["GOAL", "OWNER", "FilledTally", "fill"]
-
 OWNER = Actor(user="local", projects={"apollo"}, role="operator")
 GOAL = "Mend the rounding of money in every invoice that was written since the move to Zurich"
 _ASK = PolicyRule(

@@ -18,8 +18,6 @@ from tallystick.adapters.serving import COOKIE
 from tallystick.records import ContextItem, PolicyConditions, PolicyRule
 from tallystick.tally import BoundTally
 
-__all__ = ["HOSTILE", "SECRET", "WITHHELD", "Browser", "Page", "Played", "play", "rows_of", "spend"]
-
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'><b>{{ 7*7 }}</b>\u202e\x1b[31m"
 """Text that a careless page would run."""
 WITHHELD = "The vault opens at noon."

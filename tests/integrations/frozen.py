@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-__all__ = ["frozen"]
-
 _MOVING = re.compile(
     r"(?P<id>[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12})"
     r"|(?P<digest>(?:hmac-)?sha256:[0-9a-f]{64})"

@@ -11,8 +11,6 @@ from mcp_types import ElicitResult
 
 from tallystick_mcp import TallyServer
 
-__all__ = ["ERAS", "Person", "connected", "payload"]
-
 ERAS = ("auto", "legacy")
 """The modern protocol, and the one with a handshake."""
 

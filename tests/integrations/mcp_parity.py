@@ -9,8 +9,6 @@ from mcp import Client
 from tallystick.errors import TallystickError
 from tallystick.tally import BoundTally
 
-__all__ = ["direct", "over_mcp"]
-
 
 def direct(bound: BoundTally) -> list[str]:
     """Make the calls on a bound tally; return the codes of those that were refused."""

@@ -12,8 +12,6 @@ import anthropic
 import httpx2
 import openai
 
-__all__ = ["Anthropics", "Openais", "Server"]
-
 Json = dict[str, Any]
 
 

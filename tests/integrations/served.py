@@ -16,8 +16,6 @@ from tallystick.records import PolicyRule
 from tallystick.testing import HashEmbedder
 from tallystick_server import RemoteTally, serve_in_background
 
-__all__ = ["ADA", "BOB", "ROOT", "Served", "served"]
-
 ROOT = Actor(user="root", role="operator")
 ADA = Actor(user="ada", projects={"apollo"})
 BOB = Actor(user="bob")

@@ -34,8 +34,6 @@ axe = pytest.importorskip(
     "axe_playwright_python", reason="needs axe-playwright-python: pip install --group browser"
 )
 
-__all__ = ["Window", "check_page", "pytestmark", "window"]
-
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium"),

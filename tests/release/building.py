@@ -18,18 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = [
-    "ROOT",
-    "Thin",
-    "build",
-    "digests",
-    "metadata_of",
-    "problems",
-    "project",
-    "thin_distributions",
-    "write_thin",
-]
-
 ROOT = Path(__file__).parent.parent.parent
 HERE = Path(__file__).parent
 _TEXTS = (".py", ".html", ".css", ".typed", ".txt")

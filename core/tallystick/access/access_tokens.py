@@ -33,8 +33,6 @@ from tallystick.storage import Connection, Store, access_tokens, journal
 from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.writes import TALLY, Writes
 
-__all__ = ["AccessTokens", "authenticate"]
-
 _SECRET_BYTES = 32
 _PREFIX = "tally_"
 """By which a secret is known for one, so that engines that look for secrets find it."""

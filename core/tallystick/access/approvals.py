@@ -44,8 +44,6 @@ from tallystick.storage.approvals import StoredApproval
 from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.writes import Writes
 
-__all__ = ["Answer", "Approvals", "GuardedCall", "erase_arguments"]
-
 _SECOND_US = 1_000_000
 _DAY = 24 * 3600
 _WAIT_US = 7 * _DAY * _SECOND_US

@@ -12,8 +12,6 @@ from tallystick.policy import ROLES
 from tallystick.records import AccessDecision, AccessKind, Actor, MemorySpace, Scope, SpaceMember
 from tallystick.storage import Connection, spaces
 
-__all__ = ["readers_of", "require_no_widening", "widens"]
-
 _EVERYBODY = "everyone:"
 
 

@@ -14,8 +14,6 @@ from tallystick.access.gate import Gate
 from tallystick.errors import Denied, StateConflict
 from tallystick.records import AccessDecision, Actor, Json, ReasonCode, canonical_json, part_key
 
-__all__ = ["ConfirmToken", "Confirmation"]
-
 _LIFE_US = 15 * 60 * 1_000_000
 """The life of the token of a preview, microseconds."""
 

@@ -14,8 +14,6 @@ from tallystick.records import Actor, PolicyRule
 from tallystick.storage import Connection, Store, journal, settings_rows
 from tallystick.storage.writes import TALLY, Writes
 
-__all__ = ["EnforcedRule", "note_enforcer", "note_rules", "rules_and_enforcers"]
-
 _RULES = "policy.call_rules"
 """Setting: the rules over calls that the tally was last opened with."""
 _ENFORCERS = "policy.enforcers"

@@ -11,8 +11,6 @@ from tallystick.records.framing import frame_key
 from tallystick.storage import Store, scopes, spaces
 from tallystick.storage.writes import Writes
 
-__all__ = ["FrameKeys"]
-
 
 class FrameKeys:
     """The keys of the scopes' frames, derived from the scopes' secrets. Thread-safe."""

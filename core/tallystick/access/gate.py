@@ -41,8 +41,6 @@ from tallystick.storage import (
 from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.writes import TALLY, Writes
 
-__all__ = ["Gate"]
-
 _OPERATIONS: Mapping[Limited, AccessKind] = {
     "read": "read",
     "inspect": "inspect",

@@ -12,8 +12,6 @@ from collections.abc import Mapping
 
 from tallystick.records import Actor, Limited
 
-__all__ = ["Limits"]
-
 _MINUTE_US = 60 * 1_000_000
 _MAX_ACTORS = 10_000
 """The actors beyond which those that no longer wait are dropped."""

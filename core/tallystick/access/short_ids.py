@@ -10,8 +10,6 @@ from tallystick.records import Actor, is_storable
 from tallystick.storage import Store
 from tallystick.storage.short_ids import IdKind, ids_matching
 
-__all__ = ["full_id"]
-
 _LEAST = 6
 _ID_CHARACTERS = frozenset("0123456789abcdef-")
 _ID_LENGTH = 36

@@ -25,8 +25,6 @@ from tallystick.storage import Connection, Store, journal, spaces
 from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.writes import Writes
 
-__all__ = ["Spaces"]
-
 Members = Annotated[
     Sequence[SpaceMember | Mapping[str, Any]],
     tuple_of(SpaceMember),

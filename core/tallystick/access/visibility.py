@@ -12,8 +12,6 @@ from tallystick.access.gate import Gate
 from tallystick.records import Actor, Memory, Scope
 from tallystick.storage import Connection, edges, memories
 
-__all__ = ["UNREADABLE", "is_expired", "is_recallable", "replacements", "visible_docs"]
-
 UNREADABLE = ("deleted", "hidden")
 """States in which no path gives the text, until the memory is back."""
 

@@ -24,10 +24,8 @@ from tallystick.adapters.confirmations import confirm_token, confirmed_version, 
 from tallystick.adapters.conversations import AGENT_CONFIG, conversation_context
 from tallystick.adapters.elsewhere import TallyElsewhere, run_memory_tool
 from tallystick.adapters.enforcement import (
-    CallKind,
     claim_enforcement,
     decide_as_person,
-    enforcing,
     has_rules,
     is_enforced,
     judge_tool_call,
@@ -70,12 +68,7 @@ from tallystick.adapters.rendering import (
     json_value,
     message_item,
 )
-from tallystick.adapters.sessions import (
-    OBSERVER,
-    is_first_to_record,
-    note_seen_again,
-    recorded_elsewhere,
-)
+from tallystick.adapters.sessions import is_first_to_record, note_seen_again, recorded_elsewhere
 from tallystick.adapters.stream_times import StreamTimes
 from tallystick.adapters.tool_calls import (
     ToolCall,
@@ -86,6 +79,8 @@ from tallystick.adapters.tool_calls import (
 )
 from tallystick.adapters.turn_recall import recall_for_turn
 from tallystick.adapters.wire_tap import attribute_requests, tap
+from tallystick.tally.call_rules import CallKind, enforcing
+from tallystick.tally.session_turns import OBSERVER
 
 __all__ = [
     "AGENT_CONFIG",

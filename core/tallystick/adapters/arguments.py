@@ -16,22 +16,6 @@ from tallystick.records import Actor, CompileConfig, PolicyRule, Scope
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 
-__all__ = [
-    "check_actor",
-    "check_count",
-    "check_embedder",
-    "check_flag",
-    "check_config",
-    "check_model",
-    "check_names",
-    "check_player",
-    "check_rules",
-    "check_scope",
-    "check_tally",
-    "check_word",
-    "describe_value",
-]
-
 T = TypeVar("T")
 _LONGEST = 60
 """Most characters of a value that an error repeats."""

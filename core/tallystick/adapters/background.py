@@ -13,8 +13,6 @@ from tallystick.aio import on_event_loop
 from tallystick.tally import Tally
 from tallystick.tally.services import services_of
 
-__all__ = ["Background", "on_close"]
-
 
 def on_close(tally: Tally, callback: Callable[[], object]) -> None:
     """Call `callback` when the tally is closed, before anything of it is: for threads of an

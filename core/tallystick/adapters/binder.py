@@ -30,16 +30,6 @@ from tallystick.records import AccessDecision, Actor, CallContext, Scope
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 
-__all__ = [
-    "IDENTITY_KEYS",
-    "PREGEL_RUNTIME",
-    "ActorSource",
-    "Binder",
-    "id_text",
-    "named_actor",
-    "refuse_other",
-]
-
 ActorSource: TypeAlias = Actor | Callable[[CallContext], Actor | None]
 """The Actor of every call, or a function from a call to its Actor."""
 

@@ -18,8 +18,6 @@ from tallystick.recorder import Run, Step
 from tallystick.records import LONGEST_NAME, EntryKind, StepKind, StepStatus
 from tallystick.tally import BoundTally
 
-__all__ = ["OpenCall", "RootRun", "begin_call"]
-
 
 @dataclass(slots=True)
 class RootRun:

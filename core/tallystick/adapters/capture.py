@@ -17,8 +17,6 @@ from tallystick.recorder import Run, current_step
 from tallystick.tally import Tally
 from tallystick.tally.services import services_of
 
-__all__ = ["Capture", "CaptureFailure", "Speakers", "checked_speakers", "is_nested"]
-
 Speakers = Literal["off", "user", "both"]
 """Speakers whose words become memories: nobody, the user, or the agent too."""
 

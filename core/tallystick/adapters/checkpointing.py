@@ -8,8 +8,6 @@ from typing import TypeVar
 from tallystick.tally import Tally
 from tallystick.tally.services import services_of
 
-__all__ = ["is_remote", "run_in_lane"]
-
 T = TypeVar("T")
 
 

@@ -12,8 +12,6 @@ from tallystick.adapters.remote_binder import RemoteBinder
 from tallystick.errors import InvalidInput
 from tallystick.records import Actor, CallContext
 
-__all__ = ["call_of_config", "namespace_for", "session_of"]
-
 _SESSION = ("thread_id", "session_id", "conversation_id")
 
 

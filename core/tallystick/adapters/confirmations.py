@@ -16,8 +16,6 @@ from tallystick.records import AccessDecision, AccessKind, Json, JsonObject, Sco
 from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
 
-__all__ = ["confirm_token", "confirmed_version", "unconfirmed"]
-
 
 def confirm_token(
     bound: BoundTally, operation: str, arguments: JsonObject, *, scope: Scope, version: int

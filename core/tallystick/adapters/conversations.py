@@ -12,8 +12,6 @@ from tallystick.errors import InvalidInput
 from tallystick.records import CompileConfig, CompiledContext, ContextItem, Memory, ToolSpec
 from tallystick.tally import BoundTally
 
-__all__ = ["AGENT_CONFIG", "conversation_context"]
-
 AGENT_CONFIG = CompileConfig(turn_share=20)
 """For agents with tools: the results that the turn will bring have room from the first step on."""
 

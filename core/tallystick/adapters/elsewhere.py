@@ -15,8 +15,6 @@ from tallystick.operations import MEMORY_TOOLS
 from tallystick.records import Actor, JsonObject, Scope
 from tallystick.tally import BoundTally
 
-__all__ = ["ItemsElsewhere", "TallyElsewhere", "run_memory_tool"]
-
 
 class ItemsElsewhere(Protocol):
     """The items of one scope of a tally behind a server."""

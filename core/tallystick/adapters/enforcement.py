@@ -19,23 +19,8 @@ from tallystick.errors import StateConflict, StoredApproval
 from tallystick.recorder import Step
 from tallystick.records import Actor, PolicyEffect, PolicyRule
 from tallystick.tally import BoundTally, Tally
-from tallystick.tally.call_rules import CallFacts, CallKind, enforcing, is_in_hand
+from tallystick.tally.call_rules import CallFacts, CallKind, is_in_hand
 from tallystick.tally.services import services_of
-
-__all__ = [
-    "CallKind",
-    "claim_enforcement",
-    "decide_as_person",
-    "enforcing",
-    "has_rules",
-    "is_enforced",
-    "judge_tool_call",
-    "refuse_unenforced",
-    "refuse_unenforced_model_call",
-    "record_unenforced",
-    "register_enforcer",
-    "release_enforcement",
-]
 
 
 def has_rules(

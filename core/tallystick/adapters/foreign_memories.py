@@ -24,15 +24,6 @@ from tallystick.records._base import Json, Record
 from tallystick.storage.foreign_stores import rows_of_store
 from tallystick.tally import BoundTally
 
-__all__ = [
-    "FORMATS",
-    "ForeignFormat",
-    "Imported",
-    "SkippedMemory",
-    "export_lines",
-    "import_memories",
-]
-
 ForeignFormat = Literal["mem0", "langmem", "langgraph-store", "llama-index", "jsonl"]
 FORMATS: tuple[ForeignFormat, ...] = ("mem0", "langmem", "langgraph-store", "llama-index", "jsonl")
 _PAGE = 200

@@ -14,8 +14,6 @@ from tallystick.records.framing import without_recalls as _without_recalls
 from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
 
-__all__ = ["codes_for_caller", "codes_of", "framed_hits", "without_frames", "without_recalls"]
-
 
 def framed_hits(bound: BoundTally, hits: Iterable[Hit]) -> str:
     """Return hits as one frame with its code, each with its speaker and its caption, a long one by

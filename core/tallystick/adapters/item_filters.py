@@ -8,8 +8,6 @@ from typing import Any
 from tallystick.checkpoints import value_at
 from tallystick.errors import InvalidInput
 
-__all__ = ["check_filter", "passes"]
-
 _OPERATORS = ("$eq", "$ne", "$gt", "$gte", "$lt", "$lte")
 
 

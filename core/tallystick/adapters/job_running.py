@@ -9,8 +9,6 @@ from tallystick.records import Job
 from tallystick.tally import Tally
 from tallystick.tally.services import services_of
 
-__all__ = ["JobRunning"]
-
 
 class JobRunning:
     """The jobs of a tally, of some kinds or of all. Thread-safe.

@@ -9,8 +9,6 @@ from tallystick.storage.writes import Writes
 from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
 
-__all__ = ["note"]
-
 
 def note(
     bound: BoundTally,

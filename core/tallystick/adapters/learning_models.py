@@ -10,8 +10,6 @@ from pydantic import ValidationError
 from tallystick.errors import InvalidInput
 from tallystick.records import ProviderDeclaration
 
-__all__ = ["Reliability", "declare", "is_loopback"]
-
 Reliability = Literal["high", "ordinary", "low"]
 """`low`: what a model proposes never changes or withdraws a memory without a person."""
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})

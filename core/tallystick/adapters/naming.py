@@ -7,8 +7,6 @@ from pathlib import Path
 
 from tallystick.tally import BoundTally
 
-__all__ = ["default_agent_name", "goal_of_thread"]
-
 _LOOK_BACK = 200
 """Runs of the scope, the newest, among which an earlier one of a thread is looked for."""
 

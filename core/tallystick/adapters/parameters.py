@@ -9,8 +9,6 @@ from typing import Any
 from tallystick.adapters.rendering import json_value
 from tallystick.records import JsonObject
 
-__all__ = ["recordable_metadata", "recordable_parameters", "recordable_tools"]
-
 _SECRET = ("api_key", "apikey", "headers", "authorization", "credentials", "secret")
 _SECRETS = ("token", "access_token", "refresh_token", "id_token", "auth_token", "password")
 

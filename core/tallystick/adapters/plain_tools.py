@@ -27,15 +27,6 @@ from tallystick.recorder import Step, current_run
 from tallystick.records import ContextItem, JsonObject, ModelToolCall, Scope, ToolSpec
 from tallystick.tally import BoundTally, Tally, ToolCheck
 
-__all__ = [
-    "PlainApproval",
-    "PlainMemoryTools",
-    "ToolQuestion",
-    "memory_tool_specs",
-    "text_of",
-    "tool_arguments",
-]
-
 PlainApproval = Literal["ask", "elsewhere"]
 
 

@@ -15,16 +15,6 @@ from tallystick.ports import ModelEvent, ModelProvider, ModelResponse, ModelResp
 from tallystick.recorder import Player
 from tallystick.records import CompiledContext, ContextItem, Json, ModelAnswer
 
-__all__ = [
-    "TapedProvider",
-    "check_model_name",
-    "check_pairs",
-    "images_of",
-    "native_part",
-    "response_facts",
-    "with_builtin_tools",
-]
-
 _LIMIT = re.compile(r"(?:^x-|-)ratelimit-|^retry-after")
 
 

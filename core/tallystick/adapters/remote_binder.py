@@ -11,8 +11,6 @@ from tallystick.errors import InvalidInput
 from tallystick.records import Actor, CallContext, Scope
 from tallystick.tally import BoundTally, Tally
 
-__all__ = ["RemoteBinder", "binder_of"]
-
 
 class RemoteBinder:
     """Gives each call of one piece the tally behind a server. Thread-safe."""

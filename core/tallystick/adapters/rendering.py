@@ -12,8 +12,6 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from tallystick.adapters.tool_calls import ToolCall
 from tallystick.records import CompiledContext, ContextItem, ItemKind, Json
 
-__all__ = ["arguments_of", "changed_items", "dumped", "json_value", "message_item"]
-
 _MEDIA_TOKENS = 1_000
 """Tokens that an image, a sound or a file counts as, at least."""
 

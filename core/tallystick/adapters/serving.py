@@ -29,19 +29,6 @@ from tallystick.operations.error_status import error_json, wire_status
 from tallystick.records import AccessToken, Actor, Credential, json_bytes
 from tallystick.tally import Tally
 
-__all__ = [
-    "BODY_LIMIT",
-    "CALLER",
-    "COOKIE",
-    "REFUSAL",
-    "Caller",
-    "Doorstep",
-    "Guard",
-    "bind_port",
-    "bind_socket",
-    "problem_of",
-]
-
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

@@ -16,8 +16,6 @@ from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
 from tallystick.tally.session_turns import DAY_US, OBSERVER, scopes_of_session
 
-__all__ = ["OBSERVER", "is_first_to_record", "note_seen_again", "recorded_elsewhere"]
-
 _RUNS = 50
 """Runs of a session that are looked at, the newest."""
 

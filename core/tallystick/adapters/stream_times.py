@@ -6,8 +6,6 @@ from typing import Any
 
 from tallystick.recorder import Step
 
-__all__ = ["StreamTimes"]
-
 
 class StreamTimes:
     """Counts the chunks of a stream, and times its first and its last from the start of the step.

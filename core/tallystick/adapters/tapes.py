@@ -9,16 +9,6 @@ from tallystick.errors import InvalidInput
 from tallystick.recorder import Player, tool_form
 from tallystick.records import Json, TapeCall
 
-__all__ = [
-    "check_safe",
-    "check_safe_tools",
-    "comparable_request",
-    "messages_after",
-    "recorded_model",
-    "recorded_requests",
-    "tool_call_id_of",
-]
-
 
 def comparable_request(request: Json, message_form: Callable[[Json], Json], *fields: str) -> Json:
     """Return the parts of a request that two calls are compared by: its messages, each in its

@@ -6,14 +6,6 @@ from typing import Any, NamedTuple
 
 from tallystick.recorder import Step
 
-__all__ = [
-    "ToolCall",
-    "record_approval",
-    "record_tool_call",
-    "record_tool_error",
-    "record_tool_result",
-]
-
 
 class ToolCall(NamedTuple):
     """A call of a tool as a runtime makes it."""

@@ -17,20 +17,6 @@ from typing import Any, Literal, NamedTuple
 
 from tallystick.records import Json
 
-__all__ = [
-    "Message",
-    "OtherPart",
-    "Part",
-    "ReasoningPart",
-    "Role",
-    "TextPart",
-    "ToolCallPart",
-    "ToolResultPart",
-    "answer_messages",
-    "request_messages",
-    "tool_result",
-]
-
 Role = Literal["system", "user", "assistant", "tool"]
 
 _ROLES: Mapping[str, Role] = {

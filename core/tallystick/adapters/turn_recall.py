@@ -12,8 +12,6 @@ from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
 from tallystick.tally.turn_hits import Turn
 
-__all__ = ["recall_for_turn"]
-
 
 def recall_for_turn(
     bound: BoundTally,

@@ -6,8 +6,6 @@ from tallystick import memory
 from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
 
-__all__ = ["warm"]
-
 
 def warm(bound: BoundTally) -> None:
     """Count scopes and map indexes for the actor of a view, so that their first list and their

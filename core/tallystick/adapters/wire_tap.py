@@ -20,8 +20,6 @@ from tallystick.adapters.parameters import recordable_parameters
 from tallystick.recorder import Step, current_step
 from tallystick.records import Json
 
-__all__ = ["attribute_requests", "tap"]
-
 _attributed: ContextVar[Step | None] = ContextVar("tallystick_asking", default=None)
 
 

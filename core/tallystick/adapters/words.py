@@ -6,22 +6,6 @@ from collections.abc import Mapping
 
 from tallystick.records import CompilationDecision
 
-__all__ = [
-    "ACTIONS",
-    "CLASSES",
-    "DECISIONS",
-    "EVENTS",
-    "HAPPENED",
-    "IMPACTS",
-    "KINDS",
-    "LINKS",
-    "REASONS",
-    "STATES",
-    "link",
-    "reason",
-    "score_parts",
-]
-
 DECISIONS: Mapping[str, str] = {
     "include": "in",
     "compress": "shortened",

@@ -21,8 +21,6 @@ from tallystick.checkpoints.dictionary import DICTIONARY
 from tallystick.errors import CorruptTally, StorageError
 from tallystick.storage.checkpoints import WriteRow
 
-__all__ = ["Cipher", "Codec", "checkpoint_mac", "compact_json", "thread_checksum", "write_mac"]
-
 _PLAIN, _ZSTD, _ENCRYPTED = 0, 1, 0x80
 """First byte of stored bytes."""
 _SHORT = 48

@@ -21,8 +21,6 @@ from tallystick.storage.checkpoints import ThreadRow
 from tallystick.storage.scopes import ScopeRow
 from tallystick.storage.writes import Writes
 
-__all__ = ["Base", "CheckpointsContext", "ScopeCache", "ThreadScope"]
-
 T = TypeVar("T")
 
 _CHUNK_BYTES = 32 << 20

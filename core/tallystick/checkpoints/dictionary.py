@@ -6,8 +6,6 @@ one is another.
 
 from __future__ import annotations
 
-__all__ = ["DICTIONARY"]
-
 DICTIONARY = (
     b"\x94\xc7\xca\x05\x94\xbelangchain_core.messages.system\xadSystemMessage"
     b"\x86\xa7content\xbdYou are a helpful"

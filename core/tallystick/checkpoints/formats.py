@@ -26,20 +26,6 @@ from tallystick.checkpoints.values import (
 )
 from tallystick.errors import CorruptTally
 
-__all__ = [
-    "ChunkKey",
-    "Frame",
-    "child_keys",
-    "chunk_keys",
-    "decode_frame",
-    "decode_spans",
-    "decode_value",
-    "encode_frame",
-    "inline_bytes",
-    "node_body",
-    "roots_json",
-]
-
 _DEEPEST = 16
 """Level that no chunk reaches: 32 to the power of 16 elements."""
 

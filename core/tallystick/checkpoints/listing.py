@@ -22,8 +22,6 @@ from tallystick.checkpoints.stored import StoredCheckpoint, Summary
 from tallystick.storage import checkpoints
 from tallystick.storage.checkpoints import StateRow
 
-__all__ = ["CheckpointQuery", "list_checkpoints", "list_summaries"]
-
 _PAGE = 50
 """Checkpoints that one query reads."""
 

@@ -14,8 +14,6 @@ from typing import Any
 from tallystick.checkpoints.codec import Codec
 from tallystick.storage.checkpoints import Fingerprint
 
-__all__ = ["filter_fingerprints", "matches", "metadata_fingerprints", "value_at"]
-
 _encode = json.JSONEncoder(sort_keys=True).encode
 
 

@@ -27,8 +27,6 @@ from tallystick.storage import Connection, checkpoints, trees
 from tallystick.storage.checkpoints import StateRow, ThreadRow, WriteRow
 from tallystick.storage.writes import Writes
 
-__all__ = ["CheckpointPut", "WritesPut", "copy"]
-
 _ANCHOR_INTERVAL = 64
 """Puts after which the journal notes a thread's checksum, if its writer has not changed before."""
 _SWEEP_US = 60 * 1_000_000

@@ -27,22 +27,6 @@ from tallystick.errors import CorruptTally
 from tallystick.storage import Connection, checkpoints, trees
 from tallystick.storage.checkpoints import StateRow, WriteRow
 
-__all__ = [
-    "CheckedWrite",
-    "Trail",
-    "check_checkpoint",
-    "check_digest",
-    "check_writes",
-    "get",
-    "load_values",
-    "pending_writes",
-    "read_base",
-    "summary_of",
-    "trails",
-    "values_reader",
-    "writes_at",
-]
-
 _PAGE = 50
 """Checkpoints of a trail that one query reads."""
 

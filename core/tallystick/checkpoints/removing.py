@@ -21,16 +21,6 @@ from tallystick.storage.checkpoint_scan import ThreadName
 from tallystick.storage.checkpoints import ThreadRow
 from tallystick.storage.writes import Writes
 
-__all__ = [
-    "Needs",
-    "TextSearch",
-    "delete",
-    "delete_where",
-    "expire",
-    "prune",
-    "threads_containing",
-]
-
 Needs = Callable[[Summary], Collection[str]]
 """The channels of a checkpoint whose value is rebuilt from the writes of those before it."""
 

@@ -10,8 +10,6 @@ from typing import Any
 
 from tallystick.checkpoints.values import Leaf, Value
 
-__all__ = ["NewCheckpoint", "NewValues", "PendingWrite", "StoredCheckpoint", "Summary"]
-
 NewValues = Callable[[Mapping[str, Value]], Mapping[str, Value]]
 """The values of a new checkpoint, computed from those of its parent."""
 

@@ -24,8 +24,6 @@ from tallystick.records import AccessKind, Actor, Scope, VerificationProblem, ca
 from tallystick.storage import checkpoints
 from tallystick.storage.checkpoints import CheckpointPlace
 
-__all__ = ["Threads"]
-
 
 class TaskWrite(NamedTuple):
     """A pending write without its value."""

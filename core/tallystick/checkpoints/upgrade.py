@@ -16,8 +16,6 @@ from tallystick.records import Actor, Scope
 from tallystick.storage import Store, first_checkpoints
 from tallystick.storage.checkpoint_scan import ThreadName
 
-__all__ = ["upgrade"]
-
 
 def upgrade(store: Store, context: CheckpointsContext) -> int:
     """Move the rows of the first schema's tables; return how many checkpoints. Interrupted, it goes

@@ -20,24 +20,6 @@ from typing import Any
 from tallystick.checkpoints.codec import Codec
 from tallystick.errors import CorruptTally
 
-__all__ = [
-    "FAN",
-    "Chunk",
-    "Fields",
-    "Leaf",
-    "ListValue",
-    "PersistentList",
-    "Span",
-    "Value",
-    "all_chunks",
-    "decode_chunk",
-    "element_chunk",
-    "new_chunks",
-    "share_with_base",
-    "value_digest",
-    "values_digest",
-]
-
 # What is shared, and when chunks are folded
 #
 # Chunks are immutable, but for `id`, which is set once, after the commit that stored them. Versions

@@ -23,8 +23,6 @@ from tallystick.records import VerificationProblem
 from tallystick.storage import Connection, checkpoints, journal
 from tallystick.storage.checkpoints import StateRow, ThreadRow
 
-__all__ = ["ENDING", "find_problems"]
-
 _ANCHORING = frozenset(
     {"checkpoint.put", "thread.copy", "thread.prune", "checkpoint.delete", "thread.import"}
 )

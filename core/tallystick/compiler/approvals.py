@@ -7,8 +7,6 @@ from tallystick.compiler.policy import decide, judge
 from tallystick.compiler.state import State
 from tallystick.records import ApprovalRequest, CompilationRequest
 
-__all__ = ["approvals", "receipts_wanted"]
-
 
 def approvals(request: CompilationRequest) -> tuple[ApprovalRequest, ...]:
     """Return the approvals to ask for, by the ids of the rules that want them; empty if no rule

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 from tallystick.errors import InvalidContext
 from tallystick.records import ContextItem, JsonObject
 
-__all__ = ["Call", "calls_of", "tool_of"]
-
 
 class Call(NamedTuple):
     """One call of a tool by the model."""

@@ -12,8 +12,6 @@ from tallystick.compiler.state import CONVERSATION, State
 from tallystick.ranking import Text
 from tallystick.records import CompilationRequest, ContextItem
 
-__all__ = ["all_candidates", "latest_request", "searchable_texts", "visible_items"]
-
 _TALK = "talk"
 
 

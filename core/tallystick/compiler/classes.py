@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from tallystick.compiler.state import State
 
-__all__ = ["CLASSES", "FIRST_SHARES", "budget_class"]
-
 CLASSES: tuple[str, ...] = (
     "constraints_and_request",
     "task_and_tools",

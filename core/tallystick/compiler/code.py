@@ -12,8 +12,6 @@ from functools import cache
 
 from tallystick.ranking import analyze
 
-__all__ = ["diff_forms", "is_code", "is_diff", "outlines"]
-
 _DEFINES = re.compile(
     r"\s*(?:@\w|#\[|(?:from\s+\S+\s+)?import\s|#include\b|package\s+\w|use\s+[\w:]+"
     r"|(?:(?:export|public|private|protected|internal|static|final|abstract|async|default|pub(?:\(\w+\))?|override"

@@ -18,8 +18,6 @@ from tallystick.compiler.validate import validate
 from tallystick.ports import TokenCounter
 from tallystick.records import CompilationRequest, CompiledContext
 
-__all__ = ["PASSES", "compile_context"]
-
 _STEPS: tuple[tuple[str, Callable[[State], State]], ...] = (
     ("normalize", normalize),
     ("validate", validate),

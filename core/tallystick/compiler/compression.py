@@ -16,8 +16,6 @@ from tallystick.compiler.shorten import shorten
 from tallystick.compiler.state import Exclusion, Inclusion, Shortened, State
 from tallystick.records import SummaryWish, text_digest
 
-__all__ = ["compress", "summary_digest", "wishes"]
-
 _MOST_FAILURES = 32
 """Items that are tried in vain before the pass stops looking."""
 _MOST_WISHES = 8

@@ -14,8 +14,6 @@ from tallystick.compiler.state import CONVERSATION, Exclusion, State
 from tallystick.errors import InvalidContext
 from tallystick.records import ContextItem
 
-__all__ = ["resolve"]
-
 _WITHOUT_RIVALS = CONVERSATION | {"tool_schema"}
 
 

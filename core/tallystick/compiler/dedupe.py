@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from tallystick.compiler.state import CONVERSATION, Exclusion, State
 
-__all__ = ["dedupe"]
-
 
 def dedupe(state: State) -> State:
     """Return the state with exact copies out. The required one stays, else the most trusted,

@@ -11,15 +11,6 @@ from dataclasses import replace
 from tallystick.compiler.state import Exclusion, State
 from tallystick.records import CompileReason
 
-__all__ = [
-    "closure",
-    "exclude_dependents",
-    "expand",
-    "items_on_cycles",
-    "needed_units",
-    "retained_copy",
-]
-
 
 def expand(state: State) -> State:
     """Return the state with every unit's needs resolved, and with the items that required ones need

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from tallystick.records import CompilationDecision, CompiledContext, CompileDiff, DecisionChange
 
-__all__ = ["diff_compiled"]
-
 
 def diff_compiled(before: CompiledContext, after: CompiledContext) -> CompileDiff:
     """Return the candidates that came in, fell out or changed from `before` to `after`, each in the

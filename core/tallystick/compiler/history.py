@@ -19,16 +19,6 @@ from tallystick.compiler.shorten import cut, omit_code
 from tallystick.compiler.state import Inclusion, Shortened, State
 from tallystick.ranking import query_terms
 
-__all__ = [
-    "caps_of_long_turns",
-    "earlier_talk",
-    "history_window",
-    "query_of",
-    "turn_reserve_of",
-    "turn_start",
-    "with_short_turns",
-]
-
 _OF_MESSAGE, _OF_ANSWER, _LEAST = 16, 32, 128
 """The part of a budget, and the fewest tokens, to which a long message of the user and a long
 answer are shortened: what a user said is said nowhere else, what a model answered came of it.

@@ -25,8 +25,6 @@ from tallystick.records import (
     text_digest,
 )
 
-__all__ = ["layout"]
-
 _PREFIX = {"system": 0, "tool_schema": 1, "policy": 2}
 _HARD, _PROFILE = 3, 4
 _TASK_ORDER = {

@@ -13,8 +13,6 @@ from tallystick.compiler.state import CONVERSATION, State
 from tallystick.records import ContextItem, text_digest
 from tallystick.records.escaping import as_item
 
-__all__ = ["content_digest", "escaping_tokens", "measure", "shown_tokens"]
-
 _NEVER_QUOTED = CONVERSATION | {"system", "policy", "tool_schema"}
 """Kinds without a label in a prompt; a role in front of a quoted turn is counted with the target's
 overhead.

@@ -13,8 +13,6 @@ from typing import get_args
 from tallystick.compiler.state import CONVERSATION, State
 from tallystick.records import ContextItem, JsonObject, Memory, Sensitivity, SourceRef, ToolSpec
 
-__all__ = ["normalize"]
-
 _STEERING = frozenset({"hard", "blocking", "pinned"})
 """Tags that make an item required. A memory is pinned or hard by its own fields, never by what tags
 say.

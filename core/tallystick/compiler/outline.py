@@ -16,18 +16,6 @@ from tallystick.errors import InvalidContext
 from tallystick.records import CompiledContext, ContextItem, SectionName, TargetProfile
 from tallystick.records.framing import Quote, frame, frame_body
 
-__all__ = [
-    "FRAMED",
-    "FrameBodies",
-    "Outline",
-    "frame_bodies",
-    "label",
-    "outline",
-    "prompt_text",
-    "quote",
-    "quoted",
-]
-
 FRAMED = TargetProfile(per_item=8, per_tool=8, per_request=96)
 """The tokens of the outline itself, with some room: dashes, roles and separators, and the own
 lines and codes of its two frames.

@@ -25,8 +25,6 @@ from tallystick.records import (
     SourceRef,
 )
 
-__all__ = ["decide", "judge", "recheck"]
-
 _RANK = {name: rank for rank, name in enumerate(get_args(Sensitivity))}
 _REASONS: dict[str, CompileReason] = {
     "deny": "policy_denied",

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 from tallystick.records import CompiledContext, PrefixCause, PrefixReuse, SectionName
 
-__all__ = ["prefix_reuse"]
-
 _CAUSES: dict[SectionName, PrefixCause] = {
     "stable_prefix": "prefix_changed",
     "history": "history_changed",

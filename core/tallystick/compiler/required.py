@@ -8,8 +8,6 @@ from dataclasses import replace
 from tallystick.compiler.state import State
 from tallystick.records import CompileReason, ContextItem
 
-__all__ = ["mark_required", "may_shorten"]
-
 _SHORTENED_KINDS = frozenset({"memory", "retrieval_doc", "artifact", "file", "summary"})
 _EVIDENCE = frozenset({"approval", "evidence"})
 """Tags of what is shown as it is or not at all."""

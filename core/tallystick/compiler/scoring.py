@@ -10,8 +10,6 @@ from dataclasses import replace
 from tallystick.compiler.state import CONVERSATION, State
 from tallystick.records import ContextItem
 
-__all__ = ["score"]
-
 _ONE = 1_000_000
 _UNKNOWN_AGE = 500_000
 _TURN_HALF_LIFE = 16

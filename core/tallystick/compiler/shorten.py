@@ -18,8 +18,6 @@ from typing import Any, Literal, NamedTuple
 from tallystick.compiler.code import diff_forms, is_code, is_diff, outlines
 from tallystick.ranking import FENCES, analyze, code_spans, prose_parts, sentence_spans
 
-__all__ = ["GAP", "ShortForm", "cut", "largest_that_fits", "omit_code", "shorten"]
-
 GAP = " […] "
 """The mark of an omission."""
 

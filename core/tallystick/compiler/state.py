@@ -8,8 +8,6 @@ from typing import Literal
 
 from tallystick.records import CompilationRequest, CompileReason, ContextItem, Memory, ScoreWeights
 
-__all__ = ["CONVERSATION", "Exclusion", "Shortened", "State", "Inclusion", "Verdict"]
-
 CONVERSATION = frozenset({"user_msg", "assistant_msg", "tool_result"})
 """Kinds whose order has a meaning; the order of all other candidates has none."""
 

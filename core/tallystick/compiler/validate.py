@@ -19,8 +19,6 @@ from tallystick.compiler.state import CONVERSATION, Exclusion, State
 from tallystick.errors import InvalidContext, RequestDenied
 from tallystick.records import ContextItem
 
-__all__ = ["validate"]
-
 
 def validate(state: State) -> State:
     """Return the state with policy decided, items measured, tool groups formed and unusable items

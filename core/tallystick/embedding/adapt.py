@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["ForeignEmbedder", "as_embedder", "failure_of"]
-
 _PROBE = "The quick brown fox keeps a tally of every promise, and both halves must match."
 _PROBE_GROUPS = 16
 

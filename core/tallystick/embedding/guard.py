@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["GuardedEmbedder"]
-
 
 class GuardedEmbedder:
     """Wraps an embedder. Same vectors as `embedder`, fewer calls; thread-safe if `embedder` is.

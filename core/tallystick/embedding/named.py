@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["MODEL2VEC", "Model2VecEmbedder", "named_embedder"]
-
 MODEL2VEC = "model2vec:"
 """What stands before the folder of a table."""
 _FILES = ("model.safetensors", "tokenizer.json")

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
 
-__all__ = ["StaticEmbedder", "Table", "is_common_word"]
-
 _NAME = "wordllama-l2-supercat-256"
 _DIMENSION = 256
 _WEIGHTS = "weights/l2_supercat_256.safetensors"

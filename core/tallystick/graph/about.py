@@ -26,8 +26,6 @@ from tallystick.records import (
 )
 from tallystick.storage import Connection, edges, graph, memories, scopes
 
-__all__ = ["Walk", "about"]
-
 _NEAR = 0.8
 """The cosine of two names from which on one is taken for the other, where none is spelled alike."""
 

@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 from tallystick.ranking.languages import folded
 
-__all__ = ["Alias", "alias_of", "likeness"]
-
 _SHORT = 4
 """Letters of a name below which a slip of the pen makes another name."""
 _PART = 92

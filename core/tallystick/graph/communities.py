@@ -18,17 +18,6 @@ from tallystick.graph.concepts import Text, concepts_of
 from tallystick.memory import MemoryContext
 from tallystick.storage import Connection, communities, edges, memories
 
-__all__ = [
-    "LEAST_TO_SUMMARIZE",
-    "MOST_TEXTS",
-    "Division",
-    "divide",
-    "grouped",
-    "members_of_texts",
-    "read_division",
-    "wants_summary",
-]
-
 _LEAST = 3
 """Entities of a community at least."""
 _LARGEST = 30

@@ -16,8 +16,6 @@ from tallystick.ranking import sentence_spans
 from tallystick.ranking.name_forms import normal_name
 from tallystick.ranking.words import surfaces_of
 
-__all__ = ["Concepts", "Text", "concepts_of"]
-
 _READ = 4_000
 """Characters of a text that are read."""
 _NAMES = 4

@@ -8,8 +8,6 @@ from tallystick.memory.mentions import remove_orphans, settle
 from tallystick.records import Actor
 from tallystick.storage import Connection, graph, memories
 
-__all__ = ["mend_graph"]
-
 
 def mend_graph(context: MemoryContext, actor: Actor) -> int:
     """Remove entities, links and relations that nothing bears out, and forget entities that no

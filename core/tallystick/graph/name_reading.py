@@ -17,8 +17,6 @@ from tallystick.graph.names import Name, Names, Said, grammar_of
 from tallystick.ranking.fences import FENCED
 from tallystick.ranking.name_forms import normal_name
 
-__all__ = ["read_names"]
-
 _MOST = 40
 """Names of one text at most, those that come first."""
 _LONGEST = 80

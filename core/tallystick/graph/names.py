@@ -10,8 +10,6 @@ from typing import NamedTuple
 from tallystick.ranking.languages import ENGLISH, languages_of, stop_words
 from tallystick.ranking.words import surfaces_of
 
-__all__ = ["GERMAN", "Name", "Names", "Said", "grammar_of", "names_of"]
-
 GERMAN = "german"
 _LEAST_GERMAN = 2
 

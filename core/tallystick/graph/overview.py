@@ -21,8 +21,6 @@ from tallystick.ranking.name_forms import normal_name
 from tallystick.records import Actor, Explored, ExploredCommunity, Scope
 from tallystick.storage import Connection, communities, memories, scopes
 
-__all__ = ["Shown", "communities_in", "shown_communities"]
-
 _NEAR = 0.35
 """The cosine of a question and what a community is about, from which on it is about it."""
 _SHARED = 0.5

@@ -20,8 +20,6 @@ from tallystick.ranking.name_forms import normal_name
 from tallystick.records import Extraction, Memory, SourceHash, SourceRef, canonical_json
 from tallystick.storage import ScopeRow, edges, graph, memories, parts
 
-__all__ = ["ReadPage", "link_page", "read_extraction", "read_page"]
-
 _TYPES = ("person", "organization", "place", "work", "address", "code", "name")
 _TYPE_NAMES = {
     "people": "person",

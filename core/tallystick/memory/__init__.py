@@ -17,7 +17,8 @@ from tallystick.memory.memory_write import analyze_anew
 from tallystick.memory.newest import newest
 from tallystick.memory.packs import context_pack, wake
 from tallystick.memory.read import get, list_memories, still_stand
-from tallystick.memory.recall import RecallRequest, recall
+from tallystick.memory.recall import recall
+from tallystick.memory.recall_request import RecallRequest
 from tallystick.memory.remember import remember
 from tallystick.memory.sources import source
 from tallystick.memory.warming import warm

@@ -25,8 +25,6 @@ from tallystick.records import (
 )
 from tallystick.storage import Connection, memories, scopes
 
-__all__ = ["preview_access", "preview_member"]
-
 _RECALLABLE = "active"
 _RECALLED = ("active", "redacted", "superseded")
 _EXPIRED = "expired"

@@ -17,8 +17,6 @@ from tallystick.memory.read import preview_of
 from tallystick.records import Activity, Actor, LoggedRead, Scope
 from tallystick.storage import Connection, access_log, journal, memories
 
-__all__ = ["activity", "reads"]
-
 _COUNTED = frozenset({"memory.imported", "memory.reflected"})
 """Events whose details are numbers and the names of formats: nothing that was said."""
 _MOST = 160

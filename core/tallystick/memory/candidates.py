@@ -27,7 +27,7 @@ from tallystick.ranking import (
     proposals,
     slices_of,
 )
-from tallystick.ranking.corpus import NEVER
+from tallystick.ranking.segment import NEVER
 from tallystick.storage import Connection, hnsw, items, outbox, search
 from tallystick.storage.chroma_layout import layout_of, state_of
 
@@ -39,15 +39,6 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]
-
-__all__ = [
-    "CandidateSource",
-    "allowed_rows",
-    "by_signs",
-    "chroma_proposals",
-    "hnsw_proposals",
-    "pool_of",
-]
 
 _BY_SIGNS, _BY_SIGNS_OF_MANY, _MANY = 3_000, 2_000, 500_000
 """The memories of a large scope that the signs of their vectors propose, before these are scored

@@ -31,26 +31,6 @@ from tallystick.storage import Connection, edges, memories, occurrences, parts, 
 from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.writes import Writes
 
-__all__ = [
-    "CHANGEABLE",
-    "SHARED",
-    "apply_modify",
-    "follow",
-    "forget",
-    "forget_one",
-    "is_locked",
-    "is_pinned_for",
-    "modify",
-    "pinned_conflict",
-    "recover",
-    "require_mode",
-    "require_reason",
-    "require_unlocked",
-    "require_unpinned",
-    "require_version",
-    "recovered",
-]
-
 CHANGEABLE = (
     "content",
     "kind",

@@ -11,8 +11,6 @@ from tallystick.records import Actor, Change, Changed
 from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.writes import Writes
 
-__all__ = ["modify_many"]
-
 
 def modify_many(
     context: MemoryContext,

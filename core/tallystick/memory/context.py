@@ -31,15 +31,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = [
-    "MemoryContext",
-    "is_local_only",
-    "labels_asked",
-    "labels_of_memory",
-    "recall_keys",
-    "searchable",
-]
-
 _LABELS = ("status", "project", "assignee", "language")
 """Attributes that are labels, where they are texts."""
 

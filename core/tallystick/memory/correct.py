@@ -45,8 +45,6 @@ from tallystick.storage import Connection, edges, memories, occurrences
 from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.writes import Writes
 
-__all__ = ["CorrectionRequest", "apply_correction", "affected_by", "applies_to", "correct"]
-
 _OPERATION = "correct"
 
 _TOUCHES: Mapping[CorrectionKind, tuple[str, ...]] = {

@@ -41,8 +41,6 @@ from tallystick.storage import (
 from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.writes import Writes
 
-__all__ = ["cross"]
-
 _NEEDS_SPACE = ("team", "organization", "shared", "public")
 
 

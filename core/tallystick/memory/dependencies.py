@@ -14,8 +14,6 @@ from tallystick.memory.explore import memory_views, require_depth
 from tallystick.records import Actor, Explored, ExploredLink, Scope
 from tallystick.storage import Connection, edges, memories, scopes
 
-__all__ = ["dependencies", "in_order"]
-
 _FAN = 200
 _PAGE = 10_000
 _OVER = ("done", "cancelled")

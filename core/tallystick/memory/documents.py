@@ -17,8 +17,6 @@ from tallystick.records import JsonObject, NewMemory, Several, SourceRef
 from tallystick.records.framing import OPEN
 from tallystick.records.source import SourceType
 
-__all__ = ["Document", "NewMemories", "is_document", "memory_of_document"]
-
 
 class _Page(Protocol):
     """A document of LangChain."""

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["entity_signals"]
-
 _MOST = 8
 """Entities of a question that are followed, those with the longest names."""
 _RELATED = 50

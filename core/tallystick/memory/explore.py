@@ -29,8 +29,6 @@ from tallystick.records import (
 )
 from tallystick.storage import Connection, edges, memories, scopes, spaces
 
-__all__ = ["DEEPEST", "explore", "memory_views", "require_depth"]
-
 _MOST = 120
 """Characters of a text that are shown."""
 _PAGE = 10_000

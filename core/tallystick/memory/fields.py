@@ -11,17 +11,6 @@ from typing import Any
 
 from tallystick.errors import InvalidInput
 
-__all__ = [
-    "INDEX",
-    "STORE_ITEM",
-    "item_content",
-    "item_value",
-    "labels_of",
-    "text_for_model",
-    "texts_at",
-    "texts_of_item",
-]
-
 STORE_ITEM = "store_item"
 """The kind of the memories that are items of a store."""
 INDEX = "store_index"

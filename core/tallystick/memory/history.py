@@ -19,8 +19,6 @@ from tallystick.records import (
 )
 from tallystick.storage import Connection, journal, memories
 
-__all__ = ["entries", "history"]
-
 _Event = Literal[
     "ADD",
     "SEEN",

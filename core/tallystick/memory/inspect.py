@@ -31,8 +31,6 @@ from tallystick.records import (
 )
 from tallystick.storage import Connection, edges, journal, memories
 
-__all__ = ["inspect"]
-
 _MOST = 280
 """Characters of a preview."""
 _AUDITS = 10

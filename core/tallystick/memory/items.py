@@ -22,24 +22,14 @@ from tallystick.memory.change import (
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.fields import INDEX, STORE_ITEM, item_content, item_value
 from tallystick.memory.memory_write import MemoryWrite
-from tallystick.memory.recall import RecallRequest, recall
+from tallystick.memory.recall import recall
+from tallystick.memory.recall_request import RecallRequest
 from tallystick.memory.remember import PreparedMemory, check_new, ingest_one, prepare
 from tallystick.ranking import cosines, slices_of
 from tallystick.records import Actor, Memory, NewMemory, Scope, is_storable
 from tallystick.storage import Connection, ScopeRow, items, memories, scopes, search
 from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.writes import Writes
-
-__all__ = [
-    "Item",
-    "Items",
-    "Put",
-    "find_items",
-    "get_items",
-    "namespaces",
-    "put_items",
-    "sweep_items",
-]
 
 _PAGE = 500
 """Most items whose values are looked at together."""

@@ -21,13 +21,12 @@ from tallystick.memory.change import (
 )
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.memory_write import MemoryWrite
-from tallystick.memory.recall import RecallRequest, recall
+from tallystick.memory.recall import recall
+from tallystick.memory.recall_request import RecallRequest
 from tallystick.records import Actor, ForgetMatch, Forgetting, Forgotten, Json, Scope, SourceType
 from tallystick.storage import Connection, memories, scopes, search
 from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.writes import Writes
-
-__all__ = ["ForgetRequest", "forget_matching"]
 
 _PURPOSE = "forget_matching"
 

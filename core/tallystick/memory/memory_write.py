@@ -31,8 +31,6 @@ from tallystick.storage import (
 )
 from tallystick.storage.writes import require
 
-__all__ = ["MemoryWrite", "analyze_anew"]
-
 _ANALYSIS = "text_analysis"
 _VERSION = "7"
 """Raise it when the row by which a text is found comes out differently: all are then written anew

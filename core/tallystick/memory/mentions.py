@@ -14,17 +14,6 @@ from tallystick.memory.context import MemoryContext
 from tallystick.records import Actor, Memory, Scope
 from tallystick.storage import Connection, communities, edges, erasing, graph, jobs, memories
 
-__all__ = [
-    "GRAPH_VERSION",
-    "follow_change",
-    "graph_subject",
-    "is_of_graph",
-    "queue_reading",
-    "remove_orphans",
-    "settle",
-    "withdraw_copies",
-]
-
 GRAPH_VERSION = communities.GRAPH_VERSION
 """The `transform_version` of what the graph made; nothing else has it."""
 _GONE = "no memory mentions it any more"

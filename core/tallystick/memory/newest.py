@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from tallystick.access import is_expired, replacements, visible_docs
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.read import page_of
-from tallystick.memory.recall import Recalled, RecallRequest, require_answerable
+from tallystick.memory.recall import Recalled, require_answerable
+from tallystick.memory.recall_request import RecallRequest
 from tallystick.memory.supersession import is_current
 from tallystick.records import AccessDecision, Actor, Hit, Memory, Scope
 from tallystick.storage import memories, scopes
-
-__all__ = ["newest"]
 
 _PAGE = 100
 """Memories that are read at once, at least: some of them may be left out."""

@@ -24,7 +24,8 @@ from tallystick.memory.passages import (
     says_the_same,
     shown_text,
 )
-from tallystick.memory.recall import RecallRequest, recall
+from tallystick.memory.recall import recall
+from tallystick.memory.recall_request import RecallRequest
 from tallystick.memory.supersession import is_current
 from tallystick.ports import TokenCounter
 from tallystick.ranking.introductions import introduction_passage
@@ -35,8 +36,6 @@ from tallystick.records import Actor, ContextPack, Memory, PackItem, Scope
 from tallystick.records.escaping import as_name
 from tallystick.records.framing import Quote, framed
 from tallystick.storage import Connection, memories, scopes, search
-
-__all__ = ["context_pack", "wake"]
 
 _LONGEST, _SHORTEST = 1_200, 40
 """Characters of one item; a longer one is cut and says so, and is left out rather than cut shorter.

@@ -8,17 +8,6 @@ from typing import NamedTuple
 from tallystick.ranking import analyze, slices
 from tallystick.records import Hit, Memory
 
-__all__ = [
-    "Content",
-    "as_ranges",
-    "content_of",
-    "part_of",
-    "passage_text",
-    "says_the_same",
-    "shown_text",
-    "unfolded",
-]
-
 _ALIKE = 0.85
 """The share of their words that two texts have in common which say nearly the same."""
 _LEAST = 5

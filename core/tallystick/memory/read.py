@@ -13,15 +13,6 @@ from tallystick.memory.recall_request import RecallRequest
 from tallystick.records import Actor, Memory, MemoryState, Scope
 from tallystick.storage import Connection, items, memories, scopes, search
 
-__all__ = [
-    "get",
-    "list_memories",
-    "page_of",
-    "preview_of",
-    "require_states",
-    "still_stand",
-]
-
 _MOST = 2**53
 _WORDS: dict[str, Any] = {
     "content": "",

@@ -46,7 +46,7 @@ from tallystick.ranking import (
     query_terms,
     rank,
 )
-from tallystick.ranking.corpus import NEVER
+from tallystick.ranking.segment import NEVER
 from tallystick.ranking.time_spans import ALWAYS
 from tallystick.records import AccessDecision, Actor, Hit, Memory, Scope, SourceRef
 from tallystick.records.html import html_of
@@ -62,8 +62,6 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]
-
-__all__ = ["RecallRequest", "Recalled", "prepare_scope", "recall", "require_answerable"]
 
 _DEPTH = 100
 """The memories that each of words and vectors proposes, at least."""

@@ -9,8 +9,6 @@ from tallystick.ranking import RecallWeights
 from tallystick.records import Hit, MemoryState
 from tallystick.storage import memories
 
-__all__ = ["RecallRequest"]
-
 
 @dataclass(frozen=True)
 class RecallRequest:

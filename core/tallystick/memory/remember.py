@@ -53,16 +53,6 @@ from tallystick.storage.batches import Read
 from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.writes import Writes
 
-__all__ = [
-    "LEARNED_KINDS",
-    "PreparedMemory",
-    "check_new",
-    "ingest_one",
-    "is_learned_from",
-    "prepare",
-    "remember",
-]
-
 _OPERATION = "remember"
 
 

@@ -14,8 +14,6 @@ from tallystick.ports import Reranker
 from tallystick.ranking import QUERY_READ, excerpt
 from tallystick.records import Hit
 
-__all__ = ["rerank"]
-
 _MOST = 50
 """The most hits that a reranker is shown."""
 

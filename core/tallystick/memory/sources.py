@@ -22,8 +22,6 @@ from tallystick.records import (
 )
 from tallystick.storage import Connection, memories, parts, sources
 
-__all__ = ["inspect_source", "source"]
-
 _MOST = 280
 """Characters of a preview."""
 _WHY: dict[SourceState, ReasonCode] = {

@@ -14,8 +14,6 @@ from tallystick.ranking import Ranked
 from tallystick.records import Memory, Scope
 from tallystick.storage import Connection, edges, memories
 
-__all__ = ["HISTORY", "RankedMemory", "is_current", "resolve_replacements"]
-
 HISTORY = 0.5
 """Factor on the score of a memory that is no longer valid."""
 

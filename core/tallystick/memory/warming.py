@@ -7,8 +7,6 @@ from tallystick.memory.explore import explore
 from tallystick.memory.recall import recall
 from tallystick.records import Actor
 
-__all__ = ["warm"]
-
 
 def warm(context: MemoryContext, actor: Actor) -> None:
     """Count the scopes that an actor may look into, and recall the newest text of the largest that

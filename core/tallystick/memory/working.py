@@ -32,8 +32,6 @@ from tallystick.storage import Connection, journal, scopes, working
 from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.writes import Writes
 
-__all__ = ["SLOTS", "WorkingMemory"]
-
 SLOTS = ("task", "plan", "questions", "facts", "outputs", "artifacts")
 """The names with a meaning, in the order in which an agent reads them."""
 _IMPORTANCE = {"task": 80, "plan": 70}

@@ -7,7 +7,6 @@ from tallystick.operations.table import NOT_OPERATIONS, OPERATIONS
 from tallystick.operations.tools import (
     MEMORY_INSTRUCTIONS,
     MEMORY_TOOLS,
-    NOTICE,
     MemoryTool,
     found_fields,
     framed_answer,
@@ -15,6 +14,7 @@ from tallystick.operations.tools import (
     not_approved,
     require_kind_of_models,
 )
+from tallystick.records.framing import NOTICE
 
 __all__ = [
     "MEMORY_INSTRUCTIONS",

@@ -9,8 +9,6 @@ from pydantic import Field
 from tallystick.operations.operation import Arguments, Before, IdempotencyKey, Operation, Reason
 from tallystick.records import Approval, ApprovalState, DurationField
 
-__all__ = ["OPERATIONS"]
-
 ApprovalId = Annotated[str, Field(description="Id of an approval.")]
 
 

@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 from tallystick.errors import TallystickError
 
-__all__ = ["STATUS", "WireStatus", "error_json", "wire_status"]
-
 _INVALID_PARAMS = -32602
 _INTERNAL_ERROR = -32603
 

@@ -11,8 +11,6 @@ from pydantic import Field
 from tallystick.operations.operation import Arguments, Before, IdempotencyKey, Operation, Reason
 from tallystick.records import Job, JobState, OutboundCall
 
-__all__ = ["OPERATIONS"]
-
 JobId = Annotated[str, Field(description="Id of a job.")]
 
 

@@ -46,8 +46,6 @@ from tallystick.records import (
     SourceType,
 )
 
-__all__ = ["OPERATIONS"]
-
 _WRITE = ("denied", "invalid_input", "invalid_record", "idempotency_mismatch", "rate_limited")
 _CHANGE = (*_WRITE, "not_found", "version_conflict", "state_conflict")
 _READ = ("denied", "invalid_input", "rate_limited")

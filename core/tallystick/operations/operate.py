@@ -32,8 +32,6 @@ from tallystick.records import (
     Transfer,
 )
 
-__all__ = ["OPERATIONS"]
-
 Applied = Annotated[Literal["preview", "apply"], Field(description="Only count it, or remove it.")]
 
 

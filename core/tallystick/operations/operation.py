@@ -15,23 +15,6 @@ from tallystick.records import JsonObject
 from tallystick.records._base import BUILDS_LATER
 from tallystick.tally import BoundTally
 
-__all__ = [
-    "Arguments",
-    "Before",
-    "Confirmed",
-    "Effect",
-    "IdempotencyKey",
-    "IfVersion",
-    "MemoryId",
-    "NoArguments",
-    "OfMemory",
-    "Operation",
-    "Reason",
-    "RunId",
-    "Scopes",
-    "StepId",
-]
-
 Effect = Literal["read", "change", "operate"]
 """The effect of an operation: to read, to change memory, or to operate the tally."""
 

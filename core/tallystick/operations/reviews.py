@@ -17,8 +17,6 @@ from tallystick.records import (
     Reviewed,
 )
 
-__all__ = ["OPERATIONS"]
-
 ProposalId = Annotated[str, Field(description="Id of a proposal.")]
 
 

@@ -24,8 +24,6 @@ from tallystick.records import (
     Verification,
 )
 
-__all__ = ["OPERATIONS"]
-
 
 class Runs(Arguments):
     """Arguments of `runs`."""

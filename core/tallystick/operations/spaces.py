@@ -15,8 +15,6 @@ from tallystick.operations.operation import (
 )
 from tallystick.records import JsonObject, MemberPreview, MemorySpace, SpaceMember
 
-__all__ = ["OPERATIONS"]
-
 SpaceScope = Annotated[str, Field(description="The scope, such as team:support.")]
 
 

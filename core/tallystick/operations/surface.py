@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["Offer", "Surface"]
-
 
 @dataclass(frozen=True)
 class Offer:

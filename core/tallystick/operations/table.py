@@ -16,8 +16,6 @@ from tallystick.operations import (
 )
 from tallystick.operations.operation import Operation
 
-__all__ = ["NOT_OPERATIONS", "OPERATIONS"]
-
 OPERATIONS: Mapping[str, Operation] = {
     operation.name: operation
     for operation in (

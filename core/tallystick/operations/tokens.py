@@ -15,8 +15,6 @@ from tallystick.operations.operation import (
 )
 from tallystick.records import AccessKind, AccessToken, Actor, DurationField, TokenClass
 
-__all__ = ["OPERATIONS"]
-
 TokenId = Annotated[str, Field(description="Id of an access token.")]
 
 

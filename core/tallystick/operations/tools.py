@@ -24,18 +24,6 @@ from tallystick.records.framing import ANSWER_NOTICE, NOTICE, signed_answer
 from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
 
-__all__ = [
-    "MEMORY_INSTRUCTIONS",
-    "MEMORY_TOOLS",
-    "NOTICE",
-    "MemoryTool",
-    "found_fields",
-    "framed_answer",
-    "memory_fields",
-    "not_approved",
-    "require_kind_of_models",
-]
-
 P = ParamSpec("P")
 
 Answer = dict[str, Any]

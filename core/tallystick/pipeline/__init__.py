@@ -10,9 +10,10 @@ from tallystick.pipeline.models import ModelDecider, ModelExtractor, ModelSummar
 from tallystick.pipeline.outbound import Outbound
 from tallystick.pipeline.reconcile import Reconciled
 from tallystick.pipeline.reflection_jobs import ReflectionHandler
-from tallystick.pipeline.runner import TALLY_ACTOR, Ended, Handler, JobRunner, Work
+from tallystick.pipeline.runner import Ended, Handler, JobRunner, Work
 from tallystick.pipeline.summaries import SummaryHandler
 from tallystick.pipeline.worker import Worker
+from tallystick.storage.jobs import TALLY_ACTOR
 
 __all__ = [
     "LearnedBy",

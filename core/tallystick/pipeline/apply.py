@@ -33,8 +33,6 @@ from tallystick.records import (
 )
 from tallystick.storage import edges, journal, memories, occurrences, parts, proposals
 
-__all__ = ["Conclusions", "LearnedBy", "Outcome", "apply"]
-
 _PROGRAM = Actor(user="tallystick", agent="tallystick-extract")
 """The program that draws conclusions: pins and locks hold against it as against any agent, whoever
 caused its work.

@@ -13,8 +13,6 @@ from tallystick.pipeline.phrases import CHANGED, ENDED, FILLER, GRAMMAR, NEW, NO
 from tallystick.pipeline.tense import tells_a_change
 from tallystick.ranking import analyze
 
-__all__ = ["is_assertion"]
-
 _LEAST_TERMS = 3
 """Words of meaning that a sentence has at least."""
 _POINTING = Phrase(

@@ -26,8 +26,6 @@ from tallystick.pipeline.runner import Handler, JobRunner, Round
 from tallystick.pipeline.worker import Worker
 from tallystick.records import RebuiltIndex
 
-__all__ = ["Background", "Chore", "Drained"]
-
 _BATCH = 200
 _SWEEP_SECONDS = 60.0
 """The pause after which it looks for memories without a vector, which only a failure or a changed

@@ -18,21 +18,6 @@ from tallystick.pipeline.phrases import CHANGED, ENDED, FILLER, GRAMMAR, NEW, Ph
 from tallystick.pipeline.tense import happenings
 from tallystick.ranking import analyze
 
-__all__ = [
-    "Reading",
-    "has_other_kind",
-    "is_about_another",
-    "is_aligned",
-    "is_ended",
-    "is_other_one",
-    "is_reassigned",
-    "named_old_value",
-    "read",
-    "revalued",
-    "says_a_change",
-    "takes_back_another",
-]
-
 _MONTHS = (
     r"(?:january|february|march|april|may|june|july|august|september|october|november|december"
     r"|januar|februar|märz|mai|juni|juli|oktober|dezember|janvier|février|mars|avril|juin|juillet"

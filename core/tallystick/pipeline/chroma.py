@@ -17,8 +17,6 @@ from tallystick.storage.chroma import VectorPoint
 from tallystick.storage.chroma_layout import keep_state, layout_of, new_index, state_of
 from tallystick.storage.writes import CHROMA, Writes
 
-__all__ = ["ChromaDrain"]
-
 _FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 600.0
 """The pauses after attempts to mend Chroma that failed, seconds; they double."""
 

@@ -25,8 +25,6 @@ from tallystick.records import (
     ProviderDeclaration,
 )
 
-__all__ = ["CheckedDecision", "RuleDecider", "Thresholds", "check_decisions"]
-
 _CHANGING: tuple[DecisionAction, ...] = ("UPDATE", "DELETE")
 _LEAST_WEIGHT = 0.5
 """How well a fact is about its target at least, where the rules read no relation of the two."""

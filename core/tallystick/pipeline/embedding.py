@@ -12,8 +12,6 @@ from tallystick.memory.context import is_local_only
 from tallystick.pipeline.runner import Ended, Work, enqueue_in_scope
 from tallystick.storage import Connection, jobs, memories, scopes, search
 
-__all__ = ["EmbeddingHandler", "ReembeddingHandler", "enqueue_missing"]
-
 _PAGE = 200
 _LEASE_SECONDS = 120
 

@@ -33,8 +33,6 @@ from tallystick.records import (
     ProviderDeclaration,
 )
 
-__all__ = ["LONGEST_FACT", "MOST_FACTS", "RuleExtractor", "capped", "is_trivial", "sentences"]
-
 MOST_FACTS = 40
 """Facts of one text at most; entities and relations are limited to as many each."""
 LONGEST_FACT = 600

@@ -10,10 +10,9 @@ from tallystick.logs import get_logger
 from tallystick.memory import MemoryContext
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.memory.mentions import graph_subject
-from tallystick.pipeline.runner import TALLY_ACTOR, Ended, Work, enqueue_in_scope
+from tallystick.pipeline.runner import Ended, Work, enqueue_in_scope
 from tallystick.storage import Connection, graph, jobs
-
-__all__ = ["GraphHandler", "enqueue_unread"]
+from tallystick.storage.jobs import TALLY_ACTOR
 
 _PAGE = 100
 _LEASE_SECONDS = 120

@@ -14,8 +14,6 @@ from tallystick.pipeline.extract import sentences
 from tallystick.pipeline.statements import Statement, read_statement
 from tallystick.ranking import analyze
 
-__all__ = ["has_words_of", "is_said"]
-
 _MOST_NEW = 0.5
 """The part of a fact's words that its text may lack, for the fact to be kept as one."""
 _MOST_REWORDED = 0.34

@@ -12,8 +12,6 @@ from tallystick.memory import MemoryContext
 from tallystick.storage import Connection, hnsw, scopes
 from tallystick.storage.writes import Writes
 
-__all__ = ["HnswDrain", "prepare_hnsw"]
-
 _BATCH = 100
 """The memories of one transaction: an insert into the index takes a millisecond and more."""
 _MANY = 1_000

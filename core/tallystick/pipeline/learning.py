@@ -40,8 +40,6 @@ from tallystick.records import (
 )
 from tallystick.storage import Connection, jobs, memories
 
-__all__ = ["LearningContext", "LearningHandler"]
-
 _LEASE_SECONDS = 180
 _CANDIDATES = 8
 """Memories that a decider may choose its target from, for one fact."""

@@ -28,8 +28,6 @@ from tallystick.records import (
     ProviderDeclaration,
 )
 
-__all__ = ["ModelDecider", "ModelExtractor", "ModelSummarizer"]
-
 M = TypeVar("M", bound=BaseModel)
 
 _PROMPT_VERSION = "1"

@@ -36,8 +36,6 @@ from tallystick.storage import Connection, Store, outbound_calls
 from tallystick.storage.outbound_calls import Spent
 from tallystick.storage.writes import Writes
 
-__all__ = ["Answered", "Outbound", "OutboundSubject", "note_answer", "note_request"]
-
 T = TypeVar("T")
 
 RUN_NAME = "tallystick-extract"

@@ -11,28 +11,6 @@ import re
 from collections.abc import Iterator
 from functools import cached_property
 
-__all__ = [
-    "CHANGED",
-    "CHATTER",
-    "CONDITION",
-    "CONSTRAINT",
-    "DECISION",
-    "ENDED",
-    "FACT",
-    "FILLER",
-    "GRAMMAR",
-    "HYPOTHETICAL",
-    "INSTRUCTION",
-    "NEGATED",
-    "NEW",
-    "NO_NAMES",
-    "PREFERENCE",
-    "PROCEDURE",
-    "Phrase",
-    "RETRACTED",
-    "phrases",
-]
-
 
 class Phrase:
     """A pattern that is compiled when it is first used: some take long, and a process that learns

@@ -8,8 +8,6 @@ from tallystick.memory import MemoryContext
 from tallystick.memory.recall import prepare_scope
 from tallystick.storage import scopes
 
-__all__ = ["Preparation"]
-
 
 class Preparation:
     """Looks, when called, at the scopes that were written since the last time, and at those of

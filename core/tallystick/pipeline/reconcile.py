@@ -29,8 +29,6 @@ from tallystick.storage.chroma_layout import (
 )
 from tallystick.storage.writes import CHROMA, Writes
 
-__all__ = ["Reconciled", "give_own", "mend", "rebuild", "reconcile"]
-
 Progress = Callable[[int, int], None]
 """Receives the number of vectors that are done, and of all."""
 

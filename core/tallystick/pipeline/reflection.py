@@ -32,16 +32,6 @@ from tallystick.records import (
 from tallystick.storage import Connection, ScopeRow, memories, proposals, scopes, sources
 from tallystick.storage.writes import Writes
 
-__all__ = [
-    "Material",
-    "Reflection",
-    "ReflectionPlan",
-    "ReflectionRequest",
-    "material_of",
-    "plan_reflection",
-    "reflect",
-]
-
 Reflection = Literal["off", "review", "policy"]
 """Whether conclusions are proposed: not at all; for a person to decide each; or so that policy
 applies what is safe by rule.

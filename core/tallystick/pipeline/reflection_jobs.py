@@ -21,8 +21,6 @@ from tallystick.records import Actor, JsonObject, Proposal, Reflected, Scope
 from tallystick.storage import Connection, jobs, scopes
 from tallystick.storage.writes import Writes
 
-__all__ = ["REFLECT", "ReflectionHandler", "enqueue_reflection"]
-
 REFLECT = "reflect"
 """The kind of job that proposes what memories state."""
 

@@ -10,8 +10,6 @@ from typing import NamedTuple
 from tallystick.graph import names_of
 from tallystick.records import ExtractedFact, ExtractedRelation
 
-__all__ = ["RULES_VERSION", "Reading", "is_change", "read_text"]
-
 RULES_VERSION = "reflection-1"
 _SENTENCE = re.compile(r"(?<=[.!。！])\s+|\n+")
 _SHORTEST, _LONGEST, _MOST = 12, 500, 20

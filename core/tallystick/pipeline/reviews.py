@@ -39,8 +39,6 @@ from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.proposals import StoredProposal
 from tallystick.storage.writes import Writes
 
-__all__ = ["carry_out", "decide", "listed", "review_of"]
-
 OPEN: tuple[ProposalState, ...] = ("pending", "deferred")
 _STATES: Mapping[ReviewDecision, ProposalState] = {
     "accept": "accepted",

@@ -33,16 +33,6 @@ from tallystick.storage import Connection, Store, jobs, scopes
 from tallystick.storage.jobs import TALLY_ACTOR
 from tallystick.storage.writes import EVERYTHING, JOBS, Writes
 
-__all__ = [
-    "TALLY_ACTOR",
-    "Ended",
-    "Handler",
-    "JobRunner",
-    "Round",
-    "Work",
-    "enqueue_in_scope",
-]
-
 _LONGEST_REST = 60.0
 """Seconds for which a kind rests at most while what it needs is away."""
 

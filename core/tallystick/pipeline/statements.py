@@ -36,15 +36,6 @@ from tallystick.pipeline.phrases import (
 from tallystick.pipeline.tense import tells_a_change
 from tallystick.ranking import analyze, query_terms
 
-__all__ = [
-    "Comparison",
-    "Relation",
-    "Statement",
-    "compare",
-    "queries_about",
-    "read_statement",
-]
-
 Relation = Literal["same", "changed", "opposite", "retracted", "unrelated"]
 """How a sentence relates to an earlier one: it says the same, says that it is otherwise now, denies
 or ends it, takes it back, or is about something else.

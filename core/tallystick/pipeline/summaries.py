@@ -18,12 +18,11 @@ from tallystick.memory.memory_write import MemoryWrite
 from tallystick.memory.mentions import GRAPH_VERSION, remove_orphans
 from tallystick.pipeline.learning import LearningContext
 from tallystick.pipeline.outbound import OutboundSubject
-from tallystick.pipeline.runner import TALLY_ACTOR, Ended, Work
+from tallystick.pipeline.runner import Ended, Work
 from tallystick.ports import Summarizer
 from tallystick.records import Memory, ProviderDeclaration, SourceHash, SourceRef, canonical_json
 from tallystick.storage import Connection, communities, edges, jobs, memories, parts
-
-__all__ = ["SummaryHandler"]
+from tallystick.storage.jobs import TALLY_ACTOR
 
 _LEASE_SECONDS = 180
 _TOKENS = 120

@@ -13,8 +13,6 @@ from tallystick.pipeline.statements import read_statement
 from tallystick.ranking.signals import is_assistant
 from tallystick.records import Memory
 
-__all__ = ["is_about_another_speaker", "is_earlier", "is_program"]
-
 _PROGRAMS = frozenset({"tool", "system", "function", "developer", "server", "service"})
 """Speakers that are no people by their role, beside assistants."""
 _WRITERS = frozenset({"user", "human", "me", "customer", "client"})

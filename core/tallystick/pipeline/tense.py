@@ -13,8 +13,6 @@ from functools import lru_cache
 
 from tallystick.pipeline.phrases import Phrase, phrases
 
-__all__ = ["happenings", "tells_a_change"]
-
 _END = r"(?![^\W_])"
 _ADVERBS = r"(?: (?:just|already|finally|now|recently|also|since|been|\w+ly))*"
 

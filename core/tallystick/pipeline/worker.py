@@ -11,8 +11,6 @@ from tallystick.errors import ClosedTally, ForkedTally, InvalidInput
 from tallystick.logs import get_logger
 from tallystick.pipeline.runner import Round
 
-__all__ = ["Worker"]
-
 _PAUSE_SECONDS = 0.5
 _POLL_SECONDS = 5.0
 """The pause after which it looks for writes of other processes and for due retries."""

@@ -20,14 +20,6 @@ from pydantic_core import SchemaError
 from tallystick.errors import InvalidInput
 from tallystick.records import ArgumentCondition, Json, json_bytes
 
-__all__ = [
-    "UNREADABLE",
-    "condition_problem",
-    "json_arguments",
-    "json_value",
-    "meets_condition",
-]
-
 _LONGEST_TEXT = 100_000
 """Characters of a value up to which a regular expression is tried."""
 

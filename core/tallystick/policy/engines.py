@@ -18,8 +18,6 @@ from typing import Any
 from tallystick.errors import require
 from tallystick.policy.redaction import Finding
 
-__all__ = ["KingfisherFinder"]
-
 _NOT_IN_A_KIND = re.compile(r"[^a-z0-9_]+")
 
 

@@ -22,17 +22,6 @@ from tallystick.records import (
     SpaceMember,
 )
 
-__all__ = [
-    "MUTATIONS",
-    "OPERATIONS",
-    "ROLES",
-    "AccessRole",
-    "PolicyState",
-    "Ruling",
-    "decide",
-    "rule_on",
-]
-
 AccessRole = Literal[
     "principal",
     "diarist",

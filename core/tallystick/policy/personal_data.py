@@ -6,8 +6,6 @@ import re
 
 from tallystick.policy.redaction_rule import Rule, rule_of
 
-__all__ = ["PII_RULES"]
-
 
 def _card(match: re.Match[str]) -> bool:
     digits = re.sub(r"\D", "", match.group())

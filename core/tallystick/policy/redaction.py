@@ -31,16 +31,6 @@ from tallystick.policy.secret_checks import PLACEHOLDER, names_a_secret
 from tallystick.policy.secret_rules import SECRET_RULES
 from tallystick.records import Json
 
-__all__ = [
-    "ID_KEYS",
-    "Finder",
-    "Finding",
-    "RedactedJson",
-    "RedactedText",
-    "Redactor",
-    "restored",
-]
-
 _SHORTEST_NUMBER = 4
 """Digits below which a whole number is no secret."""
 _MOST_PASSES = 8

@@ -6,8 +6,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["Check", "Rule", "rule_of"]
-
 Check = Callable[[re.Match[str]], bool]
 
 

@@ -14,8 +14,6 @@ from tallystick.policy.arguments import condition_problem
 from tallystick.policy.tool_classes import TOOL_CLASSES
 from tallystick.records import ItemKind, PolicyRule, RuledSubject, Scope, ScopeKind, Sensitivity
 
-__all__ = ["CALLS", "check_rules", "rule_problem"]
-
 CALLS: tuple[RuledSubject, ...] = ("tool_call", "model_call")
 """Subjects that are enforced where the agent acts, and not by a compile."""
 

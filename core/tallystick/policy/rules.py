@@ -20,8 +20,6 @@ from tallystick.policy.arguments import meets_condition
 from tallystick.policy.rule_checks import check_rules
 from tallystick.records import PolicyRule, Scope
 
-__all__ = ["RuleSubject", "applicable_rule", "load_rules", "strongest_rule"]
-
 
 @dataclass(frozen=True, slots=True)
 class RuleSubject:

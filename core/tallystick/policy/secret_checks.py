@@ -6,27 +6,6 @@ import base64
 import binascii
 import re
 
-__all__ = [
-    "PLACEHOLDER",
-    "is_assigned_secret",
-    "is_bearer",
-    "is_chosen",
-    "is_cookie",
-    "is_element",
-    "is_environment_secret",
-    "is_flag",
-    "is_generated",
-    "is_named_secret",
-    "is_not_a_number",
-    "is_property",
-    "is_stated_secret",
-    "is_url_key",
-    "is_user_and_password",
-    "is_url_password",
-    "is_written_out",
-    "names_a_secret",
-]
-
 PLACEHOLDER = re.compile(r"\[redacted:([a-z0-9_]{1,40}):(\d{1,9})\]")
 """The text that stands in for what was redacted: its kind and its number."""
 

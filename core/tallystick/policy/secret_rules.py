@@ -26,8 +26,6 @@ from tallystick.policy.secret_checks import (
 )
 from tallystick.policy.vendor_tokens import TOKENS_BY_PREFIX, TOKENS_BY_SHAPE
 
-__all__ = ["SECRET_RULES"]
-
 
 def _token(kind: str, pattern: str, *keywords: str, certain: bool = True) -> Rule:
     """Return the rule of a token that begins with one of its keywords."""

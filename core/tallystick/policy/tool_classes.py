@@ -13,8 +13,6 @@ from typing import Any, cast, get_args
 from tallystick.errors import SettingsError
 from tallystick.records import ToolClass
 
-__all__ = ["TOOL_CLASSES", "ToolClassSource", "ToolClasses"]
-
 ToolClassSource = ToolClass | Callable[[Any], ToolClass]
 """A class, or a function from the arguments of a call to its class."""
 

@@ -6,8 +6,6 @@ match. Each form is anchored at both ends by the table that it joins.
 
 from __future__ import annotations
 
-__all__ = ["TOKENS_BY_PREFIX", "TOKENS_BY_SHAPE"]
-
 _UUID = "[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}"
 _TWILIO = tuple(f"sk{byte:02x}" for byte in range(256))
 

@@ -5,7 +5,7 @@ Nothing here reads a store or a clock. NumPy and the stemmer are imported on fir
 
 from tallystick.ranking.bm25 import bm25, inverse_frequency
 from tallystick.ranking.confidence import CONFIDENT, confidence
-from tallystick.ranking.corpus import Corpus, Entry
+from tallystick.ranking.corpus import Corpus
 from tallystick.ranking.dates import date_fit, event_named, spans
 from tallystick.ranking.days import of_these_days
 from tallystick.ranking.evidence import UNRELATED
@@ -26,6 +26,7 @@ from tallystick.ranking.order import (
 from tallystick.ranking.pages import PageReader
 from tallystick.ranking.passages import BestSlice, best_slices, passage_of
 from tallystick.ranking.relevance import Text, WorkingSets
+from tallystick.ranking.segment import Entry
 from tallystick.ranking.sentences import sentence_spans
 from tallystick.ranking.signals import names_source
 from tallystick.ranking.time_spans import Span

@@ -6,8 +6,6 @@ import re
 
 from tallystick.ranking.signals import question_words
 
-__all__ = ["asked_kind"]
-
 _OF_PLACES = """
 city town village country state island river lake sea coast beach mountain valley forest park garden
 farm street road bridge square house home apartment room kitchen bedroom bathroom basement garage

@@ -17,8 +17,6 @@ from collections.abc import Mapping, Sequence
 
 from tallystick.errors import InvalidInput
 
-__all__ = ["bm25", "inverse_frequency"]
-
 
 def bm25(
     query_terms: Sequence[str],

@@ -18,8 +18,6 @@ from tallystick.ranking.corpus import Corpus
 from tallystick.ranking.order import Question, Ranked
 from tallystick.ranking.words import analyze, query_words
 
-__all__ = ["CONFIDENT", "VECTOR_OF_WORDS", "Evidence", "confidence", "evidence_of"]
-
 CONFIDENT = 0.25
 """The confidence below which a recall is taken to have found nothing; docs/recall.md says
 what it is made of, and what it cannot tell apart.

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-__all__ = ["answered_at_length"]
-
 _LONG = 3.0
 """How many times the words of the others' median turn those of the assistants' must be. Chats with
 an assistant measured 6 to 20, friends at most 1.4.

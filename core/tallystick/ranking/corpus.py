@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tallystick.errors import DimensionMismatch
 from tallystick.ranking.languages import languages_spoken
 from tallystick.ranking.segment import (
-    NEVER,
     CorpusSize,
     Entry,
     Segment,
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Vectors = NDArray[np.float32]
     Flags = NDArray[np.bool_]
-
-__all__ = ["NEVER", "Corpus", "Entry", "Segment", "saturated"]
 
 _MANY_VECTORS = 50_000
 """From how many vectors on a product is worth the threads of numpy's library."""

@@ -36,15 +36,6 @@ from tallystick.ranking.time_spans import (
     monday_of,
 )
 
-__all__ = [
-    "EVENT_DAYS",
-    "EventBound",
-    "date_fit",
-    "event_named",
-    "moment",
-    "spans",
-]
-
 _LATIN = ("en", "es", "fr", "de", "it", "pt", "nl")
 _READ = 2_000
 """Characters of a query in which dates are looked for: half of them at its beginning, half at its

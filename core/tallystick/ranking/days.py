@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from tallystick.ranking.corpus import NEVER, Corpus
+from tallystick.ranking.corpus import Corpus
 from tallystick.ranking.dates import EVENT_DAYS
+from tallystick.ranking.segment import NEVER
 from tallystick.ranking.time_spans import Span
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Floats = NDArray[np.float64]
     Flags = NDArray[np.bool_]
-
-__all__ = ["Moments", "moments_of", "of_these_days"]
 
 
 class Moments(NamedTuple):

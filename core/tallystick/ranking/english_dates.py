@@ -11,8 +11,6 @@ from datetime import date, timedelta
 
 from tallystick.ranking.time_spans import Span, between, days, days_of, later, monday_of
 
-__all__ = ["COUNTED", "FROM", "MONTHS", "WEEKDAYS", "YEAR", "Hit", "beside", "phrases"]
-
 Hit = tuple[int, int, Span]
 """Where a phrase begins and ends in a text, and the span that it means."""
 

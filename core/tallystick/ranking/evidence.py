@@ -22,8 +22,6 @@ from tallystick.ranking.languages import ENGLISH, is_latin, languages_of
 from tallystick.ranking.order import Question, Ranked
 from tallystick.ranking.words import surfaces_of
 
-__all__ = ["UNRELATED", "has_evidence", "is_of_their_language", "names_file", "says_enough"]
-
 UNRELATED = 0.25
 """The relevance below which a note answers nothing: the floor of a compile, by default."""
 _LEAST, _FEW_WORDS = 0.4, 12

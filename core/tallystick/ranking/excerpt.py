@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["excerpt"]
-
 _CUT = "\n...\n"
 _WORD = 100
 """Characters that a window may be shorter, so that it ends with a whole word."""

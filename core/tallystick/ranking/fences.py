@@ -10,8 +10,6 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
-__all__ = ["FENCED", "FENCES", "code_spans", "outside", "prose_parts", "with_blank_code"]
-
 FENCES = ("```", "~~~")
 """The beginnings of a fence."""
 FENCED = (

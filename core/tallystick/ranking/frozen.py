@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["FORM", "Frozen", "freeze", "thaw"]
-
 FORM = 1
 """The version of the arrays and of the analysis behind them: others are not read."""
 

@@ -14,8 +14,6 @@ from pydantic import Field
 from tallystick.errors import InvalidInput
 from tallystick.records import Record
 
-__all__ = ["Weights", "fuse", "quantise"]
-
 _FULL = 1_000_000
 
 

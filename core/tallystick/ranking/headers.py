@@ -13,8 +13,6 @@ from typing import NamedTuple
 
 from tallystick.ranking.dates import moment
 
-__all__ = ["Header", "read_header", "speakers_of"]
-
 _HEADER = re.compile(
     r"\s*(?:\[(?P<before>[^\]\n]{3,60})\]\s*)?"
     r"(?P<name>[^\W\d_][\w.'’-]*(?: [\w.'’-]+){0,3})"

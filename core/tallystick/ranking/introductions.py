@@ -13,17 +13,6 @@ from typing import NamedTuple
 
 from tallystick.ranking.sentences import sentence_spans
 
-__all__ = [
-    "AGE",
-    "HOME",
-    "NAME",
-    "WORK",
-    "asked_of_oneself",
-    "asked_of_speaker",
-    "introduction",
-    "introduction_passage",
-]
-
 NAME, AGE, WORK, HOME = 1, 2, 4, 8
 """What one says of oneself: how one is called, how old one is, what one does for a living, and
 where one lives or comes from.

@@ -24,29 +24,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from Stemmer import Stemmer  # type: ignore[import-not-found,unused-ignore]
 
-__all__ = [
-    "ENGLISH",
-    "folded",
-    "is_latin",
-    "languages_of",
-    "roots",
-    "script_of",
-    "languages_spoken",
-    "stemmed",
-    "stop_words",
-    "without_asking",
-    "ASKS",
-    "INTRODUCES",
-    "PREFERS",
-    "STANDING",
-    "TELLS_TIME",
-    "asking_share",
-    "code_share",
-    "introduced",
-    "has_time_word",
-    "text_flags",
-]
-
 ENGLISH = "english"
 
 _GRAMMAR = {

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     WordVectors = Callable[[Sequence[str]], NDArray[np.float32] | None]
 
-__all__ = ["word_likeness"]
-
 _SHARPNESS = 1.5
 """Power of the cosine of two words: the higher, the less a word counts that is only a little alike.
 """

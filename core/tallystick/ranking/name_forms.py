@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import unicodedata
 
-__all__ = ["name_spans", "normal_name"]
-
 _WORDS = 64
 """Words of a question that are looked up."""
 _LONGEST = 4

@@ -12,7 +12,7 @@ from tallystick.ranking import signals as s
 from tallystick.ranking.asked_kind import asked_kind
 from tallystick.ranking.bm25 import inverse_frequency
 from tallystick.ranking.conversations import answered_at_length
-from tallystick.ranking.corpus import NEVER, Corpus
+from tallystick.ranking.corpus import Corpus
 from tallystick.ranking.dates import date_fit, spans
 from tallystick.ranking.days import moments_of
 from tallystick.ranking.excerpt import excerpt
@@ -37,6 +37,7 @@ from tallystick.ranking.pages import (
     best_sentences,
     in_turn_if_better,
 )
+from tallystick.ranking.segment import NEVER
 from tallystick.ranking.standing import asks_for_help, in_turn
 from tallystick.ranking.time_spans import Span
 from tallystick.ranking.weights import RecallWeights
@@ -54,19 +55,6 @@ if TYPE_CHECKING:
     Vector = NDArray[np.float32]
 
 _TOGETHER = re.compile(r"\s*(?:,|and|&|or|und|y|e|et)\s*", re.IGNORECASE)
-
-__all__ = [
-    "QUERY_READ",
-    "Pool",
-    "Question",
-    "Ranked",
-    "Statistics",
-    "ask",
-    "introducing",
-    "proposals",
-    "rank",
-]
-
 
 QUERY_READ = 4_000
 """Characters of a query that are read: half of them at its beginning, half at its end."""

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-__all__ = ["CLEAR", "BestSentence", "PageReader", "Pages", "best_sentences", "in_turn_if_better"]
-
 _ASCII = frozenset(map(chr, range(128)))
 _LONGEST = 20_000
 """Characters of a page that are read."""

@@ -12,13 +12,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tallystick.ranking.corpus import Segment
+    from tallystick.ranking.segment import Segment
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
     Vector = NDArray[np.float32]
-
-__all__ = ["BestSlice", "best_slices", "passage_of"]
 
 
 class BestSlice(NamedTuple):

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystick.errors import EmbeddingError
-from tallystick.ranking.corpus import Corpus, Entry
+from tallystick.ranking.corpus import Corpus
 from tallystick.ranking.evidence import (
     UNRELATED,
     has_evidence,
@@ -27,6 +27,7 @@ from tallystick.ranking.fusion import quantise
 from tallystick.ranking.headers import read_header, speakers_of
 from tallystick.ranking.languages import text_flags
 from tallystick.ranking.order import Pool, Question, ask, introducing, proposals, rank
+from tallystick.ranking.segment import Entry
 from tallystick.ranking.vectors import slices, slices_to_embed, to_float16_bytes
 from tallystick.ranking.weights import RecallWeights
 from tallystick.ranking.words import indexed_words
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
-
-__all__ = ["Text", "WorkingSets"]
 
 _BEST = 1_000_000
 _LEAST = 200

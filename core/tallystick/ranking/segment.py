@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     Vectors = NDArray[np.float32]
     Flags = NDArray[np.bool_]
 
-__all__ = ["NEVER", "CorpusSize", "Entry", "Segment", "merge", "segment_of", "sketched"]
-
 NEVER = -(2**62)
 """The moment of a memory without one."""
 _FOREVER = 2**62

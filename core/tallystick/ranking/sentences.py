@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["sentence_spans"]
-
 # A set of characters comes first: the engine looks for it quickly.
 _END = re.compile(r"[.!?。！？\n](?:(?<=[.!?])\s+|(?<=[。！？])|(?<=\n)\n*)")
 

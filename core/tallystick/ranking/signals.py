@@ -19,23 +19,6 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-__all__ = [
-    "Scale",
-    "Standardised",
-    "answer_flow",
-    "asks_assistant",
-    "asks_when",
-    "best_words",
-    "is_assistant",
-    "names_source",
-    "neighbour_flow",
-    "question_words",
-    "scale_of",
-    "session_flow",
-    "standardise",
-    "word_flow",
-]
-
 _MANY = 10
 """Conversations among whose best scores one that is far above the others says something."""
 _QUESTION_WORD = re.compile(

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Flags = NDArray[np.bool_]
 
-__all__ = ["asks_for_help", "in_turn", "is_standing", "states_preference"]
-
 _TRIGGERS = tuple(
     """
     always|never|from now|going forward|from here on|future|every time|everytime|

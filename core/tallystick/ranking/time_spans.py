@@ -6,8 +6,6 @@ from calendar import monthrange
 from dataclasses import dataclass
 from datetime import date, timedelta
 
-__all__ = ["ALWAYS", "DAY", "Span", "between", "days", "days_of", "later", "monday_of"]
-
 DAY = 24 * 3600 * 1_000_000
 """Microseconds of a day."""
 ALWAYS = 2**62

@@ -17,18 +17,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = [
-    "SLICE",
-    "slices",
-    "cosines",
-    "from_float16_bytes",
-    "slices_of",
-    "slices_to_embed",
-    "to_float16_bytes",
-    "whole_vectors",
-]
-
-
 SLICE = 700
 """Characters of the longest slice."""
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     Vectors = NDArray[np.float32]
     WordVectors = Callable[[Sequence[str]], Vectors | None]
 
-__all__ = ["Vocabulary"]
-
 _MEANINGS = 16_384
 """Vectors of single words that are kept for one scope; beyond, they are computed anew."""
 _STRING = 200

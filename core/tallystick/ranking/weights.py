@@ -6,8 +6,6 @@ from pydantic import Field
 
 from tallystick.records import Record
 
-__all__ = ["RecallWeights"]
-
 
 class RecallWeights(Record):
     """The weight of each signal in a memory's score. A weight of 0 leaves its signal out.

@@ -20,16 +20,6 @@ from functools import lru_cache
 
 from tallystick.ranking.languages import ENGLISH, languages_of, stemmed, stop_words, without_asking
 
-__all__ = [
-    "analyze",
-    "indexed_words",
-    "is_stop_word",
-    "query_terms",
-    "query_words",
-    "stems",
-    "surfaces_of",
-]
-
 _LONGEST = 128
 """Characters of the longest token; of longer ones (keys, encoded data) the beginning stands for the
 whole.

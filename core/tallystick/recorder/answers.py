@@ -22,17 +22,6 @@ from tallystick.records import (
 )
 from tallystick.storage import Connection, recordings
 
-__all__ = [
-    "diff_lines",
-    "diff_steps",
-    "candidates_of",
-    "lines_of",
-    "provenance",
-    "quotes_of",
-    "uses_of",
-    "changes_in",
-]
-
 _AROUND = 60
 """Characters quoted on either side of the words."""
 _EVENTS = {"created": "ADD", "duplicate": "DUPLICATE", "skipped": "SKIP"}

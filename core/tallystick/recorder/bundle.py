@@ -41,18 +41,6 @@ from tallystick.records import (
 from tallystick.storage import journal
 from tallystick.storage.journal import run_stream
 
-__all__ = [
-    "FORMAT",
-    "BundledRun",
-    "BundledStep",
-    "bundle",
-    "bundle_in",
-    "bundle_link",
-    "is_bundle",
-    "read_bundle",
-    "verify_bundle",
-]
-
 R = TypeVar("R", bound=Record)
 
 FORMAT = "tallystick-receipt/2"

@@ -12,8 +12,6 @@ from tallystick.records import Actor, RunRecord, StepStatus
 from tallystick.storage import ScopeRow, journal, recordings
 from tallystick.storage.journal import run_stream
 
-__all__ = ["RunChain"]
-
 
 class RunChain:
     """The stored part of a run: its record, its stream in the journal, and its gaps.

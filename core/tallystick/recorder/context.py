@@ -18,8 +18,6 @@ from tallystick.records import Retention
 from tallystick.storage import Store
 from tallystick.storage.writes import RUNS
 
-__all__ = ["Backlog", "Claims", "Health", "RecorderContext"]
-
 _MAX_BACKLOG_BYTES = 64 * 1024 * 1024
 _LISTENER_SECONDS = 2.0
 """Time that a closing tally gives its listeners, in seconds."""

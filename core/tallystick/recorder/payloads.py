@@ -30,21 +30,6 @@ from tallystick.records import (
 )
 from tallystick.storage.journal import Salts
 
-__all__ = [
-    "DOMAIN",
-    "Captured",
-    "Payload",
-    "PayloadRedactor",
-    "Piece",
-    "Pieces",
-    "PayloadPreparer",
-    "PreparedPayload",
-    "Preserialized",
-    "Summary",
-    "pieces_of",
-    "plain",
-]
-
 DOMAIN = "step-payload"
 """Domain of payload commitments."""
 _LARGE_BYTES = 256 * 1024

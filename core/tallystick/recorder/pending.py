@@ -36,8 +36,6 @@ from tallystick.recorder.write_queue import Batch
 from tallystick.records import Receipt, StepKind, StepRecord, StepStatus
 from tallystick.storage import journal, recordings
 
-__all__ = ["PendingEntry", "PendingRun", "PendingRunEnd", "PendingStep"]
-
 _FULL = "QueueFull"
 """Reason of a gap: more payloads waited than may."""
 _VERSION: int = StepRecord.model_fields["schema_version"].default

@@ -16,17 +16,6 @@ from tallystick.records import JournalEntry, Receipt, Retention
 from tallystick.storage import Connection, journal, recordings
 from tallystick.storage.journal import run_stream
 
-__all__ = [
-    "NOT_COUNTED",
-    "receipt_about",
-    "receipt_body",
-    "receipt_of",
-    "receipts_in",
-    "receipts_of",
-    "with_texts",
-    "without_texts",
-]
-
 NOT_COUNTED = "not counted"
 """Token method of a step whose tokens nobody counted; such a receipt omits the field."""
 

@@ -70,8 +70,6 @@ from tallystick.storage.journal import run_stream
 from tallystick.storage.payloads import Payloads
 from tallystick.storage.short_ids import IdKind
 
-__all__ = ["EntrySummary", "RecordedCompile", "Recordings", "StepPrefixReuse"]
-
 ErrorTypes = Annotated[Sequence[type[Exception]], tuple_of(type[Exception])]
 RunOrStepId = Annotated[str, IdOf("run", "step")]
 

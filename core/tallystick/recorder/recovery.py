@@ -20,8 +20,6 @@ from tallystick.storage.journal import run_stream
 from tallystick.storage.losses import Losses
 from tallystick.storage.writes import TALLY, Writes
 
-__all__ = ["recover_interrupted_runs"]
-
 _REASON = "the process that recorded it ended"
 _LOST = "lost at closing"
 """Reason of a gap: the tally was closed while nothing could be written."""

@@ -34,8 +34,6 @@ from tallystick.records import (
     json_bytes,
 )
 
-__all__ = ["Call", "Render", "Replayed", "neutral_request", "recipe_for", "replay"]
-
 Call = Callable[[Any], Any]
 """A model: a request as JSON values in, its answer out."""
 

@@ -51,8 +51,6 @@ from tallystick.records import (
 from tallystick.records.html import html_of
 from tallystick.storage import journal
 
-__all__ = ["Run", "Step", "current_run", "current_step", "status_for"]
-
 active_run: ContextVar[Run | None] = ContextVar("tallystick_run", default=None)
 """The run whose `with` block this code is in."""
 active_step: ContextVar[Step | None] = ContextVar("tallystick_step", default=None)

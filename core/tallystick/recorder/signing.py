@@ -13,8 +13,6 @@ if TYPE_CHECKING:
         Ed25519PublicKey,
     )
 
-__all__ = ["check", "KeyPair", "new_key", "public_key_of", "sign"]
-
 
 class KeyPair(NamedTuple):
     """An Ed25519 key for signing, as PEM."""

@@ -11,8 +11,6 @@ from typing import Any
 
 from tallystick.records import TapeCall
 
-__all__ = ["stream_pieces"]
-
 _MAX_PIECES = 16
 """Most pieces of an answer that was not recorded as a stream: about one for each word."""
 

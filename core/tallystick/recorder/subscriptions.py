@@ -17,8 +17,6 @@ from tallystick.errors import TallystickError
 from tallystick.logs import get_logger
 from tallystick.records import RunRecord, Scope, StepRecord
 
-__all__ = ["MAX_WAITING", "Listener", "RecordingEvent", "Subscription", "Subscriptions"]
-
 MAX_WAITING = 1_000
 """Events that wait for a listener; later ones are counted as missed."""
 

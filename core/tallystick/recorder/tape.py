@@ -40,8 +40,6 @@ from tallystick.records import (
 )
 from tallystick.records.framing import has_frame, without_codes
 
-__all__ = ["Normal", "Player", "read_tape", "tape_of", "tool_form", "write_tape"]
-
 Normal = Callable[[Json], Json]
 """Removes from a request the fields that differ from run to run: ids of messages, times, usage."""
 

@@ -27,8 +27,6 @@ from typing import Any, NamedTuple
 
 from tallystick.recorder.payloads import Preserialized
 
-__all__ = ["TextMemo", "clear_text_memos"]
-
 _IMMUTABLE = frozenset({str})
 """Types of values that never change. Not numbers: 1 equals True, and has another JSON form."""
 _CONTAINERS = frozenset({dict, list})

@@ -29,16 +29,6 @@ from tallystick.storage.packing import damage_read
 from tallystick.storage.payloads import Payloads
 from tallystick.storage.recordings import EntryRow
 
-__all__ = [
-    "NOT_COVERED",
-    "PURGED",
-    "RUN_FACTS",
-    "Stock",
-    "Stored",
-    "gaps_in",
-    "verify",
-]
-
 PURGED = "run.purge"
 """Entry with which the chain of a run begins whose recording was past its window and went."""
 RUN_FACTS = ("retention", "scope", "started_at", "ended_at", "status", "gaps")

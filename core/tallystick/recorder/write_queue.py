@@ -44,8 +44,6 @@ from tallystick.storage.database_errors import answerable, was_cut_off
 from tallystick.storage.group_commit import is_undone, savepoint
 from tallystick.storage.writes import RUNS
 
-__all__ = ["Batch", "Pending", "WriteQueue"]
-
 _RETRY_SECONDS = 0.5
 """Delay after which a write that the database refused is tried again."""
 

@@ -39,36 +39,6 @@ from tallystick.records.canonical import read_json
 from tallystick.records.html import cut, html_of
 from tallystick.records.times import DatetimeOf
 
-__all__ = [
-    "BUILDS_LATER",
-    "ApprovalId",
-    "JobId",
-    "JobIds",
-    "MemoryId",
-    "MemoryIds",
-    "RunId",
-    "SourceId",
-    "SourceIds",
-    "StepId",
-    "Count",
-    "Json",
-    "Labels",
-    "JsonObject",
-    "Names",
-    "Persisted",
-    "Record",
-    "Several",
-    "Texts",
-    "Words",
-    "checked_arguments",
-    "tuple_of",
-    "is_storable",
-    "require_item_count",
-    "require_json_size",
-    "require_length",
-    "require_tags",
-]
-
 T = TypeVar("T")
 
 LONGEST_CONTENT = 10_000_000

@@ -8,8 +8,6 @@ from tallystick.records._base import JsonObject, Persisted
 from tallystick.records.identity import AccessKind, Actor, Credential, Scope
 from tallystick.records.times import datetime_of, optional_datetime_of
 
-__all__ = ["AccessToken", "TokenClass"]
-
 TokenClass = Literal["personal", "scoped", "session"]
 """`personal` is good for all that its user may do, `scoped` for some scopes or operations.
 

@@ -8,8 +8,6 @@ from tallystick.records.recording import CompileDiff, StepRecord
 from tallystick.records.source import SourceRef
 from tallystick.records.times import datetime_of
 
-__all__ = ["ContextCandidate", "MemoryUse", "Provenance", "StepDiff", "RecordedWrite"]
-
 
 class ContextCandidate(Record):
     """One candidate of a step's context, with its decision and its text."""

@@ -16,17 +16,6 @@ import orjson
 
 from tallystick.errors import InvalidInput
 
-__all__ = [
-    "canonical_json",
-    "commitment",
-    "digest",
-    "json_bytes",
-    "part_key",
-    "read_json",
-    "strict_json",
-    "text_digest",
-]
-
 
 def canonical_json(value: Any, *, trusted: bool = False) -> bytes:
     """Return `value` as canonical JSON bytes (UTF-8, sorted ASCII keys, no spaces, no floats).

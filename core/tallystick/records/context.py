@@ -17,26 +17,6 @@ from tallystick.records.policy import PolicyRule
 from tallystick.records.source import SourceRef
 from tallystick.records.times import MomentField, datetime_of, microseconds, resolved
 
-__all__ = [
-    "CompilationDecision",
-    "CompilationRequest",
-    "CompileConfig",
-    "CompileReason",
-    "CompiledContext",
-    "ContextItem",
-    "Decision",
-    "ItemKind",
-    "PrefixCause",
-    "PrefixReuse",
-    "ScoreWeights",
-    "Section",
-    "SectionName",
-    "Sensitivity",
-    "SummaryWish",
-    "TargetProfile",
-    "ToolSpec",
-]
-
 ItemKind = Literal[
     "system",
     "policy",

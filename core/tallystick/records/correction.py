@@ -10,8 +10,6 @@ from tallystick.records.memory import Change, CorrectionKind, MemoryState, Store
 from tallystick.records.policy import AccessDecision
 from tallystick.records.times import optional_datetime_of
 
-__all__ = ["Affected", "Correction", "Crossing", "CrossingReach", "Link", "RecallImpact"]
-
 RecallImpact = Literal[
     "leaves_recall",
     "returns",

@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 import unicodedata
 
-__all__ = ["as_field", "as_item", "as_name", "escaped"]
-
 _INDENT = "    "
 """The beginning of each further line of an item: no line of a text begins where items do."""
 

@@ -11,8 +11,6 @@ from functools import cache
 from html import escape
 from typing import Any
 
-__all__ = ["Html", "cut", "html_of", "html_table", "tag"]
-
 Renderer = Callable[[Any], str]
 """Returns a record as HTML."""
 _GROUP = "tallystick.html"

@@ -21,17 +21,6 @@ from pydantic import (
 from tallystick.errors import InvalidScope
 from tallystick.records._base import LONGEST_NAME, Names, Record
 
-__all__ = [
-    "AccessKind",
-    "Actor",
-    "CallContext",
-    "Credential",
-    "Diary",
-    "Role",
-    "Scope",
-    "ScopeKind",
-]
-
 ScopeKind = Literal[
     "private", "project", "delegated", "team", "organization", "shared", "public", "diary"
 ]

@@ -13,26 +13,6 @@ from tallystick.records.policy import AccessDecision, ReasonCode
 from tallystick.records.source import SourceState, SourceType
 from tallystick.records.times import datetime_of, optional_datetime_of
 
-__all__ = [
-    "Action",
-    "Activity",
-    "ContextPack",
-    "DerivedMemory",
-    "ExploreMode",
-    "Explored",
-    "ExploredLink",
-    "ExploredMemory",
-    "ExploredCommunity",
-    "ExploredRelation",
-    "ExploredScope",
-    "Freshness",
-    "Inspection",
-    "LinkCount",
-    "LoggedRead",
-    "PackItem",
-    "SourceInspection",
-]
-
 
 class Action(Record):
     """One possible next action."""

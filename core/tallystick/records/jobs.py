@@ -9,8 +9,6 @@ from tallystick.records._base import JsonObject, Record, tuple_of
 from tallystick.records.identity import Scope
 from tallystick.records.times import datetime_of, optional_datetime_of
 
-__all__ = ["JOB_STATES", "Job", "JobEvent", "JobState", "JobStates"]
-
 JobState = Literal["pending", "leased", "retry_scheduled", "done", "empty", "failed", "dead"]
 """The state of a job. `empty`: there was nothing to do. `failed`: what it needs answered unusably,
 after all attempts. `dead`: it was refused for good, cancelled, or its attempts are used up.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from tallystick.records._base import JsonObject, Persisted
 from tallystick.records.times import datetime_of
 
-__all__ = ["JournalEntry"]
-
 
 class JournalEntry(Persisted):
     """Ids, counts, digests and reason codes; never a private body."""

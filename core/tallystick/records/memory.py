@@ -33,31 +33,6 @@ from tallystick.records.times import (
     optional_datetime_of,
 )
 
-__all__ = [
-    "KINDS",
-    "Change",
-    "Changed",
-    "CorrectionKind",
-    "DecisionAction",
-    "Edge",
-    "EdgeKind",
-    "ExtractionStatus",
-    "ForgetMatch",
-    "Forgetting",
-    "Forgotten",
-    "HistoryEntry",
-    "Hit",
-    "Memory",
-    "MemoryState",
-    "NewMemory",
-    "Processing",
-    "Remembered",
-    "SourceHash",
-    "StoredId",
-    "register_kind",
-    "validate_attributes",
-]
-
 DecisionAction = Literal["ADD", "UPDATE", "DELETE", "NONE"]
 """What a decider wants done with a fact: add it, let it replace a memory, withdraw a memory that it
 denies, or nothing, because a memory says it already.

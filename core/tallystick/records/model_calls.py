@@ -11,8 +11,6 @@ from tallystick.records.context import ContextItem
 from tallystick.records.identity import Scope
 from tallystick.records.times import datetime_of
 
-__all__ = ["ModelAnswer", "ModelCost", "ModelToolCall", "OutboundCall", "StopReason"]
-
 StopReason = Literal[
     "completed", "tool_calls", "length", "refusal", "filtered", "paused", "failed", "broken_off"
 ]

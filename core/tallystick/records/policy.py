@@ -10,23 +10,6 @@ from tallystick.records._base import Json, JsonObject, Persisted, Record
 from tallystick.records.identity import AccessKind, Scope
 from tallystick.records.times import datetime_of, optional_datetime_of
 
-__all__ = [
-    "AccessDecision",
-    "Approval",
-    "ApprovalRequest",
-    "ApprovalState",
-    "ArgumentCondition",
-    "Freezable",
-    "GuardedAction",
-    "Limited",
-    "PolicyConditions",
-    "PolicyEffect",
-    "PolicyRule",
-    "ReasonCode",
-    "RuledSubject",
-    "ToolClass",
-]
-
 ReasonCode = Literal[
     "allowed_private",
     "allowed_diary",

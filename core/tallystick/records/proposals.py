@@ -17,30 +17,6 @@ from tallystick.records.identity import Scope
 from tallystick.records.memory import DecisionAction
 from tallystick.records.times import datetime_of, optional_datetime_of
 
-__all__ = [
-    "DecisionCandidate",
-    "ExtractedEntity",
-    "ExtractedFact",
-    "ExtractedRelation",
-    "Extraction",
-    "Learning",
-    "LearningBudget",
-    "MemoryDecision",
-    "Proposal",
-    "ProposalAction",
-    "ProposalContent",
-    "ProposalOrigin",
-    "ProposalReason",
-    "ProposalState",
-    "ProposalStates",
-    "ProviderDeclaration",
-    "ReflectMode",
-    "Reflected",
-    "ReviewDecision",
-    "ReviewEntry",
-    "Reviewed",
-]
-
 Learning = Literal["off", "shadow", "add_only", "full"]
 """How far extraction and decisions go: not at all; proposals alone; additions; every decision."""
 ProposalAction = Literal["ADD", "UPDATE", "DELETE", "NONE", "MERGE", "RELATE", "PROMOTE"]

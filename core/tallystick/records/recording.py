@@ -12,27 +12,6 @@ from tallystick.records.identity import Scope
 from tallystick.records.policy import PolicyRule
 from tallystick.records.times import datetime_of, optional_datetime_of
 
-__all__ = [
-    "CompileDiff",
-    "DecisionChange",
-    "EntryKind",
-    "Fidelity",
-    "Foil",
-    "PurgedRun",
-    "Receipt",
-    "ReceiptEntry",
-    "ReplayRecipe",
-    "ReplayResult",
-    "Retention",
-    "RunRecord",
-    "StepEntry",
-    "StepKind",
-    "StepRecord",
-    "StepStatus",
-    "Verification",
-    "VerificationProblem",
-]
-
 StepKind = Literal[
     "model_call",
     "tool_call",

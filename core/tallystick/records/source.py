@@ -8,8 +8,6 @@ from tallystick.records._base import JsonObject, Persisted, Record
 from tallystick.records.identity import Scope
 from tallystick.records.times import datetime_of, optional_datetime_of
 
-__all__ = ["PrivacyClass", "Source", "SourceRef", "SourceState", "SourceType"]
-
 SourceType = Literal[
     "user",
     "app_state",

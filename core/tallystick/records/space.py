@@ -12,17 +12,6 @@ from tallystick.records.identity import AccessKind, Scope
 from tallystick.records.policy import AccessDecision
 from tallystick.records.times import MomentField, datetime_of, microseconds, resolved
 
-__all__ = [
-    "AccessPreview",
-    "MemberPreview",
-    "MemorySpace",
-    "PrincipalType",
-    "ScopePreview",
-    "SpaceMember",
-    "SpaceRole",
-    "SpaceState",
-]
-
 PrincipalType = Literal["user", "agent", "project", "organization", "everyone"]
 SpaceRole = Literal["reader", "writer", "maintainer", "steward"]
 SpaceState = Literal["open", "closed"]

@@ -7,8 +7,6 @@ from typing import Literal
 from tallystick.records._base import Json, Persisted, Record
 from tallystick.records.recording import Fidelity, Retention
 
-__all__ = ["Divergence", "Tape", "TapeCall", "TapeReport"]
-
 
 class TapeCall(Record):
     """One recorded call: its request and its answer."""

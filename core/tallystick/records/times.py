@@ -18,26 +18,6 @@ from pydantic_core import PydanticCustomError
 
 from tallystick.errors import InvalidInput
 
-__all__ = [
-    "FIRST_MOMENT",
-    "LAST_MOMENT",
-    "DatetimeOf",
-    "Duration",
-    "DurationField",
-    "Micros",
-    "Moment",
-    "MomentField",
-    "Occasion",
-    "OccasionField",
-    "as_datetime",
-    "datetime_of",
-    "distance",
-    "microseconds",
-    "optional_datetime_of",
-    "resolved",
-    "seconds",
-]
-
 FIRST_MOMENT, LAST_MOMENT = -62_135_596_800_000_000, 253_402_300_799_999_999
 """The years 1 to 9999: the range of calendars and of every database."""
 

@@ -9,20 +9,6 @@ from typing import Literal
 from tallystick.records._base import Record
 from tallystick.records.times import datetime_of, optional_datetime_of
 
-__all__ = [
-    "Backup",
-    "Erasure",
-    "Finding",
-    "Migration",
-    "MigrationStep",
-    "Proof",
-    "Purge",
-    "Searched",
-    "Sizes",
-    "SpaceUse",
-    "Transfer",
-]
-
 
 class Searched(Record):
     """The result of the search for a text's bytes while the text was still known: at its

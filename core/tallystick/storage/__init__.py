@@ -2,8 +2,10 @@
 decides.
 """
 
+from sqlalchemy import Connection
+
 from tallystick.storage.chroma import ChromaIndex
-from tallystick.storage.database import Connection, Database
+from tallystick.storage.database import Database
 from tallystick.storage.location import Location
 from tallystick.storage.payloads import Bases
 from tallystick.storage.scopes import ScopeRow

@@ -9,8 +9,6 @@ from sqlalchemy import Connection, insert, select
 
 from tallystick.storage import tables
 
-__all__ = ["append", "recent"]
-
 _INSERT = insert(tables.access_log)
 
 

@@ -8,8 +8,6 @@ from tallystick.records import AccessToken
 from tallystick.storage import tables
 from tallystick.storage.prepared import Prepared
 
-__all__ = ["add", "all_tokens", "find", "of_digest", "replace"]
-
 _t = tables.access_tokens
 _OF = Prepared(select(_t.c.body).where(_t.c.digest == bindparam("digest")))
 _FIND = Prepared(select(_t.c.body).where(_t.c.id == bindparam("id")))

@@ -19,23 +19,6 @@ from tallystick.storage import byte_search, scopes, tables
 from tallystick.storage.prepared import Prepared
 from tallystick.storage.scopes import ScopeRow
 
-__all__ = [
-    "ERASED",
-    "OPEN",
-    "StoredApproval",
-    "add",
-    "count_old",
-    "erase_arguments",
-    "find",
-    "move",
-    "newest_of",
-    "of_runs",
-    "of_scope",
-    "overdue",
-    "remove_old",
-    "with_text",
-]
-
 OPEN: tuple[ApprovalState, ...] = ("pending", "granted")
 """States from which an approval still leads somewhere."""
 ERASED = ""

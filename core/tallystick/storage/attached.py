@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from tallystick.errors import StorageError
 from tallystick.ports import BlobStore
 
-__all__ = ["ATTACHED", "Attached"]
-
 ATTACHED = "tallystick_objects"
 """The option of a connection that has what is attached to its database."""
 

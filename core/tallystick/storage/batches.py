@@ -16,18 +16,6 @@ from typing import Any, Protocol, cast
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-__all__ = [
-    "Batch",
-    "Read",
-    "Statement",
-    "batch_of",
-    "begin_batch",
-    "end_batch",
-    "flush",
-    "translated",
-    "was_read_ahead",
-]
-
 _BATCH = "tallystick.batch"
 _Answer = Callable[[Any], Any]
 

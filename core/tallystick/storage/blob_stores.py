@@ -18,8 +18,6 @@ from tallystick.errors import MissingExtra, SettingsError, StorageError
 from tallystick.ports import BlobStore
 from tallystick.storage.private_files import make_private_folder, open_private, sync_folder
 
-__all__ = ["FolderBlobs", "S3Blobs", "open_blobs"]
-
 _PARTIAL = ".partial"
 
 

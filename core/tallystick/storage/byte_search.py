@@ -34,22 +34,6 @@ from tallystick.storage.payloads import Payloads, dependents_of
 from tallystick.storage.portable import DERIVED, ScopeSelection
 from tallystick.storage.recordings import StoredPayload
 
-__all__ = [
-    "RecordedHit",
-    "VersionHit",
-    "contains",
-    "contains_name",
-    "contains_within",
-    "files_with",
-    "forms",
-    "needles_of",
-    "fragment_forms",
-    "payloads_with",
-    "recorded_with",
-    "rows_with",
-    "versions_with",
-]
-
 _SHORT = 12
 """Bytes below which a text is searched for as a whole JSON value: shorter ones occur inside of
 other words.

@@ -10,17 +10,6 @@ from sqlalchemy import Connection, or_, select
 from tallystick.storage import byte_search, tables
 from tallystick.storage.checkpoints import thread_stream
 
-__all__ = [
-    "StoredState",
-    "ThreadName",
-    "chunk_bodies",
-    "holders",
-    "named",
-    "names_of",
-    "states",
-    "write_values",
-]
-
 _t, _s, _w, _sc = tables.threads, tables.thread_states, tables.thread_writes, tables.scopes
 _p, _h = tables.tree_parts, tables.tree_holds
 _NAMED = select(_t.c.id, _sc.c.name.label("scope"), _t.c.name, _t.c.stream).join(

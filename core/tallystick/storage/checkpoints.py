@@ -24,36 +24,6 @@ from tallystick.storage.dialects import text_position
 from tallystick.storage.prepared import Prepared, PreparedInsert, insert_row, upsert
 from tallystick.storage.rows import readable
 
-__all__ = [
-    "CheckpointPlace",
-    "Fingerprint",
-    "StateRow",
-    "ThreadAndState",
-    "ThreadRow",
-    "WriteRow",
-    "add_state",
-    "add_thread",
-    "add_writes",
-    "delete_thread",
-    "expired_threads",
-    "find_checkpoint",
-    "find_thread",
-    "get",
-    "last_of_namespaces",
-    "page",
-    "places_of_task",
-    "remove_states",
-    "remove_writes",
-    "states_of",
-    "states_up_to",
-    "stored_mac",
-    "thread_names",
-    "thread_stream",
-    "update_thread",
-    "writes_between",
-    "writes_of",
-]
-
 _t, _s, _w = tables.threads, tables.thread_states, tables.thread_writes
 _THREAD = (
     _t.c.id,

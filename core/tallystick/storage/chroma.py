@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["ChromaIndex", "VectorPoint"]
-
 _HNSW = {"space": "cosine", "ef_construction": 400, "ef_search": 400, "max_neighbors": 32}
 """High-recall parameters: with Chroma's defaults two builds of the same data disagree on a fifth of
 queries.

@@ -13,16 +13,6 @@ from sqlalchemy import Connection
 
 from tallystick.storage import settings_rows
 
-__all__ = [
-    "IndexState",
-    "Layout",
-    "keep_layout",
-    "keep_state",
-    "layout_of",
-    "new_index",
-    "state_of",
-]
-
 
 @dataclass(frozen=True)
 class Layout:

@@ -15,23 +15,6 @@ from sqlalchemy import exists as sql_exists
 
 from tallystick.storage import tables
 
-__all__ = [
-    "GRAPH_VERSION",
-    "Community",
-    "Togetherness",
-    "count_texts",
-    "divided_texts",
-    "drop_members",
-    "empty_communities",
-    "of_scopes",
-    "remove_empty",
-    "replace",
-    "summaries_of",
-    "summarized",
-    "together_in",
-    "written_summaries",
-]
-
 _c, _cm, _p = tables.communities, tables.community_members, tables.partitions
 _ms, _s = tables.memory_sources, tables.sources
 _e, _m, _g = tables.edges, tables.memories, tables.graph_texts

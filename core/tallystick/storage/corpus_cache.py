@@ -29,14 +29,13 @@ from sqlalchemy import Connection
 
 from tallystick.errors import StorageError
 from tallystick.logs import get_logger
-from tallystick.ranking.corpus import Corpus, Entry
+from tallystick.ranking.corpus import Corpus
 from tallystick.ranking.frozen import freeze, thaw
+from tallystick.ranking.segment import Entry
 from tallystick.storage import search, segments
 from tallystick.storage.database import Database
 from tallystick.storage.segment_files import MappedFile, SegmentFiles
 from tallystick.storage.writes import Writes
-
-__all__ = ["CorpusCache"]
 
 _MUCH = 8 * 1024 * 1024
 """Bytes by which an entry grows before the allocator is asked for what was freed meanwhile."""

@@ -82,8 +82,6 @@ from tallystick.storage.prepared import driver_errors
 from tallystick.storage.read_only import FileState, ReadOnlyFile
 from tallystick.storage.writes import EVERYTHING, RUNS, UndeclaredWrite, Writes
 
-__all__ = ["Connection", "Database"]
-
 T = TypeVar("T")
 
 _SPARE_READERS = 16

@@ -25,18 +25,6 @@ from tallystick.errors import (
     UnwritableReason,
 )
 
-__all__ = [
-    "answerable",
-    "damaged",
-    "is_failure",
-    "translate",
-    "translated_errors",
-    "was_cut_off",
-    "was_lost",
-    "was_not_opened",
-    "why_unwritable",
-]
-
 _BUSY_STATES = frozenset({"55P03", "40P01"})
 """PostgreSQL's codes of a lock that was not to be had in time, and of a deadlock."""
 _UNWRITABLE_STATES: dict[str, UnwritableReason] = {"25006": "read_only", "53100": "disk_full"}

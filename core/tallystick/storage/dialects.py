@@ -34,21 +34,6 @@ from tallystick.storage.packing import FUNCTIONS, Packed
 from tallystick.storage.prepared import Prepared
 from tallystick.storage.writes import EVERYTHING, Writes, lock_statement
 
-__all__ = [
-    "SNAPSHOT",
-    "TAKE_TURN",
-    "TRY_TURN",
-    "WAIT_FOR_TURN",
-    "database_clock",
-    "is_postgres",
-    "let_go_of_socket",
-    "prepare_postgres",
-    "prepare_sqlite",
-    "take_turn",
-    "text_position",
-    "unpacked",
-]
-
 _CHECKPOINT_PAGES = 4_000
 """Pages of 4 kB in the write-ahead log of SQLite at which a commit moves them to the file: 16 MB.
 

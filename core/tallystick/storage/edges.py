@@ -25,26 +25,6 @@ from tallystick.records import EdgeKind
 from tallystick.storage import byte_search, tables
 from tallystick.storage.prepared import Prepared
 
-__all__ = [
-    "EdgeRow",
-    "SharedCopy",
-    "Sharing",
-    "add",
-    "close",
-    "drop_reasons_with",
-    "follow_to_end",
-    "following",
-    "leaving",
-    "of",
-    "remove",
-    "sharing",
-    "touching",
-    "was_linked",
-    "with_kind",
-    "withdrawn",
-    "within",
-]
-
 _LONGEST_CHAIN = 32
 """How many edges of one kind are followed, one from the other."""
 

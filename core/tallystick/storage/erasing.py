@@ -46,24 +46,6 @@ from tallystick.storage.journal import WITH_ROW_TEXTS, run_stream
 from tallystick.storage.payloads import Payloads, dependents_of, detach
 from tallystick.storage.recordings import StoredPayload
 
-__all__ = [
-    "OwnSource",
-    "VersionText",
-    "count_journal_texts",
-    "destroy",
-    "chained_texts",
-    "erase_journal_texts",
-    "erase_payloads",
-    "erase_recorded_texts",
-    "erase_texts_beside",
-    "has_recorded_texts",
-    "own_sources",
-    "rewrite",
-    "texts_of",
-    "living_sources",
-    "versions_with_text",
-]
-
 _m, _v, _x, _vec = tables.memories, tables.memory_versions, tables.search_text, tables.vectors
 _ms, _s, _p, _e, _steps = (
     tables.memory_sources,

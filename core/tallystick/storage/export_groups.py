@@ -18,8 +18,6 @@ from tallystick.records import strict_json
 from tallystick.storage import journal
 from tallystick.storage.merging import DOCS, NAMED, NAMING, NUMBERED, stream_of
 
-__all__ = ["ExportGroups", "Group"]
-
 _NO_SCOPE = 2**32 - 1
 """The place of a line that belongs to no scope."""
 _LARGEST = 2**53

@@ -10,8 +10,6 @@ from tallystick.storage import tables
 from tallystick.storage.checkpoint_scan import ThreadName
 from tallystick.storage.checkpoints import thread_stream
 
-__all__ = ["FirstState", "FirstWrite", "remove", "states", "threads", "values", "writes"]
-
 _c, _v, _w, _t = (
     tables.checkpoints,
     tables.checkpoint_values,

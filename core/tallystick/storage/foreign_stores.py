@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 from tallystick.errors import InvalidInput
 
-__all__ = ["StoreRow", "rows_of_store"]
-
 
 class StoreRow(NamedTuple):
     """An item of LangGraph's SqliteStore."""

@@ -21,8 +21,6 @@ from typing import Any, Protocol
 
 from tallystick.errors import ForkedTally
 
-__all__ = ["Forkable", "abandon", "refuse_unsafe", "watch"]
-
 
 class Forkable(Protocol):
     """A database as a fork sees it."""

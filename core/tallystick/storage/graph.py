@@ -25,34 +25,6 @@ from sqlalchemy import (
 from tallystick.storage import communities, tables
 from tallystick.storage.prepared import Prepared, insert_row, upsert
 
-__all__ = [
-    "UNREAD_KINDS",
-    "Drift",
-    "EntityName",
-    "Mention",
-    "RelationRow",
-    "add_name",
-    "add_relation",
-    "count_entities",
-    "drift",
-    "drop_mentions",
-    "entities_of",
-    "find_names",
-    "is_empty",
-    "living_mentions",
-    "made_here",
-    "mark_read",
-    "mentioned_by",
-    "mentions",
-    "names_in",
-    "relations_of",
-    "remove",
-    "remove_drift",
-    "scopes_unread",
-    "unread",
-    "without_mention",
-]
-
 UNREAD_KINDS = ("entity", "community", "store_item", "working")
 """Kinds of memories that the graph reads no names from: its own, and items that a runtime keeps
 apart by their namespace.

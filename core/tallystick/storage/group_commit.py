@@ -79,18 +79,6 @@ from tallystick.storage.outcomes import Transaction, is_committed, transaction_o
 from tallystick.storage.prepared import driver_errors
 from tallystick.storage.writes import EVERYTHING, Writes, declared
 
-__all__ = [
-    "CommitQueue",
-    "Submitted",
-    "Unit",
-    "WriteLine",
-    "Writer",
-    "discard_connection",
-    "is_undone",
-    "savepoint",
-    "write_forever",
-]
-
 T = TypeVar("T")
 Unit = Callable[[Connection], T]
 """A function of the open transaction."""

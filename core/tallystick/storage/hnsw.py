@@ -29,27 +29,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = [
-    "Compared",
-    "HnswIndex",
-    "add_scope",
-    "analyze",
-    "bring_in",
-    "compare",
-    "drop",
-    "find",
-    "has_vectors",
-    "install",
-    "is_part",
-    "make",
-    "nearest",
-    "note_erased",
-    "scope_ids",
-    "start_over_erased",
-    "waiting",
-    "waiting_scopes",
-]
-
 _PREFIX = "hnsw_"
 _PARTITIONS = 16
 _MOST_NUMBERS = 4_000

@@ -20,8 +20,6 @@ from tallystick.storage.prepared import Prepared, insert_row
 from tallystick.storage.scopes import ScopeRow
 from tallystick.storage.writes import require
 
-__all__ = ["IdempotentCall", "remove_answers_with"]
-
 _i = tables.idempotency
 _ANSWER = Prepared(
     select(_i.c.request_digest, _i.c.result).where(

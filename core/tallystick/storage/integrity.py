@@ -14,16 +14,6 @@ from tallystick.records import commitment
 from tallystick.storage import tables
 from tallystick.storage.dialects import is_postgres
 
-__all__ = [
-    "RunGaps",
-    "altered_versions",
-    "file_problems",
-    "purged_entries",
-    "refused_calls",
-    "runs_with_gaps",
-    "stream_names",
-]
-
 _v, _r, _st, _a = tables.memory_versions, tables.runs, tables.streams, tables.anchors
 _j, _m = tables.journal, tables.memories
 

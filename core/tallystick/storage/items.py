@@ -17,8 +17,6 @@ from sqlalchemy import Row as RowLike
 from tallystick.storage import tables
 from tallystick.storage.prepared import Prepared, upsert
 
-__all__ = ["Row", "beneath", "find", "forget_docs", "living", "namespaces", "set_item"]
-
 _i, _m = tables.store_items, tables.memories
 
 

@@ -37,49 +37,6 @@ from tallystick.storage.dialects import database_clock
 from tallystick.storage.prepared import Prepared, upsert
 from tallystick.storage.rows import readable
 
-__all__ = [
-    "CANCELLED",
-    "EMBED",
-    "GRAPH",
-    "EXTRACT",
-    "LEASE_EXPIRED",
-    "NORMAL_PRIORITY",
-    "OPEN",
-    "OVER",
-    "REEMBED",
-    "SUMMARIZE",
-    "TALLY_ACTOR",
-    "LeasedJob",
-    "Waiting",
-    "cancel",
-    "counts",
-    "due",
-    "due_in_turn",
-    "end",
-    "enqueue",
-    "erase_texts",
-    "failed_count",
-    "exists_for",
-    "find",
-    "finish",
-    "held",
-    "hold",
-    "hurry",
-    "lease",
-    "listed",
-    "note_progress",
-    "open_count",
-    "open_subjects",
-    "reap",
-    "release",
-    "renew",
-    "requeue",
-    "retry",
-    "start_again",
-    "wait",
-    "waiting_since",
-]
-
 EMBED = "embed"
 """The kind of job that gives a memory a vector."""
 EXTRACT = "extract"

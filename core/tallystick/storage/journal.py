@@ -34,42 +34,6 @@ from tallystick.storage.batches import Read, was_read_ahead
 from tallystick.storage.prepared import Prepared, PreparedUpdate, insert_row, upsert
 from tallystick.storage.writes import require
 
-__all__ = [
-    "Anchor",
-    "Appended",
-    "ChainProblem",
-    "End",
-    "Event",
-    "HeadMove",
-    "Salts",
-    "WITH_ROW_TEXTS",
-    "about",
-    "add_many",
-    "all_entries",
-    "anchor_of",
-    "append",
-    "chain_problems",
-    "chain_entry",
-    "cut",
-    "end_ahead",
-    "end_of",
-    "entries",
-    "events_before",
-    "foil",
-    "genesis",
-    "last_time",
-    "move_head",
-    "move_heads",
-    "read_row",
-    "row_salt",
-    "row_text_bytes",
-    "row_texts_commitment",
-    "rows_of",
-    "run_stream",
-    "verify_stream",
-    "within",
-]
-
 _j = tables.journal
 _s = tables.streams
 _a = tables.anchors

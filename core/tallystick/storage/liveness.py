@@ -25,8 +25,6 @@ from tallystick.storage.losses import Losses, make_blank, read_losses, write_los
 from tallystick.storage.private_files import make_private_folder
 from tallystick.storage.read_only import unwritable_reason
 
-__all__ = ["Liveness"]
-
 _LOSSES = ".lost"
 """Ending of the file with what a process could not write, beside its lock."""
 

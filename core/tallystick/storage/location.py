@@ -15,8 +15,6 @@ from sqlalchemy.exc import ArgumentError
 from tallystick.errors import CorruptTally, InvalidInput, StorageError, TallyNotFound
 from tallystick.storage.private_files import make_private_folder, restrict_tally
 
-__all__ = ["Location"]
-
 _NETWORK = {
     "nfs",
     "nfs4",

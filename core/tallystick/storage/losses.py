@@ -16,8 +16,6 @@ from typing import NamedTuple
 
 from tallystick.storage.private_files import open_private
 
-__all__ = ["Losses", "make_blank", "read_losses", "write_losses"]
-
 _SIZE = 8_192
 """Bytes of the file: counts of some 170 runs."""
 

@@ -39,40 +39,6 @@ from tallystick.storage.batches import Read, was_read_ahead
 from tallystick.storage.prepared import Prepared, PreparedInsert, insert_row, integer_list
 from tallystick.storage.scopes import ScopeRow
 
-__all__ = [
-    "access_counts",
-    "active_kinds",
-    "BODY_FIELDS",
-    "FINDABLE",
-    "InsertedMemory",
-    "MemoryStatus",
-    "SameContent",
-    "SourceLink",
-    "Stored",
-    "VersionBody",
-    "add_source",
-    "add_version",
-    "before_deletion",
-    "body_of",
-    "findable_docs",
-    "get",
-    "get_docs",
-    "get_many",
-    "insert_memory",
-    "latest",
-    "link_source",
-    "note_access",
-    "set_expiry",
-    "set_extraction_status",
-    "source_refs",
-    "state_counts",
-    "statuses",
-    "update_row",
-    "versions",
-    "with_content",
-    "written_in",
-]
-
 BODY_FIELDS = (
     "content",
     "kind",

@@ -30,21 +30,6 @@ from tallystick.storage.portable import (
     table_names,
 )
 
-__all__ = [
-    "DOCS",
-    "NAMED",
-    "NAMING",
-    "NUMBERED",
-    "Merge",
-    "is_here",
-    "merge_order",
-    "require_free",
-    "require_verified",
-    "reserve_entries",
-    "reserve_numbers",
-    "stream_of",
-]
-
 _t = tables
 _FIRST = ("scopes", "runs", "threads", "sources", "memories", "tree_parts")
 """Tables whose rows others name without a foreign key, in this order."""

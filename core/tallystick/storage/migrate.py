@@ -18,8 +18,6 @@ from tallystick.storage.writes import FIRST_TURN
 if TYPE_CHECKING:
     from alembic.config import Config
 
-__all__ = ["HEAD", "Revision", "create", "migrate", "pending", "revision_of", "upgrade"]
-
 HEAD = "0018"
 """The newest revision in `migrations/versions`."""
 

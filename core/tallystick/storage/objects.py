@@ -46,29 +46,6 @@ from tallystick.storage.database import Database
 from tallystick.storage.dialects import unpacked
 from tallystick.storage.writes import Writes
 
-__all__ = [
-    "MARK",
-    "SMALLEST",
-    "Health",
-    "Reference",
-    "Search",
-    "bring_back",
-    "check",
-    "doom",
-    "is_reference",
-    "move",
-    "move_if_possible",
-    "note_large",
-    "objects_with",
-    "read",
-    "referenced",
-    "remove_doomed",
-    "resolved",
-    "stored_form",
-    "sweep",
-    "sweep_if_possible",
-]
-
 MARK = b"\x00tallystick\x00"
 """With which a stored form begins that is not the body itself."""
 SMALLEST = 1_024

@@ -13,17 +13,6 @@ from tallystick.storage import tables
 from tallystick.storage.batches import Read
 from tallystick.storage.prepared import Prepared
 
-__all__ = [
-    "Statement",
-    "Turn",
-    "find_statement",
-    "find_turn",
-    "next_position",
-    "next_position_ahead",
-    "statement_ahead",
-    "turn_ahead",
-]
-
 _m = tables.memories
 _STATEMENT = Prepared(
     select(_m.c.doc, _m.c.id, _m.c.version).where(

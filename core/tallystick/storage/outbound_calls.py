@@ -12,8 +12,6 @@ from sqlalchemy import ColumnElement, Connection, func, insert, select, tuple_, 
 from tallystick.records import OutboundCall, Scope
 from tallystick.storage import tables
 
-__all__ = ["Spent", "add", "find", "finish", "listed", "spent", "under_way"]
-
 _t, _sc = tables.outbound_calls, tables.scopes
 
 

@@ -11,8 +11,6 @@ from sqlalchemy import Connection, bindparam, delete, func, select
 
 from tallystick.storage import tables
 
-__all__ = ["Batch", "backlog", "take", "trim", "waiting"]
-
 _o = tables.outbox
 _TAKE = select(_o.c.sequence, _o.c.doc).order_by(_o.c.sequence).limit(bindparam("most"))
 

@@ -18,8 +18,6 @@ from tallystick.storage.batches import batch_of
 from tallystick.storage.database_errors import is_failure, was_lost
 from tallystick.storage.prepared import Prepared
 
-__all__ = ["NUMBER", "Transaction", "is_committed", "note_timeline", "transaction_of"]
-
 NUMBER = Prepared("SELECT 0", postgresql="SELECT txid_current()")
 """The number of the transaction under way."""
 _TIMELINE, _CRASH = "tallystick.timeline", "tallystick.crash"

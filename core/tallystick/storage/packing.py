@@ -33,27 +33,6 @@ from sqlalchemy.engine import Dialect
 
 from tallystick.errors import CorruptTally
 
-__all__ = [
-    "FUNCTIONS",
-    "Packed",
-    "PackedBytes",
-    "PackedDigest",
-    "PackedId",
-    "PackedName",
-    "PackedText",
-    "PackedVector",
-    "damage_read",
-    "pack_bytes",
-    "pack_digest",
-    "pack_id",
-    "pack_name",
-    "pack_text",
-    "pack_vector",
-    "unpack_bytes",
-    "unpack_text",
-    "unpack_vector",
-]
-
 _PLAIN, _ZSTD = b"\x00", b"\x01"
 _DIGESTS = {"sha256:": b"\x02", "hmac-sha256:": b"\x03"}
 _PREFIXES = {mark: prefix for prefix, mark in _DIGESTS.items()}

@@ -14,8 +14,6 @@ from tallystick.storage import objects, tables
 from tallystick.storage.prepared import Prepared, upsert
 from tallystick.storage.scopes import ScopeRow
 
-__all__ = ["get", "get_many", "put", "put_keyed", "put_many"]
-
 _t = tables.parts
 _GET = select(_t.c.body).where(_t.c.scope_id == bindparam("scope_id"), _t.c.key == bindparam("key"))
 _GET_MANY = select(_t.c.key, _t.c.body).where(

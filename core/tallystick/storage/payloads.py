@@ -19,8 +19,6 @@ from sqlalchemy import Connection, bindparam, column, select, text, update
 from tallystick.storage import objects, parts, tables
 from tallystick.storage.scopes import ScopeRow
 
-__all__ = ["Bases", "Layout", "Payloads", "detach", "dependents_of", "have_payloads"]
-
 _e, _p = tables.step_entries, tables.parts
 _MIN_BYTES = 1_024
 """Size below which a payload is stored whole."""

@@ -31,25 +31,6 @@ from tallystick.storage.checkpoints import thread_stream
 from tallystick.storage.dialects import is_postgres
 from tallystick.storage.migrations import texts_beside
 
-__all__ = [
-    "DERIVED",
-    "LEFT_OUT",
-    "ScopeSelection",
-    "add_rows",
-    "binary_values",
-    "checked_row",
-    "count_rows",
-    "docs_with_vectors",
-    "move_sequences",
-    "non_empty_table",
-    "put_back_own_journal",
-    "rows_of",
-    "set_aside_own_journal",
-    "state_counts",
-    "table_names",
-    "upgrade_rows",
-]
-
 DERIVED = frozenset({"outbox", "checkpoints", "checkpoint_values", "checkpoint_writes"})
 """Tables that are made anew from the others, and those of the first schema, which are empty."""
 LEFT_OUT = DERIVED | {"approvals", "recall_epochs", "recall_segments"}

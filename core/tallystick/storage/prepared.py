@@ -29,16 +29,6 @@ from tallystick.storage import tables
 from tallystick.storage.batches import batch_of, translated
 from tallystick.storage.packing import Packed
 
-__all__ = [
-    "Prepared",
-    "PreparedInsert",
-    "PreparedUpdate",
-    "driver_errors",
-    "insert_row",
-    "integer_list",
-    "upsert",
-]
-
 _NAME = re.compile(r"(?<!:):([A-Za-z_]\w*)")
 """A `:name`, and no `::type` of PostgreSQL."""
 _ROW = re.compile(r"(INSERT INTO [^?]* VALUES )(\(\?(?:, \?)*\))( ON CONFLICT[^?]*)?")

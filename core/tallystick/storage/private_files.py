@@ -14,19 +14,6 @@ from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = [
-    "is_new_or_empty",
-    "is_own",
-    "make_private_folder",
-    "open_private",
-    "open_regular",
-    "restrict",
-    "restrict_tally",
-    "sync_folder",
-    "whole_folder",
-    "wider_than_private",
-]
-
 _FOLDER, _FILE = 0o700, 0o600
 _PARTIAL = ".partial"
 _OTHERS = 0o077

@@ -17,18 +17,6 @@ from tallystick.records import JsonObject, Proposal, ProposalContent, ProposalSt
 from tallystick.storage import byte_search, scopes, tables
 from tallystick.storage.scopes import ScopeRow
 
-__all__ = [
-    "StoredProposal",
-    "add",
-    "count_in_states",
-    "erase_texts",
-    "find",
-    "move",
-    "of_memories",
-    "of_scope",
-    "with_text",
-]
-
 _t = tables.proposals
 
 

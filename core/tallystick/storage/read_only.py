@@ -21,8 +21,6 @@ from typing import NamedTuple
 
 from tallystick.errors import UnwritableReason
 
-__all__ = ["LOW_SPACE", "FileState", "ReadOnlyFile", "file_unwritable", "unwritable_reason"]
-
 LOW_SPACE = 256 * 1024
 """Free bytes below which a disk counts as full: SQLite's log and its index need them."""
 

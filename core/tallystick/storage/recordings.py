@@ -16,45 +16,6 @@ from tallystick.storage.payloads import Layout
 from tallystick.storage.prepared import Prepared, insert_row
 from tallystick.storage.rows import readable
 
-__all__ = [
-    "EntryRow",
-    "NewRun",
-    "StoredPayload",
-    "StoredRun",
-    "StoredSummary",
-    "UnfinishedRun",
-    "add_entries",
-    "add_runs",
-    "add_steps",
-    "clear_early_run_texts",
-    "clear_early_step_texts",
-    "clear_run_texts",
-    "clear_step_texts",
-    "count_steps",
-    "end_run",
-    "end_steps",
-    "entries_naming",
-    "entries_of",
-    "entry_row",
-    "find_run",
-    "find_step",
-    "list_runs",
-    "runs_of_thread",
-    "metadata_of",
-    "stored_payloads",
-    "run_texts",
-    "run_texts_of",
-    "set_gaps",
-    "step_before",
-    "step_row",
-    "step_texts",
-    "step_texts_of",
-    "steps_of",
-    "steps_of_task",
-    "summaries_of",
-    "unfinished_runs",
-]
-
 _r, _s, _e, _sc = tables.runs, tables.steps, tables.step_entries, tables.scopes
 _slow_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 _FAST_OPTIONS = (

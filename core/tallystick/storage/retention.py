@@ -9,19 +9,6 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from tallystick.storage import memories, tables
 
-__all__ = [
-    "count_answers",
-    "count_jobs",
-    "count_reads",
-    "ended_runs",
-    "expired_docs",
-    "remove_answers",
-    "remove_jobs",
-    "remove_reads",
-    "remove_run",
-    "tombstones",
-]
-
 _m, _j, _i, _log = tables.memories, tables.jobs, tables.idempotency, tables.access_log
 _r, _s, _e, _a = tables.runs, tables.steps, tables.step_entries, tables.anchors
 

@@ -7,8 +7,6 @@ from contextlib import contextmanager
 
 from tallystick.errors import CorruptTally, InvalidRecord
 
-__all__ = ["readable"]
-
 
 @contextmanager
 def readable(subject: str) -> Iterator[None]:

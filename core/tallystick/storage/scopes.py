@@ -18,27 +18,6 @@ from tallystick.storage.prepared import Prepared, upsert
 from tallystick.storage.rows import readable
 from tallystick.storage.writes import require
 
-__all__ = [
-    "AUTONOMY_FROZEN",
-    "FROZEN",
-    "ScopeRevision",
-    "KnownScopes",
-    "ScopeRow",
-    "all_revisions",
-    "all_scopes",
-    "changing",
-    "changing_ahead",
-    "ensure",
-    "ensure_ahead",
-    "find",
-    "frozen_ahead",
-    "is_frozen",
-    "named",
-    "next_revision",
-    "revisions",
-    "set_frozen",
-]
-
 _t = tables.scopes
 _BY_NAMES = select(_t.c.id, _t.c.name, _t.c.secret).where(
     _t.c.name.in_(bindparam("names", expanding=True))

@@ -24,45 +24,11 @@ from sqlalchemy import (
     update,
 )
 
-from tallystick.ranking.corpus import Entry
+from tallystick.ranking.segment import Entry
 from tallystick.storage import tables
 from tallystick.storage.dialects import text_position
 from tallystick.storage.jobs import EMBED
 from tallystick.storage.prepared import Prepared, insert_row, integer_list, upsert
-
-__all__ = [
-    "active_docs",
-    "LOCAL_ONLY",
-    "Point",
-    "TextRow",
-    "add_vectors",
-    "changed",
-    "count_changed",
-    "changed_since",
-    "count_points",
-    "count_rows",
-    "count_some",
-    "docs_missing_vectors",
-    "drop_vectors",
-    "from_source",
-    "has_vectors",
-    "has_words",
-    "hidden_docs",
-    "hide_text",
-    "latest_marked",
-    "labelled",
-    "living_docs",
-    "large_scopes",
-    "page_of_points",
-    "points",
-    "queue_for_index",
-    "scopes_missing_vectors",
-    "show_text",
-    "tagged",
-    "touch",
-    "vectors_of",
-    "without_vector",
-]
 
 LOCAL_ONLY = 16
 """A flag beside those of `ranking`: no remote embedder receives this text."""

@@ -37,8 +37,6 @@ from tallystick.storage.private_files import (
 if TYPE_CHECKING:
     from tallystick.ranking.corpus import Corpus
 
-__all__ = ["FOLDER", "MappedCorpus", "MappedFile", "SegmentFiles"]
-
 FOLDER = "recall"
 """The folder of segment files, in that of the tally."""
 

@@ -46,24 +46,6 @@ if TYPE_CHECKING:
 
     from tallystick.ranking.corpus import Corpus
 
-__all__ = [
-    "SegmentDamaged",
-    "SegmentGone",
-    "StoredSegment",
-    "all_epochs",
-    "damaged",
-    "epoch_of",
-    "find",
-    "is_read_in_part",
-    "raise_epochs",
-    "read",
-    "reading",
-    "recall_epochs",
-    "recall_segments",
-    "remove",
-    "save",
-]
-
 recall_epochs = Table(
     "recall_epochs",
     tables.metadata,

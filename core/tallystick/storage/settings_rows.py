@@ -7,8 +7,6 @@ from sqlalchemy import Connection, bindparam, select
 from tallystick.storage import tables
 from tallystick.storage.prepared import Prepared, upsert
 
-__all__ = ["get_setting", "set_setting"]
-
 _s = tables.settings
 _GET = Prepared(select(_s.c.value).where(_s.c.name == bindparam("name")))
 _SET = Prepared(upsert(_s, ("name", "value"), key=("name",), replacing=("value",)))

@@ -10,8 +10,6 @@ from tallystick.records import Scope
 from tallystick.storage import tables
 from tallystick.storage.dialects import unpacked
 
-__all__ = ["IdKind", "IdMatch", "ids_matching"]
-
 IdKind = Literal["memory", "source", "run", "step", "approval", "job", "proposal"]
 
 _sc = tables.scopes

@@ -12,8 +12,6 @@ from tallystick.storage import hnsw, tables
 from tallystick.storage.dialects import is_postgres, unpacked
 from tallystick.storage.segment_files import FOLDER
 
-__all__ = ["KINDS", "bytes_by_table", "bytes_of_files", "bytes_of_text"]
-
 KINDS = {
     "parts": "what arrived, payloads and checkpoint values",
     "sources": "sources",

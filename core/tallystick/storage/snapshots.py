@@ -31,26 +31,6 @@ from tallystick.storage.dialects import prepare_postgres
 from tallystick.storage.prepared import driver_errors
 from tallystick.storage.private_files import make_private_folder, open_private
 
-__all__ = [
-    "DATABASE",
-    "HEADS",
-    "Head",
-    "Snapshot",
-    "copy_back",
-    "copy_in",
-    "file_digest",
-    "forget_index",
-    "heads_in",
-    "is_member",
-    "is_of_a_server",
-    "move_in",
-    "object_body",
-    "object_file",
-    "remove",
-    "row_counts",
-    "write",
-]
-
 DATABASE = "tally.db"
 HEADS = "heads.jsonl"
 """One line a chain: its name, its number of entries and the digest of the last one."""

@@ -9,8 +9,6 @@ from sqlalchemy import Connection, select
 from tallystick.records import Scope, Source, SourceRef
 from tallystick.storage import memories, tables
 
-__all__ = ["StoredSource", "find", "memories_of"]
-
 _s = tables.sources
 
 

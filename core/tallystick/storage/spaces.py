@@ -10,8 +10,6 @@ from tallystick.records import MemorySpace, Scope
 from tallystick.storage import tables
 from tallystick.storage.prepared import Prepared
 
-__all__ = ["add", "all_spaces", "of_scopes", "replace"]
-
 _t = tables.spaces
 _OF = Prepared(select(_t.c.body).where(_t.c.scope == bindparam("scope")))
 _ALL = select(_t.c.body).order_by(_t.c.scope)

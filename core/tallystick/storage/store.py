@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sqlalchemy import Connection
+
 from tallystick.errors import InvalidInput, ReadOnlyTally, StorageError, UnwritableReason
 from tallystick.logs import get_logger
 from tallystick.ports import BlobStore, Clock, Ids
 from tallystick.records import Actor
 from tallystick.storage import journal
-from tallystick.storage.database import Connection, Database
+from tallystick.storage.database import Database
 from tallystick.storage.database_errors import was_not_opened
 from tallystick.storage.liveness import Liveness
 from tallystick.storage.location import Location
 from tallystick.storage.migrate import HEAD, migrate
 from tallystick.storage.read_only import file_unwritable, unwritable_reason
-
-__all__ = ["Store", "note_migration"]
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,6 @@ from tallystick.storage.packing import (
     PackedVector,
 )
 
-__all__ = ["metadata"]
-
 metadata = MetaData(
     naming_convention={
         "ix": "ix_%(table_name)s_%(column_0_N_name)s",

@@ -13,18 +13,6 @@ from tallystick.storage import tables
 from tallystick.storage.prepared import Prepared, integer_list, upsert
 from tallystick.storage.scopes import ScopeRow
 
-__all__ = [
-    "TreePart",
-    "add",
-    "add_key",
-    "fetch",
-    "find_key",
-    "hold",
-    "hold_all_of",
-    "release",
-    "release_all",
-]
-
 _p, _h, _k = tables.tree_parts, tables.tree_holds, tables.tree_keys
 
 _FIND = Prepared(

@@ -11,17 +11,6 @@ from sqlalchemy.sql.elements import ColumnElement
 from tallystick.storage import byte_search, tables
 from tallystick.storage.prepared import Prepared, upsert
 
-__all__ = [
-    "StoredValue",
-    "count_expired",
-    "count_with",
-    "put",
-    "remove",
-    "remove_expired",
-    "remove_with",
-    "values_of",
-]
-
 _t = tables.working
 _KEY = ("scope_id", "run_id", "name")
 _CHANGING = ("body", "created_by", "updated_at", "expires_at")

@@ -29,21 +29,6 @@ from sqlalchemy import Connection
 from tallystick.errors import StorageError
 from tallystick.records import Scope
 
-__all__ = [
-    "EVERYTHING",
-    "RUNS",
-    "CHROMA",
-    "FIRST_TURN",
-    "JOBS",
-    "TALLY",
-    "TALLY_LOCK",
-    "UndeclaredWrite",
-    "Writes",
-    "declared",
-    "lock_statement",
-    "require",
-]
-
 TALLY_LOCK = "30737, hashtext(current_schema())"
 """Keys of the lock of a PostgreSQL tally, as SQL: shared by its writers, or taken alone."""
 FIRST_TURN = "SELECT pg_advisory_xact_lock(30737, hashtext(:schema))"

@@ -39,18 +39,6 @@ from tallystick.tally.model_calls import ModelCall, ModelStream, Preflight
 from tallystick.tally.model_verbs import ModelVerbs
 from tallystick.tally.operator import Operator
 
-__all__ = [
-    "Awaited",
-    "AsyncBoundTally",
-    "AsyncModelStream",
-    "AsyncOperator",
-    "AsyncRecordings",
-    "AsyncRun",
-    "AsyncSpaces",
-    "AsyncStep",
-    "AsyncWorkingMemory",
-]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

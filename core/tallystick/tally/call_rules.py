@@ -18,8 +18,6 @@ from tallystick.policy.tool_classes import ToolClasses, ToolClassSource
 from tallystick.records import Actor, PolicyRule, RuledSubject, Scope
 from tallystick.storage import Store
 
-__all__ = ["CallFacts", "CallKind", "CallRules", "Judged", "enforcing", "is_in_hand"]
-
 CallKind = Literal["tool_call", "model_call"]
 """The calls that rules may concern."""
 

@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 from tallystick.records import Remembered, Scope, text_digest
 
-__all__ = ["Captured", "CapturedTurns", "TurnsOfRun"]
-
 _RUNS = 1_024
 """Runs whose turns are remembered; the oldest go first."""
 

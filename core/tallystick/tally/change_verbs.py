@@ -29,8 +29,6 @@ from tallystick.records import (
 )
 from tallystick.tally.view import ObservedCall, View
 
-__all__ = ["ChangeVerbs"]
-
 _MOMENTS = frozenset({"occurred_at", "valid_from", "valid_until", "freshness_ts", "expires_at"})
 _AHEAD = frozenset({"valid_until", "expires_at"})
 """Fields that `modify` takes as moments; those of them that may be a timedelta from now."""

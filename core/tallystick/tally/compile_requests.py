@@ -6,8 +6,6 @@ import weakref
 
 from tallystick.records import CompilationRequest, CompiledContext
 
-__all__ = ["CompileRequests"]
-
 
 class CompileRequests:
     """The requests of compiled contexts that somebody still holds, so that one can be compiled

@@ -38,15 +38,6 @@ from tallystick.tally.enforcement import ask, settle
 from tallystick.tally.services import Services
 from tallystick.tally.view import ObservedCall
 
-__all__ = [
-    "Candidate",
-    "Candidates",
-    "candidates_of",
-    "compile_request",
-    "record_again",
-    "require_fitting_scopes",
-]
-
 Candidate = ContextItem | Memory | Hit | WorkingMemory | Mapping[str, Any]
 """A candidate of `compile`: an item, a memory, a recalled hit, the working memory of a run, or a
 mapping of item fields.

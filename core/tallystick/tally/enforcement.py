@@ -26,16 +26,6 @@ from tallystick.storage.journal import run_stream
 from tallystick.tally.call_rules import CallFacts, CallRules, Judged
 from tallystick.tally.view import ObservedCall
 
-__all__ = [
-    "CheckedCall",
-    "ModelCheck",
-    "ToolCheck",
-    "ask",
-    "check_call",
-    "refuse_unenforced",
-    "settle",
-]
-
 _NO_NAME = "model"
 """The name of a model that nobody stated, in errors and receipts."""
 

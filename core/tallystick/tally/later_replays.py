@@ -13,8 +13,6 @@ from tallystick.storage import Connection, jobs, scopes
 from tallystick.storage.writes import Writes
 from tallystick.tally.services import Services
 
-__all__ = ["REPLAY", "ReplayHandler", "ReplayOutcome", "enqueue_replay"]
-
 REPLAY = "replay"
 """The kind of job that makes a recorded step again."""
 

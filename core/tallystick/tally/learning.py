@@ -27,15 +27,6 @@ from tallystick.storage import Store, journal
 from tallystick.storage.writes import TALLY, Writes
 from tallystick.tokens.prices import PriceTable, cost_of
 
-__all__ = [
-    "DeciderLike",
-    "ExtractorLike",
-    "SummarizerLike",
-    "learning_context",
-    "named_model",
-    "note_consent",
-]
-
 ExtractorLike = Extractor | StructuredModel
 DeciderLike = Decider | StructuredModel
 SummarizerLike = Summarizer | StructuredModel

@@ -59,8 +59,6 @@ from tallystick.records import (
 from tallystick.tally.change_verbs import ChangeVerbs
 from tallystick.tally.view import ObservedCall
 
-__all__ = ["MemoryVerbs"]
-
 RememberMode = Literal["auto", "sync", "async", "raw"]
 """Whether what is remembered is learned from, and whether the call waits for that."""
 RecalledMemories = Annotated[Iterable[Memory | Hit], SkipValidation, Several]

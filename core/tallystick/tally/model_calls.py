@@ -29,16 +29,6 @@ from tallystick.tally.policy_verbs import PolicyVerbs
 from tallystick.tally.view import ObservedCall
 from tallystick.tokens.prices import cost_of
 
-__all__ = [
-    "ModelCall",
-    "ModelStream",
-    "Preflight",
-    "call_model",
-    "is_provider",
-    "model_provider",
-    "stream_model",
-]
-
 Preflight = Literal["off", "refuse", "recompile"]
 """What becomes of a request that the provider counts as larger than the budget it was compiled for.
 """

@@ -19,8 +19,6 @@ from tallystick.tally.model_calls import (
 )
 from tallystick.tally.policy_verbs import PolicyVerbs
 
-__all__ = ["ModelVerbs"]
-
 Provider = Annotated[ModelProvider | str, SkipValidation]
 """A model of a provider, or the name of both."""
 

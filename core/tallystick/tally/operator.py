@@ -53,8 +53,6 @@ from tallystick.upkeep import (
 from tallystick.upkeep.outbound import list_outbound_calls
 from tallystick.upkeep.retention import Window
 
-__all__ = ["Operator"]
-
 
 @checked_arguments
 @dataclass(frozen=True)

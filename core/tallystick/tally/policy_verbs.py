@@ -29,8 +29,6 @@ from tallystick.tally.enforcement import (
 from tallystick.tally.operator import Operator
 from tallystick.tally.run_verbs import RunVerbs
 
-__all__ = ["PolicyVerbs"]
-
 Fact = Annotated[str | None, SkipValidation]
 """A fact that a runtime states of a call, as it states it: what is no text never fits a rule that
 allows.

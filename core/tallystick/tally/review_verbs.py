@@ -23,8 +23,6 @@ from tallystick.records import (
 )
 from tallystick.tally.memory_verbs import MemoryVerbs
 
-__all__ = ["ReviewVerbs"]
-
 
 @checked_arguments
 class ReviewVerbs(MemoryVerbs):

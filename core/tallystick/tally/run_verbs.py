@@ -67,8 +67,6 @@ from tallystick.tally.review_verbs import ReviewVerbs
 from tallystick.tally.session_turns import newest_exchange, scopes_of_session
 from tallystick.tally.view import ObservedCall
 
-__all__ = ["JoinedRun", "RunVerbs"]
-
 
 class JoinedRun(NamedTuple):
     """The run that an adapter records in."""

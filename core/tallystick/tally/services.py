@@ -67,8 +67,6 @@ from tallystick.upkeep import retention
 from tallystick.upkeep.erase import finish
 from tallystick.upkeep.retention import RetentionHandler, enqueue_retention
 
-__all__ = ["Services", "record_owner", "services_of"]
-
 _DAY_US = 24 * 3600 * 1_000_000
 _OWNER = "owner"
 _TALLY_ID = "tally_id"

@@ -20,8 +20,6 @@ from tallystick.tally.captured_turns import Captured
 if TYPE_CHECKING:
     from tallystick.tally.services import Services
 
-__all__ = ["DAY_US", "OBSERVER", "KeptExchange", "Sessions", "newest_exchange", "scopes_of_session"]
-
 OBSERVER = "observer"
 """The key in the metadata of a run that names the observer which recorded it, unless it is an
 adapter.

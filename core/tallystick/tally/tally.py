@@ -45,8 +45,6 @@ from tallystick.tally.services import Services, record_owner
 from tallystick.upkeep.backup import restore
 from tallystick.upkeep.migration import migrate_tally
 
-__all__ = ["BoundTally", "Tally"]
-
 
 @checked_arguments
 class Tally:

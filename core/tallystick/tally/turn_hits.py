@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 from tallystick.records import Hit
 
-__all__ = ["Turn", "TurnHits"]
-
 _TURNS = 256
 """Turns whose hits are kept; the oldest go first."""
 

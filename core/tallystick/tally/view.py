@@ -34,8 +34,6 @@ from tallystick.records import (
 from tallystick.storage.short_ids import IdKind
 from tallystick.tally.services import Services
 
-__all__ = ["ObservedCall", "View"]
-
 
 @checked_arguments
 @dataclass(frozen=True)

@@ -23,9 +23,6 @@ from tallystick.tally import BoundTally, Tally
 from tallystick.testing.comparison import effects
 from tallystick.testing.tally_contract import OpenTally
 
-__all__ = ["AdapterContract"]
-
-
 ALICE = Actor(user="alice", agent="coder", projects={"apollo"})
 BOB = Actor(user="bob", projects={"apollo"})
 EVE = Actor(user="eve")

@@ -24,8 +24,6 @@ from tallystick.storage.journal import run_stream
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 
-__all__ = ["SCENES", "CaptureContract", "Scene", "CapturedStep"]
-
 OpenTally = Callable[..., Tally]
 ANNA = Actor(user="anna")
 

@@ -10,8 +10,6 @@ from tallystick.storage import journal
 from tallystick.tally import Tally
 from tallystick.tally.services import services_of
 
-__all__ = ["effects"]
-
 _UNSTABLE = {
     "commitment",
     "source",

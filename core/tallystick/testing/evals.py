@@ -26,8 +26,6 @@ from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 from tallystick.testing.fakes import CountingIds, StepClock
 
-__all__ = ["SUITES", "SuiteResult", "run_suite", "run_suites"]
-
 _DAY = 24 * 3600 * 1_000_000
 _ROOT = Actor(user="root", role="operator")
 _EVERY: tuple[MemoryState, ...] = (

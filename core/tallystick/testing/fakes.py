@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["CountingIds", "HashEmbedder", "ScriptedCall", "StepClock", "WordCounter"]
-
 
 class StepClock:
     """A clock that moves `step` microseconds at each look, so that a whole recording compares

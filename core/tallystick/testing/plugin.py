@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from tallystick.errors import TapeDiverged
     from tallystick.recorder import Player
 
-__all__ = ["pytest_runtest_makereport", "tape"]
-
 _DIVERGENCE_SHOWN = pytest.StashKey[bool]()
 """True if the report of a test shows already where it left its tape."""
 _CAUSES = 32

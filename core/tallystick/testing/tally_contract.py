@@ -29,9 +29,6 @@ from tallystick.tally.services import services_of
 from tallystick.testing.comparison import effects
 from tallystick.testing.fakes import ScriptedCall
 
-__all__ = ["OpenTally", "TallyContract"]
-
-
 OpenTally = Callable[..., Tally]
 
 ALICE = Actor(user="alice", agent="coder", projects={"apollo"})

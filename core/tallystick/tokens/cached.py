@@ -9,8 +9,6 @@ from collections import OrderedDict
 from tallystick.errors import InvalidInput
 from tallystick.ports import TokenCounter
 
-__all__ = ["CachedCounter"]
-
 _SHORT = 64
 """Texts up to this many characters are their own key; of longer ones only a digest is kept."""
 

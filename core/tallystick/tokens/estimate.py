@@ -17,8 +17,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["PiecesCounter"]
-
 _PIECE = re.compile(
     r"(?P<word>[A-Z]?[a-z]+)|(?P<capitals>[A-Z]+(?![a-z]))|(?P<digits>[0-9]+)|(?P<before> "
     r"(?=[0-9]))"

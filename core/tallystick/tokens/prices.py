@@ -21,8 +21,6 @@ from typing import Any
 from tallystick.errors import SettingsError
 from tallystick.records import ModelCost
 
-__all__ = ["PriceTable", "cost_of"]
-
 _MILLION = Decimal(1_000_000)
 _COLUMNS = ("input", "output", "cache_read", "cache_write")
 

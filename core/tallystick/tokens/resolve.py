@@ -26,8 +26,6 @@ from tallystick.tokens.tiktoken import TiktokenCounter
 if TYPE_CHECKING:
     from tiktoken import Encoding
 
-__all__ = ["counter_for"]
-
 _TABLES = {
     "o200k_base": (
         "o200k_base",

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tiktoken import Encoding
 
-__all__ = ["TiktokenCounter"]
-
 _LONG_SPACE = re.compile(r"\s{10000}")
 
 

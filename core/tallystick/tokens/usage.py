@@ -7,8 +7,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["usage_of"]
-
 _NAMES: dict[str, tuple[str, ...]] = {
     "input_tokens": (
         "input_tokens",

@@ -42,8 +42,6 @@ from tallystick.storage.writes import TALLY, Writes
 from tallystick.upkeep.doctor import whole
 from tallystick.upkeep.retention import require_operator
 
-__all__ = ["Progress", "acting", "backup", "require_whole", "restore", "write_backup"]
-
 FORMAT = 1
 """Raised when the shape of a backup changes; later releases read earlier formats."""
 Progress = Callable[[int, int], None]

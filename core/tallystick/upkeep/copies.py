@@ -14,8 +14,6 @@ from tallystick.storage.checkpoint_scan import ThreadName
 from tallystick.storage.recordings import StoredPayload
 from tallystick.upkeep.operator_scopes import OperatorScopes
 
-__all__ = ["Copies", "searched_texts"]
-
 _LONG = 16
 """Characters of a text of an item from which on other copies of it are searched for: shorter ones
 are found anywhere.

@@ -34,8 +34,6 @@ from tallystick.upkeep.erase import PENDING, finish
 from tallystick.upkeep.jobs import retry_jobs
 from tallystick.upkeep.retention import Windows, journal_window, purge, require_operator
 
-__all__ = ["diagnose", "whole"]
-
 _SHOWN = 20
 """Lost objects that are named one by one."""
 _MANY = 10_000

@@ -55,8 +55,6 @@ from tallystick.upkeep.copies import Copies, searched_texts
 from tallystick.upkeep.operator_scopes import OperatorScopes
 from tallystick.upkeep.proof import CANNOT_BEYOND, CANNOT_ERASE, prove_erased, search_remains
 
-__all__ = ["PENDING", "erase", "erase_recorded", "finish"]
-
 PENDING = "erase.pending"
 """Setting: text was erased from tables, and files are still to be rewritten."""
 _OPERATION = "erase"

@@ -19,8 +19,6 @@ from tallystick.storage.migrate import HEAD
 from tallystick.storage.private_files import open_regular
 from tallystick.upkeep.portable import FORMAT
 
-__all__ = ["ExportFiles"]
-
 _PAGE = 500
 
 

@@ -37,8 +37,6 @@ from tallystick.upkeep.export_files import ExportFiles
 from tallystick.upkeep.portable import CHOICES, Progress, transfer_of
 from tallystick.upkeep.retention import require_operator
 
-__all__ = ["import_from"]
-
 _GROUP_ROWS = 50_000
 """Rows by which a group is full: a few seconds on PostgreSQL."""
 _GROUP_SCOPES = 1_000

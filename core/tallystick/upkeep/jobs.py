@@ -12,8 +12,6 @@ from tallystick.storage import Connection, jobs, journal
 from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.writes import JOBS, TALLY, Writes
 
-__all__ = ["cancel_job", "get_job", "list_jobs", "retry_jobs"]
-
 
 def list_jobs(
     context: MemoryContext,

@@ -21,8 +21,6 @@ from tallystick.storage.migrate import HEAD, migrate, pending, revision_of, upgr
 from tallystick.storage.store import note_migration
 from tallystick.upkeep.backup import Progress, acting, require_whole, write_backup
 
-__all__ = ["migrate_tally"]
-
 
 class _TakenBack(Exception):
     """Ends a trial, so that its transaction is rolled back."""

@@ -9,8 +9,6 @@ from tallystick.memory import MemoryContext
 from tallystick.records import AccessKind, Actor, Scope
 from tallystick.storage import Connection, scopes
 
-__all__ = ["OperatorScopes"]
-
 
 class OperatorScopes:
     """The scopes in which an actor may do an operation, as one snapshot sees them."""

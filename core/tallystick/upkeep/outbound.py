@@ -8,8 +8,6 @@ from tallystick.records import Actor, OutboundCall, Scope
 from tallystick.storage import outbound_calls
 from tallystick.upkeep.operator_scopes import OperatorScopes
 
-__all__ = ["list_outbound_calls"]
-
 
 def list_outbound_calls(
     context: MemoryContext,

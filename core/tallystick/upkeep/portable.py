@@ -34,8 +34,6 @@ from tallystick.storage.private_files import (
 from tallystick.storage.scopes import FROZEN
 from tallystick.upkeep.retention import WINDOWS
 
-__all__ = ["CHOICES", "FORMAT", "Progress", "export", "preview_export", "transfer_of"]
-
 FORMAT = 2
 """Raised when the shape of an export changes; later releases read earlier formats."""
 CHOICES = {**dict.fromkeys(WINDOWS, r"keep|[1-9][0-9]{0,4}"), FROZEN: r"[01]"}

@@ -38,15 +38,6 @@ from tallystick.storage.writes import Writes
 from tallystick.upkeep.operator_scopes import OperatorScopes
 from tallystick.upkeep.portable import CHOICES
 
-__all__ = [
-    "CANNOT_BEYOND",
-    "CANNOT_ERASE",
-    "Remains",
-    "prove_erased",
-    "prove_unreachable",
-    "search_remains",
-]
-
 _CANNOT_REACH = (
     "that nobody wrote the text down elsewhere, or that a model that was shown it does not "
     "remember it",

@@ -38,20 +38,6 @@ from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.journal import run_stream
 from tallystick.storage.writes import JOBS, TALLY, Writes
 
-__all__ = [
-    "KEEP",
-    "RETENTION",
-    "RetentionHandler",
-    "Window",
-    "Windows",
-    "choose_windows",
-    "chosen_windows",
-    "enqueue_retention",
-    "journal_window",
-    "purge",
-    "require_operator",
-]
-
 JOURNAL_WINDOW = "retention.journal_days"
 """Setting: the days after which entries of journals may be removed; `keep` for never. Absent until
 somebody chose.

@@ -9,8 +9,6 @@ from tallystick.records import Actor, Sizes, SpaceUse
 from tallystick.storage import sizes
 from tallystick.upkeep.retention import require_operator
 
-__all__ = ["measure"]
-
 _FREE = "free pages, used by what comes next"
 
 

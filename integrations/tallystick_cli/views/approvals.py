@@ -14,8 +14,6 @@ from rich.text import Text
 from tallystick.records import Approval
 from tallystick_cli.views.common import fact_table, local_time, plain_table, short
 
-__all__ = ["approval_line", "approval_table", "approval_view"]
-
 
 def approval_table(approvals: Iterable[Approval]) -> Table:
     """Return approvals, one in a row."""

@@ -21,8 +21,6 @@ from tallystick_cli.views.common import (
     state_text,
 )
 
-__all__ = ["change_line", "correction_view", "crossing_view", "forgetting_view"]
-
 _IMPACT = {
     "leaves_recall": "it leaves recall",
     "returns": "it is recalled as before",

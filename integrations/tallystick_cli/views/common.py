@@ -15,21 +15,6 @@ from tallystick.records import (
     Affected,
 )
 
-__all__ = [
-    "LINKS",
-    "WHOLE",
-    "add_affected",
-    "cut_text",
-    "fact_table",
-    "local_time",
-    "one_line",
-    "plain_table",
-    "preview_panel",
-    "short",
-    "state_text",
-    "titled_table",
-]
-
 
 def short(identity: str) -> str:
     """Return the end of an id: enough to name it, and accepted wherever a command takes an id."""

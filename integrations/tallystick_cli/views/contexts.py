@@ -20,8 +20,6 @@ from tallystick_cli.views.common import (
     titled_table,
 )
 
-__all__ = ["decision_table", "diff_table", "replay_view", "step_diff_view"]
-
 _PHRASES = {
     "tool_pair_of_included": "goes with",
     "tool_pair_excluded": "left with",

@@ -12,8 +12,6 @@ from rich.text import Text
 from tallystick.records import Job, OutboundCall
 from tallystick_cli.views.common import fact_table, local_time, plain_table, short
 
-__all__ = ["job_table", "job_view", "outbound_table"]
-
 _STYLE = {"done": "green", "failed": "red", "dead": "red", "retry_scheduled": "yellow"}
 
 

@@ -32,15 +32,6 @@ from tallystick_cli.views.common import (
     titled_table,
 )
 
-__all__ = [
-    "explored_view",
-    "history_table",
-    "hit_table",
-    "inspection_view",
-    "memory_table",
-    "remembered_line",
-]
-
 
 def remembered_line(stored: Remembered, scope: Scope) -> Text:
     """Return what was remembered, in a line."""

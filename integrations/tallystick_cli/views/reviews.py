@@ -11,8 +11,6 @@ from rich.text import Text
 from tallystick.records import Proposal
 from tallystick_cli.views.common import fact_table, local_time, one_line, plain_table, short
 
-__all__ = ["proposal_table", "proposal_view"]
-
 
 def proposal_table(proposals: Iterable[Proposal]) -> Table:
     """Return proposals, one in a row."""

@@ -30,8 +30,6 @@ from tallystick_cli.views.common import (
 )
 from tallystick_cli.views.contexts import decision_table
 
-__all__ = ["receipt_table", "run_table", "state_table", "step_table", "step_view"]
-
 _STATUS = {
     "completed": "green",
     "running": "cyan",

@@ -17,8 +17,6 @@ from tallystick_cli.views.common import (
     plain_table,
 )
 
-__all__ = ["member_table", "preview_table", "space_table"]
-
 
 def space_table(spaces: Iterable[MemorySpace]) -> Table:
     """Return spaces with their members."""

@@ -10,8 +10,6 @@ from rich.text import Text
 from tallystick.records import AccessToken
 from tallystick_cli.views.common import local_time, plain_table, short
 
-__all__ = ["token_line", "token_table"]
-
 
 def token_table(tokens: Iterable[AccessToken], now: int) -> Table:
     """Return tokens, one in a row, as they stand at `now`, microseconds UTC."""

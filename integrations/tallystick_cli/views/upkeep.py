@@ -30,20 +30,6 @@ from tallystick_cli.views.common import (
     short,
 )
 
-__all__ = [
-    "backup_view",
-    "doctor_table",
-    "sizes_table",
-    "erasure_view",
-    "migration_view",
-    "proof_view",
-    "purge_view",
-    "rebuilt_view",
-    "reconciled_view",
-    "transfer_preview",
-    "transfer_view",
-]
-
 _FINDING = {
     "ok": ("✓", "green"),
     "notice": ("!", "yellow"),

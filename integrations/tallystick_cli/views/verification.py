@@ -13,8 +13,6 @@ from tallystick_cli.views.common import (
     short,
 )
 
-__all__ = ["verification_view"]
-
 
 def verification_view(verification: Verification) -> RenderableType:
     """Return the result for stock and foil, the checks, and the limits of the proof."""

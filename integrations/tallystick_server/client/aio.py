@@ -15,8 +15,6 @@ from tallystick.tally.async_view import Awaited
 from tallystick_server.client.items import RemoteItems
 from tallystick_server.recording import CheckedCall
 
-__all__ = ["AsyncRemoteTally"]
-
 
 class _Face:
     """Verbs of one part of the synchronous client."""

@@ -20,8 +20,6 @@ from tallystick.records import AccessDecision
 from tallystick_server.endpoints import path_names
 from tallystick_server.routes import OF_THE_URL, PREFIX, ROUTES, Route
 
-__all__ = ["Call", "call_of", "error_of", "result_of", "body_of", "route_of", "safe"]
-
 _CODES: Mapping[str, type[TallystickError]] = {
     value.code: value
     for value in vars(errors).values()

@@ -16,8 +16,6 @@ import httpx2
 from tallystick.errors import InvalidInput, TallystickError, Unreachable
 from tallystick_server.client.calls import Call, error_of, result_of
 
-__all__ = ["RUN", "Connection", "Server"]
-
 _AGAIN = frozenset({"busy_tally", "rate_limited", "closed_tally", "unreachable"})
 """Errors after which a call may succeed in a moment."""
 _FIRST_WAIT_S = 0.1

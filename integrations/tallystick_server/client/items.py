@@ -15,8 +15,6 @@ from tallystick_server.client.connections import Connection
 from tallystick_server.items import FindItems, GetItems, ItemAnswer, PutItems
 from tallystick_server.routes import PREFIX
 
-__all__ = ["RemoteItems"]
-
 
 @dataclass(frozen=True)
 class RemoteItems:

@@ -31,8 +31,6 @@ from tallystick_server.client.runs import RemoteRun
 from tallystick_server.recording import CheckedCall, CheckedCallBody, Compile, StartRun
 from tallystick_server.routes import PREFIX
 
-__all__ = ["RemoteTally"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -24,8 +24,6 @@ from tallystick_server.client.connections import RUN, Connection
 from tallystick_server.recording import EndRun, NewStep
 from tallystick_server.routes import PREFIX
 
-__all__ = ["RemoteRun", "RemoteStep"]
-
 
 class RemoteRun:
     """A run that this process records on a server. Use it as a `with` block, or call `end`."""

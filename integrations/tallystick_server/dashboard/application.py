@@ -28,8 +28,6 @@ from tallystick_server.dashboard.figures import Figures
 from tallystick_server.dashboard.rendering import SafeHeaders
 from tallystick_server.dashboard.visits import StaleForm, Visit, form_page, page, visit_of
 
-__all__ = ["ROUTES", "dashboard_app"]
-
 
 def dashboard_app(tally: Tally | None) -> ASGIApp:
     """Return the application of the pages, for who was let in."""

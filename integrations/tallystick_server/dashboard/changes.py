@@ -13,9 +13,6 @@ from tallystick.errors import InvalidInput, NotFound
 from tallystick.records import Inspection
 from tallystick_server.dashboard.visits import Visit, form_page, page, whole_number
 
-__all__ = ["CHANGES", "ROUTES", "Change", "Field"]
-
-
 Outcome: TypeAlias = Any
 """The preview, or what was done."""
 Doing: TypeAlias = Callable[[Visit, "Change", Inspection, dict[str, Any], bool], Outcome]

@@ -13,8 +13,6 @@ from tallystick.records import Explored, ExploredCommunity
 from tallystick_server.dashboard.runs import scopes_of
 from tallystick_server.dashboard.visits import Visit, page
 
-__all__ = ["ROUTES"]
-
 _LISTED = 40
 _DEPTH = 2
 _IN_A_ROW = 6

@@ -26,8 +26,6 @@ from tallystick_server.dashboard.rendering import STATIC, SafeHeaders, html
 from tallystick_server.dashboard.visits import form_fields
 from tallystick_server.dashboard.warming import make_ready
 
-__all__ = ["PREFIX", "Entrance", "leave_with"]
-
 PREFIX = "/ui"
 """The path of the dashboard."""
 _LINK_SECONDS = 300

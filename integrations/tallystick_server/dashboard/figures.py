@@ -14,8 +14,6 @@ from tallystick.operations import OPERATIONS
 from tallystick.records import EntryKind, ExploredScope, JsonObject, RunRecord, Verification
 from tallystick.tally import BoundTally
 
-__all__ = ["Figures", "Mark", "RunFigures", "Summarized", "context_tokens", "figures_of"]
-
 _COUNTED_SECONDS = 15
 _MOST = 2_000
 """Runs whose figures and marks a server keeps."""

@@ -13,8 +13,6 @@ from tallystick.records import Actor, Approval, ApprovalState, JobState, Json, T
 from tallystick_server.dashboard.runs import scopes_of
 from tallystick_server.dashboard.visits import Visit, form_page, page, reason_of
 
-__all__ = ["ROUTES"]
-
 _SCOPES = 200
 """Scopes whose approvals one page looks for."""
 _LISTED = 100

@@ -25,8 +25,6 @@ from tallystick_server.dashboard.changes import CHANGES
 from tallystick_server.dashboard.runs import scopes_of
 from tallystick_server.dashboard.visits import Visit, page
 
-__all__ = ["ROUTES"]
-
 MEMORY_STATES: tuple[str, ...] = get_args(MemoryState)
 _PAGE = 40
 _HITS = 20

@@ -17,8 +17,6 @@ from tallystick.adapters.transcripts import (
 )
 from tallystick.records import EntryKind, Json
 
-__all__ = ["Message", "messages_of"]
-
 _LINE = 80
 """Characters of a value that stands on one line."""
 

@@ -17,8 +17,6 @@ from tallystick.records import Activity, LoggedRead, Memory, Proposal, RunRecord
 from tallystick_server.dashboard.runs import scopes_of
 from tallystick_server.dashboard.visits import Visit, page
 
-__all__ = ["ROUTES", "readable"]
-
 _SHOWN = 8
 _SCOPES = 20
 """Scopes that one page looks into."""

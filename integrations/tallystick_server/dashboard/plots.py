@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from tallystick.records import StepRecord
 from tallystick_server.dashboard.figures import Summarized, context_tokens
 
-__all__ = ["Bar", "Plot", "bars_of", "budget_of_steps"]
-
 _WIDTH = 1_000
 _SLOTS = 12
 """Bars that a plot has room for at least."""

@@ -20,8 +20,6 @@ from tallystick.adapters import words
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["STATIC", "SafeHeaders", "html", "load_templates", "static_version"]
-
 _HERE = Path(__file__).parent
 STATIC = _HERE / "static"
 """The folder of styles and scripts, which are ours or vendored whole."""

@@ -20,8 +20,6 @@ from tallystick.records import (
 )
 from tallystick_server.dashboard.visits import Visit, form_page, page, whole_number
 
-__all__ = ["ROUTES", "WEIGHTS"]
-
 WEIGHTS: tuple[str, ...] = tuple(
     name for name in ScoreWeights.model_fields if name != "half_life_seconds"
 )

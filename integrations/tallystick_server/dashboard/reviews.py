@@ -12,8 +12,6 @@ from tallystick.records import Proposal, ProposalState, Reviewed
 from tallystick_server.dashboard.overview import readable
 from tallystick_server.dashboard.visits import Visit, form_page, page, reason_of
 
-__all__ = ["ROUTES"]
-
 _LISTED = 100
 _STATES: tuple[str, ...] = get_args(ProposalState)
 _WAITING = ("pending", "deferred")

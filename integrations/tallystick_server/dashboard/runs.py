@@ -16,8 +16,6 @@ from tallystick_server.dashboard.messages import Message, messages_of
 from tallystick_server.dashboard.plots import Plot, bars_of, budget_of_steps
 from tallystick_server.dashboard.visits import Visit, page
 
-__all__ = ["ROUTES", "figures", "neighbours", "replayed_step", "scopes_of"]
-
 _PAGE = 25
 _STEPS = 200
 _SCANNED = 2_000

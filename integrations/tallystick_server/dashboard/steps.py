@@ -26,8 +26,6 @@ from tallystick_server.dashboard.messages import messages_of
 from tallystick_server.dashboard.runs import neighbours, replayed_step
 from tallystick_server.dashboard.visits import Visit, page
 
-__all__ = ["ROUTES"]
-
 _ORDER = {"include": 0, "compress": 1, "redact": 2, "exclude": 3}
 _OWN_VIEW = ("compile_request", "compiled")
 """Entries that the page shows as decisions. Their payloads are not shown: they contain what policy

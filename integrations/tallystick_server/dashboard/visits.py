@@ -21,17 +21,6 @@ from tallystick.records import Scope
 from tallystick.tally import BoundTally, Tally
 from tallystick_server.dashboard.rendering import html, query
 
-__all__ = [
-    "ROOMS",
-    "SURFACE",
-    "StaleForm",
-    "Visit",
-    "form_page",
-    "page",
-    "reason_of",
-    "visit_of",
-]
-
 SURFACE = "dashboard"
 """The surface under which history names what was done here."""
 _MOST_FIELDS = 200

@@ -11,8 +11,6 @@ from tallystick.logs import get_logger
 from tallystick.tally import BoundTally
 from tallystick_server.dashboard.rendering import load_templates
 
-__all__ = ["make_ready", "make_ready_in_background"]
-
 
 def make_ready(bound: BoundTally) -> None:
     """Compile the templates, and read what the first pages of a person need. A failure is logged:

@@ -25,8 +25,6 @@ import numpy as np
 
 from tallystick.embedding import StaticEmbedder
 
-__all__ = ["Call", "Message", "Reply", "reply"]
-
 UNKNOWN = "I do not know."
 _ENOUGH = 0.5
 """Score below which the policy says that it does not know."""

@@ -16,8 +16,6 @@ from tests.benchmarks.agents.policy import Message, reply
 from tests.benchmarks.agents.tasks import Task, Workspace
 from tests.benchmarks.agents.world import INSTRUCTIONS, Request, World
 
-__all__ = ["ARMS", "Outcome", "ceiling", "interval", "play", "reuse", "share_interval"]
-
 ARMS = ("plain", "langgraph_store", "langmem_tools", "llama_index_memory", "mem0_memory", "ours")
 _PROBE = "Which number has the badge of my colleague?"
 _RESAMPLES = 10_000

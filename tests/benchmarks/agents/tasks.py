@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["KINDS", "Task", "Workspace", "tasks"]
-
 KINDS = ("decision", "preference", "convention", "injection", "compaction", "source")
 _FILLER = (
     "The printer on the second floor is out of paper.",

@@ -22,8 +22,6 @@ from tests.benchmarks.agents.tasks import Workspace
 
 from tallystick.embedding import StaticEmbedder
 
-__all__ = ["BUDGET", "INSTRUCTIONS", "Arm", "Request", "Say", "SharedEmbeddings", "World"]
-
 INSTRUCTIONS = "You are a careful assistant. Say so when you do not know."
 BUDGET = 3_000
 """Tokens at which an arm has to compact what it sends."""

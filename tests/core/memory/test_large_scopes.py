@@ -23,8 +23,8 @@ from sqlalchemy import Connection, Update, func, select, update
 from tallystick import Actor, BoundTally, Tally
 from tallystick.pipeline.preparation import Preparation
 from tallystick.ranking import Corpus
-from tallystick.ranking.corpus import Entry
 from tallystick.ranking.frozen import Frozen, freeze
+from tallystick.ranking.segment import Entry
 from tallystick.records import NewMemory
 from tallystick.settings import Settings
 from tallystick.storage import corpus_cache, segment_files, segments

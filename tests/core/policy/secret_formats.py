@@ -14,8 +14,6 @@ import string
 from collections.abc import Callable
 from typing import NamedTuple
 
-__all__ = ["FORMATS", "PLACES", "Format", "Sample", "drawn", "is_whole", "shown_in"]
-
 _PIECE = re.compile(r"\[(?P<signs>[^\]]+)\](?:\{(?P<count>\d+)\})?|(?P<plain>.)", re.DOTALL)
 _RANGE = re.compile(r"(.)-(.)")
 _PLACEHOLDER = re.compile(r"\[redacted:[a-z0-9_]+:\d+\]")

@@ -28,9 +28,10 @@ from tallystick.ranking import (
     query_terms,
     to_float16_bytes,
 )
-from tallystick.ranking.corpus import Corpus, Entry
+from tallystick.ranking.corpus import Corpus
 from tallystick.ranking.languages import _GRAMMAR, languages_of
 from tallystick.ranking.order import ask
+from tallystick.ranking.segment import Entry
 from tallystick.ranking.words import indexed_words, surfaces_of
 
 FTS5 = (

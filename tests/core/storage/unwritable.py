@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["run_full", "run_unwritable"]
-
 
 @cache
 def _namespace() -> tuple[str, ...]:

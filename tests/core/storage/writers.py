@@ -12,8 +12,6 @@ from tallystick import Tally
 from tallystick.storage.writes import Writes
 from tallystick.tally.services import services_of
 
-__all__ = ["SECONDS", "held"]
-
 SECONDS = 30
 
 

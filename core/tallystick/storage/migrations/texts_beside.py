@@ -10,8 +10,6 @@ import hmac
 
 from sqlalchemy import Connection, text
 
-__all__ = ["SCHEMA", "upgrade"]
-
 SCHEMA = "0012"
 
 
