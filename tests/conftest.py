@@ -66,10 +66,10 @@ def _close_event_loop(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgres_url() -> Iterator[str]:
     """A PostgreSQL server of the tests' own."""
     # Some suites keep more tallies open at once than a hundred connections are enough for.
-    with own_postgres(tmp_path_factory, connections=400 if _ON_POSTGRES else None) as server:
+    with own_postgres(connections=400 if _ON_POSTGRES else None) as server:
         yield server.get_uri()
 
 

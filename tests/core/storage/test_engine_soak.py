@@ -39,9 +39,9 @@ WHATS = {"alone0", "alone1", "alone2", "shared", "changed", "gone", "job", "step
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def server() -> Iterator[Any]:
     """A PostgreSQL that no other test uses: it is killed."""
-    with own_postgres(tmp_path_factory) as server:
+    with own_postgres() as server:
         yield server
 
 
