@@ -43,8 +43,7 @@ from tests.benchmarks.plots import Bar, Scored, plot_ablation, plot_calibration
 from tallystick import Actor, Tally
 from tallystick.embedding import StaticEmbedder
 from tallystick.ports import TokenCounter
-from tallystick.ranking import RecallWeights
-from tallystick.ranking.words import query_words
+from tallystick.ranking import RecallWeights, analyze, query_terms
 from tallystick.records import NewMemory
 from tallystick.settings import Settings
 from tallystick.tally.services import services_of
@@ -69,19 +68,12 @@ _ABLATIONS: dict[str, dict[str, float]] = {
         "text": "text",
         "vector": "vector",
         "words": "words",
-        "neighbours": "near far",
-        "answers": "answers",
-        "neighbours, answers, session": "near far answers session",
+        "neighbours": "neighbours",
+        "neighbours, session": "neighbours session",
         "session": "session",
-        "question": "question",
-        "time words": "time_words",
         "date": "date",
-        "asked kind": "asked_kind",
-        "introduction": "introduction",
         "speaker": "speaker",
-        "role": "role",
         "long answers": "long_answers",
-        "sentence": "sentence",
     }.items()
 }
 _BOOSTS = ("freshness", "access", "task", "project", "source")
@@ -429,9 +421,9 @@ def plain_fts5(conversation: Conversation) -> Search:
     )
 
     def search(query: str) -> list[str]:
-        meant = query_words(query)
+        meant = set(query_terms(query))
         words = re.findall(r"\w+", _in_pairs(query.lower()))
-        kept = [word for word in words if word in meant and len(word) > 1] or words
+        kept = [word for word in words if meant & {*analyze(word)} and len(word) > 1] or words
         wanted = " OR ".join(f'"{word}"' for word in kept)
         rows = connection.execute(
             f"SELECT id FROM turns WHERE turns MATCH ? ORDER BY bm25(turns) LIMIT {_DEPTH}",
@@ -543,7 +535,7 @@ def is_carried(query: Query, text: str, shown: str) -> bool:
 
 
 def _words(text: str) -> list[str]:
-    return list(query_words(text).values())
+    return query_terms(text)
 
 
 def interval(values: Sequence[float], *, draws: int = 1_000) -> tuple[float, float]:

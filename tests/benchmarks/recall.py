@@ -25,7 +25,6 @@ from typing import Any
 from tests.benchmarks import rows
 
 from tallystick import Actor, BoundTally, Tally
-from tallystick.ranking import RecallWeights
 from tallystick.records import NewMemory
 from tallystick.tally.services import services_of
 
@@ -217,47 +216,6 @@ def measure_small_in_large(large: int, small: int, asked: int) -> None:
         print(f"{small:,} memories {name}: {spread(times)} ms", flush=True)
 
 
-def chat(count: int) -> list[NewMemory]:
-    """Turns of a user, of 12 to 30 words, and of an assistant that answers with 30 to 50 sentences
-    of as many, in conversations of twenty.
-    """
-    source = random.Random(4)
-    words, weights = _vocabulary()
-
-    def sentence() -> str:
-        return " ".join(source.choices(words, weights, k=source.randint(12, 30)))
-
-    return [
-        NewMemory(
-            content=". ".join(
-                sentence() for _ in range(source.randint(30, 50) if place % 2 else 1)
-            ),
-            kind="turn",
-            speaker=("user", "assistant")[place % 2],
-            conversation=f"chat-{place // 20}",
-            occurred_at=1_700_000_000_000_000 + place * _STEP_US,
-        )
-        for place in range(count)
-    ]
-
-
-def measure_chat(count: int, asked: int) -> None:
-    """Print what it takes to read the likeliest long answers by their sentences."""
-    said = chat(count)
-    questions = queries(said, asked)
-    with _folder() as folder, Tally.open(folder / "t", background=False) as tally:
-        anna = tally.bind(Actor(user="anna"))
-        remember_all(anna, said)
-        for name, weights in (
-            ("as it is", RecallWeights()),
-            ("without sentences", RecallWeights(sentence=0.0)),
-        ):
-            ask = partial(anna.recall, weights=weights)
-            ask(questions[0])
-            times = [timed(partial(ask, question)) for question in questions]
-            print(f"{count:,} turns of chats with long answers, {name}: {spread(times)} ms")
-
-
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -271,7 +229,6 @@ def main() -> None:
     )
     for size in chosen.sizes:
         measure(size, chosen.queries)
-    measure_chat(min(chosen.sizes), chosen.queries)
     measure_small_in_large(max(chosen.sizes), min(chosen.sizes), chosen.queries)
 
 

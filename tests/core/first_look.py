@@ -27,7 +27,7 @@ FIRST_LOOK = {
     "adapters/test_enforcement.py": "access/enforcers tally/call_rules tally/enforcement",
     "memory/test_packs.py": "memory/passages ranking/passages",
     "memory/test_recall.py": "access/visibility memory/rerank memory/supersession memory/context "
-    "ranking/order ranking/corpus ranking/days ranking/likeness ranking/signals ranking/vocabulary "
+    "ranking/order ranking/corpus ranking/question ranking/likeness ranking/signals ranking/vocabulary "
     "storage/search",
     "memory/test_hnsw.py": "pipeline/hnsw storage/hnsw",
     "memory/test_large_scopes.py": "memory/candidates memory/recall_request ranking/frozen "
@@ -114,8 +114,7 @@ FIRST_LOOK = {
     "storage/test_lost_connections.py": "storage/outcomes",
     "storage/test_database.py": "storage/database_errors storage/dialects",
     "compiler/test_relevance_floor.py": "ranking/evidence",
-    "ranking/test_english_dates.py": "ranking/time_spans",
-    "ranking/test_ranking.py": "ranking/bm25 ranking/dates ranking/fusion ranking/headers "
+    "ranking/test_ranking.py": "ranking/bm25 ranking/fusion ranking/headers "
     "ranking/languages ranking/relevance ranking/vectors ranking/weights ranking/words",
     "recorder/test_payloads.py": "recorder/chain recorder/context recorder/pending recorder/run "
     "recorder/text_memo recorder/write_queue storage/payloads storage/recordings",

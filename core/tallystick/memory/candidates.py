@@ -22,8 +22,7 @@ from tallystick.ranking import (
     Pool,
     Question,
     cosines,
-    introducing,
-    of_these_days,
+    dated,
     proposals,
     slices_of,
 )
@@ -200,10 +199,9 @@ def pool_of(
             else proposals(np.where(allowed, near, 0.0), depth)
         )
     rows = np.union1d(by_text, by_vector)
-    rows = np.union1d(rows, introducing(corpus, question, allowed))
     if question.dates:
         worth = text if near is None else near + text / max(float(text.max(initial=0.0)), 1.0)
-        by_days = of_these_days(corpus, question.dates, allowed, worth, _OF_DAYS * spare)
+        by_days = dated(corpus, question.dates, allowed, worth, _OF_DAYS * spare)
         if len(by_days) > _OF_DAYS and vector is not None:
             own = worth[by_days] + exact(by_days)
             if near is not None:

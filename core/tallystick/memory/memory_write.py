@@ -17,7 +17,7 @@ from tallystick.memory.context import (
     searchable,
 )
 from tallystick.memory.mentions import follow_change, is_of_graph, queue_reading
-from tallystick.ranking import indexed_words, slices, text_flags
+from tallystick.ranking import code_percent, indexed_words, slices
 from tallystick.records import Actor, Memory, Scope, SourceRef
 from tallystick.storage import (
     Connection,
@@ -32,7 +32,7 @@ from tallystick.storage import (
 from tallystick.storage.writes import require
 
 _ANALYSIS = "text_analysis"
-_VERSION = "7"
+_VERSION = "1"
 """Raise it when the row by which a text is found comes out differently: all are then written anew
 on opening.
 """
@@ -268,7 +268,7 @@ def _text_row(tx: Connection, memory: Memory) -> search.TextRow:
     text = searchable(memory.content, memory.attributes, keys)
     return search.TextRow(
         words=indexed_words(slices(text), header=header),
-        marks=text_flags(memory.content)
+        marks=code_percent(memory.content)
         | (search.LOCAL_ONLY if is_local_only(memory.attributes) else 0),
         speaker=memory.speaker,
         tags=memory.tags,

@@ -28,14 +28,10 @@ from tallystick.memory.recall import recall
 from tallystick.memory.recall_request import RecallRequest
 from tallystick.memory.supersession import is_current
 from tallystick.ports import TokenCounter
-from tallystick.ranking.introductions import introduction_passage
-from tallystick.ranking.languages import INTRODUCES, PREFERS, STANDING
-from tallystick.ranking.signals import is_assistant
-from tallystick.ranking.vectors import SLICE
 from tallystick.records import Actor, ContextPack, Memory, PackItem, Scope
 from tallystick.records.escaping import as_name
 from tallystick.records.framing import Quote, framed
-from tallystick.storage import Connection, memories, scopes, search
+from tallystick.storage import memories, scopes
 
 _LONGEST, _SHORTEST = 1_200, 40
 """Characters of one item; a longer one is cut and says so, and is left out rather than cut shorter.
@@ -45,25 +41,16 @@ _LEAST = 16
 _MOST = 150
 _LATEST = 50
 """The memories of each kind that a wake reads, newest first."""
-_LOOKED_THROUGH = 2_000
-"""The latest memories of a scope among which a wake looks for standing instructions and the like.
-"""
-_SAID = ("turn", "note")
-_WAKES: tuple[tuple[str, tuple[str, ...], int], ...] = (
-    ("pinned", (), 0),
-    ("constraint", ("constraint", "rule"), 0),
-    ("standing", _SAID, STANDING),
-    ("introduction", _SAID, INTRODUCES),
-    ("preference", ("preference",), 0),
-    ("preference", _SAID, PREFERS),
-    ("decision", ("decision",), 0),
-    ("task", ("task", "plan", "milestone"), 0),
-    ("summary", ("session_summary", "summary"), 0),
-    ("recent", ("fact", "note", "turn"), 0),
+_WAKES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("pinned", ()),
+    ("constraint", ("constraint", "rule")),
+    ("preference", ("preference",)),
+    ("decision", ("decision",)),
+    ("task", ("task", "plan", "milestone")),
+    ("summary", ("session_summary", "summary")),
+    ("recent", ("fact", "note", "turn")),
 )
-"""The reasons of a wake in their order, each with its kinds, and with the mark that a text of them
-must have.
-"""
+"""The reasons of a wake in their order, each with its kinds."""
 _SHARE = 0.3
 """The part of a wake's budget for one reason at first, pins and constraints aside."""
 _OF_LEGEND = 8
@@ -123,8 +110,8 @@ def wake(
     working: Sequence[PackItem] = (),
 ) -> ContextPack:
     """Return what to know at the start: `working`, the working memory of the run, then pins,
-    constraints, what users asked for from now on ("always …"), who they said they are, preferences,
-    decisions, open tasks, summaries and the latest notes; framed under the key of `home`.
+    constraints, preferences, decisions, open tasks, summaries and the latest notes; framed under
+    the key of `home`.
 
     Newest first within each; each but pins and constraints takes a part of the budget, and more
     where others leave it. A text that is too long is cut. Raises Denied, InvalidInput.
@@ -140,13 +127,11 @@ def wake(
         ids = [row.id for row in scopes.find(connection, allowed)]
         chosen: dict[str, PackItem] = {}
         speakers: dict[str, str | None] = {}
-        passages: dict[str, tuple[int, int]] = {}
         reasons: dict[str, list[PackItem]] = {"working": list(working)}
-        for why, kinds, mark in _WAKES:
+        for why, kinds in _WAKES:
             stored = memories.latest(
                 connection,
                 ids,
-                only_docs=_marked(connection, ids, mark) if mark else None,
                 kinds=kinds,
                 states=("active",),
                 limit=_LATEST,
@@ -157,21 +142,13 @@ def wake(
                 memory = entry.memory
                 if memory.id in chosen or not _wakes(memory, why, now):
                     continue
-                if mark and is_assistant(memory.speaker):
-                    continue
                 sources = tuple(source.source_id for source in memory.sources)
                 chosen[memory.id] = _item(memory, sources, decisions[memory.scope].reason, why=why)
                 speakers[memory.id] = memory.speaker
-                if why == "introduction" and len(memory.content) > SLICE:
-                    passage = introduction_passage(memory.content)
-                    if passage is not None:
-                        passages[memory.id] = passage
                 reasons.setdefault(why, []).append(chosen[memory.id])
     context.gate.log_read(actor, "wake", scope_list, results=len(chosen))
     items = [item for group in reasons.values() for item in group]
-    filling = _Filling(
-        context, budget_tokens, counter, speakers, longest=_OF_WAKE, passages=passages
-    )
+    filling = _Filling(context, budget_tokens, counter, speakers, longest=_OF_WAKE)
     for why, group in reasons.items():
         share = (
             filling.remaining if why in ("pinned", "constraint") else int(budget_tokens * _SHARE)
@@ -182,10 +159,6 @@ def wake(
     for item in items:
         filling.add(item, filling.remaining)
     return filling.packed(items, home)
-
-
-def _marked(connection: Connection, scope_ids: Sequence[int], mark: int) -> list[int]:
-    return search.latest_marked(connection, scope_ids, mark, within=_LOOKED_THROUGH, limit=_LATEST)
 
 
 def _wakes(memory: Memory, why: str, now: int) -> bool:

@@ -5,8 +5,7 @@ order with its reasons.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, overload
 
 from tallystick.access import is_expired
@@ -30,24 +29,18 @@ from tallystick.ranking import (
     QUERY_READ,
     BestSlice,
     Corpus,
-    PageReader,
     Pool,
     Question,
     Ranked,
     RecallWeights,
-    Span,
     ask,
     best_slices,
     confidence,
-    event_named,
     names_source,
     passage_of,
-    proposals,
-    query_terms,
     rank,
 )
 from tallystick.ranking.segment import NEVER
-from tallystick.ranking.time_spans import ALWAYS
 from tallystick.records import AccessDecision, Actor, Hit, Memory, Scope, SourceRef
 from tallystick.records.html import html_of
 from tallystick.storage import Connection, memories, scopes, search
@@ -357,7 +350,6 @@ def _analyse(
     meaning = (
         question if outgoing == query else ask(outgoing, list(corpora.values()), asked_at)
     ).meaning
-    question = _bounded_by_event(question, list(corpora.values()))
     return _AnalysedQuery(
         question, meaning, corpora, revisions, scope_of, by_chroma, is_stored, fallback
     )
@@ -415,12 +407,8 @@ def _search(
     )
     words = context.word_vectors if vector is not None else None
     most = max(request.limit, _RERANKED) if context.reranker is not None else request.limit
-    reader = PageReader(
-        contents=partial(memories.contents, connection),
-        nearness=lambda texts: context.nearness(texts, vector) if vector is not None else None,
-    )
     # More than the limit: some may have left since, or be no answer.
-    ranked = rank(question, pools, weights, words, other_signals, most=most + _SPARE, reader=reader)
+    ranked = rank(question, pools, weights, words, other_signals, most=most + _SPARE)
     return _Ranking(
         ranked,
         sum(len(pool.rows) for pool in pools),
@@ -530,30 +518,6 @@ def _why_not_chroma(connection: Connection, context: MemoryContext) -> str | Non
     if not state_of(connection, context.embedder.fingerprint).current:
         return "it was not filled yet"
     return None
-
-
-def _bounded_by_event(question: Question, corpora: Sequence[Corpus]) -> Question:
-    """Bound the question by an event: for "before the trip" by the time of the memory that answers
-    "trip" best.
-    """
-    event = event_named(question.text)
-    if event is None or question.dates:
-        return question
-    relation, phrase = event
-    weights = {
-        term: weight for term in query_terms(phrase) if (weight := question.weights.get(term))
-    }
-    best: tuple[float, int] | None = None
-    for corpus in corpora:
-        scores = corpus.text_scores(weights, average=question.average_length)
-        dated = corpus.alive & (corpus.column("occurred_at") != NEVER)
-        for row in proposals(scores * dated, 1).tolist():
-            dated_score = (float(scores[row]), int(corpus.column("occurred_at")[row]))
-            best = max(best, dated_score) if best is not None else dated_score
-    if best is None:
-        return question
-    span = Span(-ALWAYS, best[1]) if relation == "before" else Span(best[1], ALWAYS)
-    return replace(question, dates=(span,))
 
 
 def _other_signals(

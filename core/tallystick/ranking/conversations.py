@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tallystick.ranking.signals import is_assistant
-
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -20,12 +18,19 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
+_ASSISTANTS = frozenset({"assistant", "ai", "agent", "bot", "chatbot", "model"})
+"""The names by which protocols call the speaker that is a model."""
 _LONG = 3.0
 """How many times the words of the others' median turn those of the assistants' must be. Chats with
 an assistant measured 6 to 20, friends at most 1.4.
 """
 _READ = 400
 """Turns of one conversation that are counted: its latest."""
+
+
+def is_assistant(speaker: str | None) -> bool:
+    """Return True if the speaker is an assistant by role rather than a person by name."""
+    return speaker is not None and speaker.strip().lower() in _ASSISTANTS
 
 
 def answered_at_length(corpus: Corpus, rows: Ints) -> Flags:

@@ -1,179 +1,74 @@
-"""Dates in a query: the spans of time that it names, read against a clock, and how well a moment
-fits them.
+"""Dates: the days that a query names, seen from a clock, and how well a moment fits them.
 
-What a phrase means is read by `dateparser`, and which phrases mean a date is taken from its tables:
-months, weekdays and relative phrases ("last week", "la semana pasada", "先週") of the languages
-below, dates in digits, and years. Seasons, weekends, parts of months ("early May"), ranges, open
-ends ("since May") and what is told from a date ("the week before 3 June") are read in English. A
-date without a year is the latest one that has begun, in a range that of its other end.
-Weeks begin on Monday, days are UTC. `dateparser` is imported when a query may hold a date.
-
-A query may be a log that somebody pasted. Of a long one the beginning and the end are read, and of
-many phrases the first: what a person asks stands at either end of what they paste.
+`dateparser` brings the words: its tables of a language name the months and weekdays, and phrases
+that count back from today ("yesterday", "vor 3 Tagen", "先週"). A phrase is a date if it has digits
+in the form of one, or such a name, or is such a phrase; only then the library reads it. A date
+without a year is the latest one that has begun. Weeks begin on Monday, days are UTC.
 """
 
 from __future__ import annotations
 
 import re
+from calendar import monthrange
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from datetime import UTC, date, datetime
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
-from tallystick.ranking import english_dates
-from tallystick.ranking.english_dates import COUNTED, FROM, MONTHS, WEEKDAYS, YEAR, Hit
 from tallystick.ranking.excerpt import excerpt
-from tallystick.ranking.time_spans import (
-    ALWAYS,
-    DAY,
-    Span,
-    between,
-    days,
-    days_of,
-    later,
-    monday_of,
-)
 
-_LATIN = ("en", "es", "fr", "de", "it", "pt", "nl")
+DAY = 24 * 3600 * 1_000_000
+"""Microseconds of a day."""
 _READ = 2_000
-"""Characters of a query in which dates are looked for: half of them at its beginning, half at its
-end.
+"""Characters of a query in which dates are looked for: half of them at either end, where a person
+asks who pastes a log.
 """
 _MOST_PHRASES = 8
-"""Different phrases that `dateparser` is given for one query: it takes milliseconds for each."""
-
-_HINT = re.compile(
-    r"\d|[^\x00-\x7f]|\b(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|mon|tue|wed|thu|fri|sat|sun|day|week|month"
-    r"|year|ago|yesterday|today|tonight|tomorrow|last|this|next|past|summer|winter|spring|autumn|fall|ayer|hoy|semana"
-    r"|mes|hace|lunes|martes|enero|abril|agosto|hier|semaine|mois|lundi|mardi|janvier|avril|mars|mai|juin|juil|gestern"
-    r"|heute|woche|monat|jahr|letzt|vor|ieri|oggi|settimana|mese|anno|luned|marzo|maggio|giugno|luglio|ontem|hoje|ano"
-    r"|janeiro|maio|junho|julho|gisteren|vandaag|maand|jaar|vorig|mei)",
-    re.IGNORECASE,
+"""Different phrases of one query that are read: the library takes a millisecond for each."""
+_ALONE = 6
+"""Letters from which on a name is a date by itself, though it is not capitalised."""
+_EPOCH = date(1970, 1, 1)
+_KEYS = (
+    *("january", "february", "march", "april", "may", "june", "july", "august", "september"),
+    *("october", "november", "december"),
+    *("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"),
 )
-"""A pattern found in every query with a date, and in some without."""
-
-_UNITS = ("day", "week", "month", "year")
-_LEADING = (
-    r"in|since|of|during|last|this|next|until|till|by|before|after|early|late|mid|between|from|and|to"
-    r"|en|de|desde|depuis|im|seit|vom|a|nel|em|sinds"
-)
-_BEFORE_MONTH = rf"(?:{_LEADING})[\s-]+"
-"""A month's name alone counts as a date after one of these only: "may" and "march" are words
-too.
-"""
-_LEADS = re.compile(
-    rf"(?!last|this|next|in\s+\d)(?:{_LEADING})[\s-]+(?!\d+\s+\w+s\b)", re.IGNORECASE
-)
-_DIGITS = r"(?:19|20)\d\d-\d\d-\d\d|\d{1,2}/\d{1,2}/(?:19|20)\d\d"
-_ISO_DAY = re.compile(r"(?:19|20)\d\d-\d\d-\d\d", re.ASCII)
-_LIBRARY_COUNT = re.compile(r"\(\\d.*?\)")
-"""A number in the library's patterns."""
-_NUMBERS = (
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-)
-_SPELLED = {
-    **{name: place + 1 for place, name in enumerate(_NUMBERS)},
-    "a": 1,
-    "an": 1,
-    "a couple of": 2,
-    "a few": 3,
-}
-_COUNT = re.compile(
-    rf"\b({'|'.join(sorted(_SPELLED, key=len, reverse=True))})"
-    rf"(?=\s+(?:{COUNTED})s?\s+(?:ago|before|back|after|prior)\b)",
-    re.IGNORECASE,
-)
-_OPENING = re.compile(
-    r"\b(?P<word>before|until|till|prior to|after|since|following)\s+(?:the\s+)?$", re.IGNORECASE
-)
-_LEAD = 40
-"""Characters before a date in which a word such as "between" or "since" is looked for."""
-_RANGE = re.compile(r"^\s*(?:and|to|until|till|through|-|–)\s*$", re.IGNORECASE)
-_EVENT = re.compile(
-    r"\b(?P<word>before|after|since|until)\s+(?:(?:the|my|our|your|his|her|their|a|an|that)\s+)"
-    r"(?P<event>\w[\w'-]*(?:\s+(?!and\b|or\b|but\b|did\b|do\b|does\b|was\b|were\b)\w[\w'-]*){0,3})",
-    re.IGNORECASE,
-)
+"""The keys of names in the library's tables."""
+_YEAR = r"(?:19|20)\d\d"
+_DIGITS = rf"{_YEAR}-\d{{1,2}}-\d{{1,2}}|\d{{1,2}}[./]\d{{1,2}}[./](?:{_YEAR}|\d\d)"
+_BACK = re.compile(r"(?:[1-9]\d*|\\1) (?:day|week|month|year) ago")
+"""A meaning in the library's tables that counts back from today."""
 
 
-def spans(query: str, now: int) -> tuple[Span, ...]:
-    """Return the spans of time that `query` names, seen from `now`, in the order of the text; empty
-    for none. The beginning and the end of a long query are read.
+@dataclass(frozen=True, order=True)
+class Span:
+    """From `start` up to `end`, exclusive; microseconds UTC."""
+
+    start: int
+    end: int
+
+
+def spans(query: str, now: int, languages: Sequence[str] = ("en",)) -> tuple[Span, ...]:
+    """Return the spans of time that `query` names in one of these languages (ISO 639-1), seen from
+    `now`, in the order of the text; empty for none.
     """
-    query = excerpt(query, _READ)
-    if _HINT.search(query) is None:
-        return ()
+    text = excerpt(query, _READ)
     try:
         today = datetime.fromtimestamp(now / 1_000_000, tz=UTC).date()
     except (OverflowError, OSError, ValueError):
         return ()
-    text = _COUNT.sub(lambda match: str(_SPELLED[match[1].lower()]), query)
-    found = list(_date_hits(text, today))
-    found += list(english_dates.beside(text, found))
-    hits = sorted(found, key=lambda place: (place[0], -place[1]))
-    apart: list[Hit] = []
-    for start, end, span in hits:
-        if not apart or start >= apart[-1][1]:
-            apart.append((start, end, span))
-    return tuple(dict.fromkeys(_join_ranges(text, apart)))
-
-
-@lru_cache(maxsize=4096)
-def moment(text: str) -> int | None:
-    """Return the moment of a text that is a whole date in English, microseconds UTC; None if it
-    names no day.
-    """
-    if re.search(r"\d", text) is None:
-        return None
-    from dateparser.date import DateDataParser  # type: ignore[import-untyped,unused-ignore]
-
-    settings = {
-        "TIMEZONE": "UTC",
-        "RETURN_AS_TIMEZONE_AWARE": True,
-        "REQUIRE_PARTS": ["day", "month", "year"],
-    }
-    try:
-        read = DateDataParser(languages=["en"], settings=settings).get_date_data(text).date_obj
-    except (ValueError, OverflowError):
-        return None
-    return None if read is None else int(read.timestamp()) * 1_000_000
-
-
-_YESTERDAY = "yesterday gestern hier ayer ieri ontem gisteren вчера 昨天 昨日 어제"
-_TOMORROW = "tomorrow demain mañana domani amanhã завтра 明天 明日 내일"
-EVENT_DAYS = dict.fromkeys(_YESTERDAY.split(), -DAY) | dict.fromkeys(_TOMORROW.split(), DAY)
-"""Words by which a turn tells of another day than the one on which it is said, and how far off that
-is, microseconds.
-"""
-
-
-class EventBound(NamedTuple):
-    """An event by which a query bounds a time, as in "before the trip"."""
-
-    relation: Literal["before", "after"]
-    event: str
-
-
-def event_named(query: str) -> EventBound | None:
-    """Return the event by which the query bounds a time, or None."""
-    match = _EVENT.search(query)
-    if match is None:
-        return None
-    is_before = match["word"].lower() in ("before", "until")
-    return EventBound("before" if is_before else "after", match["event"])
+    read: dict[tuple[int, int], Span | None] = {}
+    phrases: set[str] = set()
+    for language in languages:
+        for start, end in _phrases(text, language):
+            phrases.add(text[start:end])
+            if len(phrases) > _MOST_PHRASES:
+                break
+            if all(end <= first or start >= last for first, last in read):
+                read[start, end] = _read(text[start:end], language, today)
+    return tuple(dict.fromkeys(span for _, span in sorted(read.items()) if span is not None))
 
 
 def date_fit(moment: int | None, named: Sequence[Span]) -> float:
@@ -181,8 +76,7 @@ def date_fit(moment: int | None, named: Sequence[Span]) -> float:
     distance, 0.0 for None.
 
     Events are reported afterwards: the fit halves with every 4 days after a span and with every day
-    before it, and more slowly beside longer spans, by a quarter of their length. Outside of an open
-    span nothing fits: "before" means before.
+    before it, and more slowly beside longer spans, by a quarter of their length.
     """
     if moment is None:
         return 0.0
@@ -192,8 +86,6 @@ def date_fit(moment: int | None, named: Sequence[Span]) -> float:
 def _fit(moment: int, span: Span) -> float:
     if span.start <= moment < span.end:
         return 1.0
-    if span.start <= -ALWAYS or span.end >= ALWAYS:
-        return 0.0
     length = (span.end - span.start) / DAY - 1
     if moment >= span.end:
         distance, half = (moment - span.end) / DAY, 4 + length / 4
@@ -203,195 +95,157 @@ def _fit(moment: int, span: Span) -> float:
     return round(fit, 6)
 
 
-def _join_ranges(text: str, hits: Sequence[Hit]) -> Iterator[Span]:
-    """Yield the spans, with "between … and …" joined into one and "since …" left open."""
-    skip = False
-    for place, (start, end, span) in enumerate(hits):
-        if skip:
-            skip = False
-            continue
-        following = hits[place + 1] if place + 1 < len(hits) else None
-        before = text[max(0, start - _LEAD) : start]
-        if following and _RANGE.match(text[end : following[0]]) and FROM.search(before):
-            skip = True
-            span = _in_year_of(
-                span, text[start:end], following[2], text[following[0] : following[1]]
-            )
-            yield Span(min(span.start, following[2].start), max(span.end, following[2].end))
-            continue
-        opening = _OPENING.search(before)
-        if opening is None:
-            yield span
-        elif opening["word"].lower() in ("before", "until", "till", "prior to"):
-            yield Span(-ALWAYS, span.start if opening["word"].lower() != "until" else span.end)
-        else:
-            yield Span(span.start if opening["word"].lower() == "since" else span.end, ALWAYS)
-
-
-def _in_year_of(span: Span, phrase: str, last: Span, last_phrase: str) -> Span:
-    """Return the first date of a range, which names no year, in the year of the last one."""
-    if re.search(YEAR, phrase) or not re.search(YEAR, last_phrase) or not last.is_closed:
-        return span
-    first, following = days_of(span)
-    months = 12 * (days_of(last)[0].year - first.year)
-    if later(first, months) > days_of(last)[0]:
-        months -= 12
-    return between(later(first, months), later(following, months))
-
-
-def _date_hits(text: str, today: date) -> Iterator[Hit]:
-    """(start, end, span) of each phrase, in no order; phrases may overlap."""
-    yield from english_dates.phrases(text, today)
-    phrases = _Phrases(today)
-    for language in _languages(text):
-        read = False
-        for match in _grammar(language).finditer(text):
-            start = match.start()
-            leading = _LEADS.match(match[0])
-            if leading is not None:
-                start += leading.end()
-            span = phrases.read(text[start : match.end()], language)
-            if span is None and start > match.start():
-                span = phrases.read(match[0], language)
-            if span is not None:
-                read = read or not re.fullmatch(YEAR, match[0])
-                yield start, match.end(), span
-        if read:
-            return
-
-
-def _languages(text: str) -> tuple[str, ...]:
-    if re.search(r"[\u3040-\u30ff]", text):
-        return ("ja",)
-    if re.search(r"[\uac00-\ud7a3]", text):
-        return ("ko",)
-    if re.search(r"[\u4e00-\u9fff]", text):
-        return ("zh", "ja")
-    if re.search(r"[\u0400-\u04ff]", text):
-        return ("ru",)
-    return _LATIN
-
-
-@lru_cache(maxsize=16)
-def _grammar(language: str) -> re.Pattern[str]:
-    """Return the pattern of phrases that mean a date in a language."""
-    info: dict[str, Any] = import_module(f"dateparser.data.date_translation_data.{language}").info
-    spaced = language not in ("zh", "ja", "ko")
-    phrases = _relative(info, spaced)
-    months = _names(info, MONTHS, shortest=3 if spaced else 2)
-    weekdays = _names(info, WEEKDAYS, shortest=4 if spaced else 2)
-    if not spaced:
-        digits = r"[\d一二三四五六七八九十]{1,3}"
-        day = rf"(?:\d{{4}}\s*[年년]\s*)?{digits}\s*[月월]\s*(?:{digits}\s*[日号일])?"
-        return re.compile("|".join([*phrases, _DIGITS, day, r"\d{4}\s*[年년]", weekdays]))
-    nth = r"\d{1,2}(?:st|nd|rd|th|er|\.)?"
-    of = r"\s+(?:(?:of|de|del|di)\s+)?"
-    dates = [
-        rf"{nth}{of}{months}(?:,?{of}{YEAR})?",
-        rf"(?:{_BEFORE_MONTH})?{months}\.?\s+{nth}(?:,?\s+{YEAR})?",
-        rf"(?:{_BEFORE_MONTH})?{months}\.?,?{of}{YEAR}",
-        rf"{_BEFORE_MONTH}{months}",
-        weekdays,
-        YEAR,
-    ]
-    return re.compile(rf"(?<!\w)(?:{'|'.join([_DIGITS, *phrases, *dates])})(?!\w)", re.IGNORECASE)
-
-
-def _relative(info: dict[str, Any], spaced: bool) -> list[str]:
-    """Phrases such as "last week" and "3 days ago", longest first."""
-    phrases = [
-        re.escape(phrase)
-        for meaning, spellings in info["relative-type"].items()
-        for phrase in spellings
-        if any(unit in meaning for unit in (*_UNITS, *WEEKDAYS))
-        and len(phrase) > (3 if spaced else 1)
-    ]
-    for meaning, spellings in info["relative-type-regex"].items():
-        if any(unit in meaning for unit in _UNITS):
-            counted = [_LIBRARY_COUNT.sub(r"\\d{1,3}", phrase) for phrase in spellings]
-            # Abbreviations such as "3 m" are left out.
-            phrases += [
-                phrase
-                for phrase in counted
-                if not spaced or not re.search(r"[\s}]\w{1,2}$", phrase)
-            ]
-    return sorted(phrases, key=len, reverse=True)
-
-
-def _names(info: dict[str, Any], keys: Sequence[str], *, shortest: int) -> str:
-    names = {
-        name.lower()
-        for key in keys
-        for name in info[key]
-        if len(name) >= shortest and not name.isdigit()
-    }
-    return f"(?:{'|'.join(re.escape(name) for name in sorted(names, key=len, reverse=True))})"
-
-
-class _Phrases:
-    """Reads the phrases of one query, each once, and no more than `_MOST_PHRASES` by the library.
-
-    What is read does not depend on what other queries have left in the cache.
+@lru_cache(maxsize=4096)
+def moment(text: str) -> int | None:
+    """Return the moment of a text that is a whole date in English, microseconds UTC; None if it
+    names no day.
     """
+    if re.search(r"\d", text) is None:
+        return None
+    settings = {
+        "TIMEZONE": "UTC",
+        "RETURN_AS_TIMEZONE_AWARE": True,
+        "REQUIRE_PARTS": ["day", "month", "year"],
+    }
+    read = _date_data(text, "en", settings)
+    return None if read is None else int(read.date_obj.timestamp()) * 1_000_000
 
-    def __init__(self, today: date) -> None:
-        self._today = today
-        self._spans: dict[tuple[str, str], Span | None] = {}
 
-    def read(self, phrase: str, language: str) -> Span | None:
-        """Return the span of a phrase; None if it is no date after all, such as 31 June, and after
-        too many others.
-        """
-        if re.fullmatch(YEAR, phrase):
-            return between(date(int(phrase), 1, 1), date(int(phrase) + 1, 1, 1))
-        key = phrase, language
-        if key not in self._spans:
-            if len(self._spans) == _MOST_PHRASES:
-                return None
-            self._spans[key] = _read(phrase, language, self._today)
-        return self._spans[key]
+def _phrases(text: str, language: str) -> Iterator[tuple[int, int]]:
+    """Yield where phrases that may be dates begin and end in a text."""
+    grammar = _grammar(language)
+    for match in grammar.finditer(text) if grammar is not None else ():
+        alone = match.groupdict().get("alone")
+        if alone is None or _is_named(text, match.start(), alone, language):
+            yield match.span()
+
+
+def _is_named(text: str, start: int, name: str, language: str) -> bool:
+    """Return True if a name that stands by itself means a date: "in May" and "en mayo" do, "may"
+    and the first word of a sentence do not.
+    """
+    before = text[:start].rstrip()
+    if len(name) >= _ALONE:
+        return True
+    if name[0].isupper():
+        return bool(before) and before[-1] not in ".!?:\n"
+    table = _table(language) or {}
+    return before.rpartition(" ")[2].lower() in (table.get("in") or ())
+
+
+@lru_cache(maxsize=64)
+def _joints(language: str) -> frozenset[str]:
+    """Return the words that may stand within a date, as the library lists them."""
+    table = _table(language) or {}
+    words = [word for key in ("skip", "pertain") for word in table.get(key) or ()]
+    return frozenset(word for word in words if word.isalpha())
+
+
+def _table(language: str) -> dict[str, Any] | None:
+    """Return the library's table of a language; None where it has none."""
+    try:
+        module = import_module(f"dateparser.data.date_translation_data.{language}")
+    except ImportError:
+        return None
+    table: dict[str, Any] = module.info
+    return table
+
+
+@lru_cache(maxsize=64)
+def _grammar(language: str) -> re.Pattern[str] | None:
+    """Return the pattern of phrases that may mean a date in a language; None where the library does
+    not know it.
+    """
+    table = _table(language)
+    if table is None:
+        return None
+    back = [
+        re.escape(phrase)
+        for meaning, spellings in table["relative-type"].items()
+        for phrase in spellings
+        if _BACK.fullmatch(meaning)
+    ]
+    for meaning, patterns in table.get("relative-type-regex", {}).items():
+        if _BACK.fullmatch(meaning):
+            back += [re.sub(r"\(\\d.*?\)", r"\\d{1,3}", pattern) for pattern in patterns]
+    names = {name.lower(): key for key in _KEYS for name in table.get(key, ()) if len(name) > 1}
+    if any(re.match(r"\d", name) for name in names):
+        return _unspaced_grammar(table, back, names)
+    # An abbreviation is a date beside a number only: "sun" and "mar" are words too.
+    longest = {key: max(map(len, table[key])) for key in names.values()}
+    whole = [name for name, key in names.items() if len(name) > 2 and len(name) >= longest[key] - 1]
+    joint = rf"[\s,.]+(?:(?:{_either(_joints(language))})\s+)?"
+    name, day = rf"(?:{_either(names)})\.?", r"\d{1,2}(?:\w{1,2}\b)?\.?"
+    dates = [
+        rf"{day}{joint}{name}(?:{joint}{_YEAR})?",
+        rf"{name}{joint}(?:{day}(?:{joint}{_YEAR})?(?!\d)|{_YEAR})",
+        rf"(?P<alone>{_either(whole)})",
+        _YEAR,
+    ]
+    # Spelled units only: "3 m ago" may be metres.
+    back = [phrase for phrase in back if len(re.sub(r"\\.|\W", "", phrase)) > 3]
+    every = "|".join([_DIGITS, *sorted(back, key=len, reverse=True), *dates])
+    return re.compile(rf"(?<![\w/.-])(?:{every})(?![\w/-])", re.IGNORECASE)
+
+
+def _unspaced_grammar(
+    table: dict[str, Any], back: Sequence[str], names: dict[str, str]
+) -> re.Pattern[str]:
+    """Return the pattern for a language that writes dates as digits with a sign after each."""
+    year = _either(sign for sign in table["year"] if len(sign) == 1)
+    of_day = _either(sign for sign in table["day"] if len(sign) == 1)
+    weekdays = [name for name, key in names.items() if key in _KEYS[12:]]
+    months = [name for name, key in names.items() if key in _KEYS[:12]]
+    day = rf"(?:\s*\d{{1,2}}\s*(?:{of_day}))?"
+    dates = [
+        rf"(?:\d{{4}}\s*(?:{year})\s*)?(?<!\d)(?:{_either(months)}){day}",
+        rf"\d{{4}}\s*(?:{year})",
+        _either(weekdays),
+    ]
+    return re.compile("|".join([_DIGITS, *sorted(back, key=len, reverse=True), *dates]))
+
+
+def _either(words: Any) -> str:
+    return "|".join(sorted(map(re.escape, words), key=lambda word: (-len(word), word))) or r"(?!)"
 
 
 @lru_cache(maxsize=4096)
 def _read(phrase: str, language: str, today: date) -> Span | None:
-    """Return the span that `dateparser` reads from a phrase, or None. A day in ISO 8601 needs no
-    library, and a log has one in each line.
-    """
-    if _ISO_DAY.fullmatch(phrase):
-        with suppress(ValueError):
-            return days(date.fromisoformat(phrase), 1)
+    """Return the span of a phrase; None if it is no date after all, such as 31 June."""
+    if re.fullmatch(_YEAR, phrase):
+        return _between(date(int(phrase), 1, 1), date(int(phrase) + 1, 1, 1))
+    noon = datetime(today.year, today.month, today.day, 12)
+    settings = {"RELATIVE_BASE": noon, "PREFER_DATES_FROM": "past", "TIMEZONE": "UTC"}
+    read = _date_data(phrase, language, settings)
     try:
-        read = _parser(language, today).get_date_data(phrase)
-    except (ValueError, OverflowError):
-        return None
-    if read.date_obj is None:
-        return None
-    try:
-        return _period(read.date_obj.date(), read.period or "day")
+        return None if read is None else _period(read.date_obj.date(), read.period or "day")
     except (ValueError, OverflowError):
         return None
 
 
-@lru_cache(maxsize=32)
-def _parser(language: str, today: date) -> Any:
+def _date_data(phrase: str, language: str, settings: dict[str, Any]) -> Any:
+    """Return what the library reads from a phrase, or None."""
     from dateparser.date import DateDataParser  # type: ignore[import-untyped,unused-ignore]
 
-    noon = datetime(today.year, today.month, today.day, 12)
-    return DateDataParser(
-        languages=[language],
-        settings={"RELATIVE_BASE": noon, "PREFER_DATES_FROM": "past", "TIMEZONE": "UTC"},
-    )
+    try:
+        read = DateDataParser(languages=[language], settings=settings).get_date_data(phrase)
+    except (ValueError, OverflowError):
+        return None
+    return read if read.date_obj is not None else None
 
 
 def _period(day: date, period: str) -> Span:
-    """Return the day, week, month, quarter or year around `day`."""
+    """Return the day, week, month or year around `day`."""
     if period == "year":
-        return between(date(day.year, 1, 1), date(day.year + 1, 1, 1))
-    if period == "quarter":
-        first = date(day.year, 3 * ((day.month - 1) // 3) + 1, 1)
-        return between(first, later(first, 3))
+        return _between(date(day.year, 1, 1), date(day.year + 1, 1, 1))
     if period == "month":
-        return between(day.replace(day=1), later(day.replace(day=1), 1))
+        first = day.replace(day=1)
+        return _between(first, first + timedelta(days=monthrange(day.year, day.month)[1]))
     if period == "week":
-        return days(monday_of(day), 7)
-    return days(day, 1)
+        monday = day - timedelta(days=day.weekday())
+        return _between(monday, monday + timedelta(days=7))
+    return _between(day, day + timedelta(days=1))
+
+
+def _between(start: date, end: date) -> Span:
+    return Span((start - _EPOCH).days * DAY, (end - _EPOCH).days * DAY)

@@ -19,7 +19,8 @@ from collections.abc import Sequence
 from tallystick.ranking.confidence import VECTOR_OF_WORDS
 from tallystick.ranking.corpus import Corpus
 from tallystick.ranking.languages import ENGLISH, is_latin, languages_of
-from tallystick.ranking.order import Question, Ranked
+from tallystick.ranking.order import Ranked
+from tallystick.ranking.question import Question
 from tallystick.ranking.words import surfaces_of
 
 UNRELATED = 0.25
@@ -33,8 +34,8 @@ _TEXT = 2.0
 _SLICE, _OF_SLICES = 700, 0.09
 """Characters of a slice, and what a note needs more for each time that it has e times as many."""
 _SAYS_ENOUGH = 3
-"""Words of a request, stop words aside, from which on it says enough to call a note unrelated: "go
-on" does not.
+"""Words of a request, function words aside, from which on it says enough to call a note unrelated:
+"go on" does not.
 """
 _JOINT = r"[./\\:]+"
 
@@ -63,6 +64,23 @@ def names_file(query: str, uri: str | None) -> bool:
     if len(parts) > 1 and stem:
         names.append(rf"{re.escape(parts[-2])}{_JOINT}{re.escape(stem)}")
     return re.search(rf"(?<!\w)(?:{'|'.join(names)})(?!\w)", query, re.IGNORECASE) is not None
+
+
+def names_source(query: str, uri: str | None, title: str | None) -> bool:
+    """Return True if a query names a source: by its title, its address, or the file at the end of
+    its address.
+    """
+    names = [title, uri]
+    if uri is not None:
+        file = uri.rstrip("/").rpartition("/")[2]
+        names += [file, file.partition(".")[0]]
+    folded = query.casefold()
+    return any(_stands_in(name.strip().casefold(), folded) for name in names if name is not None)
+
+
+def _stands_in(name: str, text: str) -> bool:
+    # Two letters stand in every other sentence by chance.
+    return len(name) > 2 and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) is not None
 
 
 def says_enough(question: Question) -> bool:

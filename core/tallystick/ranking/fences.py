@@ -12,6 +12,8 @@ from collections.abc import Sequence
 
 FENCES = ("```", "~~~")
 """The beginnings of a fence."""
+CODE_PERCENT = 0x7F
+"""The bits of a text's marks that hold the percentage of it that is code between fences."""
 FENCED = (
     r"^[ \t]*(?P<fence>`{3,}(?=[^`\n]*$)|~{3,})[^\n]*(?:\n|\Z)"
     r".*?(?:^[ \t]*(?P=fence)[`~]*[ \t]*$|\Z)"
@@ -36,6 +38,12 @@ def prose_parts(text: str) -> list[str]:
     """
     parts = outside(text, code_spans(text), 0, len(text))
     return parts if any(map(str.isalnum, "".join(parts))) else [text]
+
+
+def code_percent(text: str) -> int:
+    """Return the percentage of a text that is code between fences."""
+    prose = "\n".join(prose_parts(text))
+    return max(0, round(100 * (1 - len(prose) / len(text)))) if text else 0
 
 
 def outside(text: str, spans: Sequence[tuple[int, int]], start: int, end: int) -> list[str]:

@@ -10,9 +10,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tallystick.ranking.corpus import Corpus
-    from tallystick.ranking.order import Question
+    from tallystick.ranking.question import Question
 
     Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
     WordVectors = Callable[[Sequence[str]], NDArray[np.float32] | None]
 
 _SHARPNESS = 1.5
@@ -53,3 +54,21 @@ def word_likeness(
             if number is not None:
                 likeness[terms == number, column] = 1.0
     return likeness
+
+
+def best_words(likeness: Floats, counts: Ints) -> Floats:
+    """For each candidate (rows) and each word of the query (columns) the likeness of the likest of
+    its own words.
+
+    `likeness` has a row for each word of each candidate, one candidate after the other, and a
+    column for each word of the query; `counts` says how many rows each candidate has. It is the
+    inner half of MaxSim (Khattab and Zaharia, "ColBERT", 2020).
+    """
+    import numpy as np
+
+    best = np.zeros((len(counts), likeness.shape[1]), dtype=np.float64)
+    filled = counts > 0
+    if filled.any() and likeness.shape[1]:
+        starts = np.concatenate([[0], np.cumsum(counts)])[:-1][filled]
+        best[filled] = np.maximum.reduceat(likeness, starts, axis=0)
+    return best

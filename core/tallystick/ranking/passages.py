@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from tallystick.ranking.corpus import Corpus, saturated
-from tallystick.ranking.order import Question
+from tallystick.ranking.question import Question
 from tallystick.ranking.vectors import slices
 
 if TYPE_CHECKING:

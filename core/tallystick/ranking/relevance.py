@@ -23,11 +23,13 @@ from tallystick.ranking.evidence import (
     names_file,
     says_enough,
 )
+from tallystick.ranking.fences import code_percent
 from tallystick.ranking.fusion import quantise
 from tallystick.ranking.headers import read_header, speakers_of
-from tallystick.ranking.languages import text_flags
-from tallystick.ranking.order import Pool, Question, ask, introducing, proposals, rank
+from tallystick.ranking.order import proposals, rank
+from tallystick.ranking.question import Question, ask
 from tallystick.ranking.segment import Entry
+from tallystick.ranking.signals import Pool
 from tallystick.ranking.vectors import slices, slices_to_embed, to_float16_bytes
 from tallystick.ranking.weights import RecallWeights
 from tallystick.ranking.words import indexed_words
@@ -184,10 +186,10 @@ class WorkingSets:
         header = read_header(text.content) if text.in_order else None
         if header is not None and header.name in speakers:
             speaker, at = header.name, header.when if header.when is not None else at
-        words, flags, vector = self._analyse(text.content, speaker or "")
+        words, marks, vector = self._analyse(text.content, speaker or "")
         position = doc if text.in_order else text.position
         return Entry(
-            doc, words, flags, speaker, text.kind, text.conversation, position, at, None, vector
+            doc, words, marks, speaker, text.kind, text.conversation, position, at, None, vector
         )
 
     def _analyse(self, content: str, speaker: str) -> tuple[str, int, bytes | None]:
@@ -197,7 +199,7 @@ class WorkingSets:
             words = indexed_words(parts, header=speaker)
             analysis = self._analysed[content, speaker] = (
                 words,
-                text_flags(content),
+                code_percent(content),
                 self._vectors(slices_to_embed(content)),
             )
             if len(self._analysed) > _ANALYSED:
@@ -265,7 +267,6 @@ def _pool(
         rows = np.union1d(
             rows, proposals(np.where(corpus.alive, corpus.nearness(vector), 0.0), depth)
         )
-    rows = np.union1d(rows, introducing(corpus, question, corpus.alive))
     rows = np.unique(
         np.concatenate([rows, *(corpus.beside(rows, step) for step in (-2, -1, 1, 2))])
     )

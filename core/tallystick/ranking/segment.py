@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tallystick.errors import DimensionMismatch
-from tallystick.ranking.languages import code_share
+from tallystick.ranking.fences import CODE_PERCENT
 from tallystick.ranking.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ class Entry(NamedTuple):
     doc: int
     words: str | None
     """Its words as `indexed_words` writes them; None when it is gone."""
-    flags: int
+    marks: int
+    """The percentage of its text that is code between fences, in the bits of `CODE_PERCENT`."""
     speaker: str | None
     kind: str
     conversation: str | None
@@ -69,7 +70,7 @@ class Segment:
     """Rows with their inverted index. Slices of a row stand side by side."""
 
     columns: Mapping[str, NDArray[Any]]
-    """By name, one value a row: doc, flags, speaker, kind, conversation, position, times, state."""
+    """By name, one value a row: doc, code, speaker, kind, conversation, position, times, state."""
     alive: Flags
     owner: NDArray[np.int32]
     """For each slice its row."""
@@ -121,7 +122,7 @@ class Segment:
         import numpy as np
 
         counts = np.bincount(self.owner, weights=self.length, minlength=len(self))
-        return counts.astype(np.float64) * (1.0 - code_share(self.columns["flags"]) / 100.0)
+        return counts.astype(np.float64) * (1.0 - self.columns["code"] / 100.0)
 
     @cached_property
     def by_doc(self) -> tuple[Ints, Ints]:
@@ -236,7 +237,7 @@ def segment_of(vocabulary: Vocabulary, entries: Sequence[Entry], dimension: int)
     speakers, kinds, conversations = vocabulary.speakers, vocabulary.kinds, vocabulary.conversations
     columns = {
         "doc": np.array([entry.doc for entry in entries], dtype=np.int64),
-        "flags": np.array([entry.flags for entry in entries], dtype=np.int64),
+        "code": np.array([entry.marks & CODE_PERCENT for entry in entries], dtype=np.int64),
         "speaker": np.array(
             [-1 if e.speaker is None else speakers[e.speaker] for e in entries], dtype=np.int64
         ),

@@ -1,211 +1,259 @@
-"""Signals of recall: small pure functions over the candidates of one question, one value per
-candidate.
+"""Signals: what speaks for a candidate of recall, each a small pure function with a name.
 
-A turn is a candidate that belongs to a conversation. Signals of position say nothing about loose
-notes.
+`SIGNALS` are computed in their order and weighed by the field of `RecallWeights` of the same name.
+A signal sees the candidates of one question, and the score that the signals before it add up to. It
+returns one value for each candidate, or None where the question does not ask for it.
+
+The structure of a conversation is exact here: a neighbour is the turn whose position is one more or
+one less, a session is the candidates of one conversation. Signals of position say nothing about
+loose notes.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from tallystick.ranking.conversations import answered_at_length, is_assistant
+from tallystick.ranking.corpus import Corpus
+from tallystick.ranking.dates import date_fit
+from tallystick.ranking.likeness import best_words, word_likeness
+from tallystick.ranking.question import Question
+from tallystick.ranking.segment import NEVER
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from tallystick.ranking.likeness import WordVectors
+
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
+_NEAR, _FAR = 0.5, 0.25
+"""The weight of a word in the turn beside, and in the one after that."""
 _MANY = 10
 """Conversations among whose best scores one that is far above the others says something."""
-_QUESTION_WORD = re.compile(
-    r"\b(?:what|which|how|why|where|when|who(?:m|se)?)\b|[.!?\n]", re.IGNORECASE
-)
-_WHEN = re.compile(
-    r"\b(?:what|which|on what|in what|in "
-    r"which)\s+(?:date|day|month|year|week|time|season)\b"
-    r"|\bhow (?:long|many (?:days|weeks|months|years))\b|\bhow (?:recently|often)\b"
-    r"|\b(?:cu[áa]ndo|quand|wann|quando|wanneer|когда|kiedy|kdy"
-    r"|når|hvornår|när|milloin|mikor|când|ne zaman|πότε|متى)\b"
-    r"|什么时候|什麼時候|何时|何時|哪天|哪一天|几月|哪年|几号|いつ|何月|何日|何年|언제|며칠|몇 월",
-    re.IGNORECASE,
-)
-_ASSISTANTS = frozenset({"assistant", "ai", "agent", "bot", "chatbot", "model"})
-_ASKS_ASSISTANT = re.compile(
-    r"\b(?:assistant|chatbot|bot|ai|agent|model)(?:'s)?\b"
-    r"|\b(?:did|have|had|were) you\b|\byou(?:'ve)? (?:just |already |once )?"
-    r"(?:said|told|suggested|recommended|mentioned|gave|given|proposed|advised|explained|wrote)\b"
-    r"|\byour (?:answer|advice|suggestion|recommendation|reply|proposal|list)",
-    re.IGNORECASE,
-)
 
 
-class Standardised(NamedTuple):
-    """Values on the scale of their own spread."""
+class Pool(NamedTuple):
+    """The candidates of one corpus: their rows, and what words and vectors say of them."""
 
-    values: Floats
-    """Distance of each value from the mean, in standard deviations."""
-    zero: float
-    """The place of 0 on the same scale."""
-
-
-class Scale(NamedTuple):
-    """Where values lie, and how far apart."""
-
-    mean: float
-    spread: float
-
-    def of(self, values: Floats) -> Floats:
-        """Return values as distances from the mean in spreads; all 0.0 where there is none."""
-        return (values - self.mean) / self.spread if self.spread else values * 0.0
+    corpus: Corpus
+    rows: Ints
+    text: Floats
+    vector: Floats
 
 
-def scale_of(values: Floats, within: Floats | None = None) -> Scale:
-    """Return the mean of values and their standard deviation; a tenth of the largest value, of
-    those `within` which they stand, where it is below that, so that among few or much alike
-    candidates a small difference stays small.
-    """
-    if not len(values):
-        return Scale(0.0, 0.0)
-    largest = float(abs(values if within is None else within).max())
-    return Scale(float(values.mean()), max(float(values.std()), largest / 10))
+@dataclass(frozen=True)
+class Candidates:
+    """The candidates of one question over all pools, one value or place each."""
+
+    question: Question
+    pools: Sequence[Pool]
+    vectors: WordVectors | None = None
+
+    def __len__(self) -> int:
+        return sum(len(pool.rows) for pool in self.pools)
+
+    def column(self, name: str) -> NDArray[np.int64]:
+        """Return a column of the corpora, for each candidate."""
+        return _join([pool.corpus.column(name)[pool.rows] for pool in self.pools])
+
+    @cached_property
+    def session(self) -> Ints:
+        """The conversation of each, numbered over all pools; -1 for loose notes."""
+        import numpy as np
+
+        numbers, first = [], 0
+        for pool in self.pools:
+            own = pool.corpus.column("conversation")[pool.rows]
+            numbers.append(np.where(own >= 0, own + first, -1))
+            first += len(pool.corpus.vocabulary.conversations)
+        return _join(numbers)
+
+    @cached_property
+    def in_long_answers(self) -> Flags:
+        """True for turns of conversations whose assistants answer at length."""
+        return _join([answered_at_length(pool.corpus, pool.rows) for pool in self.pools])
+
+    @cached_property
+    def by_assistant(self) -> Flags:
+        """True for what an assistant said."""
+        return self.spoken_by(is_assistant)
+
+    def spoken_by(self, is_speaker: Callable[[str], bool]) -> Flags:
+        """Return True for what a speaker said whose name fulfils a condition."""
+        import numpy as np
+
+        flags = []
+        for pool in self.pools:
+            # A list first: another thread may add a speaker meanwhile.
+            speakers = list(pool.corpus.vocabulary.speakers.items())
+            numbers = [number for name, number in speakers if is_speaker(name)]
+            flags.append(np.isin(pool.corpus.column("speaker")[pool.rows], numbers))
+        return _join(flags)
+
+    @cached_property
+    def beside(self) -> dict[int, Ints]:
+        """For -1, 1, -2 and 2 the place, among the candidates, of the turn so many further on; -1
+        where there is none.
+        """
+        return {step: _beside(self.pools, step) for step in (-1, 1, -2, 2)}
 
 
-def standardise(values: Floats) -> Standardised:
-    """Return values as distances from their mean in standard deviations, by their `scale_of`."""
-    scale = scale_of(values)
-    zero = -scale.mean / scale.spread if scale.spread else 0.0
-    return Standardised(scale.of(values), zero)
+class Signal(NamedTuple):
+    """What speaks for a candidate."""
+
+    name: str
+    """Its field in `RecallWeights`, and its key in the signals of a hit."""
+    meaning: str
+    """One line for a person."""
+    measure: Callable[[Candidates, Floats], Floats | None]
+    """For each candidate its value, from the candidates and the score so far."""
+    is_scaled: bool = False
+    """True if its weight counts standard deviations of the candidates' values."""
 
 
-def best_words(likeness: Floats, counts: Ints) -> Floats:
-    """For each candidate (rows) and each word of the query (columns) the likeness of the likest of
-    its own words.
+# The signals
 
-    `likeness` has a row for each word of each candidate, one candidate after the other, and a
-    column for each word of the query; `counts` says how many rows each candidate has. It is the
-    inner half of MaxSim (Khattab and Zaharia, "ColBERT", 2020).
-    """
+
+def _text(candidates: Candidates, score: Floats) -> Floats:
+    return _join([pool.text for pool in candidates.pools])
+
+
+def _vector(candidates: Candidates, score: Floats) -> Floats:
     import numpy as np
 
-    best = np.zeros((len(counts), likeness.shape[1]), dtype=np.float64)
-    filled = counts > 0
-    if filled.any() and likeness.shape[1]:
-        starts = np.concatenate([[0], np.cumsum(counts)])[:-1][filled]
-        best[filled] = np.maximum.reduceat(likeness, starts, axis=0)
-    return best
+    values: Floats = np.maximum(_join([pool.vector for pool in candidates.pools]), 0.0)
+    return values
 
 
-def word_flow(best: Floats, beside: Sequence[tuple[Ints, float]]) -> Floats:
-    """`best` where a word that a candidate lacks may stand in a neighbour: for each (index or -1,
-    share of it).
-    """
+def _words(candidates: Candidates, score: Floats) -> Floats:
     import numpy as np
 
-    padded = np.vstack([best, np.zeros((1, best.shape[1]))])
-    for index, share in beside:
-        best = np.maximum(best, share * padded[index])
-    return best
+    question, best = candidates.question, []
+    for pool in candidates.pools:
+        row_words = pool.corpus.words_of(pool.rows)
+        distinct, place = np.unique(row_words.words, return_inverse=True)
+        likeness = word_likeness(question, pool.corpus, distinct, candidates.vectors)
+        best.append(best_words(likeness[place], row_words.counts))
+    likest = np.concatenate(best)
+    own = np.vstack([likest, np.zeros((1, likest.shape[1]))])
+    for step, places in candidates.beside.items():
+        # The page of an assistant has a word for every question.
+        places = np.where(candidates.in_long_answers, -1, places)
+        likest = np.maximum(likest, (_NEAR if abs(step) == 1 else _FAR) * own[places])
+    weights = np.array([question.weights[term] for term in question.words.values()], dtype="f8")
+    total = float(weights.sum())
+    return cast("Floats", (likest * weights).sum(axis=1) / total) if total > 0 else 0.0 * score
 
 
-def neighbour_flow(scores: Floats, beside: Sequence[tuple[Ints, float]]) -> Floats:
-    """Return the score that flows to each candidate from others: for each (index of the other or
-    -1, share), that share of its score.
-    """
+def _neighbours(candidates: Candidates, score: Floats) -> Floats:
     import numpy as np
 
-    total = np.zeros(len(scores), dtype=np.float64)
-    padded = np.append(scores, 0.0)
-    for index, share in beside:
-        total += share * padded[index]
+    others = np.append(score - score.mean(), 0.0)
+    total = np.zeros(len(score))
+    for step, places in candidates.beside.items():
+        if abs(step) == 2:
+            # Two turns on from a page is another matter.
+            places = np.where(candidates.in_long_answers, -1, places)
+        total += others[places] / abs(step)
     return total
 
 
-def answer_flow(scores: Floats, before: Ints, asks: Flags, share: float) -> Floats:
-    """Return the score that flows to each candidate from the turn before it (its index or -1) if
-    that was a question.
-    """
+def _session(candidates: Candidates, score: Floats) -> Floats:
     import numpy as np
 
-    return share * np.append(np.where(asks, scores, 0.0), 0.0)[before]
+    session, best = candidates.session, score.copy()
+    numbers, place = np.unique(session, return_inverse=True)
+    of_session = np.full(len(numbers), -np.inf)
+    np.maximum.at(of_session, place, score)
+    turns = session >= 0
+    best[turns] = of_session[place[turns]]
+    values = (best - best.mean()) / (spread_of(best) or 1.0)
+    # Among few conversations that none is far above, the best one says less.
+    count = int((numbers >= 0).sum())
+    lifts: Floats = np.where(turns, values * min(1.0, count / _MANY), values)
+    return lifts
 
 
-def session_flow(scores: Floats, session: Ints) -> Floats:
-    """Return the best score in the conversation of each candidate, standardised; less of it for
-    turns where the candidates are of few conversations, of which none is far above the others.
-    """
+def _date(candidates: Candidates, score: Floats) -> Floats | None:
     import numpy as np
 
-    count = len(np.unique(session[session >= 0]))
-    values = standardise(_best_in_session(scores, session)).values
-    return np.where(session >= 0, values * min(1.0, count / _MANY), values)
+    dates = candidates.question.dates
+    if not dates:
+        return None
+    times, place = np.unique(candidates.column("occurred_at"), return_inverse=True)
+    fit = [date_fit(None if time == NEVER else time, dates) for time in times.tolist()]
+    values: Floats = np.array(fit, dtype=np.float64)[place]
+    return values
 
 
-def _best_in_session(scores: Floats, session: Ints) -> Floats:
-    """Return the best score in the conversation of each candidate; a candidate outside of any (-1)
-    keeps its own.
+def _speaker(candidates: Candidates, score: Floats) -> Floats | None:
+    speakers = candidates.question.speakers
+    if len(speakers) != 1:
+        return None
+    return candidates.spoken_by(speakers.__contains__).astype("f8")
+
+
+def _long_answers(candidates: Candidates, score: Floats) -> Floats:
+    return (candidates.in_long_answers & candidates.by_assistant).astype("f8")
+
+
+SIGNALS = (
+    Signal("text", "Words that query and memory share: BM25.", _text, is_scaled=True),
+    Signal("vector", "Nearness of the whole meaning: cosine.", _vector, is_scaled=True),
+    Signal(
+        "words",
+        "Share of the query's words that the memory, or a turn beside it, has in the same or "
+        "similar words.",
+        _words,
+        is_scaled=True,
+    ),
+    Signal("neighbours", "Score of the turns beside it; two places away a half.", _neighbours),
+    Signal("session", "Best score in the conversation that the turn belongs to.", _session),
+    Signal("date", "It is of a date that the query names.", _date),
+    Signal("speaker", "The one speaker named in the query said it.", _speaker),
+    Signal(
+        "long_answers",
+        "An assistant said it, in a conversation whose assistant answers at length.",
+        _long_answers,
+    ),
+)
+"""The signals of recall in the order in which they are computed."""
+
+
+# Scales and places
+
+
+def spread_of(values: Floats) -> float:
+    """Return the standard deviation of values; a tenth of the largest where it is below that, so
+    that among few or much alike candidates a small difference stays small.
     """
+    return max(float(values.std()), float(abs(values).max()) / 10) if len(values) else 0.0
+
+
+def _beside(pools: Sequence[Pool], step: int) -> Ints:
     import numpy as np
 
-    result = scores.copy()
-    turns = np.flatnonzero(session >= 0)
-    if len(turns):
-        numbers, place = np.unique(session[turns], return_inverse=True)
-        best = np.full(len(numbers), -np.inf)
-        np.maximum.at(best, place, scores[turns])
-        result[turns] = best[place]
-    return result
+    places_beside, first = [], 0
+    for pool in pools:
+        rows = pool.corpus.beside(pool.rows, step)
+        order = np.argsort(pool.rows, kind="stable")
+        ordered = pool.rows[order]
+        places = np.minimum(np.searchsorted(ordered, rows), max(0, len(ordered) - 1))
+        here = (rows >= 0) & (ordered[places] == rows) if len(ordered) else rows >= 0
+        places_beside.append(np.where(here, order[places] + first, -1) if len(ordered) else rows)
+        first += len(pool.rows)
+    return _join(places_beside)
 
 
-def question_words(query: str) -> frozenset[str]:
-    """Return the words with which the sentences of an English query ask, in small letters: of each
-    the first. A later one mostly joins: "what did she say when he left" asks for no time.
-    """
-    words = set()
-    is_open = True
-    for match in _QUESTION_WORD.finditer(query):
-        word = match[0].lower()
-        if word.isalpha():
-            if is_open:
-                words.add(word)
-            is_open = False
-        else:
-            is_open = True
-    return frozenset(words)
+def _join(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Return the parts one after the other; one alone is not copied."""
+    import numpy as np
 
-
-def asks_when(query: str) -> bool:
-    """Return True if the query asks for a time."""
-    return "when" in question_words(query) or _WHEN.search(query) is not None
-
-
-def is_assistant(speaker: str | None) -> bool:
-    """Return True if the speaker is an assistant by role rather than a person by name."""
-    return speaker is not None and speaker.strip().lower() in _ASSISTANTS
-
-
-def asks_assistant(query: str) -> bool:
-    """Return True if the query asks what the assistant said before. "Could you suggest" asks for
-    something new, to which what the user said matters.
-    """
-    return _ASKS_ASSISTANT.search(query) is not None
-
-
-def names_source(query: str, uri: str | None, title: str | None) -> bool:
-    """Return True if a query names a source: by its title, its address, or the file at the end of
-    its address.
-    """
-    names = [title, uri]
-    if uri is not None:
-        file = uri.rstrip("/").rpartition("/")[2]
-        names += [file, file.partition(".")[0]]
-    folded = query.casefold()
-    return any(_stands_in(name.strip().casefold(), folded) for name in names if name is not None)
-
-
-def _stands_in(name: str, text: str) -> bool:
-    # Two letters stand in every other sentence by chance.
-    return len(name) > 2 and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) is not None
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tallystick.ranking.languages import roots
-from tallystick.ranking.words import is_stop_word, stems
+from tallystick.ranking.words import is_function_word, stems
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,7 +53,7 @@ class Vocabulary:
         self.term_of = np.zeros(0, dtype=np.int32)
         """For each surface the number of its term."""
         self.says = np.zeros(0, dtype=bool)
-        """For each surface, True if it carries meaning: no stop word, no single letter."""
+        """For each surface, True if it carries meaning: no function word, no single letter."""
         self._roots: dict[str, tuple[int, dict[str, tuple[str, ...]]]] = {}
         """By language, the number of surfaces indexed so far, and the terms of the words of each
         root.
@@ -139,7 +139,7 @@ class Vocabulary:
         numbers = [self.terms[term] for term in stems(new)]
         self.term_of = np.concatenate([self.term_of, np.array(numbers, dtype=np.int32)])
         says = [
-            not is_stop_word(word) and (len(word) > 1 or not word.isascii() or word.isdigit())
+            not is_function_word(word) and (len(word) > 1 or not word.isascii() or word.isdigit())
             for word in new
         ]
         self.says = np.concatenate([self.says, np.array(says, dtype=bool)])

@@ -18,7 +18,14 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
-from tallystick.ranking.languages import ENGLISH, languages_of, stemmed, stop_words, without_asking
+from tallystick.ranking.languages import (
+    ENGLISH,
+    function_words,
+    languages_of,
+    listed_words,
+    stemmed,
+    without_function_words,
+)
 
 _LONGEST = 128
 """Characters of the longest token; of longer ones (keys, encoded data) the beginning stands for the
@@ -66,31 +73,17 @@ def analyze(text: str) -> list[str]:
 
 
 def query_terms(text: str, *, drop: Iterable[str] = ()) -> list[str]:
-    """Return the terms of a query: the tokens of `text` without repeats, stop words, and the words
-    in `drop`.
+    """Return the terms of a query: the tokens of `text` without repeats, function words, and the
+    words in `drop`.
 
     `drop` takes words or names as a person would write them. If nothing would be left, all terms
     are kept.
     """
     dropped = {token for words in drop for token in analyze(words)}
-    pairs = list(_tokens(without_asking(text)))
-    empty = _empty(surface for surface, _ in pairs)
-    terms = [token for surface, token in pairs if surface not in empty and token not in dropped]
+    pairs = list(_tokens(without_function_words(text)))
+    listed = frozenset().union(*map(listed_words, languages_of(surface for surface, _ in pairs)))
+    terms = [token for surface, token in pairs if surface not in listed and token not in dropped]
     return list(dict.fromkeys(terms or [token for _, token in pairs]))
-
-
-def query_words(text: str) -> dict[str, str]:
-    """Return each word of `text` as written, without case, with its term; without stop words,
-    unless that leaves none.
-    """
-    pairs = list(_tokens(without_asking(text)))
-    empty = _empty(surface for surface, _ in pairs)
-    return dict([pair for pair in pairs if pair[0] not in empty] or pairs)
-
-
-def _empty(surfaces: Iterable[str]) -> frozenset[str]:
-    """Return the stop words of the language of a question."""
-    return frozenset().union(*map(stop_words, languages_of(surfaces)))
 
 
 def indexed_words(parts: Sequence[str], *, header: str = "") -> str:
@@ -104,6 +97,13 @@ def indexed_words(parts: Sequence[str], *, header: str = "") -> str:
     return "\n".join(" ".join([*first, *_surfaces(part)]) for part in parts)
 
 
+def words_of(text: str) -> list[tuple[str, str]]:
+    """The words of a question as they stand, without case, each with its term; without the function
+    words of scripts that have no spaces, unless that leaves none.
+    """
+    return list(_tokens(without_function_words(text)))
+
+
 def surfaces_of(text: str) -> list[str]:
     """The words of `text` as they stand, without case."""
     return [surface for surface, _ in _tokens(text)]
@@ -114,9 +114,9 @@ def stems(surfaces: Sequence[str]) -> list[str]:
     return [stemmed(surface) for surface in surfaces]
 
 
-def is_stop_word(surface: str) -> bool:
+def is_function_word(surface: str) -> bool:
     """Return True if a word carries grammar rather than meaning."""
-    return surface in stop_words(ENGLISH)
+    return surface in function_words(ENGLISH)
 
 
 def _tokens(text: str) -> Iterator[tuple[str, str]]:

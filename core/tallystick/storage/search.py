@@ -30,8 +30,8 @@ from tallystick.storage.dialects import text_position
 from tallystick.storage.jobs import EMBED
 from tallystick.storage.prepared import Prepared, insert_row, integer_list, upsert
 
-LOCAL_ONLY = 16
-"""A flag beside those of `ranking`: no remote embedder receives this text."""
+LOCAL_ONLY = 128
+"""The mark of a text that no remote embedder receives."""
 
 _x, _v, _m = tables.search_text, tables.vectors, tables.memories
 _s, _ms, _sc = tables.sources, tables.memory_sources, tables.scopes
@@ -100,7 +100,7 @@ class TextRow(NamedTuple):
     words: str
     """As `ranking.indexed_words` writes them."""
     marks: int
-    """As `ranking.text_flags` reads them off the text."""
+    """The percentage of the text that is code, and LOCAL_ONLY."""
     speaker: str | None
     tags: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
@@ -152,27 +152,6 @@ def touch(tx: Connection, docs: Iterable[int], *, revision: int) -> None:
     rows = [{"d": doc, "to_revision": revision} for doc in docs]
     if rows:
         _TOUCH(tx, rows[0] if len(rows) == 1 else rows)
-
-
-def latest_marked(
-    connection: Connection, scope_ids: Iterable[int], mark: int, *, within: int, limit: int
-) -> list[int]:
-    """Return the docs of these scopes whose text has a mark, newest first, of the latest `within`
-    of each scope.
-    """
-    docs: list[int] = []
-    for scope_id in scope_ids:
-        latest = (
-            select(_m.c.doc)
-            .where(_m.c.scope_id == scope_id, _m.c.state == "active")
-            .order_by(_m.c.doc.desc())
-            .limit(within)
-            .subquery()
-        )
-        marked = select(_x.c.doc).join(latest, latest.c.doc == _x.c.doc)
-        marked = marked.where(_x.c.marks.op("&")(mark) != 0)
-        docs += connection.execute(marked.order_by(_x.c.doc.desc()).limit(limit)).scalars()
-    return sorted(docs, reverse=True)[:limit]
 
 
 def add_vectors(

@@ -673,7 +673,7 @@ def _entry(doc: int, words: str | None, **fields: object) -> Entry:
     return Entry(
         doc=doc,
         words=words,
-        flags=0,
+        marks=0,
         speaker=None if words is None else ("Anna", "Ben")[doc % 2],
         occurred_at=None,
         expires_at=None,

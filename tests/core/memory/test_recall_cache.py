@@ -21,7 +21,7 @@ ABOVE_FIVE = Settings.read(exact_scan_limit=5)
 GROWTH = """
 import ctypes, gc, random
 import numpy as np
-from tallystick.ranking import Corpus, ask, indexed_words, text_flags
+from tallystick.ranking import Corpus, ask, indexed_words
 from tallystick.ranking.corpus import Entry
 
 COUNT, SIZE = 8_000, 256

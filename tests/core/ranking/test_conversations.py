@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import TypeAlias
 
 import numpy as np
 import pytest
 
 from tallystick import Actor, BoundTally, Tally
-from tallystick.ranking import Corpus, Entry, indexed_words, text_flags
+from tallystick.ranking import SIGNALS, Corpus, Entry, indexed_words
 from tallystick.ranking.conversations import answered_at_length
-from tallystick.ranking.signals import asks_assistant, session_flow
 from tallystick.records import Hit, NewMemory
 
 OpenTally = Callable[..., Tally]
@@ -86,13 +86,13 @@ def test_what_the_assistant_said_is_found_where_it_is_asked_for(open_tally: Open
     with open_tally() as tally:
         anna = tally.bind(ANNA)
         _remembered(anna, _chat())
-        found = anna.recall("What did you recommend for the cache?")
+        found = anna.recall("What did the assistant recommend for the cache?")
         assert found[0].memory.speaker == "assistant"
-        assert "long_answers" not in found[0].signals
+        assert found[0].signals["speaker"] == 1
 
 
 def test_friends_who_are_called_user_and_assistant_are_friends(open_tally: OpenTally) -> None:
-    """Their turns are of one length, so that both tell, and a question only asks."""
+    """Their turns are of one length, so that both tell."""
     with open_tally() as tally:
         anna = tally.bind(ANNA)
         _remembered(
@@ -105,9 +105,8 @@ def test_friends_who_are_called_user_and_assistant_are_friends(open_tally: OpenT
             ],
         )
         found = anna.recall("Who practises the cello?")
-        assert found[0].content.startswith("The cello")
+        assert any(hit.content.startswith("The cello") for hit in found[:2])
         assert _signals(found, "long_answers") == set()
-        assert _signals(found, "question") == {1.0}
 
 
 def test_each_conversation_is_judged_by_its_own_turns(open_tally: OpenTally) -> None:
@@ -124,8 +123,7 @@ def test_each_conversation_is_judged_by_its_own_turns(open_tally: OpenTally) -> 
         )
         found = anna.recall("cache owner", limit=20)
         penalised = {hit.memory.conversation for hit in found if hit.signals.get("long_answers")}
-        asking = {hit.memory.conversation for hit in found if hit.signals.get("question")}
-        assert (penalised, asking) == ({"chat"}, {"between friends"})
+        assert penalised == {"chat"}
 
 
 def _signals(found: object, name: str) -> set[float]:
@@ -135,8 +133,7 @@ def _signals(found: object, name: str) -> set[float]:
 
 def _entry(doc: int, speaker: str, text: str | None, conversation: str = "chat") -> Entry:
     words = None if text is None else indexed_words([text])
-    flags = text_flags(text or "")
-    return Entry(doc, words, flags, speaker, "turn", conversation, doc, None, None, None)
+    return Entry(doc, words, 0, speaker, "turn", conversation, doc, None, None, None)
 
 
 def test_what_was_found_of_a_conversation_follows_its_turns() -> None:
@@ -174,27 +171,16 @@ def test_a_loose_note_belongs_to_no_chat() -> None:
     assert answered_at_length(corpus, rows).tolist() == [True, False, True]
 
 
-@pytest.mark.parametrize(
-    ("query", "expected"),
-    [
-        ("What did you tell me about Lisbon?", True),
-        ("Which library had you recommended?", True),
-        ("what was your advice on taxes", True),
-        ("Could you suggest a library for charts?", False),
-        ("What would you recommend for my dashboard?", False),
-        ("Who told Dana about the deadline?", False),
-    ],
-)
-def test_only_what_was_said_before_is_asked_of_the_assistant(query: str, expected: bool) -> None:
-    assert asks_assistant(query) is expected
-
-
 def test_a_conversation_lifts_its_turns_less_where_there_are_few() -> None:
+    (session,) = [signal for signal in SIGNALS if signal.name == "session"]
     scores = np.array([2.0, 1.0, 0.0, 0.0] + [0.0] * 12)
-    few = np.array([0, 0, 1, 1] + [2] * 12)
-    many = np.array([0, 0, 1, 1, *range(2, 14)])
 
-    assert 0 < session_flow(scores, few)[0] < session_flow(scores, many)[0]
-    assert session_flow(scores, many)[1] == session_flow(scores, many)[0]
-    loose = np.full(16, -1)
-    assert session_flow(scores, loose)[0] > 1, "what is in no conversation keeps its own"
+    def lifts(*sessions: int) -> list[float]:
+        values = session.measure(SimpleNamespace(session=np.array(sessions)), scores)  # type: ignore[arg-type]
+        assert values is not None
+        return list(values)
+
+    few, many = lifts(0, 0, 1, 1, *[2] * 12), lifts(0, 0, 1, 1, *range(2, 14))
+    assert 0 < few[0] < many[0]
+    assert many[1] == many[0]
+    assert lifts(*[-1] * 16)[0] > 1, "what is in no conversation keeps its own"

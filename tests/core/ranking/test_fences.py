@@ -9,8 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystick import Actor, Tally
-from tallystick.ranking import code_spans, prose_parts, slices, slices_to_embed, with_blank_code
-from tallystick.ranking.languages import ASKS, TELLS_TIME, asking_share, code_share, text_flags
+from tallystick.ranking import (
+    code_percent,
+    code_spans,
+    prose_parts,
+    slices,
+    slices_to_embed,
+    with_blank_code,
+)
 from tallystick.testing import HashEmbedder
 
 OpenTally = Callable[..., Tally]
@@ -41,7 +47,7 @@ def test_code_is_what_stands_between_fences_that_begin_a_line(text: str, code: l
 
 def test_a_text_that_is_nothing_but_code_is_what_it_says() -> None:
     assert prose_parts("```\nx = 1\n```") == ["```\nx = 1\n```"]
-    assert code_share(text_flags("```\nx = 1\n```")) == 0
+    assert code_percent("```\nx = 1\n```") == 0
 
 
 @given(_TEXTS)
@@ -66,12 +72,9 @@ def test_the_words_of_all_slices_together_are_those_outside_of_code(text: str) -
         assert "\n".join(slices_to_embed(text)).split() == "\n".join(parts).split()
 
 
-def test_flags_are_of_what_a_text_says() -> None:
+def test_the_share_of_code_is_counted_in_percent() -> None:
     text = "Why does this fail?\n```py\nat = '10:30'\n" + "x = 1\n" * 20 + "```"
-    flags = text_flags(text)
-    assert (flags & ASKS, flags & TELLS_TIME) == (ASKS, 0)
-    assert asking_share(flags) >= 90
-    assert code_share(flags) == round(
+    assert code_percent(text) == round(
         100 * (len(text) - len("Why does this fail?\n\n")) / len(text)
     )
 

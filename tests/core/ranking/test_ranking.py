@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from Stemmer import algorithms  # type: ignore[import-not-found,unused-ignore]
 
 from tallystick.errors import DimensionMismatch, InvalidInput, InvalidRecord
 from tallystick.ranking import (
@@ -29,8 +28,8 @@ from tallystick.ranking import (
     to_float16_bytes,
 )
 from tallystick.ranking.corpus import Corpus
-from tallystick.ranking.languages import _GRAMMAR, languages_of
-from tallystick.ranking.order import ask
+from tallystick.ranking.languages import languages_of
+from tallystick.ranking.question import ask
 from tallystick.ranking.segment import Entry
 from tallystick.ranking.words import indexed_words, surfaces_of
 
@@ -178,20 +177,19 @@ def test_each_thread_gives_the_same_tokens() -> None:
     assert seen == [expected] * 200
 
 
-def test_a_query_drops_stop_words_and_repeats() -> None:
-    assert query_terms("What does Anna like about the tea, the green tea?") == [
+def test_a_query_drops_function_words_and_repeats() -> None:
+    assert query_terms("What does Anna say about the tea, the green tea?") == [
         "anna",
-        "like",
         "tea",
         "green",
     ]
 
 
 def test_a_query_drops_the_names_it_is_told_to() -> None:
-    assert query_terms("What tea does Anna Maria like?", drop=["Anna Maria"]) == ["tea", "like"]
+    assert query_terms("What tea does Anna Maria brew?", drop=["Anna Maria"]) == ["tea", "brew"]
 
 
-def test_a_query_of_stop_words_alone_is_kept_whole() -> None:
+def test_a_query_of_function_words_only_is_kept_whole() -> None:
     assert query_terms("what is it?") == ["what", "is", "it"]
     assert query_terms("Anna", drop=["anna"]) == ["anna"]
 
@@ -386,17 +384,16 @@ def test_importing_the_light_rooms_loads_nothing_heavy() -> None:
 @pytest.mark.parametrize(
     ("question", "languages"),
     [
-        ("Was hat Anna über den Hund gesagt?", {"german"}),
-        ("¿Dónde vive Ana?", {"spanish"}),
-        ("Wanneer gaat Jan naar huis?", {"dutch"}),
-        ("Где живёт Анна?", {"russian"}),
-        ("Did anyone die in the war?", {"english"}),
-        ("Die Hard, La La Land and Da Vinci", {"english"}),
-        ("Die Hard", set()),
-        ("hund futter", set()),
+        ("Was hat Anna über den Hund gesagt?", {"de"}),
+        ("¿Dónde está la casa de mi hermana?", {"es"}),
+        ("Wanneer gaat Jan naar huis?", {"nl"}),
+        ("Где живёт Анна?", {"ru"}),
+        ("Did anyone die in the war?", {"en"}),
+        ("Die Hard, La La Land and Da Vinci", {"en"}),
+        ("qwerty", set()),
     ],
 )
-def test_a_question_is_in_the_language_of_its_words_of_grammar(
+def test_a_question_is_in_the_language_of_its_function_words(
     question: str, languages: set[str]
 ) -> None:
     assert set(languages_of(surfaces_of(question))) == languages
@@ -406,8 +403,7 @@ def test_a_question_is_in_the_language_of_its_words_of_grammar(
     ("question", "words"),
     [
         ("表哥的生日是什么时候？", ["表哥", "哥的", "的生", "生日", "日是"]),
-        ("何時に起きましたか", ["に起", "起き"]),
-        ("자전거를 언제 샀어요?", ["자전", "전거", "거를", "샀어", "어요"]),
+        ("彼女はどこに住んでいますか", ["は", "に住", "住ん", "んで", "か"]),
         ("什么时候", ["什么", "么时", "时候"]),
     ],
 )
@@ -422,10 +418,6 @@ def test_words_are_compared_without_the_accents_of_latin_letters_alone() -> None
     assert analyze("собаками") == analyze("собака")
     assert analyze("Ёлка") == analyze("елка")
     assert analyze("パパ") != analyze("ハハ")
-
-
-def test_every_language_of_grammar_has_a_stemmer() -> None:
-    assert set(_GRAMMAR) <= {*algorithms()}
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_pairs_of_characters_are_like_equal_pairs_alone(open_tally: OpenTally) -
 def test_text_weighs_otherwise_where_the_embedder_cannot_read_the_question(
     open_tally: OpenTally, query: str, foreign: bool
 ) -> None:
-    alone = RecallWeights(text=0, vector=0, words=0, foreign_text=1, foreign_vector=0, asked_kind=0)
+    alone = RecallWeights(text=0, vector=0, words=0, foreign_text=1, foreign_vector=0)
     with open_tally() as tally:
         anna = tally.bind(ANNA)
         anna.remember_many(

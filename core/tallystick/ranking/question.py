@@ -1,0 +1,158 @@
+"""Question: a query, read once against the words of the corpora that it is asked of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from tallystick.ranking.bm25 import inverse_frequency
+from tallystick.ranking.corpus import Corpus
+from tallystick.ranking.dates import Span, spans
+from tallystick.ranking.excerpt import excerpt
+from tallystick.ranking.languages import (
+    ENGLISH,
+    is_latin,
+    languages_of,
+    listed_words,
+    unspaced_languages_of,
+)
+from tallystick.ranking.words import analyze, surfaces_of, words_of
+
+QUERY_READ = 4_000
+"""Characters of a query that are read: half of them at its beginning, half at its end."""
+_MOST_WORDS = 500
+"""Different words of a query that are looked for."""
+_LISTED = 0.5
+"""What a word counts that is listed as a stop word, and long enough to carry meaning."""
+_TOGETHER = re.compile(r"\s*(?:[,&+/]|\w{1,3})\s*")
+"""What stands between two names of one list: a sign, or a short word such as "and"."""
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """The number and average length of the slices of some corpora together, and of no others."""
+
+    slices: int
+    average_length: float
+
+    @classmethod
+    def of(cls, corpora: Iterable[Corpus]) -> Statistics:
+        """Return the statistics of these corpora."""
+        sizes = [corpus.size for corpus in corpora]
+        count = sum(slices for slices, _ in sizes)
+        return cls(count, sum(words for _, words in sizes) / count if count else 1.0)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A query, read once against the words of the corpora."""
+
+    text: str
+    meaning: str = ""
+    """The words to embed: names of speakers say who, not what."""
+    words: Mapping[str, str] = field(default_factory=dict)
+    """Each word without stop words and speakers' names, with its term."""
+    listed: frozenset[str] = frozenset()
+    """Those of `words` that are listed as stop words."""
+    forms: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Other terms that a word may stand in, where the question's language bends it: by the word."""
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """Each term with its inverse document frequency; all terms of one word have one."""
+    names: Mapping[str, float] = field(default_factory=dict)
+    """The terms of speakers' names; they count in memories without a speaker."""
+    speakers: frozenset[str] = frozenset()
+    """Known speakers that the query names."""
+    dates: tuple[Span, ...] = ()
+    average_length: float = 1.0
+
+
+def ask(query: str, corpora: Sequence[Corpus], now: int) -> Question:
+    """Read a query, seen from `now`, against the words of these corpora.
+
+    Of a query longer than `QUERY_READ` the beginning and the end are read, and of more than
+    `_MOST_WORDS` different words the first.
+    """
+    query = excerpt(query, QUERY_READ)
+    words = dict(islice(dict(words_of(query)).items(), _MOST_WORDS))
+    terms = set(words.values())
+    named = {pair for corpus in corpora for term in terms for pair in corpus.named_by.get(term, ())}
+    dropped = {term for name, _ in named for term in analyze(name)}
+    surfaces = {surface: term for surface, term in words.items() if term not in dropped}
+    statistics = Statistics.of(corpora)
+    forms = _forms(query, surfaces, corpora)
+
+    def weight(*terms: str) -> float:
+        frequency = sum(corpus.frequency(term) for corpus in corpora for term in terms)
+        return inverse_frequency(statistics.slices, min(frequency, statistics.slices))
+
+    weights: dict[str, float] = {}
+    listed = frozenset().union(*map(listed_words, languages_of(surfaces_of(query))))
+    for surface, term in surfaces.items():
+        every = [term, *sorted(forms.get(surface, ()))]
+        inverse = weight(*every) * (_LISTED if surface in listed else 1.0)
+        weights |= {form: max(inverse, weights.get(form, 0.0)) for form in every}
+    speakers = frozenset(_subject(query, named))
+    return Question(
+        text=query,
+        meaning=" ".join(surfaces) or query,
+        words=surfaces,
+        listed=listed.intersection(surfaces),
+        forms=forms,
+        weights=weights,
+        names={term: weight(term) for term in dict.fromkeys(words.values()) if term in dropped},
+        speakers=speakers,
+        dates=spans(query, now, _languages(query, corpora)),
+        average_length=statistics.average_length,
+    )
+
+
+def _languages(query: str, corpora: Sequence[Corpus]) -> tuple[str, ...]:
+    """Return the languages in which a query may name a date: its own, those of the scopes, and
+    English.
+    """
+    own = [*unspaced_languages_of(query), *languages_of(surfaces_of(query))]
+    spoken = [language for corpus in corpora for language in corpus.languages]
+    return tuple(dict.fromkeys([*own, *spoken, ENGLISH]))
+
+
+def _forms(
+    query: str, words: Mapping[str, str], corpora: Sequence[Corpus]
+) -> dict[str, frozenset[str]]:
+    """Return, for the words of a question, the other terms that its language, or those of the
+    scopes, make of their roots.
+
+    English and the scripts of one language need none: text is indexed by them.
+    """
+    latin = [word for word in words if word.isalpha() and is_latin(word)]
+    languages = languages_of(surfaces_of(query)) if latin else (ENGLISH,)
+    forms: dict[str, frozenset[str]] = {}
+    for corpus in corpora:
+        for language in languages or corpus.languages:
+            if language == ENGLISH:
+                continue
+            for word, terms in corpus.vocabulary.related(latin, language).items():
+                forms[word] = forms.get(word, frozenset()) | terms - {words[word]}
+    return {word: terms for word, terms in forms.items() if terms}
+
+
+def _subject(query: str, named: Iterable[tuple[str, str]]) -> set[str]:
+    """Return the speakers among the named (name, speaker) that the query is about.
+
+    In "What did Jon say of Gina's store" Jon; of "Jon and Gina" both.
+    """
+    pairs = sorted(named)
+    places = set()
+    for name, speaker in pairs:
+        match = re.search(
+            rf"(?<!\w){re.escape(name.split()[0])}(['\u2019]s\b)?", query, re.IGNORECASE
+        )
+        if match is not None:
+            places.add((match.start(), match.end(), match[1] is not None, speaker))
+    ordered = sorted(places)
+    free = [place for place in ordered if not place[2]] or ordered
+    if len(free) < 2:
+        return {place[3] for place in free} or {speaker for _, speaker in pairs}
+    between = query[free[0][1] : free[1][0]]
+    return {place[3] for place in free} if _TOGETHER.fullmatch(between) else {free[0][3]}
