@@ -159,7 +159,7 @@ bench-compile: $(VENV)/.dev ## measure a compile at 100 to 10,000 candidates bes
 	@$(BIN)/python -m tests.benchmarks.compile $(ARGS)
 
 .PHONY: eval-pipeline
-eval-pipeline: $(VENV)/.dev ## measure what learning finds, decides and applies, on labelled sets; exits 1 below a bar
+eval-pipeline: $(VENV)/.dev ## measure what becomes of the proposals of a scripted model; exits 1 below a bar
 	@$(BIN)/python -m tests.benchmarks.eval_pipeline
 
 .PHONY: bench-pipeline
@@ -185,11 +185,6 @@ fit-confidence: $(VENV)/.dev ## fit the confidence of recall again; DATA=learned
 eval-floor: $(VENV)/.dev ## measure what the floor of relevance keeps of notes that answer, and of others; DATA=friendsqa.json
 	@test -n "$(DATA)" || { echo "Name the data: make eval-floor DATA=friendsqa.json"; exit 1; }
 	@$(BIN)/python -m tests.benchmarks.relevance_floor "$(DATA)" $(ARGS)
-
-.PHONY: eval-graph
-eval-graph: $(VENV)/.dev ## measure what the entities of a question would add to recall; DATA=one.json,another.json
-	@test -n "$(DATA)" || { echo "Name the data: make eval-graph DATA=one.json,another.json"; exit 1; }
-	@$(BIN)/python -m tests.benchmarks.graph "$(DATA)" $(ARGS)
 
 .PHONY: eval-context
 eval-context: $(VENV)/.dev ## measure what survives a budget and what a cache can reuse; DATA=file.json in the LoCoMo format

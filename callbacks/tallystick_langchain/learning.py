@@ -9,7 +9,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
 from pydantic import BaseModel
 
-from tallystick.adapters.learning_models import Reliability, declare
+from tallystick.adapters.learning_models import declare
 from tallystick.errors import MissingExtra
 from tallystick.ports import StructuredAnswer
 from tallystick.records import ProviderDeclaration
@@ -30,7 +30,6 @@ class LearningModel:
         timeout_ms: int = 30_000,
         longest_text: int = 100_000,
         longest_answer: int = 16_000,
-        reliability: Reliability = "ordinary",
         structured_output: bool = True,
     ) -> None:
         """Take the model. Raises MissingExtra for a name without the package `langchain`."""
@@ -45,7 +44,6 @@ class LearningModel:
             timeout_ms=timeout_ms,
             longest_text=longest_text,
             longest_answer=longest_answer,
-            reliability=reliability,
             structured_output=structured_output,
         )
 

@@ -144,7 +144,9 @@ class TokenCounter(Protocol):
 
 @runtime_checkable
 class Extractor(Protocol):
-    """Draws statements out of a text. Runs only where the developer turned it on."""
+    """Draws statements out of a text, for learning and reflection. Runs only where the developer
+    turned it on.
+    """
 
     @property
     def declaration(self) -> ProviderDeclaration:
@@ -160,7 +162,7 @@ class Extractor(Protocol):
 
 @runtime_checkable
 class Decider(Protocol):
-    """Decides what becomes of extracted facts. It proposes: policy decides what is applied."""
+    """Decides what becomes of extracted facts. It proposes: a person decides."""
 
     @property
     def declaration(self) -> ProviderDeclaration:

@@ -114,17 +114,15 @@ class Settings(BaseSettings):
     own.
     """
     graph: bool = False
-    """True if the names in what is remembered are read into a graph of entities, by jobs, here and
-    without a model.
+    """True if the names in what is remembered are linked into a graph of entities, by jobs: those
+    that a model or `remember(entities=…)` gave, and where a text writes them exactly.
     """
     graph_alias_threshold: int = Field(default=90, ge=50, le=100)
     """The least likeness of two names, percent, at which the graph takes them for one entity; 100
     only where one is the other without case and marks.
     """
-    reflection: Literal["off", "review", "policy"] = "off"
-    """Whether `reflect` may draw conclusions: `review` proposes them to a person, `policy` also
-    applies those that are safe by rule.
-    """
+    reflection: Literal["off", "review"] = "off"
+    """Whether `reflect` has a model draw conclusions: `review` proposes them to a person."""
     prices: Path | None = None
     """TOML file of your own prices of models, before those of the package genai-prices."""
     allow_download: bool = False
@@ -150,13 +148,7 @@ class Settings(BaseSettings):
     """Words of your own that are redacted like secrets."""
 
     learning: Learning = "off"
-    """How far facts are drawn from what is remembered: `off`; `shadow` proposes and changes
-    nothing; `add_only` adds; `full` also replaces and withdraws, as history and tombstones.
-    """
-    learning_add_confidence: int = Field(default=60, ge=0, le=100)
-    """The confidence from which on a fact is added without a person, percent."""
-    learning_change_confidence: int = Field(default=80, ge=0, le=100)
-    """The confidence from which on a memory is replaced or withdrawn without a person, percent."""
+    """Whether a model draws facts from what is remembered: `review` proposes them to a person."""
     learning_budget: LearningBudget = LearningBudget()
     """What calls of models for learning may cost, per job, per scope and day, and per day."""
     local_only: bool = True
@@ -166,9 +158,8 @@ class Settings(BaseSettings):
     learning_allow: tuple[str, ...] = ()
     """Models far away that settings may name, such as `pydantic-ai:openai:gpt-5-mini`."""
     learning_models: tuple[str, ...] = ()
-    """Models that extract and decide, by name, the preferred one first; empty: the rules, without a
-    model. A name begins with the adapter: `pydantic-ai:ollama:qwen3`, `langchain:ollama:qwen3`,
-    `llama-index:ollama:qwen3`.
+    """Models that extract and decide, by name, the preferred one first. A name begins with the
+    adapter: `pydantic-ai:ollama:qwen3`, `langchain:ollama:qwen3`, `llama-index:ollama:qwen3`.
     """
     summary_model: str | None = None
     """A model that summarizes the communities of the graph, named like those; else summaries quote

@@ -114,7 +114,6 @@ EVENT_MEANINGS = {
     "SHARE": "it was shared",
     "ERASE": "its text was destroyed",
     "NONE": "a fact of it needed no memory of its own",
-    "MERGE": "another text said the same, and is a source of it now",
 }
 STATUS_MEANINGS = {
     "running": "under way",

@@ -87,6 +87,9 @@ def remember(
     depends_on: Annotated[
         list[str] | None, typer.Option("--depends-on", help=help_of("remember", "depends_on"))
     ] = None,
+    entity: Annotated[
+        list[str] | None, typer.Option("--entity", help=help_of("remember", "entities"))
+    ] = None,
     mode: Annotated[
         Literal["auto", "sync", "async", "raw"],
         typer.Option("--mode", help=help_of("remember", "mode")),
@@ -124,6 +127,7 @@ def remember(
             source=SourceRef.load(fields) if fields else None,
             related_to=[id_of(each) for each in related_to or ()],
             depends_on=[id_of(each) for each in depends_on or ()],
+            entities=entity or (),
             mode=mode,
             timeout_ms=timeout_ms,
             idempotency_key=key,

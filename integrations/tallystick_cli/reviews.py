@@ -42,7 +42,7 @@ def reflect(
     as_json: AsJson = False,
 ) -> None:
     """Propose the decisions, procedures, plans, tasks, artifacts, claims and relations that
-    memories state; policy applies what is safe, the rest waits.
+    memories state; each waits for a person.
     """
     with open_as_owner(where) as owner:
         reflected = view_in(owner, scope).reflect(
@@ -64,8 +64,8 @@ def reflect(
         print_view(views.proposal_table(reflected.proposals))
     print_view(
         Text(
-            f"{reflected.read} memories were read: {reflected.applied} conclusions applied, "
-            f"{reflected.waiting} wait for `tally review`."
+            f"{reflected.read} memories were read: {reflected.waiting} conclusions wait for "
+            "`tally review`."
         )
     )
 

@@ -35,12 +35,14 @@ CLI = Surface(
             renamed={
                 "text": "content",
                 "tag": "tags",
+                "entity": "entities",
                 "source_uri": "source",
                 "key": "idempotency_key",
             },
             own={
                 "text": "without it standard input is read",
                 "tag": "one each time",
+                "entity": "one each time",
                 **dict.fromkeys(("occurred_at", "valid_from", "valid_until", "expires_at"), _ISO),
                 **dict.fromkeys(("source_uri", "source_title", "source_type"), _OF_SOURCE),
             },

@@ -185,11 +185,11 @@ def _keep(bound: BoundTally, event: Event) -> Answer:
 def _end(bound: BoundTally, event: Event) -> Answer:
     """Keep what was said, and reflect on the session where the tally does that."""
     answer = _keep(bound, event)
-    reflected = bound.end_session(event.session)
-    if not reflected.read:
+    # A model is asked about each turn, which takes longer than a runtime waits for a hook.
+    reflected = bound.end_session(event.session, mode="async")
+    if reflected.job_id is None:
         return answer
-    facts = {**answer.facts, "applied": reflected.applied, "waiting": reflected.waiting}
-    return replace(answer, facts=facts)
+    return replace(answer, facts={**answer.facts, "job": reflected.job_id})
 
 
 def _leave_to(other: RunRecord, bound: BoundTally, event: Event) -> Answer:

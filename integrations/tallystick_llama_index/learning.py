@@ -10,7 +10,7 @@ from llama_index.core.base.llms.types import ChatMessage, ChatResponse, MessageR
 from llama_index.core.llms import LLM
 from pydantic import BaseModel
 
-from tallystick.adapters.learning_models import Reliability, declare
+from tallystick.adapters.learning_models import declare
 from tallystick.errors import InvalidInput
 from tallystick.ports import StructuredAnswer
 from tallystick.records import ProviderDeclaration
@@ -31,7 +31,6 @@ class LearningModel:
         timeout_ms: int = 30_000,
         longest_text: int = 100_000,
         longest_answer: int = 16_000,
-        reliability: Reliability = "ordinary",
         structured_output: bool = True,
     ) -> None:
         """Take the LLM. Raises InvalidInput for a name whose package is not there or has none."""
@@ -45,7 +44,6 @@ class LearningModel:
             timeout_ms=timeout_ms,
             longest_text=longest_text,
             longest_answer=longest_answer,
-            reliability=reliability,
             structured_output=structured_output,
         )
 

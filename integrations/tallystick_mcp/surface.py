@@ -199,6 +199,7 @@ MCP = Surface(
                     "conversation",
                     "position",
                     "attributes",
+                    "entities",
                     "confidence",
                     "valid_from",
                     "expires_at",

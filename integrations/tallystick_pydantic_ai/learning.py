@@ -13,7 +13,7 @@ from pydantic_ai.exceptions import ModelAPIError, UnexpectedModelBehavior
 from pydantic_ai.models import Model, infer_model
 from pydantic_ai.usage import RunUsage
 
-from tallystick.adapters.learning_models import Reliability, declare
+from tallystick.adapters.learning_models import declare
 from tallystick.errors import ModelUnavailable
 from tallystick.ports import StructuredAnswer
 from tallystick.records import ProviderDeclaration
@@ -37,7 +37,6 @@ class LearningModel:
         timeout_ms: int = 30_000,
         longest_text: int = 100_000,
         longest_answer: int = 16_000,
-        reliability: Reliability = "ordinary",
         structured_output: bool = True,
     ) -> None:
         self._model = infer_model(model)
@@ -55,7 +54,6 @@ class LearningModel:
             timeout_ms=timeout_ms,
             longest_text=longest_text,
             longest_answer=longest_answer,
-            reliability=reliability,
             structured_output=structured_output,
         )
 

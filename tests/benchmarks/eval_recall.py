@@ -58,7 +58,7 @@ _PACK = 4_000
 _SHOWN = 400
 """Characters of a turn that a pack must show where the words of the answer are not in it."""
 _FTS5, _CHROMA, _FUSED = "FTS5, porter", "Chroma", "RRF of both"
-_TEXT_ALONE, _RECALL, _GRAPH = "recall, no vectors", "recall", "recall, graph on"
+_TEXT_ALONE, _RECALL = "recall, no vectors", "recall"
 _LIST = 3
 """Turns that answer a question from which on it is a list."""
 _MEASURES = ("R@5", "R@10", "R@20", "nDCG", "session", "pack")
@@ -555,7 +555,6 @@ def run(
     *,
     chroma: bool = True,
     packs: bool = True,
-    graph: bool = True,
 ) -> Results:
     """The measures of each question by system."""
     results: Results = {}
@@ -576,10 +575,6 @@ def run(
             add(_TEXT_ALONE, conversation, without_vectors(tally, names))
             pack = packer(tally, names) if packs else None
             add(_RECALL, conversation, searcher(tally, names), pack)
-        if graph:
-            with ours(conversation, settings=Settings(graph=True)) as (tally, names):
-                tally.drain()
-                add(_GRAPH, conversation, searcher(tally, names))
     return results
 
 
@@ -643,7 +638,7 @@ def report(row: str, results: Results) -> None:
         low, high = interval([one["R@10"] for one in rows])
         absent = " " * 9 * (len(_MEASURES) - len(measures))
         print(f"  {name:<20}{cells}{absent}   R@10 {low:.1f} to {high:.1f}")
-    for baseline in (_FUSED, _TEXT_ALONE, _GRAPH):
+    for baseline in (_FUSED, _TEXT_ALONE):
         if baseline in asked:
             print(f"  {_RECALL} against {baseline}: {_difference(asked[_RECALL], asked[baseline])}")
     lists = [one["evidence"] >= _LIST for one in asked[_RECALL]]
@@ -779,7 +774,7 @@ def main() -> None:
         for variant, change in _VARIANTS.items() if not chosen.no_robust else ():
             report(
                 f"{name}, {variant}",
-                run([change(one) for one in said], chroma=how["chroma"], packs=False, graph=False),
+                run([change(one) for one in said], chroma=how["chroma"], packs=False),
             )
     if not chosen.no_generated:
         for name, said in generated():

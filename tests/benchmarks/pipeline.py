@@ -20,7 +20,7 @@ from tallystick.errors import ModelUnavailable
 from tallystick.pipeline import ModelDecider, ModelExtractor
 from tallystick.pipeline.models import DecisionsAnswer
 from tallystick.ports import StructuredAnswer
-from tallystick.records import Learning, ProviderDeclaration
+from tallystick.records import ProviderDeclaration
 from tallystick.settings import Settings
 from tallystick.storage import outbound_calls
 from tallystick.tally.memory_verbs import RememberMode
@@ -34,19 +34,14 @@ input = 0.25
 output = 2.0
 """
 """Dollars per million tokens of the scripted model: in the range of small models."""
-_COSTS: tuple[tuple[str, RememberMode, Learning, bool, bool], ...] = (
-    ("in raw mode", "raw", "full", True, False),
-    ("with rules", "auto", "full", False, False),
-    ("with a model that extracts", "auto", "full", True, False),
-    ("with a model that extracts and decides", "auto", "full", True, True),
-    ("the same, in sync mode", "sync", "full", True, True),
-    ("the same, in async mode", "async", "full", True, True),
-    ("the same, in the shadow", "auto", "shadow", True, True),
-    ("the same, that only adds", "auto", "add_only", True, True),
+_COSTS: tuple[tuple[str, RememberMode, bool], ...] = (
+    ("in raw mode", "raw", False),
+    ("with a model that extracts", "auto", False),
+    ("with a model that extracts and decides", "auto", True),
+    ("the same, in sync mode", "sync", True),
+    ("the same, in async mode", "async", True),
 )
-"""What is told as a cost: its name, the mode, the learning, and whether a model extracts and
-decides.
-"""
+"""Costs: a name, the mode, and whether the model that extracts decides too."""
 
 
 class _Model:
@@ -78,16 +73,14 @@ class _Model:
 
 
 @contextmanager
-def _tally(
-    model: _Model | None, learning: Learning = "full", *, decides: bool = False
-) -> Iterator[Tally]:
+def _tally(model: _Model | None, *, decides: bool = False) -> Iterator[Tally]:
     with tempfile.TemporaryDirectory() as folder:
         prices = Path(folder) / "prices.toml"
         prices.write_text(_PRICES)
         with Tally.open(
             Path(folder) / "tally",
             owner=ANNA,
-            settings=Settings(learning=learning, prices=prices),
+            settings=Settings(learning="off" if model is None else "review", prices=prices),
             extractor=None if model is None else ModelExtractor(model),
             decider=ModelDecider(model) if model is not None and decides else None,
             background=False,
@@ -110,11 +103,9 @@ def _at(times: Sequence[float], part: float) -> float:
     return times[min(len(times) - 1, int(part * len(times)))]
 
 
-def _spent(
-    mode: Any, count: int, learning: Learning, *, with_model: bool, decides: bool
-) -> tuple[int, int, float]:
+def _spent(mode: RememberMode, count: int, *, decides: bool) -> tuple[int, int, float]:
     """Return the calls, tokens and dollars of `count` remembers, counted by the outbound log."""
-    with _tally(_Model() if with_model else None, learning, decides=decides) as tally:
+    with _tally(_Model(), decides=decides) as tally:
         anna = tally.bind()
         for number in range(count):
             anna.remember(f"The berth {number} has boats.", mode=mode, timeout_ms=60_000)
@@ -135,16 +126,16 @@ def main(count: int = 400) -> int:
         against = "" if bar is None else f"{'at least' if least else 'at most'} {bar:g}"
         print(f"{name:52} {value:10.2f}   {against}{'' if is_met else '   MISSED'}")
 
-    with _tally(None, "off") as tally:
+    with _tally(None) as tally:
         raw = _milliseconds(tally, "raw", count)
         size_raw = tally.bind().operator.sizes().total
     tell("remember raw, p95 ms", _at(raw, 0.95))
     tell("remember raw, p99 ms", _at(raw, 0.99))
-    with _tally(None) as tally:
+    with _tally(_Model()) as tally:
         auto = _milliseconds(tally, "auto", count)
         began = time.perf_counter()
         jobs = tally.drain().jobs
-        tell("jobs a minute, without a model", 60 * jobs / (time.perf_counter() - began))
+        tell("jobs a minute, beside the model's time", 60 * jobs / (time.perf_counter() - began))
         size_full = tally.bind().operator.sizes().total
     tell("remember auto, p95 ms", _at(auto, 0.95))
     tell("remember auto, p99 ms", _at(auto, 0.99))
@@ -200,9 +191,9 @@ def main(count: int = 400) -> int:
         )
         tell("dead, percent", states.count("dead") / 10, 0.5)
 
-    for name, mode, learning, with_model, decides in _COSTS:
-        spent = _spent(mode, count, learning, with_model=with_model, decides=decides)
-        costs = with_model and mode != "raw"
+    for name, mode, decides in _COSTS:
+        spent = _spent(mode, count, decides=decides)
+        costs = mode != "raw"
         for unit, value in zip(("calls", "tokens", "dollars"), spent, strict=True):
             line = f"10,000 remembers {name}, calls" if unit == "calls" else f"    {unit}"
             tell(line, 10_000 / count * value, None if costs else 0)

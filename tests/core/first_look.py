@@ -9,13 +9,12 @@ from __future__ import annotations
 
 FIRST_LOOK = {
     "test_settings.py": "errors remedies",
-    "pipeline/test_reflection.py": "pipeline/reflection_rules pipeline/reflection_jobs "
-    "pipeline/reviews operations/reviews "
+    "pipeline/test_reflection.py": "pipeline/reflection_jobs pipeline/reviews operations/reviews "
     "tally/review_verbs",
     "graph/test_about.py": "memory/dependencies",
     "graph/test_communities.py": "graph/concepts graph/overview pipeline/summaries "
     "storage/communities",
-    "graph/test_graph.py": "graph/aliases graph/mending graph/names graph/name_reading "
+    "graph/test_graph.py": "graph/aliases graph/mending graph/names "
     "graph/reading ranking/name_forms memory/mentions pipeline/graph storage/graph",
     "memory/test_matching.py": "access/confirm",
     "policy/test_permissions.py": "access/gate access/spaces memory/access_preview",
@@ -95,11 +94,8 @@ FIRST_LOOK = {
     "pipeline/test_chroma_processes.py": "pipeline/chroma pipeline/reconcile",
     "pipeline/test_jobs.py": "pipeline/background pipeline/embedding pipeline/runner "
     "pipeline/worker records/jobs storage/jobs upkeep/jobs operations/jobs tally/later_replays",
-    "pipeline/test_injection.py": "pipeline/grounding",
-    "pipeline/test_learning.py": "pipeline/apply pipeline/assertions pipeline/changes "
-    "pipeline/extract pipeline/telling "
-    "pipeline/models pipeline/outbound pipeline/phrases pipeline/statements tally/learning "
-    "upkeep/outbound",
+    "pipeline/test_learning.py": "pipeline/decide pipeline/extract pipeline/models "
+    "pipeline/outbound pipeline/propose pipeline/providers tally/learning upkeep/outbound",
     "../integrations/test_learning_models.py": "adapters/learning_models",
     "storage/test_proposals.py": "records/proposals storage/outbound_calls",
     "storage/test_storage.py": "storage/chroma "

@@ -69,8 +69,6 @@ def test_with_nothing_said_the_defaults_stand() -> None:
         "secret_engine": None,
         "redact_terms": (),
         "learning": "off",
-        "learning_add_confidence": 60,
-        "learning_change_confidence": 80,
         "learning_budget": LearningBudget().model_dump(),
         "learning_allow": (),
         "learning_models": (),

@@ -17,10 +17,9 @@ from tests.integrations.cli_tally import fill
 from tests.terminals import run_at_terminal, run_piped
 
 from tallystick import Tally
-from tallystick.pipeline import RuleExtractor
-from tallystick.records import Extraction, ProviderDeclaration
 from tallystick.settings import Settings
 from tallystick.tally.services import services_of
+from tallystick.testing import ScriptedExtractor
 from tallystick.upkeep.retention import enqueue_retention
 from tallystick_cli.app import GROUPS
 
@@ -47,16 +46,6 @@ def shape_of(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
 def _type_of(value: Any) -> str:
     names = {dict: "object", str: "string", int: "integer", float: "number", bool: "boolean"}
     return "null" if value is None else names[type(value)]
-
-
-class FarExtractor:
-    """The rules, as if they were a provider's."""
-
-    declaration = ProviderDeclaration(name="far", model="m-1")
-
-    def extract(self, text: str) -> Extraction:
-        """Return what the rules find."""
-        return RuleExtractor().extract(text)
 
 
 def test_the_json_of_every_command_keeps_its_names_and_types(
@@ -120,6 +109,8 @@ def test_the_json_of_every_command_keeps_its_names_and_types(
     took(output, "keygen")
     run("mcp", "install", "cursor", "--show")
     run("hook", "install", "--show")
+    for setting in ("MODELS", "ALLOW"):
+        monkeypatch.setenv(f"TALLYSTICK_LEARNING_{setting}", '["pydantic-ai:test"]')
     monkeypatch.setenv("TALLYSTICK_REFLECTION", "review")
     said = "We decided to keep the boats in the north harbour."
     run("remember", said, "--conversation", "harbour")
@@ -128,6 +119,8 @@ def test_the_json_of_every_command_keeps_its_names_and_types(
     code, output, _ = run_at_terminal("accept\nso it is\n", "review", *where, "--json")
     assert code == 0, output
     took(output, "review")
+    for name in ("LEARNING_MODELS", "LEARNING_ALLOW", "REFLECTION"):
+        monkeypatch.delenv(f"TALLYSTICK_{name}")
     run("approvals")
     for verb, name in (("approve", "approval"), ("revoke", "approval"), ("deny", "other")):
         code, output, _ = run_at_terminal(verb, verb, ids[name], *reason, *where, "--json")
@@ -143,11 +136,11 @@ def test_the_json_of_every_command_keeps_its_names_and_types(
     with Tally.open(filled.place, background=False) as tally:
         enqueue_retention(services_of(tally).memory)
         tally.drain()
-    # A model of somebody's own: here the rules, under a name that is far away.
+    # A model of somebody's own, under a name that is far away.
     with Tally.open(
         filled.place,
-        extractor=FarExtractor(),
-        settings=Settings(learning="shadow"),
+        extractor=ScriptedExtractor({}, name="far", local=False),
+        settings=Settings(learning="review"),
         background=False,
     ) as tally:
         tally.bind().remember("The harbour master is called Sigurd.", mode="sync")

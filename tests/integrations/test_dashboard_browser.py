@@ -18,9 +18,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from tests.scripted import concluder
 
 from tallystick.adapters.serving import COOKIE
 from tallystick.errors import ApprovalRequired
+from tallystick.records import NewMemory
 from tallystick.settings import Settings
 from tallystick_server.dashboard.application import ROUTES
 
@@ -40,8 +42,11 @@ pytestmark = [
     pytest.mark.slow,
 ]
 LEARNING = Settings(reflection="review", graph=True)
-SAILING = [
-    "Anna Schmidt sails the Seeadler from Hamburg.",
+SAILING: list[NewMemory | str] = [
+    NewMemory(
+        content="Anna Schmidt sails the Seeadler from Hamburg.",
+        entities=("Anna Schmidt", "Seeadler", "Hamburg"),
+    ),
     "In Hamburg we met Anna Schmidt at the harbour.",
     "The Seeadler left Hamburg with Anna Schmidt at dawn.",
 ]
@@ -147,7 +152,12 @@ class Window:
 @pytest.fixture(scope="module")
 def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Window]:
     with (
-        served(tmp_path_factory.mktemp("window"), rules=[ASKING], settings=LEARNING) as there,
+        served(
+            tmp_path_factory.mktemp("window"),
+            rules=[ASKING],
+            settings=LEARNING,
+            extractor=concluder(),
+        ) as there,
         playwright.sync_playwright() as tools,
     ):
         played = play(there.tally, ROOT)

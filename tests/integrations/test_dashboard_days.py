@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.scripted import concluder
 
 from tallystick import Actor
 from tallystick.adapters.foreign_memories import import_memories
 from tallystick.errors import Denied
-from tallystick.records import Scope
+from tallystick.records import NewMemory, Scope
 from tallystick.settings import Settings
 from tallystick.tally import BoundTally
 
@@ -26,7 +27,7 @@ DECISION = "We decided to fire the kiln on Tuesdays."
 @pytest.fixture(scope="module")
 def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("days")
-    with served(folder, settings=Settings(reflection="review")) as there:
+    with served(folder, settings=Settings(reflection="review"), extractor=concluder()) as there:
         yield there
 
 
@@ -90,7 +91,7 @@ def test_imports_and_reflections_are_listed_with_their_numbers(
     assert "Nothing was imported" in previewed.text
     assert "jsonl private:eva 3 0 1 eva" in imports.text
     assert "jsonl private:eva 0 3 1 eva" in imports.text
-    assert "private:eva 1 1 0 1 eva" in reflections.text
+    assert "private:eva 1 1 1 eva" in reflections.text
     assert "3 from jsonl" in overview.text
     assert "1 suggested of 1 read" in overview.text
     facts = [event.facts for event in bound.activity(events=["memory.imported"])]
@@ -247,7 +248,10 @@ def test_communities_are_a_picture_with_words(tmp_path: Path) -> None:
         bound = there.tally.bind(ADA)
         bound.remember_many(
             [
-                "Anna Schmidt sails the Seeadler from Hamburg.",
+                NewMemory(
+                    content="Anna Schmidt sails the Seeadler from Hamburg.",
+                    entities=("Anna Schmidt", "Seeadler", "Hamburg"),
+                ),
                 "In Hamburg we met Anna Schmidt at the harbour.",
                 "The Seeadler left Hamburg with Anna Schmidt at dawn.",
             ]

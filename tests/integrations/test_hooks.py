@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from inline_snapshot import snapshot
+from tests.scripted import concluder
 
 from tallystick import Actor, PolicyRule
 from tallystick.records import PolicyConditions
@@ -363,30 +364,34 @@ def test_the_end_of_a_session_is_reflected_on_where_that_is_turned_on(
         },
         {"key": "2", "speaker": "agent", "text": "We decided to sell them all."},
     ]
-    with open_sqlite(settings=Settings(reflection="policy")) as tally:
+    with open_sqlite(settings=Settings(reflection="review"), extractor=concluder()) as tally:
         bound = tally.bind(ANN)
         told(bound, "turn-end", turns=turns)
         assert bound.reviews(states=()) == []
-        told(bound, "session-end", turns=turns)
-        told(bound, "session-end", turns=turns)
-        decisions = bound.memories(kinds=["decision"])
-        assert [memory.content for memory in decisions] == [turns[0]["text"]]
-        [waiting] = bound.reviews()
-        assert waiting.reason == "foreign_text"
+        first = told(bound, "session-end", turns=turns)["facts"]["job"]
+        assert bound.reviews(states=()) == [], "a hook waits for no model"
+        tally.drain()
+        assert told(bound, "session-end", turns=turns)["facts"]["job"] == first
+        tally.drain()
+        waiting = bound.reviews()
+        assert [each.content and each.content.content for each in waiting] == [
+            turn["text"] for turn in turns
+        ]
 
 
 def test_the_end_of_a_session_concludes_nothing_while_autonomous_work_is_suspended(
     open_sqlite: OpenTally,
 ) -> None:
     turns = [{"key": "1", "speaker": "user", "text": "We decided to keep the boats in the north."}]
-    with open_sqlite(settings=Settings(reflection="policy")) as tally:
+    with open_sqlite(settings=Settings(reflection="review"), extractor=concluder()) as tally:
         bound = tally.bind(ANN)
         tally.bind().operator.freeze(reason="audit", what="autonomy")
         assert "error" not in told(bound, "session-end", turns=turns)
-        assert bound.memories(kinds=["decision"]) == []
+        assert tally.bind().operator.jobs(kind="reflect") == []
         tally.bind().operator.thaw(reason="over", what="autonomy")
         told(bound, "session-end", turns=turns)
-        assert len(bound.memories(kinds=["decision"])) == 1
+        tally.drain()
+        assert len(bound.reviews()) == 1
 
 
 def test_a_tool_call_that_is_told_of_twice_at_once_is_recorded_once(open_tally: OpenTally) -> None:

@@ -97,7 +97,7 @@ def test_a_model_extracts_in_a_recorded_step(
 ) -> None:
     model = make(json.dumps(ANSWER))
     assert not model.declaration.local
-    settings = Settings(learning="full")
+    settings = Settings(learning="review")
     with open_sqlite(owner=ANNA, settings=settings, extractor=model) as tally:
         anna = tally.bind()
         stored = anna.remember("Well, I live in Berlin these days, as you know.")
@@ -105,7 +105,9 @@ def test_a_model_extracts_in_a_recorded_step(
 
         job = anna.operator.job(stored.job_id or "")
         assert (job.state, job.error_text) == ("done", None)
-        assert "I live in Berlin." in {each.content for each in anna.memories()}
+        [proposal] = anna.reviews()
+        assert proposal.content is not None
+        assert proposal.content.content == "I live in Berlin."
         [run] = anna.runs()
         assert run.agent_name == "tallystick-extract"
         assert anna.verify(run.run_id).ok
@@ -121,20 +123,19 @@ def test_a_model_extracts_in_a_recorded_step(
         lambda **given: tallystick_llama_index.LearningModel(MockLLM(), **given),
     ],
 )
-def test_a_model_of_each_runtime_declares_its_limits_and_reliability_alike(
+def test_a_model_of_each_runtime_declares_its_limits_alike(
     make: Callable[..., StructuredModel],
 ) -> None:
     given = {
         "timeout_ms": 9,
         "longest_text": 200,
-        "reliability": "low",
         "structured_output": False,
         "local": True,
     }
     declared = make(**given).declaration
     assert {name: getattr(declared, name) for name in given} == given
-    with pytest.raises(InvalidInput, match="reliability"):
-        make(reliability="perfect")
+    with pytest.raises(InvalidInput, match="timeout_ms"):
+        make(timeout_ms=0)
 
 
 def test_a_model_without_structured_output_is_asked_for_its_text() -> None:
@@ -164,7 +165,7 @@ def test_tokens_of_an_answer_that_is_no_record_are_passed_on() -> None:
 def test_prose_where_a_record_was_asked_for_is_a_failure_and_never_empty(
     open_sqlite: OpenTally, make: Callable[[str], StructuredModel]
 ) -> None:
-    settings = Settings(learning="full")
+    settings = Settings(learning="review")
     with open_sqlite(owner=ANNA, settings=settings, extractor=make(PROSE)) as tally:
         anna = tally.bind()
         stored = anna.remember("I live in Berlin these days.")
@@ -180,13 +181,13 @@ def test_a_model_that_settings_name_needs_the_allow_list_unless_it_is_on_this_ma
     open_sqlite: OpenTally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OLLAMA_BASE_URL", "http://localhost:11434/v1")
-    far = Settings(learning="full", learning_models=("pydantic-ai:test",))
+    far = Settings(learning="review", learning_models=("pydantic-ai:test",))
     with pytest.raises(SettingsError, match="learning_allow"):
         open_sqlite(owner=ANNA, settings=far)
     allowed = far.model_copy(update={"learning_allow": ("pydantic-ai:test",)})
     open_sqlite(owner=ANNA, settings=allowed).close()
     with pytest.raises(SettingsError, match="is no model"):
-        open_sqlite(owner=ANNA, settings=Settings(learning="full", learning_models=("nobody:x",)))
+        open_sqlite(owner=ANNA, settings=Settings(learning="review", learning_models=("nobody:x",)))
 
 
 class _Ollama(GenericFakeChatModel):
@@ -217,7 +218,7 @@ def test_settings_name_models_of_each_runtime(
     monkeypatch.setitem(sys.modules, "langchain_ollama", langchain)
     monkeypatch.setitem(sys.modules, "llama_index.llms.scripted", llama_index)
     for name in ("langchain:ollama:qwen3", "llama-index:scripted:near"):
-        named = Settings(learning="full", graph=True, learning_models=(name,), summary_model=name)
+        named = Settings(learning="review", graph=True, learning_models=(name,), summary_model=name)
         with open_sqlite(owner=ANNA, settings=named) as tally:
             learning = services_of(tally).learning
             assert learning.summarizer is not None
@@ -241,7 +242,7 @@ def test_a_name_that_a_runtime_cannot_make_is_refused_with_its_reason(
     open_sqlite: OpenTally, name: str, told: str
 ) -> None:
     with pytest.raises(SettingsError, match=told):
-        open_sqlite(owner=ANNA, settings=Settings(learning="full", learning_models=(name,)))
+        open_sqlite(owner=ANNA, settings=Settings(learning="review", learning_models=(name,)))
 
 
 def test_a_summary_model_needs_the_graph(open_sqlite: OpenTally) -> None:

@@ -166,6 +166,7 @@ async def test_everything_about_a_name_and_tasks_by_their_status_are_found(
         async with connected(serve(tally, actor=ANN), mode) as client:
             boat = payload(await client.call_tool("add", {"content": "Buy it.", "kind": "task"}))
             text = "Paint the boat of Bob Miller."
+            tally.bind(ANN).remember("He came.", entities=["Bob Miller"])
             fields = {"content": text, "kind": "task", "depends_on": [boat["id"]]}
             paint = payload(await client.call_tool("add", fields))
             tally.drain()
@@ -175,7 +176,7 @@ async def test_everything_about_a_name_and_tasks_by_their_status_are_found(
             needs = payload(await client.call_tool("explore", call))
             todo = payload(await client.call_tool("search", {"status": "todo", "kinds": ["task"]}))
 
-    assert [memory["preview"] for memory in about["memories"]] == ["Bob Miller", text]
+    assert [memory["preview"] for memory in about["memories"]] == ["Bob Miller", text, "He came."]
     assert [memory["id"] for memory in needs["memories"]] == [boat["id"], paint["id"]]
     assert {memory["id"] for memory in todo["memories"]} == {boat["id"], paint["id"]}
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from tests.scripted import concluder
 
 from tallystick import Actor
 from tallystick.errors import ApprovalRequired
@@ -51,7 +52,12 @@ REFLECTING = Settings(reflection="review")
 
 @pytest.fixture(scope="module")
 def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with served(tmp_path_factory.mktemp("served"), rules=[ASKING], settings=REFLECTING) as there:
+    with served(
+        tmp_path_factory.mktemp("served"),
+        rules=[ASKING],
+        settings=REFLECTING,
+        extractor=concluder(),
+    ) as there:
         yield there
 
 

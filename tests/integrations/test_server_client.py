@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.scripted import concluder
 
 from tallystick import errors
 from tallystick.access import AccessTokens, Spaces
@@ -45,7 +46,10 @@ DOCS = Path(__file__).parents[2] / "docs"
 @pytest.fixture(scope="module")
 def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with served(
-        tmp_path_factory.mktemp("served"), rules=[ASKING], settings=Settings(reflection="review")
+        tmp_path_factory.mktemp("served"),
+        rules=[ASKING],
+        settings=Settings(reflection="review"),
+        extractor=concluder(),
     ) as there:
         yield there
 

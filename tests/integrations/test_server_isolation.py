@@ -15,6 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 from tests.integrations.served import ASKING, Served, served
+from tests.scripted import concluder
 
 from tallystick import Actor
 from tallystick.errors import ApprovalRequired
@@ -58,7 +59,7 @@ class Place:
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     folder = tmp_path_factory.mktemp("isolation")
-    with served(folder, settings=REFLECTING, rules=[ASKING]) as there:
+    with served(folder, settings=REFLECTING, extractor=concluder(), rules=[ASKING]) as there:
         tokens: dict[str, dict[str, Any]] = {
             "ada": {"actor": ADA},
             "ada, a token for hermes": {"actor": ADA.replace(projects={"hermes"})},

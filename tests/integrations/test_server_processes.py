@@ -159,7 +159,7 @@ def test_streams_of_events_end_as_they_should_where_their_server_is_stopped(
 _UNUSED = (
     *("structlog", "rich", "httpx2", "jinja2", "alembic", "chromadb", "tiktoken", "mcp", "numpy"),
     *("tokenizers", "safetensors", "dateparser", "regex", "sqlalchemy.dialects.postgresql"),
-    *("tallystick.graph.name_reading", "tallystick_cli.everyday", "tallystick_cli.views"),
+    *("tallystick_cli.everyday", "tallystick_cli.views"),
 )
 
 

@@ -15,6 +15,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from llama_index.core.base.llms.types import ChatMessage, MessageRole
 from pydantic_ai import Agent
 from pydantic_ai.models.test import TestModel
+from tests.scripted import concluder
 
 from tallystick import Actor, Tally
 from tallystick.settings import Settings
@@ -24,6 +25,7 @@ from tallystick_langchain import TallyMiddleware
 from tallystick_llama_index import TallyMemory
 from tallystick_pydantic_ai import TallyRecorder
 
+REVIEW = Settings(reflection="review")
 OpenTally = Callable[..., Tally]
 DECIDED = "We decided to keep the boats in the north harbour."
 
@@ -60,7 +62,7 @@ RUNTIMES = [_langchain, _pydantic_ai, _llama_index, _hook, _python]
 def test_what_a_session_decided_is_known_when_the_next_one_starts(
     open_sqlite: OpenTally, converse: Callable[[BoundTally], None]
 ) -> None:
-    with open_sqlite(settings=Settings(reflection="policy")) as tally:
+    with open_sqlite(settings=REVIEW, extractor=concluder()) as tally:
         bound = tally.bind()
         converse(bound)
         [turn] = [each for each in bound.memories(kinds=["turn"]) if each.content == DECIDED]
@@ -69,17 +71,19 @@ def test_what_a_session_decided_is_known_when_the_next_one_starts(
 
         ended = bound.end_session("monday")
 
-        assert (ended.processing, ended.applied) == ("processed", 1)
+        assert (ended.processing, ended.waiting) == ("processed", ended.read)
+        [proposal] = [each for each in bound.reviews() if each.derived_from == (turn.id,)]
+        bound.review(proposal.id, "accept", reason="so it is")
         assert [each.content for each in bound.memories(kinds=["decision"])] == [DECIDED]
         assert DECIDED in bound.wake().text
-        assert bound.end_session("monday").applied == 0, "nothing is concluded twice"
+        assert bound.end_session("monday").proposals == (), "nothing is concluded twice"
 
 
 def test_a_session_that_is_not_reflected_on_says_why(open_tally: OpenTally) -> None:
     anna = Actor(user="anna", role="operator")
     with open_tally() as tally:
         assert tally.bind(anna).end_session("monday").processing == "off"
-    with open_tally(settings=Settings(reflection="policy")) as tally:
+    with open_tally(settings=REVIEW, extractor=concluder()) as tally:
         bound = tally.bind(anna)
         _python(bound)
         bound.operator.freeze(reason="audit", what="autonomy")
@@ -87,6 +91,6 @@ def test_a_session_that_is_not_reflected_on_says_why(open_tally: OpenTally) -> N
         assert (ended.processing, ended.read) == ("suspended", 0)
         bound.operator.thaw(reason="over", what="autonomy")
         queued = bound.end_session("monday", mode="async")
-        assert (queued.processing, bound.memories(kinds=["decision"])) == ("queued", [])
+        assert (queued.processing, bound.reviews()) == ("queued", [])
         tally.drain()
-        assert len(bound.memories(kinds=["decision"])) == 1
+        assert len(bound.reviews()) == 1

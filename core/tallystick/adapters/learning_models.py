@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
 from urllib.parse import urlsplit
 
 from pydantic import ValidationError
@@ -10,8 +9,6 @@ from pydantic import ValidationError
 from tallystick.errors import InvalidInput
 from tallystick.records import ProviderDeclaration
 
-Reliability = Literal["high", "ordinary", "low"]
-"""`low`: what a model proposes never changes or withdraws a memory without a person."""
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -29,7 +26,6 @@ def declare(
     timeout_ms: int,
     longest_text: int,
     longest_answer: int,
-    reliability: Reliability,
     structured_output: bool,
 ) -> ProviderDeclaration:
     """Return what a model says of itself; it is local where its address is, unless `local` says.
@@ -43,7 +39,6 @@ def declare(
             timeout_ms=timeout_ms,
             longest_text=longest_text,
             longest_answer=longest_answer,
-            reliability=reliability,
             structured_output=structured_output,
         )
     except ValidationError as error:

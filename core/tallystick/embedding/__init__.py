@@ -6,7 +6,7 @@ Importing this loads nothing heavy; NumPy, tokenizers and the table come on firs
 from tallystick.embedding.adapt import ForeignEmbedder, as_embedder
 from tallystick.embedding.guard import GuardedEmbedder
 from tallystick.embedding.named import Model2VecEmbedder, named_embedder
-from tallystick.embedding.static import StaticEmbedder, is_common_word
+from tallystick.embedding.static import StaticEmbedder
 
 __all__ = [
     "ForeignEmbedder",
@@ -14,6 +14,5 @@ __all__ = [
     "Model2VecEmbedder",
     "StaticEmbedder",
     "as_embedder",
-    "is_common_word",
     "named_embedder",
 ]

@@ -145,18 +145,6 @@ class StaticEmbedder:
         return self.embed([word if _is_readable(word) else "" for word in words])
 
 
-def is_common_word(word: str) -> bool:
-    """Return True if a word is more common in small letters than with a capital, as "nature" is and
-    "Anna" is not; False for one that the vocabulary does not have as a whole.
-
-    The pieces of the vocabulary stand in the order in which they were made, those of common words
-    first. Raises EmbedderUnavailable.
-    """
-    piece = _loaded().tokenizer.token_to_id
-    small, capital = piece(f"{_SPACE}{word.lower()}"), piece(f"{_SPACE}{word.capitalize()}")
-    return small is not None and (capital is None or small < capital)
-
-
 def _is_readable(word: str) -> bool:
     return all(char < _LATIN_END for char in word)
 

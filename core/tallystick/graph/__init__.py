@@ -1,20 +1,22 @@
 """The graph of a tally: the entities that memories mention, and what they say of two of them.
 
-It is derived: everything in it is made anew from the memories, without a model. Off until a setting
-turns it on.
+Its names are those that a model found in a text or that a memory was remembered with, and they are
+found again where a text writes them exactly. Off until a setting turns it on.
 """
 
 from tallystick.graph.about import about
 from tallystick.graph.aliases import alias_of, likeness
 from tallystick.graph.communities import Division, divide, read_division, wants_summary
 from tallystick.graph.mending import mend_graph
-from tallystick.graph.names import Name, Names, Said, names_of
+from tallystick.graph.names import ENTITY_TYPES, KnownNames, Name, Names, Said
 from tallystick.graph.overview import Shown, communities_in, shown_communities
 from tallystick.graph.reading import ReadPage, link_page, read_extraction, read_page
 from tallystick.ranking.name_forms import normal_name
 
 __all__ = [
+    "ENTITY_TYPES",
     "Division",
+    "KnownNames",
     "Name",
     "Names",
     "ReadPage",
@@ -27,7 +29,6 @@ __all__ = [
     "likeness",
     "link_page",
     "mend_graph",
-    "names_of",
     "normal_name",
     "read_division",
     "read_extraction",

@@ -11,10 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import log
 from typing import NamedTuple
 
-from tallystick.graph.names import grammar_of
 from tallystick.ranking import sentence_spans
 from tallystick.ranking.name_forms import normal_name
-from tallystick.ranking.words import surfaces_of
+from tallystick.ranking.words import query_words, surfaces_of
 
 _READ = 4_000
 """Characters of a text that are read."""
@@ -120,16 +119,10 @@ def _words(names: Mapping[int, str], texts: Sequence[Text]) -> list[str]:
     taken = {word for name in names.values() for word in surfaces_of(name)}
     counts: Counter[str] = Counter()
     for text in texts:
-        grammar, _ = grammar_of(text.content)
         counts.update(
-            {
-                word
-                for word in surfaces_of(text.content[:_READ])
-                if len(word) >= _LETTERS
-                and word not in taken
-                and word not in grammar
-                and word.isalpha()
-            }
+            word
+            for word in query_words(text.content[:_READ])
+            if len(word) >= _LETTERS and word not in taken and word.isalpha()
         )
     shared = [word for word, count in counts.items() if count > 1]
     return sorted(shared, key=lambda word: (-counts[word], word))[:_WORDS]

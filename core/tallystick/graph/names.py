@@ -1,31 +1,24 @@
-"""Names: the entities that a text names and what it says of two of them, read without a model.
-
-Pure: the same text gives the same names. Whatever a script does not mark as a name is not found.
-"""
+"""Names: those that a memory was given, and known ones that a text writes exactly. Pure."""
 
 from __future__ import annotations
 
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from tallystick.ranking.languages import ENGLISH, languages_of, stop_words
-from tallystick.ranking.words import surfaces_of
+from tallystick.records import Memory
 
-GERMAN = "german"
-_LEAST_GERMAN = 2
+ENTITY_TYPES = ("person", "organization", "place", "work", "address", "code", "name")
+"""Types of entities; `name` where nothing tells."""
 
 
 class Name(NamedTuple):
     """A name as it is written, with the type of what bears it."""
 
     text: str
-    type: str
-    """One of person, organization, place, work, address, code, name; `name` where nothing tells."""
-    start: int
-    end: int
-    is_sure: bool = True
-    """False for a word that may be none, such as one that begins a sentence: it is a name where the
-    scope knows it as one.
-    """
+    type: str = "name"
+    """One of `ENTITY_TYPES`."""
 
 
 class Said(NamedTuple):
@@ -45,26 +38,73 @@ class Names(NamedTuple):
     relations: tuple[Said, ...] = ()
 
 
-def names_of(text: str) -> Names:
-    """Return the names in a text and what it says of two of them."""
-    from tallystick.graph.name_reading import read_names
+class KnownNames:
+    """Names that are looked for in texts, as they are written: by case, and as whole words."""
 
-    return read_names(text)
+    def __init__(self, names: Iterable[str]) -> None:
+        self._by_start: dict[str, list[str]] = defaultdict(list)
+        self._known: set[str] = set()
+        for name in names:
+            self.add(name)
+
+    def add(self, name: str) -> None:
+        """Look for one more name."""
+        plain = _plain(name)
+        if plain and plain not in self._known:
+            self._known.add(plain)
+            starting = self._by_start[plain[0]]
+            starting.append(plain)
+            starting.sort(key=len, reverse=True)
+
+    def find_in(self, text: str) -> list[str]:
+        """Return the names in a text, each once, in order; of two that overlap the longer one that
+        begins first.
+        """
+        plain = _plain(text)
+        names: dict[str, None] = {}
+        place = 0
+        while place < len(plain):
+            name = self._name_at(plain, place)
+            if name is not None:
+                names.setdefault(name)
+            place += 1 if name is None else len(name)
+        return list(names)
+
+    def _name_at(self, text: str, place: int) -> str | None:
+        starting = self._by_start.get(text[place])
+        if starting is None or _joins(text, place):
+            return None
+        return next(
+            (
+                name
+                for name in starting
+                if text.startswith(name, place) and not _joins(text, place + len(name))
+            ),
+            None,
+        )
 
 
-def grammar_of(text: str) -> tuple[frozenset[str], bool]:
-    """Return the words of grammar of the languages of a text, and whether one is German."""
-    words = surfaces_of(text[:2_000])
-    languages = languages_of(words) or (ENGLISH,)
-    if languages == (ENGLISH,) and _is_short_german(frozenset(words)):
-        languages = (GERMAN,)
-    grammar: frozenset[str] = frozenset().union(*map(stop_words, languages))
-    return grammar, GERMAN in languages
+def given_names(memory: Memory) -> list[str]:
+    """Return the names that a memory was remembered with."""
+    given = memory.attributes.get("entities")
+    if not isinstance(given, list):
+        return []
+    return [name for name in given if isinstance(name, str) and name.strip()]
 
 
-def _is_short_german(words: frozenset[str]) -> bool:
-    """Return True for a sentence whose few words of grammar are German ones for the most part,
-    though none of them is German alone: "Der Hund hat den Schuh".
+def _joins(text: str, place: int) -> bool:
+    """Return True if a word goes on from the character before a place to the one at it. Wide
+    characters, of scripts that put no spaces between words, join nothing.
     """
-    german = len(words & stop_words(GERMAN))
-    return german >= _LEAST_GERMAN and german > len(words & stop_words(ENGLISH))
+    if not 0 < place < len(text):
+        return False
+    before, after = text[place - 1], text[place]
+    return before.isalnum() and after.isalnum() and not (_is_wide(before) or _is_wide(after))
+
+
+def _is_wide(char: str) -> bool:
+    return unicodedata.east_asian_width(char) in "WF"
+
+
+def _plain(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFKC", text).split())

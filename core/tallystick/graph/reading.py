@@ -11,32 +11,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tallystick.graph.aliases import alias_of, likeness
-from tallystick.graph.names import Name, Names, Said, names_of
+from tallystick.graph.names import ENTITY_TYPES, KnownNames, Name, Names, Said, given_names
 from tallystick.memory import MemoryContext
 from tallystick.memory.context import searchable
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.memory.mentions import GRAPH_VERSION, settle
+from tallystick.memory.remember import MOST_ENTITIES
 from tallystick.ranking.name_forms import normal_name
 from tallystick.records import Extraction, Memory, SourceHash, SourceRef, canonical_json
-from tallystick.storage import ScopeRow, edges, graph, memories, parts
+from tallystick.storage import Connection, ScopeRow, edges, graph, memories, parts
 
-_TYPES = ("person", "organization", "place", "work", "address", "code", "name")
-_TYPE_NAMES = {
-    "people": "person",
-    "human": "person",
-    "company": "organization",
-    "org": "organization",
-    "team": "organization",
-    "city": "place",
-    "country": "place",
-    "location": "place",
-    "product": "work",
-    "project": "work",
-    "identifier": "code",
-}
-"""Types by other words that a model gives them."""
 _READ = 20_000
 """Characters of a text that are read for names."""
+_MOST = 2 * MOST_ENTITIES
+"""Names of one text at most, those that come first."""
 
 
 @dataclass(frozen=True)
@@ -50,56 +38,82 @@ class ReadPage:
 
 
 def read_page(context: MemoryContext, scope_id: int, *, limit: int) -> ReadPage | None:
-    """Return the next texts of a scope that the graph has not read; None where there are none."""
+    """Return the next texts of a scope that the graph has not read, with the names that each was
+    remembered with and those that the graph knows by then; None where there are no such texts.
+    """
     with context.store.database.read() as connection:
         docs = graph.unread(connection, scope_id, limit=limit)
         if not docs:
             return None
         stored = memories.get_docs(connection, docs)
-        texts = tuple(
-            (stored[doc], names_of(_text_of(stored[doc].memory))) for doc in docs if doc in stored
-        )
+        known = _known_names(connection, scope_id)
+    texts: list[tuple[memories.Stored, Names]] = []
+    for doc in docs:
+        if doc in stored:
+            texts.append((stored[doc], Names(_names_of(stored[doc].memory, known))))
     return _page(context, scope_id, texts)
 
 
 def read_extraction(
     context: MemoryContext, stored: memories.Stored, extraction: Extraction
 ) -> ReadPage:
-    """Return a text with the names that an extractor found in it beside those that rules read; what
-    the text does not name is left out.
+    """Return a text with the names and relations that an extractor found in it, beside those that
+    the graph knows; what the text does not name is left out.
     """
-    text = _text_of(stored.memory)
-    found = names_of(text)
-    known = {normal_name(name.text) for name in found.names if name.is_sure}
-    folded = text.casefold()
-    names = list(found.names)
-    for entity in extraction.entities:
-        start = folded.find(entity.name.casefold())
-        if start < 0 or not normal_name(entity.name) or normal_name(entity.name) in known:
-            continue
-        known.add(normal_name(entity.name))
-        kind = entity.kind.casefold()
-        kind = kind if kind in _TYPES else _TYPE_NAMES.get(kind, "name")
-        names.append(Name(entity.name, kind, start, start + len(entity.name)))
-    relations = [
+    with context.store.database.read() as connection:
+        known = _known_names(connection, stored.scope_id)
+    text = _text_of(stored.memory).casefold()
+    extracted = [
+        Name(each.name, each.kind if each.kind in ENTITY_TYPES else "name")
+        for each in extraction.entities
+        if each.name.casefold() in text
+    ]
+    names = _unique([*extracted, *_names_of(stored.memory, known)])
+    normal = {normal_name(name.text) for name in names}
+    relations = tuple(
         Said(each.source, each.relation, each.target, each.confidence)
         for each in extraction.relations
-        if {normal_name(each.source), normal_name(each.target)} <= known
-    ]
-    merged = Names(tuple(names), (*found.relations, *relations))
-    return _page(context, stored.scope_id, ((stored, merged),))
+        if {normal_name(each.source), normal_name(each.target)} <= normal
+    )
+    return _page(context, stored.scope_id, [(stored, Names(names, relations))])
+
+
+def _known_names(connection: Connection, scope_id: int) -> KnownNames:
+    """Return the names of the entities of a scope, as they are written."""
+    docs = [name.doc for name in graph.names_in(connection, [scope_id])]
+    entities = memories.get_docs(connection, docs).values()
+    return KnownNames(each.memory.content for each in entities)
+
+
+def _names_of(memory: Memory, known: KnownNames) -> tuple[Name, ...]:
+    """Return the names that a memory was remembered with, which are known from here on, and those
+    that its text names.
+    """
+    given = given_names(memory)
+    for name in given:
+        known.add(name)
+    return _unique([Name(text) for text in (*given, *known.find_in(_text_of(memory)))])
+
+
+def _unique(names: Iterable[Name]) -> tuple[Name, ...]:
+    by_normal: dict[str, Name] = {}
+    for name in names:
+        normal = normal_name(name.text)
+        if normal:
+            by_normal.setdefault(normal, name)
+    return tuple(by_normal.values())[:_MOST]
 
 
 def _page(
-    context: MemoryContext, scope_id: int, texts: tuple[tuple[memories.Stored, Names], ...]
+    context: MemoryContext, scope_id: int, texts: Sequence[tuple[memories.Stored, Names]]
 ) -> ReadPage:
     """Return a page with the vectors of its new names."""
-    names = {normal_name(name.text) for _, found in texts for name in found.names if name.is_sure}
+    names = {normal_name(name.text) for _, each in texts for name in each.names}
     with context.store.database.read() as connection:
         new = sorted(names - set(graph.find_names(connection, scope_id, names)))
     blobs = context.vectors_for(new).blobs
     vectors = {name: blob for name, blob in zip(new, blobs, strict=True) if blob is not None}
-    return ReadPage(scope_id, texts, vectors)
+    return ReadPage(scope_id, tuple(texts), vectors)
 
 
 def _text_of(memory: Memory) -> str:
@@ -112,8 +126,8 @@ def link_page(write: MemoryWrite, page: ReadPage) -> int:
     linking = _Linking(write, page)
     current = memories.get_docs(write.tx, [stored.doc for stored, _ in page.texts])
     return sum(
-        linking.link(current[stored.doc], found)
-        for stored, found in page.texts
+        linking.link(current[stored.doc], names)
+        for stored, names in page.texts
         if stored.doc in current
         and current[stored.doc].memory.version == stored.memory.version
         and current[stored.doc].memory.state == "active"
@@ -131,16 +145,20 @@ class _Linking:
         for entity in graph.names_in(write.tx, [page.scope_id]):
             self._note(entity.name, entity.doc, entity.type)
 
-    def link(self, stored: memories.Stored, found: Names) -> int:
-        """Link one text with what it mentions, in place of what it mentioned before."""
+    def link(self, stored: memories.Stored, names: Names) -> int:
+        """Link one text with what it mentions, beside what it is linked with already: what another
+        text said went with that text.
+        """
         tx, write, scope = self._write.tx, self._write, stored.scope
-        before = graph.drop_mentions(tx, stored.doc)
+        before = graph.mentioned_by(tx, stored.doc)
         by_name: dict[str, int] = {}
-        for name in found.names:
+        for name in names.names:
             normal = normal_name(name.text)
-            if normal and normal not in by_name and (name.is_sure or normal in self._docs):
+            if normal and normal not in by_name:
                 by_name[normal] = self._entity(scope, name, normal)
-        for doc in by_name.values():
+        for doc in dict.fromkeys(by_name.values()):
+            if doc in before:
+                continue
             edges.add(
                 tx,
                 edge_id=write.context.store.ids.new(),
@@ -150,7 +168,7 @@ class _Linking:
                 to_doc=doc,
                 at=write.now,
             )
-        for said in found.relations:
+        for said in names.relations:
             source, target = (
                 by_name.get(normal_name(said.source)),
                 by_name.get(normal_name(said.target)),

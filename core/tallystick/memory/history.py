@@ -30,7 +30,6 @@ _Event = Literal[
     "SHARE",
     "ERASE",
     "NONE",
-    "MERGE",
 ]
 _EVENTS: dict[str, _Event] = {
     "memory.add": "ADD",
@@ -43,7 +42,6 @@ _EVENTS: dict[str, _Event] = {
     "memory.share": "SHARE",
     "memory.erase": "ERASE",
     "memory.none": "NONE",
-    "memory.merge": "MERGE",
 }
 _ALWAYS = (
     "kind",
@@ -104,7 +102,7 @@ def _entry(
     kind = _EVENTS[event.event]
     old: dict[str, Any] = {}
     new: dict[str, Any] = {}
-    if kind not in ("SEEN", "PROMOTE", "SHARE", "ERASE", "NONE", "MERGE"):
+    if kind not in ("SEEN", "PROMOTE", "SHARE", "ERASE", "NONE"):
         old, new = _difference(versions.get(number - 1), versions.get(number))
     withheld = sorted(hidden & {*old, *new})
     version = versions.get(number)

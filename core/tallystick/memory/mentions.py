@@ -99,7 +99,7 @@ def follow_change(write: Write, before: memories.Stored, after: Memory) -> None:
     if after.kind in graph.UNREAD_KINDS and before.memory.kind in graph.UNREAD_KINDS:
         return
     is_active, was_active = after.state == "active", before.memory.state == "active"
-    if before.memory.content != after.content or after.kind in graph.UNREAD_KINDS:
+    if _is_read_anew(before.memory, after) or after.kind in graph.UNREAD_KINDS:
         mentioned = graph.drop_mentions(write.tx, before.doc)
     elif is_active != was_active:
         mentioned = graph.mentioned_by(write.tx, before.doc)
@@ -109,6 +109,13 @@ def follow_change(write: Write, before: memories.Stored, after: Memory) -> None:
         settle(write, mentioned)
     if is_active and write.context.graph:
         queue_reading(write, after, before.scope_id)
+
+
+def _is_read_anew(before: Memory, after: Memory) -> bool:
+    """Return True if the text of a memory changed, or the names that it was given."""
+    return before.content != after.content or before.attributes.get(
+        "entities"
+    ) != after.attributes.get("entities")
 
 
 def _remove_summaries(write: Write, doc: int) -> None:

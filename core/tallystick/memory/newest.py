@@ -18,7 +18,12 @@ _PAGE = 100
 
 
 def newest(
-    context: MemoryContext, actor: Actor, scope_list: Sequence[Scope], request: RecallRequest
+    context: MemoryContext,
+    actor: Actor,
+    scope_list: Sequence[Scope],
+    request: RecallRequest,
+    *,
+    logged: bool = True,
 ) -> Recalled:
     """Return the newest memories of these scopes that pass the filters of `request`: the recall
     without a query.
@@ -71,14 +76,15 @@ def newest(
     given = [] if withheld else hits
     if request.budget is not None:
         given = request.budget(given)
-    accessed = {stored.memory.id: stored.doc for stored in found}
-    context.gate.log_read(
-        actor,
-        "recall",
-        scope_list,
-        results=len(given),
-        accessed=[accessed[hit.memory.id] for hit in given],
-    )
+    if logged:
+        accessed = {stored.memory.id: stored.doc for stored in found}
+        context.gate.log_read(
+            actor,
+            "recall",
+            scope_list,
+            results=len(given),
+            accessed=[accessed[hit.memory.id] for hit in given],
+        )
     return Recalled(tuple(given), "none", len(found), withheld=withheld)
 
 

@@ -54,6 +54,9 @@ from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.writes import Writes
 
 _OPERATION = "remember"
+MOST_ENTITIES = 40
+_LONGEST_ENTITY = 200
+"""Names that a memory is remembered with at most, and characters of one."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,9 @@ class PreparedMemory:
     warnings: tuple[str, ...]
     learn: bool = False
     """True to leave a job that draws facts from it."""
+    extraction_model: str | None = None
+    """The provider and model that concluded it, where one did."""
+    prompt_version: str | None = None
 
 
 def remember(
@@ -182,6 +188,7 @@ def check_new(item: NewMemory) -> None:
     require_length("content", item.content)
     require_tags(item.tags)
     require_json_size("attributes", item.attributes)
+    _check_entities(item)
     if item.kind not in KINDS or KINDS[item.kind] is not None:  # most kinds take any attributes
         validate_attributes(item.kind, item.attributes)
     if item.position is not None and item.conversation is None:
@@ -196,6 +203,21 @@ def check_new(item: NewMemory) -> None:
             raise InvalidInput(
                 f"`{name}` holds a NUL or half a character; only `content` may hold any text."
             )
+
+
+def _check_entities(item: NewMemory) -> None:
+    if item.entities and "entities" in item.attributes:
+        raise InvalidInput(
+            "Give `entities` as an argument or as an attribute, not as both.", argument="entities"
+        )
+    if len(item.entities) > MOST_ENTITIES or any(
+        not name.strip() or len(name) > _LONGEST_ENTITY or not is_storable(name)
+        for name in item.entities
+    ):
+        raise InvalidInput(
+            f"`entities` are at most {MOST_ENTITIES} names of 1 to {_LONGEST_ENTITY} characters.",
+            argument="entities",
+        )
 
 
 def _utc(moment: Occasion | None) -> int | None:
@@ -307,8 +329,9 @@ def _request_of(new: NewMemory) -> Json:
     return {
         name: value
         for name, value in new.dump().items()
-        # Links came later: without them a call is the one that it was before.
-        if name not in ("source_run_id", "source_step_ids") and (value or name not in _LINKS)
+        # These came later: without them a call is the one that it was before.
+        if name not in ("source_run_id", "source_step_ids")
+        and (value or name not in (*_LINKS, "entities"))
     }
 
 
@@ -391,7 +414,9 @@ def _add_memory(
         freshness_ts=now if occurred_at is None else occurred_at,
         expires_at=_utc(new.expires_at),
         tags=tuple(new.tags),
-        attributes=new.attributes,
+        attributes={**new.attributes, "entities": list(new.entities)}
+        if new.entities
+        else new.attributes,
         embedding_model=context.embedder.fingerprint if item.vector is not None else None,
         conversation=new.conversation,
         position=position,
@@ -400,6 +425,8 @@ def _add_memory(
         updated_at=now,
         created_by=write.actor.user,
         extraction_status="pending" if item.learn else "none",
+        extraction_model=item.extraction_model,
+        prompt_version=item.prompt_version,
     )
     origins = [_origin(write, memory_id) for memory_id in dict.fromkeys(new.derived_from)]
     if origins:

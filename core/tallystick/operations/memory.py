@@ -126,6 +126,7 @@ class Remember(Arguments):
     depends_on: Annotated[
         tuple[str, ...], Field(description="Ids of memories that come before it.")
     ] = ()
+    entities: Annotated[tuple[str, ...], Field(description="Names in it, for the graph.")] = ()
     mode: Mode = "auto"
     timeout_ms: TimeoutMs = 2_500
     idempotency_key: IdempotencyKey = None

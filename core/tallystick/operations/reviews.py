@@ -17,6 +17,16 @@ from tallystick.records import (
     Reviewed,
 )
 
+_REFLECT_ERRORS = (
+    "denied",
+    "invalid_input",
+    "not_found",
+    "rate_limited",
+    "extraction_error",
+    "model_unavailable",
+    "egress_denied",
+    "budget_spent",
+)
 ProposalId = Annotated[str, Field(description="Id of a proposal.")]
 
 
@@ -75,13 +85,13 @@ OPERATIONS = (
     Operation(
         name="reflect",
         title="Reflect",
-        description="Propose the decisions, procedures, plans, tasks, artifacts, claims and "
-        "relations that memories state; policy applies what is safe, the rest waits.",
+        description="Have a model propose the decisions, procedures, plans, tasks, artifacts, "
+        "claims and relations that memories state; each waits for a person.",
         model_description="Propose what memories state as decisions, tasks and the like.",
         effect="change",
         arguments=Reflect,
         result=Reflected,
-        errors=("denied", "invalid_input", "not_found", "rate_limited"),
+        errors=_REFLECT_ERRORS,
         verb="reflect",
     ),
     Operation(
@@ -93,7 +103,7 @@ OPERATIONS = (
         effect="change",
         arguments=EndSession,
         result=Reflected,
-        errors=("denied", "invalid_input", "not_found", "rate_limited"),
+        errors=_REFLECT_ERRORS,
         verb="end_session",
     ),
     Operation(

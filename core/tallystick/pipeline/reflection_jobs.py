@@ -7,8 +7,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from tallystick.errors import Denied, InvalidInput, NotFound
+from tallystick.errors import Denied, ExtractionError, InvalidInput, NotFound
 from tallystick.memory import MemoryContext
+from tallystick.pipeline.providers import LearningContext, is_final
 from tallystick.pipeline.reflection import (
     Material,
     Reflection,
@@ -22,7 +23,7 @@ from tallystick.storage import Connection, jobs, scopes
 from tallystick.storage.writes import Writes
 
 REFLECT = "reflect"
-"""The kind of job that proposes what memories state."""
+"""The kind of job that proposes what models conclude from memories."""
 
 
 def enqueue_reflection(
@@ -75,27 +76,28 @@ class ReflectionHandler:
     changes_memory = True
     is_autonomous = False
 
-    def __init__(self, context: MemoryContext, mode: Reflection) -> None:
-        """Take how far this tally reflects."""
+    def __init__(self, context: LearningContext, mode: Reflection) -> None:
+        """Take the models of this tally, and whether it reflects."""
         self._context = context
         self._mode: Reflection = mode
 
     def handle(self, work: Work) -> int:
         """Reflect, and store the proposals in the commit that ends the job. What may not or cannot
-        be reflected on any more ends as dead. Raises LeaseLost.
+        be reflected on any more ends as dead, and what no model answers as failed. Raises
+        ExtractionError, LeaseLost.
         """
         [job] = work.jobs
         assert job.actor is not None
         made: list[Proposal] = []
         try:
-            plan = plan_reflection(self._context, job.actor, _request(job.payload, self._mode))
+            request = _request(job.payload, self._mode)
+            plan = plan_reflection(self._context, job.actor, request, job_id=job.id)
 
             def unit(tx: Connection, allowed: Sequence[jobs.LeasedJob]) -> dict[str, Ended]:
-                made[:] = plan.store(tx, job.id)
+                made[:] = plan.store(tx, job_id=job.id, correlation_id=job.id)
                 result: JsonObject = {
                     "read": len(plan.origins),
                     "proposals": [each.id for each in made],
-                    "applied": sum(each.state == "applied" for each in made),
                     "waiting": sum(each.is_open for each in made),
                 }
                 return {job.id: Ended("done" if made else "empty", result=result)}
@@ -104,6 +106,12 @@ class ReflectionHandler:
         except (Denied, InvalidInput, NotFound) as error:
             ended = Ended("dead", code=error.code, text=str(error))
             work.commit(lambda tx, allowed: {job.id: ended})
+            return 0
+        except ExtractionError as error:
+            if not is_final(error, job.attempts):
+                raise
+            failed = Ended("failed", code=error.code, text=str(error))
+            work.commit(lambda tx, allowed: {job.id: failed})
             return 0
         return len(made)
 

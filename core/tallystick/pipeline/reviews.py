@@ -19,6 +19,7 @@ from tallystick.memory.change import (
 from tallystick.memory.correct import CorrectionRequest, apply_correction
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.memory.remember import PreparedMemory, check_new, ingest_one
+from tallystick.pipeline.propose import is_whole_text
 from tallystick.records import (
     AccessDecision,
     AccessKind,
@@ -48,6 +49,9 @@ _STATES: Mapping[ReviewDecision, ProposalState] = {
 }
 _EDITABLE = ("content", "kind", "subject", "attributes", "confidence", "valid_from")
 _UNFIT = ("hidden", "redacted", "deleted")
+_INHERITED = ("speaker", "category", "tags", "importance", "valid_until", "expires_at")
+_INHERITED_ATTRIBUTES = ("local_only", "sensitivity")
+"""Attributes that hold for whatever is concluded from a text."""
 
 
 def listed(
@@ -249,24 +253,23 @@ def carry_out(
     *,
     vector: bytes | None,
     state: ProposalState,
-    reason: str | None,
+    reason: str,
 ) -> Proposal:
     """Do what a proposal says, inside the open transaction, and note its state.
 
     Nothing is destroyed: what is replaced stays as history below its replacement, with reason,
     evidence and validity; what is withdrawn can be recovered.
     """
-    made: str | None = proposal.made
-    why = reason or f"{proposal.origin}: {proposal.kind}"
+    made: str | None = None
     if proposal.action in ("UPDATE", "DELETE"):
         _require_target(write, proposal)
-    if proposal.action in ("ADD", "UPDATE", "RELATE") and made is None:
+    if proposal.action in ("ADD", "UPDATE", "RELATE"):
         made = _make(write, proposal, words, vector)
     if proposal.action == "UPDATE" and made != proposal.target:
         assert proposal.target is not None
         request = CorrectionRequest(
             "supersede",
-            why,
+            reason,
             other_id=made,
             evidence=_evidence(write, proposal),
             valid_from=words.valid_from,
@@ -274,7 +277,7 @@ def carry_out(
         apply_correction(write, proposal.target, request)
     if proposal.action == "DELETE":
         assert proposal.target is not None
-        _withdraw(write, proposal.target, why)
+        _withdraw(write, proposal.target, reason)
     if proposal.action == "PROMOTE":
         raise InvalidInput("A promotion is previewed: use `promote` with an explicit scope.")
     return _moved(write, proposal, state, reason=reason, words=words, made=made)
@@ -299,30 +302,48 @@ def _require_target(write: MemoryWrite, proposal: Proposal) -> None:
 def _make(
     write: MemoryWrite, proposal: Proposal, words: ProposalContent, vector: bytes | None
 ) -> str:
-    """Write the memory of a proposal, linked with what it was drawn from; return its id."""
+    """Write the memory of a proposal, linked with what it was drawn from; return its id, or that of
+    the text where this says nothing else.
+    """
     tx = write.tx
     attributes = dict(words.attributes)
     if words.relation is not None:
         attributes["relation"] = words.relation.dump()
-    new = NewMemory(
-        content=words.content,
-        kind="claim" if proposal.kind == "relation" else proposal.kind,
-        subject=words.subject,
-        attributes=attributes,
-        confidence=proposal.confidence,
-        occurred_at=words.occurred_at,
-        valid_from=words.valid_from,
+    origins = [
+        origin
+        for memory_id in proposal.derived_from
+        if (origin := memories.get(tx, memory_id)) is not None
+    ]
+    for origin in origins:
+        if origin.memory.scope == proposal.scope and is_whole_text(
+            origin.memory, words.content, proposal.kind
+        ):
+            return origin.memory.id
+    new = NewMemory.load(
+        {
+            **_inherited(proposal, origins),
+            "content": words.content,
+            "kind": "claim" if proposal.kind == "relation" else proposal.kind,
+            "subject": words.subject,
+            "attributes": _inherited_attributes(origins) | attributes,
+            "confidence": proposal.confidence,
+            "occurred_at": words.occurred_at,
+            "valid_from": words.valid_from,
+        }
     )
     check_new(new)
     reference = SourceRef(source_type="memory", version=proposal.prompt_version)
     [scope] = [each.scope for each in [proposals.find(tx, proposal.id)] if each is not None]
-    result = ingest_one(write, scope, PreparedMemory(new, reference, vector, ()))
+    by = proposal.provider if proposal.model is None else f"{proposal.provider}:{proposal.model}"
+    prepared = PreparedMemory(
+        new, reference, vector, (), extraction_model=by, prompt_version=proposal.prompt_version
+    )
+    result = ingest_one(write, scope, prepared)
     stored = memories.get(tx, result.id)
     assert stored is not None
-    origins = [memories.get(tx, memory_id) for memory_id in proposal.derived_from]
     linked = {link.source_id for link in stored.memory.sources}
     for origin in origins:
-        if origin is None or origin.doc == stored.doc:
+        if origin.doc == stored.doc:
             continue
         edges.add(
             tx,
@@ -338,6 +359,23 @@ def _make(
             if link.source_id not in linked:
                 memories.link_source(tx, stored.doc, link.source_id)
     return result.id
+
+
+def _inherited(proposal: Proposal, origins: Sequence[memories.Stored]) -> dict[str, Any]:
+    """Return what a conclusion has of the one memory of its scope that it was drawn from."""
+    if len(origins) != 1 or origins[0].memory.scope != proposal.scope:
+        return {}
+    memory = origins[0].memory
+    return {name: getattr(memory, name) for name in _INHERITED}
+
+
+def _inherited_attributes(origins: Sequence[memories.Stored]) -> dict[str, Any]:
+    return {
+        name: value
+        for origin in origins
+        for name, value in origin.memory.attributes.items()
+        if name in _INHERITED_ATTRIBUTES
+    }
 
 
 def _evidence(write: MemoryWrite, proposal: Proposal) -> tuple[str, ...]:
@@ -365,23 +403,22 @@ def _moved(
     proposal: Proposal,
     state: ProposalState,
     *,
-    reason: str | None,
+    reason: str,
     words: ProposalContent | None = None,
     made: str | None = None,
 ) -> Proposal:
-    by_person = state != "applied"
-    identity = write.actor.identity() if by_person else None
     moved = proposals.move(
         write.tx,
         proposal.id,
         before=OPEN,
         after=state,
-        decided_by=identity,
+        decided_by=write.actor.identity(),
+        decided_reason=reason,
+        decided_at=write.now,
         content=words,
         made=made,
         kind=proposal.kind,
         confidence=proposal.confidence,
-        **({"decided_reason": reason, "decided_at": write.now} if by_person else {}),
     )
     assert moved, "the writer reads and moves in one turn"
     details = {"state": state, "action": proposal.action}

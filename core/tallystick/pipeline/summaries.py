@@ -16,8 +16,8 @@ from tallystick.graph.concepts import Text
 from tallystick.memory.context import is_local_only
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.memory.mentions import GRAPH_VERSION, remove_orphans
-from tallystick.pipeline.learning import LearningContext
 from tallystick.pipeline.outbound import OutboundSubject
+from tallystick.pipeline.providers import LearningContext
 from tallystick.pipeline.runner import Ended, Work
 from tallystick.ports import Summarizer
 from tallystick.records import Memory, ProviderDeclaration, SourceHash, SourceRef, canonical_json

@@ -311,6 +311,8 @@ class NewMemory(Record):
     """Memories of readable scopes that this one points to."""
     depends_on: Texts = ()
     """Memories of readable scopes that must be done, or hold, before this one."""
+    entities: Texts = ()
+    """Names of people, places and things in it, for the graph; kept as an attribute."""
     source_run_id: str | None = None
     source_step_ids: Texts = ()
     idempotency_key: str | None = None
@@ -503,10 +505,8 @@ class HistoryEntry(Record):
         "SHARE",
         "ERASE",
         "NONE",
-        "MERGE",
     ]
-    """`NONE`: a fact of it needed no memory. `MERGE`: a fact that was said elsewhere was folded in.
-    """
+    """`NONE`: a fact of it needed no memory."""
     correction: CorrectionKind | None = None
     """The kind of correction, for a CORRECT."""
     at: int

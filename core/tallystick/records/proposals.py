@@ -1,8 +1,8 @@
 """Proposals: the facts that an extractor found in a text, the decisions that a decider makes about
 them, and the rows in which both wait for a person or are kept as history.
 
-A proposal is the suggestion of a program. Nothing in it is an instruction: policy decides what of
-it is applied.
+A proposal is the suggestion of a model. Nothing in it is an instruction: a person decides what of
+it is carried out.
 """
 
 from __future__ import annotations
@@ -17,46 +17,33 @@ from tallystick.records.identity import Scope
 from tallystick.records.memory import DecisionAction
 from tallystick.records.times import datetime_of, optional_datetime_of
 
-Learning = Literal["off", "shadow", "add_only", "full"]
-"""How far extraction and decisions go: not at all; proposals alone; additions; every decision."""
-ProposalAction = Literal["ADD", "UPDATE", "DELETE", "NONE", "MERGE", "RELATE", "PROMOTE"]
+Learning = Literal["off", "review"]
+"""Whether models propose facts from what is remembered: not at all, or for a person to decide."""
+ProposalAction = Literal["ADD", "UPDATE", "DELETE", "NONE", "RELATE", "PROMOTE"]
 """What a proposal would do once it is accepted."""
 ProposalOrigin = Literal["extraction", "reflection", "graph"]
 """The part that made a proposal."""
-ProposalState = Literal[
-    "pending", "accepted", "edited", "deferred", "rejected", "applied", "discarded"
-]
-"""`pending` and `deferred` wait for a person. `applied`: carried out by policy. `discarded`: a rule
-refused it, whatever a person says. The others are what a person decided.
+ProposalState = Literal["pending", "accepted", "edited", "deferred", "rejected", "discarded"]
+"""`pending` and `deferred` wait for a person. `discarded`: it is void, whatever a person says. The
+others are what a person decided.
 """
 ProposalStates = Annotated[Sequence[ProposalState], tuple_of(ProposalState)]
 """States of proposals."""
 ProposalReason = Literal[
-    "by_policy",
-    "shadow_mode",
-    "add_only_mode",
-    "low_confidence",
+    "review_mode",
+    "contradiction",
+    "contradiction_in_batch",
     "invalid_target",
     "target_changed",
     "pinned_memory",
     "manual_override",
-    "contradiction_in_batch",
-    "foreign_text",
-    "instruction_in_text",
-    "not_in_text",
-    "conversation_turn",
     "shared_memory",
-    "already_said",
-    "nothing_new",
-    "trivial",
+    "another_author",
+    "foreign_text",
     "scope_crossing",
-    "destructive",
-    "ambiguous",
     "sensitive",
-    "contradiction",
-    "budget_spent",
 ]
-"""Why a proposal is in the state in which policy left it."""
+"""What a person should know before deciding a proposal, or why it was discarded."""
 
 
 class ExtractedFact(Record):
@@ -79,8 +66,8 @@ class ExtractedEntity(Record):
     """Somebody or something that a text names."""
 
     name: str
-    kind: str = "thing"
-    """Such as `person`, `organization`, `place`, `identifier` or `thing`."""
+    kind: str = "name"
+    """One of person, organization, place, work, address, code and name."""
     aliases: tuple[str, ...] = ()
     confidence: int = Field(default=100, ge=0, le=100)
     """Percent."""
@@ -157,8 +144,6 @@ class ProviderDeclaration(Record):
     """Characters of one call at most; a longer text is cut, with a warning."""
     longest_answer: int = Field(default=16_000, ge=1)
     """Tokens of one answer at most: what limits of tokens and money count for a call under way."""
-    reliability: Literal["high", "ordinary", "low"] = "ordinary"
-    """`low`: what it proposes never changes or withdraws a memory without a person."""
 
 
 class LearningBudget(Record):
@@ -285,8 +270,6 @@ class Reflected(Record):
     """The number of memories that were reflected on."""
     proposals: tuple[Proposal, ...] = ()
     """Those that are new, in the order of their texts."""
-    applied: int = 0
-    """The number of them that policy applied."""
     waiting: int = 0
     """The number of them that wait for a person."""
     processing: Literal["processed", "queued", "off", "suspended"] = "processed"

@@ -15,9 +15,6 @@ from tallystick.pipeline import (
     ModelExtractor,
     ModelSummarizer,
     Outbound,
-    RuleDecider,
-    RuleExtractor,
-    Thresholds,
 )
 from tallystick.ports import Decider, Extractor, StructuredModel, Summarizer, TokenCounter
 from tallystick.recorder import RecorderContext
@@ -50,10 +47,20 @@ def learning_context(
     that may not be sent text.
     """
     given = [*_several(extractors), *_several(deciders)]
-    if settings.learning == "off" and (given or settings.learning_models):
+    is_on = settings.learning != "off" or settings.reflection != "off"
+    if not is_on and (given or settings.learning_models):
         raise SettingsError(
-            "`learning` is off, so that no extractor or decider is ever called. Set it to shadow, "
-            "add_only or full, or give none."
+            "`learning` and `reflection` are off, so that no extractor or decider is ever called. "
+            "Set one of them to review, or give none."
+        )
+    if is_on and not (_several(extractors) or settings.learning_models):
+        on = " and ".join(
+            f"`{name}`" for name in ("learning", "reflection") if getattr(settings, name) != "off"
+        )
+        raise SettingsError(
+            "Without a model, or an agent's own proposal, nothing is learned. Give a model as "
+            f"`extractor=` or in `learning_models`, or set {on} to off: an agent still remembers "
+            "what it concludes by itself, such as remember(…, kind='preference')."
         )
     if summarizer is not None and not settings.graph:
         raise SettingsError(
@@ -99,10 +106,8 @@ def learning_context(
                 if each is not None
             ],
         ),
-        settings.learning,
-        cast("Sequence[Extractor]", chosen_extractors) or (RuleExtractor(),),
-        cast("Sequence[Decider]", chosen_deciders) or (RuleDecider(),),
-        Thresholds(settings.learning_add_confidence, settings.learning_change_confidence),
+        cast("Sequence[Extractor]", chosen_extractors),
+        cast("Sequence[Decider]", chosen_deciders),
         chosen_summarizer,
     )
 

@@ -98,20 +98,22 @@ class MemoryVerbs(ChangeVerbs):
         derived_from: MemoryIds = (),
         related_to: MemoryIds = (),
         depends_on: MemoryIds = (),
+        entities: Texts = (),
         mode: RememberMode = "auto",
         timeout_ms: int = 2_500,
         idempotency_key: str | None = None,
     ) -> Remembered:
         """Store `content` as it is and make it recallable; it is both when this returns.
 
-        Where the tally learns (setting `learning`), `auto` and `async` leave a job that draws facts
-        from it, `sync` waits up to `timeout_ms` for that job, and `raw` leaves none; `processing`
-        says how far it came.
+        Where the tally learns (setting `learning`), `auto` and `async` leave a job that has a model
+        propose facts from it, `sync` waits up to `timeout_ms` for that job, and `raw` leaves none;
+        `processing` says how far it came.
 
         A loose statement that repeats an active memory answers `duplicate`, and its source is kept.
         In a conversation each call is a turn of its own. `derived_from` names memories that this
         one was concluded from; none may be hidden, redacted or forgotten. `related_to` names
-        memories that it points to, `depends_on` those that come before it. Raises Denied, NotFound,
+        memories that it points to, `depends_on` those that come before it. `entities` are names for
+        the graph, kept as the attribute of that name. Raises Denied, NotFound,
         InvalidRecord, InvalidInput, PositionTaken or IdempotencyMismatch; then nothing was stored.
         """
         new = NewMemory.load(
@@ -136,6 +138,7 @@ class MemoryVerbs(ChangeVerbs):
                 "derived_from": derived_from,
                 "related_to": related_to,
                 "depends_on": depends_on,
+                "entities": entities,
                 "idempotency_key": idempotency_key,
             }
         )

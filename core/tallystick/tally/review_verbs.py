@@ -37,16 +37,16 @@ class ReviewVerbs(MemoryVerbs):
         into: str | Scope | None = None,
         mode: ReflectMode = "sync",
     ) -> Reflected:
-        """Propose the decisions, procedures, plans, tasks, artifacts, claims and relations that
-        memories state: those of `sources` (their ids, or those of sources), of a `conversation` or
-        of a `run` of the bound scope.
+        """Have a model propose the decisions, procedures, plans, tasks, artifacts, claims and
+        relations that memories state: those of `sources` (their ids, or those of sources), of a
+        `conversation` or of a `run` of the bound scope.
 
-        With the setting `reflection="policy"` what is safe by rule is applied; the rest waits as
-        `reviews`. Nothing is proposed twice. Conclusions are of the bound scope, or of `into`, and
-        never get more readers than their sources, but for sources of several scopes with the
-        broadest of these named. With the mode `async` a job does it: the answer has its `job_id`,
-        and its result the ids of the proposals. Raises InvalidInput, NotFound, Denied
-        (`mixed_scopes`, `scope_crossing_requires_promotion`).
+        Each waits as one of the `reviews`. Nothing is proposed twice. Conclusions are of the bound
+        scope, or of `into`, and never get more readers than their sources, but for sources of
+        several scopes with the broadest of these named. With the mode `async` a job does it: the
+        answer has its `job_id`, and its result the ids of the proposals. Raises InvalidInput,
+        NotFound, Denied (`mixed_scopes`, `scope_crossing_requires_promotion`), and ExtractionError
+        where no model answers.
         """
         services = self._services
         with self._observed("memory_write", "reflect") as call:
@@ -61,14 +61,14 @@ class ReviewVerbs(MemoryVerbs):
                 reflected = enqueue_reflection(services.memory, self._traced_actor, request)
             else:
                 reflected = reflect(
-                    services.memory,
+                    services.learning,
                     self._traced_actor,
                     request,
                     correlation_id=call.correlation_id,
                 )
             summary = {
                 "proposals": [proposal.id for proposal in reflected.proposals],
-                "applied": reflected.applied,
+                "waiting": reflected.waiting,
                 "processing": reflected.processing,
             }
             call.record("memory_write", reflected, summary=summary, scopes=[reflected.scope])

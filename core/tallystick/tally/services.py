@@ -209,9 +209,14 @@ class Services:
             self.memory,
             [
                 RetentionHandler(self.memory, lambda: self.windows, self.drop_caches),
-                LearningHandler(self.learning),
                 SummaryHandler(self.learning),
-                ReflectionHandler(self.memory, settings.reflection),
+                # Elsewhere their jobs wait for a process that has a model.
+                *([LearningHandler(self.learning)] if settings.learning != "off" else []),
+                *(
+                    [ReflectionHandler(self.learning, settings.reflection)]
+                    if settings.reflection != "off"
+                    else []
+                ),
             ],
             chores=[
                 Chore(partial(self.gate.flush, wait=False), _READS_AFTER),

@@ -15,11 +15,22 @@ if TYPE_CHECKING:
         CountingIds,
         HashEmbedder,
         ScriptedCall,
+        ScriptedDecider,
+        ScriptedExtractor,
         StepClock,
         WordCounter,
     )
 
-__all__ = ["CountingIds", "HashEmbedder", "ScriptedCall", "StepClock", "WordCounter", "effects"]
+__all__ = [
+    "CountingIds",
+    "HashEmbedder",
+    "ScriptedCall",
+    "ScriptedDecider",
+    "ScriptedExtractor",
+    "StepClock",
+    "WordCounter",
+    "effects",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,16 +1,24 @@
-"""A stepping clock, counting ids, a scripted model, a hashing embedder, a word counter."""
+"""A stepping clock, counting ids, scripted models, a hashing embedder, a word counter."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from tallystick.records import (
+        DecisionCandidate,
+        ExtractedFact,
+        Extraction,
+        MemoryDecision,
+        ProviderDeclaration,
+    )
 
 
 class StepClock:
@@ -64,6 +72,76 @@ class ScriptedCall:
         """The next answer of the script. Raises StopIteration when it is used up."""
         self.requests.append(request)
         return next(self._answers)
+
+
+class ScriptedExtractor:
+    """An extractor that answers by a script, and keeps the texts it got."""
+
+    def __init__(
+        self,
+        script: Mapping[str, Extraction] | Callable[[str], Extraction],
+        *,
+        name: str = "scripted",
+        local: bool = True,
+    ) -> None:
+        """Take the answer for each text, or a function that makes it; a text that a mapping does
+        not have gives nothing.
+        """
+        self._script, self._name, self._local = script, name, local
+        self.texts: list[str] = []
+        """The texts that it got, in order."""
+
+    @property
+    def declaration(self) -> ProviderDeclaration:
+        """Its name, and that it is on this machine unless it was made as `local=False`."""
+        return _declare(self._name, self._local)
+
+    def extract(self, text: str) -> Extraction:
+        """Return the answer of the script."""
+        from tallystick.records import Extraction
+
+        self.texts.append(text)
+        if isinstance(self._script, Mapping):
+            return self._script.get(text, Extraction())
+        return self._script(text)
+
+
+class ScriptedDecider:
+    """A decider that answers by a function, and keeps the facts and candidates it got."""
+
+    def __init__(
+        self,
+        script: Callable[
+            [Sequence[ExtractedFact], Sequence[Sequence[DecisionCandidate]]],
+            Sequence[MemoryDecision],
+        ],
+        *,
+        name: str = "scripted",
+        local: bool = True,
+    ) -> None:
+        self._script, self._name, self._local = script, name, local
+        self.facts: list[ExtractedFact] = []
+        self.candidates: list[list[DecisionCandidate]] = []
+        """For each of the facts, the memories that it was shown."""
+
+    @property
+    def declaration(self) -> ProviderDeclaration:
+        """Its name, and that it is on this machine unless it was made as `local=False`."""
+        return _declare(self._name, self._local)
+
+    def decide(
+        self, facts: Sequence[ExtractedFact], candidates: Sequence[Sequence[DecisionCandidate]]
+    ) -> Sequence[MemoryDecision]:
+        """Return the answer of the function."""
+        self.facts += facts
+        self.candidates += [list(choices) for choices in candidates]
+        return self._script(facts, candidates)
+
+
+def _declare(name: str, local: bool) -> ProviderDeclaration:
+    from tallystick.records import ProviderDeclaration
+
+    return ProviderDeclaration(name=name, model=f"{name}-1", local=local)
 
 
 class HashEmbedder:

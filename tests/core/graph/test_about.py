@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tests.core.graph.naming import named, namer
 
 from tallystick.errors import Denied, InvalidInput, NotFound
 from tallystick.memory.dependencies import in_order
@@ -24,11 +25,16 @@ def texts(explored: Explored) -> list[str | None]:
 
 
 def test_everything_about_a_name_by_any_of_its_forms(open_tally: OpenTally) -> None:
-    with open_tally(settings=ON) as tally:
+    learning = Settings(graph=True, learning="review")
+    with open_tally(settings=learning, extractor=namer()) as tally:
         alice = tally.bind(ALICE)
-        alice.remember("Anna Schmidt works at Acme Labs.")
-        alice.remember("Yesterday we asked Anna about Lisbon.")
-        alice.remember("Later Bob Miller flew to Lisbon.")
+        alice.remember_many(
+            [
+                "Anna Schmidt works at Acme Labs.",
+                "Yesterday we asked Anna about Lisbon.",
+                "Later Bob Miller flew to Lisbon.",
+            ]
+        )
         tally.drain()
 
         near = alice.explore("anna schmidt", mode="about")
@@ -60,9 +66,16 @@ def test_everything_about_a_name_by_any_of_its_forms(open_tally: OpenTally) -> N
 def test_nobody_else_and_nothing_forgotten_is_reached_about_a_name(open_tally: OpenTally) -> None:
     with open_tally(settings=ON) as tally:
         alice, anna = tally.bind(ALICE), tally.bind(ANNA)
-        secret = alice.remember("Then Zebedee Quill moved to Lisbon.").id
-        alice.remember("Later we flew to Lisbon.")
-        anna.remember("Today I am in Lisbon.")
+        [secret, _] = [
+            each.id
+            for each in alice.remember_many(
+                [
+                    named("Then Zebedee Quill moved to Lisbon."),
+                    named("Later we flew to Lisbon."),
+                ]
+            )
+        ]
+        anna.remember("Today I am in Lisbon.", entities=["Lisbon"])
         tally.drain()
         [quill] = [
             memory.id

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tests.core.graph.naming import named
 
 from tallystick.errors import NotFound, SettingsError
 from tallystick.graph.communities import grouped
@@ -43,7 +44,7 @@ def told(bound: BoundTally) -> list[set[str]]:
 def test_names_that_memories_mention_together_are_a_community(open_tally: OpenTally) -> None:
     with open_tally(settings=ON) as tally:
         alice = tally.bind(ALICE)
-        alice.remember_many([*BOATS, *MUSIC, "Nothing is said here of anybody."])
+        alice.remember_many(map(named, [*BOATS, *MUSIC, "Nothing is said here of anybody."]))
         assert told(alice) == [], "they are made by the job that reads the names"
         tally.drain()
         boats, music = sorted(communities_of(alice), key=lambda each: "Vienna" in each.names)
@@ -61,7 +62,7 @@ def test_names_that_memories_mention_together_are_a_community(open_tally: OpenTa
 def test_a_name_and_words_find_the_communities_that_they_are_about(open_tally: OpenTally) -> None:
     with open_tally(settings=ON) as tally:
         alice = tally.bind(ALICE)
-        alice.remember_many([*BOATS, *MUSIC])
+        alice.remember_many(map(named, [*BOATS, *MUSIC]))
         tally.drain()
 
         [by_name] = communities_of(alice, "anna schmidt")
@@ -76,8 +77,8 @@ def test_what_may_not_be_seen_is_neither_named_nor_quoted(open_tally: OpenTally)
     """Between two divisions too: what is shown is drawn from the memories at each call."""
     with open_tally(settings=ON) as tally:
         alice = tally.bind(ALICE)
-        alice.remember_many(BOATS)
-        secret = alice.remember("Anna Schmidt met Viktor Krause in Hamburg.").id
+        alice.remember_many(map(named, BOATS))
+        secret = alice.remember_many([named("Anna Schmidt met Viktor Krause in Hamburg.")])[0].id
         tally.drain()
         assert any("Viktor Krause" in names for names in told(alice))
 
@@ -92,8 +93,8 @@ def test_what_may_not_be_seen_is_neither_named_nor_quoted(open_tally: OpenTally)
 def test_an_erased_text_leaves_no_byte_in_the_communities(open_tally: OpenTally) -> None:
     with open_tally(settings=ON) as tally:
         alice, root = tally.bind(ALICE), tally.bind(ROOT)
-        alice.remember_many(BOATS)
-        secret = alice.remember("Anna Schmidt met Viktor Krause in Hamburg.").id
+        alice.remember_many(map(named, BOATS))
+        secret = alice.remember_many([named("Anna Schmidt met Viktor Krause in Hamburg.")])[0].id
         tally.drain()
         store = services_of(tally).store
         with store.database.read() as connection:
@@ -116,10 +117,10 @@ def test_an_erased_text_leaves_no_byte_in_the_communities(open_tally: OpenTally)
 def test_a_community_keeps_its_id_while_most_of_it_stays(open_tally: OpenTally) -> None:
     with open_tally(settings=ON) as tally:
         alice = tally.bind(ALICE)
-        alice.remember_many([*BOATS, *MUSIC])
+        alice.remember_many(map(named, [*BOATS, *MUSIC]))
         tally.drain()
         before = {each.id: set(each.names) for each in communities_of(alice)}
-        alice.remember("Then the Seeadler took Otto Lang to Hamburg.")
+        alice.remember("Then the Seeadler took Otto Lang to Hamburg.", entities=["Otto Lang"])
         tally.drain()
         after = {each.id: set(each.names) for each in communities_of(alice)}
 
@@ -153,7 +154,7 @@ def test_large_communities_have_levels_each_within_its_parent() -> None:
 def test_a_name_alone_and_a_pair_are_no_community(open_tally: OpenTally) -> None:
     with open_tally(settings=ON) as tally:
         alice = tally.bind(ALICE)
-        alice.remember_many(["Anna Schmidt lives in Berlin.", "Otto Lang was here."])
+        alice.remember_many(map(named, ["Anna Schmidt lives in Berlin.", "Otto Lang was here."]))
         tally.drain()
         assert told(alice) == []
 
@@ -161,7 +162,7 @@ def test_a_name_alone_and_a_pair_are_no_community(open_tally: OpenTally) -> None
 def test_the_doctor_finds_communities_of_nothing_and_removes_them(open_tally: OpenTally) -> None:
     with open_tally(settings=ON) as tally:
         alice, root = tally.bind(ALICE), tally.bind(ROOT)
-        alice.remember_many(BOATS)
+        alice.remember_many(map(named, BOATS))
         tally.drain()
         store = services_of(tally).store
         store.database.write(
@@ -193,7 +194,7 @@ def test_a_model_summarizes_until_what_it_read_changes(open_tally: OpenTally) ->
     scribe = Scribe()
     with open_tally(settings=ON, summarizer=scribe) as tally:
         alice = tally.bind(ALICE)
-        ids = [each.id for each in alice.remember_many([*BOATS, *MORE])]
+        ids = [each.id for each in alice.remember_many(map(named, [*BOATS, *MORE]))]
         tally.drain()
         [community] = communities_of(alice)
         assert (community.summary, community.summarized_by) == (
@@ -223,7 +224,7 @@ def test_a_community_with_more_than_a_model_is_given_is_summarized_once(
     with open_tally(settings=ON, summarizer=scribe) as tally:
         alice = tally.bind(ALICE)
         alice.remember_many(
-            f"{text} {turn} {'It was a long day at sea. ' * 80}"
+            named(f"{text} {turn} {'It was a long day at sea. ' * 80}")
             for turn in range(7)
             for text in BOATS
         )
@@ -243,7 +244,7 @@ def test_a_summarizer_is_given_the_newest_texts_that_it_declares_to_take(
     scribe.declaration = scribe.declaration.model_copy(update={"longest_text": longest})
     with open_tally(settings=ON, summarizer=scribe) as tally:
         alice = tally.bind(ALICE)
-        alice.remember_many([*BOATS, *MORE])
+        alice.remember_many(map(named, [*BOATS, *MORE]))
         tally.drain()
         assert scribe.texts == ["\n".join(newest)]
         [community] = communities_of(alice)
@@ -254,7 +255,7 @@ def test_what_stays_on_this_machine_is_not_sent_away(open_tally: OpenTally) -> N
     scribe = Scribe(local=False)
     with open_tally(settings=ON, summarizer=scribe) as tally:
         alice = tally.bind(ALICE)
-        alice.remember_many([*BOATS, *MORE])
+        alice.remember_many(map(named, [*BOATS, *MORE]))
         alice.remember(
             "Anna Schmidt hid the key in Hamburg; sk-proj-aB3dE6gH9jK2mN5pQ8rT1vW4xY7zA0cF",
             attributes={"local_only": True},
@@ -274,7 +275,7 @@ def test_a_summary_that_cannot_be_used_is_none(open_tally: OpenTally) -> None:
     scribe = Silent()
     with open_tally(settings=ON, summarizer=scribe) as tally:
         alice = tally.bind(ALICE)
-        alice.remember_many([*BOATS, *MORE])
+        alice.remember_many(map(named, [*BOATS, *MORE]))
         tally.drain()
         [community] = communities_of(alice)
         assert community.summarized_by is None

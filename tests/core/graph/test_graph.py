@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tests.core.graph.naming import named, namer
 
+from tallystick.errors import InvalidInput
 from tallystick.memory import Put
 from tallystick.records import Actor
 from tallystick.settings import Settings
@@ -17,6 +19,7 @@ OpenTally = Callable[..., Tally]
 ALICE = Actor(user="alice")
 ROOT = Actor(user="root", role="operator")
 ON = Settings(graph=True)
+LEARNING = Settings(graph=True, learning="review")
 
 
 def entities(bound: BoundTally, *states: str) -> dict[str, str]:
@@ -41,7 +44,7 @@ def erased(tally: Tally, memory_id: str, **arguments: object) -> object:
 def test_nothing_is_read_until_the_graph_is_turned_on(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         alice = tally.bind(ALICE)
-        alice.remember("Anna Schmidt works at Tallystick GmbH in Berlin.")
+        alice.remember_many([named("Anna Schmidt works at Tallystick GmbH in Berlin.")])
         tally.drain()
         assert entities(alice) == {}
         assert [job for job in tally.bind(ROOT).operator.jobs() if job.kind == "graph"] == []
@@ -51,7 +54,7 @@ def test_nothing_is_read_until_the_graph_is_turned_on(open_tally: OpenTally) -> 
         assert set(entities(alice)) == {"Anna Schmidt", "Tallystick GmbH", "Berlin"}
     with open_tally() as tally:
         alice = tally.bind(ALICE)
-        alice.remember("Later Bob Miller came to Oslo.")
+        alice.remember_many([named("Later Bob Miller came to Oslo.")])
         tally.drain()
         assert "Bob Miller" not in entities(alice)
 
@@ -62,7 +65,7 @@ def test_recall_without_an_entity_gives_the_same_with_the_graph_and_without(
     texts = ["Anna Schmidt works in Berlin.", "Then Bob moved to Oslo.", "Tea is in the kitchen."]
     with open_tally(settings=ON) as tally:
         alice = tally.bind(ALICE)
-        alice.remember_many(texts)
+        alice.remember_many(map(named, texts))
         queries = ("Where does she work?", "tea", "who moved?", "kitchen")
         before = [[(hit.content, hit.score) for hit in alice.recall(query)] for query in queries]
         tally.drain()
@@ -75,8 +78,8 @@ def test_recall_without_an_entity_gives_the_same_with_the_graph_and_without(
 def test_an_entity_is_shown_while_an_active_memory_mentions_it(open_tally: OpenTally) -> None:
     with open_tally(settings=ON) as tally:
         alice = tally.bind(ALICE)
-        first = alice.remember("We met Bob Miller in Berlin.").id
-        second = alice.remember("Later we flew from Berlin to Oslo.").id
+        first = alice.remember_many([named("We met Bob Miller in Berlin.")])[0].id
+        second = alice.remember_many([named("Later we flew from Berlin to Oslo.")])[0].id
         tally.drain()
         assert set(entities(alice)) == {"Bob Miller", "Berlin", "Oslo"}
 
@@ -85,7 +88,12 @@ def test_an_entity_is_shown_while_an_active_memory_mentions_it(open_tally: OpenT
         alice.recover(first, reason="needed again")
         assert set(entities(alice)) == {"Bob Miller", "Berlin", "Oslo"}
 
-        alice.modify(second, reason="it was another town", content="Later we flew to Rome.")
+        alice.modify(
+            second,
+            reason="it was another town",
+            content="Later we flew to Rome.",
+            attributes={"entities": ["Rome"]},
+        )
         assert set(entities(alice)) == {"Bob Miller", "Berlin"}
         tally.drain()
         assert set(entities(alice)) == {"Bob Miller", "Berlin", "Rome"}
@@ -98,7 +106,7 @@ def test_what_is_hidden_leaves_the_graph_with_its_names(
 ) -> None:
     with open_tally(settings=ON) as tally:
         alice = tally.bind(ALICE)
-        memory_id = alice.remember("We met Bob Miller in Berlin.").id
+        memory_id = alice.remember_many([named("We met Bob Miller in Berlin.")])[0].id
         tally.drain()
         preview = alice.correct(memory_id, correction, reason="why")  # type: ignore[arg-type]
         alice.correct(
@@ -121,8 +129,9 @@ def _state(tally: Tally, memory_id: str) -> str:
 def test_what_is_erased_leaves_no_byte_in_the_graph(open_tally: OpenTally) -> None:
     with open_tally(settings=ON) as tally:
         alice = tally.bind(ALICE)
-        secret = alice.remember("The vault is kept by Zebedee Quillfeather in Berlin.").id
-        alice.remember("Later we flew to Berlin.")
+        text = named("The vault is kept by Zebedee Quillfeather in Berlin.")
+        secret = alice.remember_many([text])[0].id
+        alice.remember_many([named("Later we flew to Berlin.")])
         tally.drain()
         assert "Zebedee Quillfeather" in entities(alice)
 
@@ -138,10 +147,13 @@ def test_what_is_erased_leaves_no_byte_in_the_graph(open_tally: OpenTally) -> No
 def test_relations_are_merged_by_their_triple_and_go_with_their_texts(
     open_tally: OpenTally,
 ) -> None:
-    with open_tally(settings=ON) as tally:
+    with open_tally(settings=LEARNING, extractor=namer()) as tally:
         alice = tally.bind(ALICE)
         first = alice.remember("Anna Schmidt works at Acme Labs.").id
         second = alice.remember("I heard that Anna Schmidt works for Acme Labs now.").id
+        tally.drain()
+        assert _relations(tally) == [("works_at", 2)]
+        alice.modify(first, reason="the graph reads it again", importance=90)
         tally.drain()
         assert _relations(tally) == [("works_at", 2)]
         alice.forget(first, reason="twice")
@@ -162,8 +174,8 @@ def _relations(tally: Tally) -> list[tuple[str, int]]:
 def test_forms_of_a_name_are_one_entity_until_somebody_parts_them(open_tally: OpenTally) -> None:
     with open_tally(settings=ON) as tally:
         alice = tally.bind(ALICE)
-        alice.remember("Yesterday Anna Schmidt came to Berlin.")
-        alice.remember("We asked Anna about it.")
+        alice.remember_many([named("Yesterday Anna Schmidt came to Berlin.")])
+        alice.remember_many([named("We asked Anna about it.")])
         tally.drain()
         assert entities(alice)["Anna"] == "duplicate"
 
@@ -176,7 +188,7 @@ def test_forms_of_a_name_are_one_entity_until_somebody_parts_them(open_tally: Op
             mode="apply",
             confirm_token=preview.confirm_token,
         )
-        alice.remember("Today we asked Anna again, and Anna Schmidt too.")
+        alice.remember_many([named("Today we asked Anna again, and Anna Schmidt too.")])
         tally.drain()
         assert entities(alice)["Anna"] == "active", "nobody merges again what a person parted"
 
@@ -184,10 +196,10 @@ def test_forms_of_a_name_are_one_entity_until_somebody_parts_them(open_tally: Op
 def test_a_short_name_that_could_be_two_people_is_neither(open_tally: OpenTally) -> None:
     with open_tally(settings=ON) as tally:
         alice = tally.bind(ALICE)
-        alice.remember("Yesterday Anna Schmidt came, and we asked Anna.")
+        alice.remember_many([named("Yesterday Anna Schmidt came, and we asked Anna.")])
         tally.drain()
         assert entities(alice)["Anna"] == "duplicate"
-        alice.remember("Today we met Anna Berg.")
+        alice.remember_many([named("Today we met Anna Berg.")])
         tally.drain()
         assert entities(alice)["Anna"] == "active"
 
@@ -195,12 +207,12 @@ def test_a_short_name_that_could_be_two_people_is_neither(open_tally: OpenTally)
 def test_a_name_that_somebody_forgot_or_pinned_stays_as_it_is(open_tally: OpenTally) -> None:
     with open_tally(settings=ON) as tally:
         alice = tally.bind(ALICE)
-        text = alice.remember("We met Bob Miller in Berlin.").id
+        text = alice.remember_many([named("We met Bob Miller in Berlin.")])[0].id
         tally.drain()
         ids = {memory.content: memory.id for memory in alice.memories(kinds=["entity"])}
         alice.forget(ids["Bob Miller"], reason="he asked for it")
         alice.modify(ids["Berlin"], reason="a place of ours", pinned=True)
-        alice.remember("Later we saw Bob Miller again.")
+        alice.remember_many([named("Later we saw Bob Miller again.")])
         tally.drain()
         assert set(entities(alice)) == {"Berlin"}
         alice.forget(text, reason="over")
@@ -210,8 +222,8 @@ def test_a_name_that_somebody_forgot_or_pinned_stays_as_it_is(open_tally: OpenTa
 def test_scopes_have_graphs_of_their_own(open_tally: OpenTally) -> None:
     with open_tally(settings=ON) as tally:
         alice, bob = tally.bind(ALICE), tally.bind(Actor(user="bob"))
-        alice.remember("We met Zebedee Quill in Berlin.")
-        bob.remember("Then we flew to Berlin.")
+        alice.remember_many([named("We met Zebedee Quill in Berlin.")])
+        bob.remember_many([named("Then we flew to Berlin.")])
         tally.drain()
         assert set(entities(bob)) == {"Berlin"}
         mine = {memory.id for memory in bob.memories(kinds=["entity"])}
@@ -223,7 +235,7 @@ def test_an_import_has_the_graph_of_its_export(
     open_tally: OpenTally, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("export") / "out"
-    with open_tally(settings=ON, owner=ROOT) as tally:
+    with open_tally(settings=LEARNING, extractor=namer(), owner=ROOT) as tally:
         root = tally.bind()
         root.remember("Anna Schmidt works at Acme Labs. Later we asked Anna.")
         tally.drain()
@@ -247,7 +259,7 @@ def _graph_finding(root: BoundTally, *, repair: bool = False) -> tuple[str, str]
 
 
 def test_the_doctor_finds_and_mends_a_graph_that_drifted(open_tally: OpenTally) -> None:
-    with open_tally(settings=ON, owner=ROOT) as tally:
+    with open_tally(settings=LEARNING, extractor=namer(), owner=ROOT) as tally:
         root = tally.bind()
         texts = ["Anna Schmidt works at Acme Labs.", "Then we met Bob Miller in Oslo."]
         first, second = (root.remember(text).id for text in texts)
@@ -293,7 +305,7 @@ def test_the_doctor_finds_and_mends_a_graph_that_drifted(open_tally: OpenTally) 
 def test_a_job_that_is_cut_off_is_carried_on_without_a_second_link(open_tally: OpenTally) -> None:
     with open_tally(settings=ON) as tally:
         alice = tally.bind(ALICE)
-        alice.remember("We met Bob Miller in Berlin.")
+        alice.remember_many([named("We met Bob Miller in Berlin.")])
         tally.drain()
         before = entities(alice)
         services = services_of(tally)
@@ -321,9 +333,43 @@ def test_no_name_is_read_while_autonomous_work_is_suspended(open_sqlite: OpenTal
     with open_sqlite(settings=ON, owner=ROOT) as tally:
         root = tally.bind()
         root.operator.freeze(reason="a look first", what="autonomy")
-        root.remember("We met Bob Miller in Berlin.")
+        root.remember_many([named("We met Bob Miller in Berlin.")])
         tally.drain()
         assert entities(root) == {}
         root.operator.thaw(reason="looked", what="autonomy")
         tally.drain()
         assert set(entities(root)) == {"Bob Miller", "Berlin"}
+
+
+def test_a_known_name_is_found_where_a_text_writes_it_exactly(open_tally: OpenTally) -> None:
+    with open_tally(settings=ON) as tally:
+        alice = tally.bind(ALICE)
+        alice.remember("She came by sea.", entities=["May", "Anna Schmidt", "王芳"])
+        texts: dict[str, set[str]] = {
+            "We met May in the harbour.": {"May"},
+            "You may go; Maybe mayday.": set(),
+            "Is Anna\n Schmidt here, with Anna?": {"Anna Schmidt"},
+            "我昨天见了王芳。": {"王芳"},
+        }
+        ids = {alice.remember(text).id: names for text, names in texts.items()}
+        tally.drain()
+        for memory_id, names in ids.items():
+            links = alice.explore(memory_id).links
+            linked = {alice.get(each.to_id).content for each in links if each.kind == "MENTIONS"}
+            assert linked == names
+
+
+def test_names_are_kept_as_an_attribute_and_given_once(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        alice = tally.bind(ALICE)
+        kept = alice.remember("She came.", entities=["Anna"], attributes={"note": 1})
+        assert alice.get(kept.id).attributes == {"note": 1, "entities": ["Anna"]}
+        wrong: list[dict[str, object]] = [
+            {"entities": ["Anna"], "attributes": {"entities": ["Bob"]}},
+            {"entities": [" "]},
+            {"entities": ["x" * 201]},
+            {"entities": [f"name {number}" for number in range(41)]},
+        ]
+        for arguments in wrong:
+            with pytest.raises(InvalidInput, match="entities"):
+                alice.remember("They came.", **arguments)  # type: ignore[arg-type]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tests.core.graph.naming import namer
+
 from tallystick.ranking import RecallWeights
 from tallystick.records import Actor
 from tallystick.settings import Settings
@@ -12,7 +14,7 @@ from tallystick.tally import Tally
 OpenTally = Callable[..., Tally]
 ALICE = Actor(user="alice")
 BOB = Actor(user="bob")
-ON = Settings(graph=True)
+ON = Settings(graph=True, learning="review")
 WEIGHTS = RecallWeights(mentions=1, related=4)
 TEXTS = (
     "Anna Becker reports to Otto Visser.",
@@ -25,7 +27,7 @@ TEXTS = (
 def test_a_question_about_somebody_reaches_whom_texts_relate_to_them(
     open_tally: OpenTally,
 ) -> None:
-    with open_tally(settings=ON) as tally:
+    with open_tally(settings=ON, extractor=namer()) as tally:
         alice = tally.bind(ALICE)
         alice.remember_many(TEXTS)
         tally.drain()
@@ -43,7 +45,8 @@ def test_a_question_without_an_entity_is_answered_as_without_the_graph(
     questions = ("who lives where?", "tea", "report", "boss")
     answers = []
     for settings in (Settings(), ON):
-        with open_tally(settings=settings) as tally:
+        extractor = namer() if settings.graph else None
+        with open_tally(settings=settings, extractor=extractor) as tally:
             alice = tally.bind(ALICE)
             alice.remember_many(TEXTS)
             tally.drain()
@@ -66,7 +69,7 @@ def test_a_question_without_an_entity_is_answered_as_without_the_graph(
 
 
 def test_what_a_text_of_another_scope_relates_is_no_hop(open_tally: OpenTally) -> None:
-    with open_tally(settings=ON) as tally:
+    with open_tally(settings=ON, extractor=namer()) as tally:
         alice, bob = tally.bind(ALICE), tally.bind(BOB)
         alice.remember_many(TEXTS[1:])
         bob.remember(TEXTS[0])

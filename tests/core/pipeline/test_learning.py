@@ -1,4 +1,6 @@
-"""Learning: what is remembered is kept first, then drawn from, and nothing of it is ever lost."""
+"""Learning: what is remembered is kept first, then read by a model, and what the model proposes
+waits for a person.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,7 @@ from tallystick.errors import (
     NotFound,
     SettingsError,
 )
-from tallystick.pipeline import RuleExtractor
 from tallystick.pipeline.outbound import Outbound, OutboundSubject, note_answer
-from tallystick.pipeline.statements import compare
 from tallystick.ports import StructuredAnswer
 from tallystick.records import (
     DecisionCandidate,
@@ -55,7 +55,7 @@ class Scripted:
 
     def __init__(
         self,
-        facts: Sequence[ExtractedFact] = (),
+        facts: Sequence[str] = (),
         decide: Callable[[Sequence[Any], Sequence[Sequence[DecisionCandidate]]], Any] | None = None,
         *,
         declaration: ProviderDeclaration = FAR,
@@ -70,7 +70,7 @@ class Scripted:
         self.texts.append(text)
         if self.error is not None:
             raise self.error
-        facts = self.facts or [ExtractedFact(content=text, kind="fact", confidence=90)]
+        facts = [ExtractedFact(content=each, confidence=90) for each in self.facts or [text]]
         return Extraction(facts=tuple(facts))
 
     def decide(
@@ -85,9 +85,27 @@ class Scripted:
         return self._decide(facts, candidates)
 
 
-def opened(open_tally: OpenTally, mode: str = "full", **options: Any) -> Tally:
-    settings = Settings(learning=mode, **options.pop("settings", {}))  # type: ignore[arg-type]
-    return open_tally(settings=settings, owner=ANNA, **options)
+def changing(action: str, content: str | None = None) -> Callable[[Any, Any], Any]:
+    """A decider's answer that replaces or withdraws the best candidate, or the one with these
+    words.
+    """
+
+    def decide(facts: Any, candidates: Any) -> list[MemoryDecision]:
+        return [
+            MemoryDecision.load(
+                {"fact": place, "action": action, "target": each.id, "confidence": 95}
+            )
+            for place, choices in enumerate(candidates)
+            for each in choices
+            if content is None or each.content == content
+        ][: len(facts)]
+
+    return decide
+
+
+def opened(open_tally: OpenTally, **options: Any) -> Tally:
+    settings = Settings(learning="review", **options.pop("settings", {}))
+    return open_tally(settings=settings, owner=ANNA, **{"extractor": Scripted(), **options})
 
 
 def rows(tally: Tally, actor: Actor = ANNA) -> list[Proposal]:
@@ -127,8 +145,21 @@ def test_a_tally_learns_nothing_unless_it_was_told_to(open_sqlite: OpenTally) ->
         assert len(by_content(tally)) == 2
 
 
+@pytest.mark.parametrize("setting", ["learning", "reflection"])
+def test_learning_without_a_model_is_refused(open_sqlite: OpenTally, setting: str) -> None:
+    settings = Settings.read(**{setting: "review"})
+    with pytest.raises(
+        SettingsError,
+        match=r"Without a model, or an agent's own proposal, nothing is learned.*extractor=",
+    ):
+        open_sqlite(owner=ANNA, settings=settings)
+    with pytest.raises(SettingsError, match=f"`{setting}` to off"):
+        open_sqlite(owner=ANNA, settings=settings, decider=Scripted())
+    open_sqlite(owner=ANNA, settings=settings, extractor=Scripted()).close()
+
+
 def test_an_extractor_that_nothing_would_call_is_refused(open_sqlite: OpenTally) -> None:
-    with pytest.raises(SettingsError, match="`learning` is off"):
+    with pytest.raises(SettingsError, match="`learning` and `reflection` are off"):
         open_sqlite(owner=ANNA, extractor=Scripted())
 
 
@@ -136,7 +167,8 @@ def test_an_extractor_that_nothing_would_call_is_refused(open_sqlite: OpenTally)
 def test_what_is_remembered_is_recallable_before_anything_is_drawn_from_it(
     open_sqlite: OpenTally, mode: Any
 ) -> None:
-    with opened(open_sqlite) as tally:
+    model = Scripted(["I live in Berlin.", "I love coffee."])
+    with opened(open_sqlite, extractor=model) as tally:
         anna = tally.bind()
         stored = anna.remember("I live in Berlin. I love coffee.", mode=mode)
 
@@ -149,26 +181,35 @@ def test_what_is_remembered_is_recallable_before_anything_is_drawn_from_it(
         job = anna.operator.job(stored.job_id or "")
         assert (job.state, job.result) == (
             "done",
-            {"added": 2, "facts": 2, "provider": "rules", "warnings": []},
+            {"waiting": 2, "facts": 2, "provider": "far", "warnings": []},
         )
         assert stored_of(tally, stored.id).memory.extraction_status == "done"
-        found = by_content(tally)
-        assert {text: found[text].kind for text in ("I live in Berlin.", "I love coffee.")} == {
-            "I live in Berlin.": "fact",
-            "I love coffee.": "preference",
-        }
+        assert set(by_content(tally)) == {"I live in Berlin. I love coffee."}
+        assert [(each.content and each.content.content) for each in anna.reviews()] == model.facts
 
 
-def test_sync_waits_for_what_is_learned_and_raw_leaves_no_job(open_sqlite: OpenTally) -> None:
-    with opened(open_sqlite) as tally:
+def test_sync_waits_for_the_model_and_raw_leaves_no_job(open_sqlite: OpenTally) -> None:
+    with opened(open_sqlite, extractor=Scripted(["I love coffee."])) as tally:
         anna = tally.bind()
         learned = anna.remember("I live in Berlin. I love coffee.", mode="sync")
         raw = anna.remember("I work at Siemens. I love tea.", mode="raw")
         tally.drain()
 
         assert (learned.processing, raw.processing, raw.job_id) == ("processed", "raw_saved", None)
-        assert "I love coffee." in by_content(tally)
-        assert "I love tea." not in by_content(tally)
+        assert [each.derived_from for each in anna.reviews()] == [(learned.id,)]
+
+
+def test_a_process_without_a_model_leaves_the_work_to_one_that_has_it(
+    open_sqlite: OpenTally,
+) -> None:
+    with opened(open_sqlite, extractor=Scripted(["I love coffee."])) as tally:
+        job_id = tally.bind().remember("I live in Berlin. I love coffee.").job_id or ""
+    with open_sqlite() as tally:
+        tally.drain()
+        assert tally.bind().operator.job(job_id).state == "pending"
+    with opened(open_sqlite, extractor=Scripted(["I love coffee."])) as tally:
+        tally.drain()
+        assert len(tally.bind().reviews()) == 1
 
 
 def test_sync_comes_back_in_time_where_a_model_does_not(open_sqlite: OpenTally) -> None:
@@ -188,35 +229,46 @@ def test_sync_comes_back_in_time_where_a_model_does_not(open_sqlite: OpenTally) 
         assert [hit.memory.id for hit in tally.bind().recall("Berlin")] == [stored.id]
 
 
-def test_a_conclusion_names_its_text_and_says_who_drew_it(open_sqlite: OpenTally) -> None:
-    with opened(open_sqlite) as tally:
+def test_what_a_person_accepts_names_its_text_and_who_drew_it(open_tally: OpenTally) -> None:
+    near = FAR.model_copy(update={"name": "near", "local": True})
+    model = Scripted(["I live in Berlin."], declaration=near)
+    with opened(open_tally, extractor=model) as tally:
         anna = tally.bind()
         source = anna.remember(
             "I live in Berlin. I love coffee.",
-            attributes={"local_only": True, "note": "mine"},
+            attributes={"sensitivity": "restricted", "note": "mine"},
             confidence=70,
+            speaker="Anna",
+            tags=["home"],
         )
         tally.drain()
-
-        fact = by_content(tally)["I live in Berlin."]
-        origin = stored_of(tally, source.id).memory
-        assert stored_of(tally, fact.id).memory.sources == origin.sources
-        assert (fact.confidence, fact.attributes) == (70, {"local_only": True})
-        assert (fact.extraction_model, fact.prompt_version) == ("rules:rules-1", "1")
-        [added] = anna.history(fact.id)
-        assert (added.event, added.decision, added.provider, added.model) == (
-            "ADD",
-            "ADD",
-            "rules",
-            "rules-1",
+        [proposal] = anna.reviews()
+        assert (proposal.state, proposal.reason, proposal.provider, proposal.model) == (
+            "pending",
+            "sensitive",
+            "near",
+            "m-1",
         )
+        accepted = anna.review(proposal.id, "accept", reason="so it is")
+
+        fact = anna.get(accepted.made or "")
+        assert (fact.content, fact.kind, fact.confidence) == ("I live in Berlin.", "fact", 70)
+        assert (fact.speaker, fact.tags) == ("Anna", ("home",))
+        assert fact.attributes == {"sensitivity": "restricted"}
+        assert fact.extraction_model == "near:m-1"
+        origin = stored_of(tally, source.id).memory
+        assert set(origin.sources) <= set(fact.sources)
         with services_of(tally).store.database.read() as connection:
             kinds = {edge.kind for edge in edges.of(connection, stored_of(tally, fact.id).doc)}
         assert kinds == {"DERIVED_FROM"}
 
 
 def test_a_text_without_facts_is_empty_and_not_done(open_sqlite: OpenTally) -> None:
-    with opened(open_sqlite) as tally:
+    class Silent(Scripted):
+        def extract(self, text: str) -> Extraction:
+            return Extraction()
+
+    with opened(open_sqlite, extractor=Silent()) as tally:
         stored = tally.bind().remember("Hi there! How are you?")
         tally.drain()
 
@@ -224,133 +276,143 @@ def test_a_text_without_facts_is_empty_and_not_done(open_sqlite: OpenTally) -> N
         assert stored_of(tally, stored.id).memory.extraction_status == "empty"
 
 
-def test_a_new_value_replaces_the_old_one_which_stays_as_history(open_tally: OpenTally) -> None:
-    with opened(open_tally) as tally:
+def test_a_replacement_changes_nothing_until_a_person_accepts_it(open_tally: OpenTally) -> None:
+    with opened(open_tally, decider=Scripted(decide=changing("UPDATE"))) as tally:
         anna = tally.bind()
-        old = anna.remember("I live in Berlin.")
+        old = anna.remember("I live in Berlin.", mode="raw")
         new = anna.remember("I moved to Hamburg.")
         tally.drain()
 
-        assert by_content(tally)["I live in Berlin."].state == "superseded"
-        [first, *rest] = anna.recall("where do I live?")
-        assert (first.memory.id, [hit.replaced_by for hit in rest]) == (new.id, [new.id])
-        update = anna.history(old.id)[-1]
-        assert (update.event, update.decision, update.confidence) == ("CORRECT", "UPDATE", 92)
-        restored = anna.correct(old.id, "restore", reason="It was a holiday.")
-        anna.correct(
+        assert {each.state for each in by_content(tally).values()} == {"active"}
+        assert "review_needed" in events(tally, old.id)
+        [proposal] = anna.reviews()
+        assert (proposal.action, proposal.target, proposal.reason) == (
+            "UPDATE",
             old.id,
-            "restore",
-            reason="It was a holiday.",
-            mode="apply",
-            confirm_token=restored.confirm_token,
+            "contradiction",
         )
-        assert by_content(tally)["I live in Berlin."].state == "active"
+        anna.review(proposal.id, "accept", reason="she moved")
+        assert by_content(tally)["I live in Berlin."].state == "superseded"
+        hits = anna.recall("where do I live?")
+        replaced = [hit.replaced_by for hit in hits if hit.memory.id == old.id]
+        assert replaced == [anna.proposal(proposal.id).proposal.made]
+        assert replaced == [new.id], "the text is the fact"
 
 
-def test_what_is_taken_back_becomes_a_tombstone_that_can_be_recovered(
+def test_a_withdrawal_waits_and_becomes_a_tombstone_that_can_be_recovered(
     open_tally: OpenTally,
 ) -> None:
-    with opened(open_tally) as tally:
+    with opened(open_tally, decider=Scripted(decide=changing("DELETE"))) as tally:
         anna = tally.bind()
-        old = anna.remember("My dog is called Rex.")
+        old = anna.remember("My dog is called Rex.", mode="raw")
         anna.remember("Forget what I said about my dog Rex.")
         tally.drain()
 
+        assert stored_of(tally, old.id).memory.state == "active"
+        [proposal] = anna.reviews()
+        anna.review(proposal.id, "accept", reason="there is no dog")
         assert stored_of(tally, old.id).memory.state == "deleted"
-        assert anna.history(old.id)[-1].decision == "DELETE"
         anna.recover(old.id, reason="I do have a dog.")
         assert by_content(tally)["My dog is called Rex."].state == "active"
 
 
-def test_the_same_in_other_words_adds_nothing_and_is_kept_as_a_source(
-    open_tally: OpenTally,
-) -> None:
-    with opened(open_tally) as tally:
+def test_a_fact_that_is_remembered_already_is_not_proposed(open_sqlite: OpenTally) -> None:
+    facts = ["I live in Berlin.", "I love tea."]
+    decider = Scripted(decide=lambda *given: changing("NONE", facts[0])(*given)[:1])
+    with opened(open_sqlite, extractor=Scripted(facts), decider=decider) as tally:
         anna = tally.bind()
-        first = anna.remember("I live in Berlin.")
-        second = anna.remember("Nice weather today! I currently live in Berlin. Bye")
+        first = anna.remember("I live in Berlin.", mode="raw")
+        anna.remember("I love tea.", kind="fact", mode="raw")
+        second = anna.remember("I still live in Berlin, and I love tea.")
         tally.drain()
 
-        assert len(by_content(tally)) == 2
-        assert len(stored_of(tally, first.id).memory.sources) == 2
-        assert anna.history(first.id)[-1].event == "MERGE"
-        assert anna.history(second.id)[-1].event == "NONE"
+        assert rows(tally) == []
+        assert len(stored_of(tally, first.id).memory.sources) == 1, "a model merges nothing"
+        assert [entry.reason for entry in anna.history(second.id) if entry.event == "NONE"] == [
+            "NONE by far",
+            "ADD by far: it is remembered already",
+        ]
 
 
-@pytest.mark.parametrize("mode", ["shadow", "add_only"])
-def test_below_full_nothing_is_replaced(open_sqlite: OpenTally, mode: str) -> None:
-    with opened(open_sqlite, mode) as tally:
+def test_a_memory_that_is_a_fact_is_decided_about_as_it_is(open_sqlite: OpenTally) -> None:
+    extractor = Scripted()
+    decider = Scripted(decide=changing("UPDATE"))
+    with opened(open_sqlite, extractor=extractor, decider=decider) as tally:
         anna = tally.bind()
-        anna.remember("I live in Berlin. I love coffee.")
+        old = anna.remember("I prefer tea.", kind="preference")
+        new = anna.remember("I prefer coffee.", kind="preference")
         tally.drain()
-        anna.remember("I moved to Hamburg. I play the cello.")
-        tally.drain()
 
-        found = by_content(tally)
-        assert {memory.state for memory in found.values()} == {"active"}
-        added = {"I play the cello.", "I live in Berlin.", "I love coffee."}
-        assert added & set(found) == (set() if mode == "shadow" else added)
-        waiting = [row for row in rows(tally) if row.state == "pending"]
-        assert {row.reason for row in waiting} == {f"{mode}_mode"}
-        if mode == "add_only":
-            [update] = waiting
-            assert (update.action, update.target) == ("UPDATE", found["I live in Berlin."].id)
-            assert "review_needed" in events(tally, update.target or "")
+        assert extractor.texts == []
+        [proposal] = anna.reviews()
+        assert anna.review(proposal.id, "accept", reason="yes").made == new.id
+        assert (anna.get(old.id).state, anna.get(new.id).state) == ("superseded", "active")
 
 
-def test_whatever_protects_a_memory_keeps_both_sides_and_asks_a_person(
-    open_sqlite: OpenTally,
-) -> None:
-    with opened(open_sqlite) as tally:
+def test_without_a_decider_each_fact_is_an_addition(open_sqlite: OpenTally) -> None:
+    with opened(open_sqlite, extractor=Scripted(["I moved to Hamburg."])) as tally:
         anna = tally.bind()
-        pinned = anna.remember("I live in Berlin.", pinned=True)
-        locked = anna.remember("My favourite colour is red.")
+        anna.remember("I live in Berlin.", mode="raw")
+        anna.remember("I moved to Hamburg, by the way.")
+        tally.drain()
+        assert [(each.action, each.target) for each in rows(tally)] == [("ADD", None)]
+
+
+def test_what_protects_a_memory_is_the_reason_of_its_proposal(open_sqlite: OpenTally) -> None:
+    with opened(open_sqlite, decider=(decider := Scripted(decide=changing("UPDATE")))) as tally:
+        anna = tally.bind()
+        pinned = anna.remember("I live in Berlin.", pinned=True, mode="raw")
+        locked = anna.remember("My favourite colour is red.", mode="raw")
         anna.modify(
             locked.id, content="My favourite colour is green.", reason="So.", manual_override=True
         )
-        anna.remember("I moved to Hamburg.")
-        anna.remember("My favourite colour is blue now.")
-        tally.drain()
+        theirs = anna.remember("The harbour is closed.", speaker="Ben", mode="raw")
+        read = anna.remember("The sea is green.", mode="raw")
+        for target, text, source in (
+            ("I live in Berlin.", "I moved to Hamburg.", None),
+            ("My favourite colour is green.", "My favourite colour is blue now.", None),
+            ("The harbour is closed.", "The harbour is open.", None),
+            ("The sea is green.", "The sea is blue.", SourceRef(source_type="tool")),
+        ):
+            decider._decide = changing("UPDATE", target)
+            anna.remember(text, source=source, mode="sync", timeout_ms=30_000)
 
-        found = by_content(tally)
-        assert {each.state for each in found.values()} == {"active"}
-        waiting = {row.target: row.reason for row in rows(tally) if row.state == "pending"}
-        assert waiting == {pinned.id: "pinned_memory", locked.id: "manual_override"}
-        for memory_id in (pinned.id, locked.id):
-            assert "review_needed" in events(tally, memory_id)
-            with services_of(tally).store.database.read() as connection:
-                around = edges.of(connection, stored_of(tally, memory_id).doc)
-            assert [edge.kind for edge in around] == ["CONTRADICTS"]
-
-
-def test_a_text_that_contradicts_itself_replaces_nothing(open_sqlite: OpenTally) -> None:
-    with opened(open_sqlite) as tally:
-        anna = tally.bind()
-        old = anna.remember("I live in Berlin.")
-        anna.remember("I moved to Hamburg. Sorry, I moved to Bremen.")
-        tally.drain()
-
-        assert stored_of(tally, old.id).memory.state == "active"
-        assert {row.reason for row in rows(tally) if row.target == old.id} == {
-            "contradiction_in_batch"
+        assert {each.state for each in by_content(tally).values()} == {"active"}
+        assert {row.target: row.reason for row in rows(tally)} == {
+            pinned.id: "pinned_memory",
+            locked.id: "manual_override",
+            theirs.id: "another_author",
+            read.id: "foreign_text",
         }
 
 
-def test_text_of_a_tool_replaces_nothing_that_somebody_said(open_sqlite: OpenTally) -> None:
-    with opened(open_sqlite) as tally:
-        anna = tally.bind()
-        old = anna.remember("I live in Berlin.")
-        anna.remember("I moved to Hamburg.", source=SourceRef(source_type="tool"))
-        tally.drain()
-
-        assert stored_of(tally, old.id).memory.state == "active"
-        assert [row.reason for row in rows(tally) if row.target == old.id] == ["foreign_text"]
-
-
-def test_a_target_that_changed_since_it_was_looked_at_is_left_alone(
+def test_two_decisions_about_one_memory_say_so_and_two_about_one_fact_are_one(
     open_sqlite: OpenTally,
 ) -> None:
-    with opened(open_sqlite, decider=(decider := Scripted(declaration=FAR))) as tally:
+    def twice(facts: Any, candidates: Any) -> Any:
+        [target] = {each.id for choices in candidates for each in choices}
+        made = [(0, "UPDATE"), (1, "DELETE"), (1, "UPDATE")]
+        return [
+            MemoryDecision.load({"fact": fact, "action": action, "target": target})
+            for fact, action in made
+        ]
+
+    model = Scripted(["I moved to Hamburg.", "I moved to Bremen."], decide=twice)
+    with opened(open_sqlite, extractor=model, decider=model) as tally:
+        anna = tally.bind()
+        anna.remember("I live in Berlin.", mode="raw")
+        anna.remember("I moved to Hamburg. Sorry, I moved to Bremen.")
+        tally.drain()
+
+        assert [(row.action, row.state, row.reason) for row in rows(tally)] == [
+            ("UPDATE", "pending", "contradiction_in_batch"),
+            ("DELETE", "pending", "contradiction_in_batch"),
+            ("UPDATE", "discarded", "contradiction_in_batch"),
+        ]
+
+
+def test_a_target_that_changed_since_it_was_looked_at_says_so(open_sqlite: OpenTally) -> None:
+    with opened(open_sqlite, decider=(decider := Scripted())) as tally:
         anna = tally.bind()
         old = anna.remember("I live in Berlin.", mode="raw")
 
@@ -363,8 +425,18 @@ def test_a_target_that_changed_since_it_was_looked_at_is_left_alone(
         tally.drain()
 
         assert stored_of(tally, old.id).memory.state == "active"
-        [row] = [row for row in rows(tally) if row.target == old.id]
+        [row] = rows(tally)
         assert (row.state, row.reason) == ("pending", "target_changed")
+
+
+def test_an_older_text_proposes_nothing_against_a_later_one(open_sqlite: OpenTally) -> None:
+    decider = Scripted(decide=changing("UPDATE"))
+    with opened(open_sqlite, decider=decider) as tally:
+        anna = tally.bind()
+        anna.remember("I live in Berlin.", mode="raw")
+        anna.remember("I moved to Hamburg.", occurred_at=tally.now() - 365 * 86_400_000_000)
+        tally.drain()
+        assert (decider.candidates, rows(tally)) == ([], [])
 
 
 def test_a_target_that_nobody_was_shown_is_discarded_and_noted(open_sqlite: OpenTally) -> None:
@@ -382,9 +454,9 @@ def test_a_target_that_nobody_was_shown_is_discarded_and_noted(open_sqlite: Open
         tally.drain()
 
         assert stored_of(tally, foreign.id).memory.state == "active"
-        assert {(row.state, row.reason, row.target) for row in rows(tally)} == {
+        assert [(row.state, row.reason, row.target) for row in rows(tally)] == [
             ("discarded", "invalid_target", None)
-        }
+        ] * 2
 
 
 def test_nothing_of_another_user_reaches_a_decider(open_sqlite: OpenTally) -> None:
@@ -646,15 +718,18 @@ def test_a_decider_is_sent_no_more_than_it_takes_and_the_job_says_what_was_left_
         return [MemoryDecision(fact=0, action="ADD", confidence=90, reason="New.")]
 
     decider = Scripted(decide=decide, declaration=FAR.model_copy(update={"longest_text": longest}))
-    with opened(open_sqlite, decider=decider) as tally:
+    with opened(
+        open_sqlite, extractor=Scripted(["My boat number 99 is new."]), decider=decider
+    ) as tally:
         anna = tally.bind()
         for number in range(12):
             anna.remember(f"My boat number {number} lies in the harbour.", mode="raw")
         stored = anna.remember("My boat number 99 lies in the harbour.")
         tally.drain()
 
-        assert all(each.characters <= longest for each in logged_calls(tally))
-        assert len(logged_calls(tally)) == (longest > 200)
+        asked = anna.operator.outbound_calls(purpose="decide")
+        assert all(each.characters <= longest for each in asked)
+        assert len(asked) == (longest > 200)
         result = anna.operator.job(stored.job_id or "").result
         assert result is not None
         assert f"far takes {longest} characters" in str(result["warnings"])
@@ -730,7 +805,10 @@ def test_secrets_leave_as_placeholders_and_come_back_as_they_were(
         tally.drain()
 
         assert key not in far.texts[0]
-        assert f"The build key is {key} for now." in by_content(tally)
+        [proposal] = tally.bind().reviews()
+        assert proposal.content is not None
+        assert proposal.content.content == f"The build key is {key} for now."
+        assert proposal.reason == "sensitive"
         [call] = logged_calls(tally)
         assert (call.provider, call.redacted, call.local) == ("far", 1, False)
 
@@ -777,7 +855,7 @@ def test_a_call_is_a_recorded_step_with_its_receipt(open_sqlite: OpenTally) -> N
         assert [step.name for step in anna.recordings.steps(run.run_id)] == ["extract"]
         assert anna.verify(run.run_id).ok
         [row] = rows(tally)
-        assert row.state == "applied"
+        assert (row.state, row.run_id) == ("pending", run.run_id)
 
 
 def test_consent_given_in_code_is_journaled(open_sqlite: OpenTally) -> None:
@@ -831,7 +909,7 @@ def test_autonomous_work_is_suspended_at_once_and_goes_on_later(open_sqlite: Ope
 
 
 def test_erasing_a_text_erases_what_was_proposed_from_it(open_sqlite: OpenTally) -> None:
-    with opened(open_sqlite, "shadow") as tally:
+    with opened(open_sqlite, extractor=Scripted(["My secret heron is called Ada."])) as tally:
         anna = tally.bind()
         stored = anna.remember("My secret heron is called Ada. I love coffee a lot.")
         tally.drain()
@@ -846,149 +924,6 @@ def test_erasing_a_text_erases_what_was_proposed_from_it(open_sqlite: OpenTally)
         assert {(row.state, row.content) for row in rows(tally)} == {("discarded", None)}
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("The standup starts at 9:45 every morning.", "The standup was pushed back to 10:30."),
-        ("Der Kurs findet im Raum 12 statt.", "Der Kurs ist in Raum 30 umgezogen."),
-        ("La reunión es el lunes a las 10.", "La reunión se pasó al miércoles a las 10."),
-        ("Le budget est de 20 000 euros.", "Le budget a été réduit à 15 000 euros."),
-        ("O orçamento é de 20 mil euros.", "O orçamento desceu para 15 mil euros."),
-        ("会议在周一上午十点。", "会议改到周三上午十点了。"),
-        ("Our CI runs on Jenkins.", "We migrated our CI from Jenkins to GitHub Actions."),
-        ("Lisa leitet den Vertrieb.", "Den Vertrieb leitet jetzt Jonas."),
-        ("Mi médico es el doctor Ruiz.", "He cambiado de médico, ahora voy a la doctora Vega."),
-    ],
-)
-def test_another_value_of_one_topic_is_a_change(before: str, after: str) -> None:
-    assert compare(after, before).relation == "changed"
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("The limit for free users is 100.", "The limit for paid users was raised to 500."),
-        ("My gym is open until 22:00.", "My gym now costs 36 euros."),
-        ("Ticket OPS-12 is due on Monday.", "Ticket OPS-13 was postponed to Friday."),
-        ("I work for Redis Labs.", "We replaced Redis with Valkey for session caching."),
-        ("Mi hermano trabaja en Correos.", "Mi hermana ya no trabaja en Correos."),
-        ("Our dentist is Dr. Blum.", "My cousin changed dentists, hers is Dr. Roth now."),
-        ("I paid 30 euros for lunch.", "I paid 40 euros for lunch."),
-        ("北京办公室有四十人。", "上海办公室现在有五十人。"),
-        # Where it is kept is not what is taken back.
-        ("Release notes are in British English.", "Please remove my weight from your notes."),
-        ("The records are kept in the cellar.", "I want my old address out of your records."),
-        ("Die Notizen liegen im Keller.", "Lösch bitte mein Gewicht aus deinen Notizen."),
-        ("Les notes sont dans le placard.", "Efface mon poids de tes notes."),
-        ("Las notas están en el cajón.", "Borra mi peso de tus notas."),
-    ],
-)
-def test_a_change_of_something_else_is_none(before: str, after: str) -> None:
-    assert compare(after, before).relation == "unrelated"
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("My weight is 82 kilos.", "I'd like you to remove my weight from your notes."),
-        ("Mein Gewicht ist 82 Kilo.", "Lösch bitte mein Gewicht aus deinen Notizen."),
-        ("Mi peso es de 82 kilos.", "Borra mi peso de tus notas."),
-        ("我的体重是八十二公斤。", "把我的体重从你的记录里删掉。"),
-        ("The release notes are in the wiki.", "Forget what I said about the release notes."),
-    ],
-)
-def test_what_is_taken_back_is_named_in_the_request(before: str, after: str) -> None:
-    assert compare(after, before).relation == "retracted"
-
-
-def replaced_by_a_model(open_tally: OpenTally, before: str, after: str, action: str) -> str:
-    """Return the state of a memory after a model, sure of itself, replaced or withdrew it."""
-
-    def decide(facts: Sequence[Any], candidates: Sequence[Sequence[DecisionCandidate]]) -> Any:
-        target = next(each.id for each in candidates[0] if each.content == before)
-        return [MemoryDecision(fact=0, action=action, target=target, confidence=99)]  # type: ignore[arg-type]
-
-    with opened(open_tally, extractor=Scripted(), decider=Scripted(decide=decide)) as tally:
-        anna = tally.bind()
-        stored = anna.remember(before, mode="raw")
-        anna.remember(after, mode="sync", timeout_ms=30_000)
-        tally.drain()
-        return anna.get(stored.id).state
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "action"),
-    [
-        ("The Berlin office has 40 desks.", "The Hamburg office now has 25 desks.", "UPDATE"),
-        ("The test suite takes 12 minutes.", "The test suite now has 900 tests.", "UPDATE"),
-        ("Le magasin de Lyon ouvre à 9h.", "Le magasin de Nice ouvre désormais à 10h.", "UPDATE"),
-        ("My left knee hurts.", "My right knee hurts now too.", "UPDATE"),
-        ("Maria ordered twelve chairs.", "Maria has now ordered six tables.", "UPDATE"),
-        ("Tengo un gato.", "Mi hermana ya no tiene gato.", "DELETE"),
-        ("Ben stopped smoking.", "Tom stopped smoking.", "DELETE"),
-        ("Helen runs the book club.", "Ruth runs the chess club now.", "UPDATE"),
-        ("Our launch is in March.", "Forget what I said about the launch in March.", "UPDATE"),
-    ],
-)
-def test_a_model_replaces_nothing_that_is_about_something_else(
-    open_sqlite: OpenTally, before: str, after: str, action: str
-) -> None:
-    assert replaced_by_a_model(open_sqlite, before, after, action) == "active"
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("The kitchen walls are yellow.", "The kitchen walls have since turned out grey."),
-        ("I commute by bus.", "My commute is by bike nowadays, no more bus."),
-        ("Wir benutzen Slack für den Chat.", "Im Chat sind wir von Slack auf Zulip gewechselt."),
-    ],
-)
-def test_a_model_replaces_what_a_sentence_says_anew(
-    open_sqlite: OpenTally, before: str, after: str
-) -> None:
-    assert replaced_by_a_model(open_sqlite, before, after, "UPDATE") == "superseded"
-
-
-def test_two_memories_that_a_change_may_mean_wait_for_a_person(
-    open_sqlite: OpenTally,
-) -> None:
-    with opened(open_sqlite) as tally:
-        anna = tally.bind()
-        texts = ["The deadline of the grant is Friday.", "The deadline of the paper is Friday."]
-        stored = [anna.remember(text, mode="raw") for text in texts]
-        anna.remember("The deadline moved to Monday.", mode="sync", timeout_ms=30_000)
-        tally.drain()
-
-        assert {anna.get(each.id).state for each in stored} == {"active"}
-        assert "ambiguous" in {each.reason for each in rows(tally) if each.state == "pending"}
-
-
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ("Nothing beats a window seat for me.", "preference"),
-        ("Ich stehe total auf Krimis.", "preference"),
-        ("After a long debate we landed on Kafka.", "decision"),
-        ("Al final nos quedamos con el piso pequeño.", "decision"),
-        ("Visitors are only admitted with a badge.", "constraint"),
-        ("禁止在周五部署。", "constraint"),
-        ("If the build hangs, restart the agent.", "procedure"),
-        ("The warehouse burned down in March.", "fact"),
-        ("Mes parents vivent à la campagne.", "fact"),
-    ],
-)
-def test_a_kind_is_read_by_the_grammar_of_a_sentence(text: str, kind: str) -> None:
-    assert [fact.kind for fact in RuleExtractor().extract(text).facts] == [kind]
-
-
-@pytest.mark.parametrize(
-    "text", ["That makes sense.", "If only I had more time.", "Non lo so.", "On en reparle demain."]
-)
-def test_a_sentence_that_only_points_or_wishes_gives_nothing(text: str) -> None:
-    assert RuleExtractor().extract(text).facts == ()
-
-
 class NamingScripted(Scripted):
     """An extractor that finds names and how they are related."""
 
@@ -996,110 +931,28 @@ class NamingScripted(Scripted):
         return Extraction(
             entities=(
                 ExtractedEntity(name="maria", kind="person"),
-                ExtractedEntity(name="north sea", kind="location"),
+                ExtractedEntity(name="north sea", kind="ocean"),
                 ExtractedEntity(name="Rasputin", kind="person"),
             ),
             relations=(ExtractedRelation(source="maria", relation="lives_by", target="north sea"),),
         )
 
 
-@pytest.mark.parametrize("mode", ["full", "add_only", "shadow"])
-def test_the_graph_gets_the_names_that_a_model_found_in_the_text(
-    open_tally: OpenTally, mode: str
-) -> None:
+def test_the_graph_gets_the_names_that_a_model_found_in_the_text(open_tally: OpenTally) -> None:
     """What the text does not name is left out; a second look of the graph changes nothing."""
-    with opened(open_tally, mode, extractor=NamingScripted(), settings={"graph": True}) as tally:
+    with opened(open_tally, extractor=NamingScripted(), settings={"graph": True}) as tally:
         anna = tally.bind()
         memory = anna.remember("maria has a house by the north sea", mode="sync", timeout_ms=30_000)
         tally.drain()
-        links = anna.explore(memory.id).links
-        names = {anna.get(link.to_id).content for link in links if link.kind == "MENTIONS"}
-        assert names == (set() if mode == "shadow" else {"maria", "north sea"})
-        if mode != "shadow":
+        for _ in range(2):
+            links = anna.explore(memory.id).links
+            named = [anna.get(link.to_id) for link in links if link.kind == "MENTIONS"]
+            assert {each.content: each.attributes["type"] for each in named} == {
+                "maria": "person",
+                "north sea": "name",
+            }
             about = anna.explore("maria", mode="about")
             assert "lives_by" in {each.relation for each in about.relations}
+            anna.modify(memory.id, importance=80, reason="the graph reads the new version")
+            tally.drain()
         assert all(each.status != "problem" for each in anna.operator.doctor())
-
-
-# Who says it, and when
-
-
-@pytest.mark.parametrize(
-    ("before", "said_by", "after", "said", "stays"),
-    [
-        ("I live in Berlin.", "Anna", "I moved to Hamburg.", "Bob", True),
-        ("I live in Berlin.", "Anna", "I no longer live in Berlin.", "Bob", True),
-        ("Vivo en Berlín.", "Anna", "Vivo en Hamburgo ahora.", "Bob", True),
-        ("I live in Berlin.", None, "I moved to Hamburg.", "Bob", True),
-        ("I live in Berlin.", None, "I moved to Hamburg.", "user", False),
-        ("I live in Berlin.", "Anna", "I moved to Hamburg.", None, False),
-        ("Clara lives in Berlin.", "Anna", "Clara moved to Hamburg.", "Bob", False),
-        ("I live in Berlin.", None, "I moved to Hamburg.", "ai", True),
-        ("Clara lives in Berlin.", None, "Clara moved to Hamburg.", "agent", True),
-        ("Clara lives in Berlin.", None, "Clara moved to Hamburg.", "Model", True),
-    ],
-)
-def test_nobody_speaks_for_another(
-    open_sqlite: OpenTally,
-    before: str,
-    said_by: str | None,
-    after: str,
-    said: str | None,
-    stays: bool,
-) -> None:
-    with opened(open_sqlite) as tally:
-        anna = tally.bind()
-        stored = anna.remember(before, speaker=said_by, mode="raw")
-        anna.remember(after, speaker=said, mode="sync", timeout_ms=30_000)
-        tally.drain()
-        assert (anna.get(stored.id).state == "active") is stays
-
-
-def test_a_fact_is_kept_where_a_model_says_that_another_memory_says_it(
-    open_sqlite: OpenTally,
-) -> None:
-    def decide(facts: Sequence[Any], candidates: Sequence[Sequence[DecisionCandidate]]) -> Any:
-        return [MemoryDecision(fact=0, action="NONE", target=candidates[0][0].id, confidence=99)]
-
-    text = "Clara keeps two herons in the garden behind her house in Leiden."
-    with opened(
-        open_sqlite,
-        extractor=Scripted([ExtractedFact(content=f"{text[:27]}.", confidence=90)]),
-        decider=Scripted(decide=decide),
-    ) as tally:
-        anna = tally.bind()
-        anna.remember("Clara's garden is in the north.", mode="raw")
-        anna.remember(text, mode="sync", timeout_ms=30_000)
-        tally.drain()
-        assert f"{text[:27]}." in by_content(tally)
-
-
-@pytest.mark.parametrize("confidence", [5, 99])
-def test_an_invented_fact_replaces_nothing_whoever_extracted_it(
-    open_sqlite: OpenTally, confidence: int
-) -> None:
-    def decide(facts: Sequence[Any], candidates: Sequence[Sequence[DecisionCandidate]]) -> Any:
-        target = candidates[0][0].id
-        return [MemoryDecision(fact=0, action="UPDATE", target=target, confidence=100)]
-
-    invented = ExtractedFact(content="I am no longer allergic to nuts.", confidence=confidence)
-    with opened(
-        open_sqlite, extractor=Scripted([invented]), decider=Scripted(decide=decide)
-    ) as tally:
-        anna = tally.bind()
-        stored = anna.remember("I am allergic to nuts.", mode="raw")
-        anna.remember("Hello, what nice weather it is today.", mode="sync", timeout_ms=30_000)
-        tally.drain()
-        assert anna.get(stored.id).state == "active"
-        reason = "low_confidence" if confidence == 5 else "not_in_text"
-        assert {each.reason for each in rows(tally)} == {reason}
-
-
-def test_history_says_why_nothing_was_added(open_sqlite: OpenTally) -> None:
-    with opened(open_sqlite) as tally:
-        anna = tally.bind()
-        anna.remember("I live in Utrecht.", mode="sync", timeout_ms=30_000)
-        again = anna.remember("As I said, I live in Utrecht.", mode="sync", timeout_ms=30_000)
-        tally.drain()
-        reasons = [entry.reason for entry in anna.history(again.id)]
-        assert "NONE by rules: The memory says the same." in reasons

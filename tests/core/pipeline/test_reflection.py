@@ -1,55 +1,99 @@
-"""Reflection and review: a session becomes native records, by rule or by a person, and nothing is
-widened, destroyed or lost on the way.
+"""Reflection and review: what a model concludes from a session becomes records by a person, and
+nothing is widened, destroyed or lost on the way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
-from tallystick.errors import Denied, InvalidInput, NotFound, StateConflict
-from tallystick.pipeline.reflection_rules import read_text
-from tallystick.records import Actor, Reflected, SourceRef
+from tallystick.errors import (
+    Denied,
+    EgressDenied,
+    ExtractionError,
+    InvalidInput,
+    ModelUnavailable,
+    NotFound,
+    StateConflict,
+)
+from tallystick.records import (
+    Actor,
+    DecisionCandidate,
+    ExtractedFact,
+    ExtractedRelation,
+    Extraction,
+    MemoryDecision,
+    Reflected,
+    SourceRef,
+)
 from tallystick.settings import Settings
 from tallystick.storage import byte_search
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
+from tallystick.testing import ScriptedDecider, ScriptedExtractor
 
 OpenTally = Callable[..., Tally]
 ALICE = Actor(user="alice", projects=frozenset({"apollo"}))
 BOB = Actor(user="bob", projects=frozenset({"apollo"}))
 ROOT = Actor(user="root", role="operator")
-POLICY, REVIEW = Settings(reflection="policy"), Settings(reflection="review")
+REVIEW = Settings(reflection="review")
 SESSION = (
-    ("Ann", "Hi! How was the weekend?"),
-    ("Ann", "We decided to keep the boats in the north harbour."),
-    ("Ben", "TODO: call the harbour master about berth nine."),
-    ("Ann", "Before a storm, always check the mooring lines twice."),
-    ("assistant", "We decided to sell every boat."),
-    ("Ben", "Maybe we decided to paint them red."),
-    ("Ann", "The survey showed that the keel is sound."),
-    ("Ann", "Cara Lindt works at Acme Labs."),
-    ("Ben", "Decision: the door code is sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCD."),
+    ("Ann", None, "Hi! How was the weekend?"),
+    ("Ann", "decision", "We decided to keep the boats in the north harbour."),
+    ("Ben", "task", "TODO: call the harbour master about berth nine."),
+    ("Ann", "procedure", "Before a storm, always check the mooring lines twice."),
+    ("Ann", "claim", "The survey showed that the keel is sound."),
+    ("Ann", "relation", "Cara Lindt works at Acme Labs."),
+    (
+        "Ben",
+        "decision",
+        "The door code is sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCD.",
+    ),
 )
+_KINDS = {text: kind for _, kind, text in SESSION}
+
+
+def read_session(text: str) -> Extraction:
+    """What the model draws from a text: its kind in the session, a decision elsewhere."""
+    kind = _KINDS.get(text, "decision")
+    if kind is None or text.endswith("?"):
+        return Extraction()
+    if kind == "relation":
+        source, target = text.rstrip(".").split(" works at ")
+        said = ExtractedRelation(source=source, relation="works_at", target=target)
+        return Extraction(relations=(said,))
+    return Extraction(facts=(ExtractedFact(content=text, kind=kind, confidence=90),))
+
+
+def replace_first(
+    facts: Sequence[ExtractedFact], candidates: Sequence[Sequence[DecisionCandidate]]
+) -> list[MemoryDecision]:
+    return [
+        MemoryDecision(fact=place, action="UPDATE", target=choices[0].id)
+        for place, choices in enumerate(candidates)
+        if choices
+    ]
+
+
+def reflecting(open_tally: OpenTally, **options: Any) -> Tally:
+    """A tally with a model that reads sessions."""
+    return open_tally(settings=REVIEW, **{"extractor": ScriptedExtractor(read_session), **options})
 
 
 def spoken(bound: BoundTally, conversation: str = "monday") -> list[str]:
     """A session that was recorded turn by turn; the ids of its turns."""
     return [
         bound.remember(text, kind="turn", conversation=conversation, speaker=speaker).id
-        for speaker, text in SESSION
+        for speaker, _, text in SESSION
     ]
 
 
-def became(reflected: Reflected) -> dict[str, tuple[str, str]]:
-    """What became of each statement, by its kind and first words."""
+def became(reflected: Reflected) -> dict[str, str]:
+    """Why each proposal waits, by its kind and first words."""
     return {
-        f"{each.kind}: {(each.content.content if each.content else '')[:22]}": (
-            each.state,
-            each.reason,
-        )
+        f"{each.kind}: {(each.content.content if each.content else '')[:22]}": each.reason
         for each in reflected.proposals
     }
 
@@ -62,7 +106,7 @@ def test_reflection_is_off_until_it_is_turned_on(open_sqlite: OpenTally) -> None
 def test_a_job_reflects_as_the_call_does_and_its_result_names_the_proposals(
     open_tally: OpenTally,
 ) -> None:
-    with open_tally(settings=POLICY, owner=ROOT) as tally:
+    with reflecting(open_tally, owner=ROOT) as tally:
         alice, root = tally.bind(ALICE), tally.bind(ROOT)
         spoken(alice)
         queued = alice.reflect(conversation="monday", mode="async")
@@ -73,9 +117,8 @@ def test_a_job_reflects_as_the_call_does_and_its_result_names_the_proposals(
         job = root.operator.job(queued.job_id or "")
         assert (job.kind, job.state, job.user) == ("reflect", "done", "alice")
         result: dict[str, Any] = {**(job.result or {})}
-        assert (result["read"], result["applied"], result["waiting"]) == (9, 3, 5)
-        waiting = {each.id for each in alice.reviews()}
-        assert waiting < set(result["proposals"])
+        assert (result["read"], result["waiting"]) == (7, 6)
+        assert [each.id for each in alice.reviews()] == result["proposals"]
         assert alice.reflect(conversation="monday").proposals == ()
 
         alice.remember("We decided to buy a crane.", kind="turn", conversation="monday")
@@ -83,15 +126,14 @@ def test_a_job_reflects_as_the_call_does_and_its_result_names_the_proposals(
         tally.drain()
         assert again.job_id != queued.job_id
         assert root.operator.job(again.job_id or "").result == {
-            "read": 10,
-            "proposals": [alice.reviews(states=("applied",), limit=99)[-1].id],
-            "applied": 1,
-            "waiting": 0,
+            "read": 8,
+            "proposals": [alice.reviews()[-1].id],
+            "waiting": 1,
         }
 
 
 def test_a_job_that_finds_nothing_to_propose_ends_empty(open_sqlite: OpenTally) -> None:
-    with open_sqlite(settings=POLICY, owner=ROOT) as tally:
+    with reflecting(open_sqlite, owner=ROOT) as tally:
         alice = tally.bind(ALICE)
         alice.remember("How are you?", kind="turn", conversation="monday")
         queued = alice.reflect(conversation="monday", mode="async")
@@ -102,7 +144,7 @@ def test_a_job_that_finds_nothing_to_propose_ends_empty(open_sqlite: OpenTally) 
 def test_what_a_call_may_not_reflect_on_is_refused_before_it_is_queued(
     open_sqlite: OpenTally,
 ) -> None:
-    with open_sqlite(settings=POLICY, owner=ROOT) as tally:
+    with reflecting(open_sqlite, owner=ROOT) as tally:
         alice, bob = tally.bind(ALICE), tally.bind(BOB)
         told = alice.remember("We decided to paint the boats.")
         with pytest.raises(NotFound):
@@ -115,7 +157,7 @@ def test_what_a_call_may_not_reflect_on_is_refused_before_it_is_queued(
 
 
 def test_a_job_is_checked_again_when_it_is_carried_out(open_sqlite: OpenTally) -> None:
-    with open_sqlite(settings=POLICY, owner=ROOT) as tally:
+    with reflecting(open_sqlite, owner=ROOT) as tally:
         alice, root = tally.bind(ALICE), tally.bind(ROOT)
         told = alice.remember("We decided to paint the boats.")
         queued = alice.reflect([told.id], mode="async")
@@ -130,43 +172,40 @@ def test_a_job_is_checked_again_when_it_is_carried_out(open_sqlite: OpenTally) -
         assert alice.reviews(states=()) == []
 
 
-def test_policy_applies_what_is_safe_by_rule_and_leaves_the_rest(open_tally: OpenTally) -> None:
-    with open_tally(settings=POLICY) as tally:
+def test_every_conclusion_waits_for_a_person_with_its_reason(open_tally: OpenTally) -> None:
+    with reflecting(open_tally) as tally:
         alice = tally.bind(ALICE)
         turns = spoken(alice)
 
         reflected = alice.reflect(conversation="monday")
 
         assert became(reflected) == {
-            "decision: We decided to keep the": ("applied", "by_policy"),
-            "task: TODO: call the harbour": ("applied", "by_policy"),
-            "procedure: Before a storm, always": ("applied", "by_policy"),
-            "decision: We decided to sell eve": ("pending", "foreign_text"),
-            "decision: Maybe we decided to pa": ("pending", "low_confidence"),
-            "claim: The survey showed that": ("pending", "ambiguous"),
-            "relation: Cara Lindt works at Ac": ("pending", "ambiguous"),
-            "decision: Decision: the door cod": ("pending", "sensitive"),
+            "decision: We decided to keep the": "review_mode",
+            "task: TODO: call the harbour": "review_mode",
+            "procedure: Before a storm, always": "review_mode",
+            "claim: The survey showed that": "review_mode",
+            "relation: Cara Lindt works_at Ac": "review_mode",
+            "decision: The door code is sk-pr": "sensitive",
         }
-        assert (reflected.read, reflected.applied, reflected.waiting) == (9, 3, 5)
+        assert (reflected.read, reflected.waiting) == (7, 6)
         first = reflected.proposals[0]
         assert first.derived_from == (turns[1],)
         assert first.sources == (alice.get(turns[1]).sources[0].source_id,)
-        assert (first.provider, first.prompt_version) == ("rules", "reflection-1")
+        assert (first.provider, first.origin) == ("scripted", "reflection")
         assert first.suggested_scope == "project:apollo"
-        made = alice.get(str(first.made))
-        assert (made.kind, made.content) == ("decision", SESSION[1][1])
-        assert first.sources[0] in [link.source_id for link in made.sources]
         assert alice.reflect(conversation="monday").proposals == (), "nothing is proposed twice"
+        assert {memory.kind for memory in alice.memories(limit=99)} == {"turn"}
 
 
 def test_a_session_becomes_records_that_a_pack_uses_without_its_turns(
     open_tally: OpenTally,
 ) -> None:
     """The fixture after reflection: no raw turn is needed to answer."""
-    with open_tally(settings=POLICY) as tally:
+    with reflecting(open_tally) as tally:
         alice = tally.bind(ALICE)
         turns = spoken(alice)
-        alice.reflect(conversation="monday")
+        for proposal in alice.reflect(conversation="monday").proposals[:3]:
+            alice.review(proposal.id, "accept", reason="so it is")
         for turn in turns:
             alice.forget(turn, reason="the session is over")
 
@@ -175,7 +214,7 @@ def test_a_session_becomes_records_that_a_pack_uses_without_its_turns(
         assert "north harbour" in pack.text
         assert not {item.id for item in pack.items} & set(turns)
         tasks = alice.memories(kinds=["task"], status="todo")
-        assert [memory.content for memory in tasks] == [SESSION[2][1]]
+        assert [memory.content for memory in tasks] == [SESSION[2][2]]
         wake = alice.wake()
         assert "berth nine" in wake.text
 
@@ -183,17 +222,17 @@ def test_a_session_becomes_records_that_a_pack_uses_without_its_turns(
 def test_a_person_accepts_edits_defers_and_rejects_with_reason_and_history(
     open_tally: OpenTally,
 ) -> None:
-    with open_tally(settings=REVIEW) as tally:
+    with reflecting(open_tally) as tally:
         alice = tally.bind(ALICE)
         spoken(alice)
-        assert alice.reflect(conversation="monday").applied == 0
+        alice.reflect(conversation="monday")
         waiting = alice.reviews()
-        assert len(waiting) == 8
+        assert len(waiting) == 6
         assert {each.state for each in waiting} == {"pending"}
         assert [each.id for each in alice.reviews(limit=3, after=waiting[2].id)] == [
             each.id for each in waiting[3:6]
         ]
-        keep, call, mooring, sell = (each.id for each in waiting[:4])
+        keep, call, mooring, keel = (each.id for each in waiting[:4])
 
         accepted = alice.review(keep, "accept", reason="so it is")
         edited = alice.review(
@@ -203,7 +242,7 @@ def test_a_person_accepts_edits_defers_and_rejects_with_reason_and_history(
             changes={"content": "Call about berth ten."},
         )
         deferred = alice.review(mooring, "defer", reason="ask the skipper")
-        rejected = alice.review(sell, "reject", reason="a machine said so")
+        rejected = alice.review(keel, "reject", reason="a machine said so")
 
         assert [accepted.state, edited.state, deferred.state, rejected.state] == [
             "accepted",
@@ -214,7 +253,7 @@ def test_a_person_accepts_edits_defers_and_rejects_with_reason_and_history(
         assert alice.get(str(edited.made)).content == "Call about berth ten."
         assert accepted.decided_by is not None
         assert accepted.decided_by["user"] == "alice"
-        assert [each.id for each in alice.reviews(states=["rejected"])] == [sell]
+        assert [each.id for each in alice.reviews(states=["rejected"])] == [keel]
         assert mooring in [each.id for each in alice.reviews()]
         alice.review(mooring, "accept", reason="the skipper agrees")
         history = alice.proposal(mooring).history
@@ -224,7 +263,7 @@ def test_a_person_accepts_edits_defers_and_rejects_with_reason_and_history(
             ("proposal.accepted", "the skipper agrees"),
         ]
         with pytest.raises(StateConflict, match="decided"):
-            alice.review(sell, "accept", reason="after all")
+            alice.review(keel, "accept", reason="after all")
         with pytest.raises(InvalidInput, match="changes"):
             alice.review(waiting[5].id, "edit", reason="no changes")
         with pytest.raises(InvalidInput):
@@ -232,7 +271,7 @@ def test_a_person_accepts_edits_defers_and_rejects_with_reason_and_history(
 
 
 def test_no_agent_and_nobody_else_decides(open_tally: OpenTally) -> None:
-    with open_tally(settings=REVIEW) as tally:
+    with reflecting(open_tally) as tally:
         alice = tally.bind(ALICE)
         spoken(alice)
         alice.reflect(conversation="monday")
@@ -258,7 +297,7 @@ def test_no_agent_and_nobody_else_decides(open_tally: OpenTally) -> None:
 def test_sources_of_several_scopes_are_refused_but_for_the_broadest_that_is_named(
     open_tally: OpenTally,
 ) -> None:
-    with open_tally(settings=POLICY) as tally:
+    with reflecting(open_tally) as tally:
         alice, project = tally.bind(ALICE), tally.bind(ALICE, scope="project:apollo")
         mine = alice.remember("We decided to fly on Monday.").id
         ours = project.remember("We decided to launch in May.").id
@@ -280,11 +319,11 @@ def test_sources_of_several_scopes_are_refused_but_for_the_broadest_that_is_name
             each.content.content: each.reason for each in reflected.proposals if each.content
         } == {
             "We decided to fly on Monday.": "scope_crossing",
-            "We decided to launch in May.": "by_policy",
+            "We decided to launch in May.": "review_mode",
         }
-        [waiting] = project.reviews()
+        [waiting] = [each for each in project.reviews() if each.reason == "scope_crossing"]
         bob = tally.bind(BOB, scope="project:apollo")
-        [seen] = bob.reviews()
+        [seen] = [each for each in bob.reviews() if each.id == waiting.id]
         assert seen.content is None, "its words are of a scope that is closed to Bob"
         assert "fly on Monday" not in seen.dumps()
         with pytest.raises(NotFound):
@@ -296,12 +335,10 @@ def test_sources_of_several_scopes_are_refused_but_for_the_broadest_that_is_name
 def test_what_a_newer_source_replaces_stays_as_history_with_reason_and_validity(
     open_tally: OpenTally,
 ) -> None:
-    with open_tally(settings=POLICY) as tally:
+    with reflecting(open_tally, decider=ScriptedDecider(replace_first)) as tally:
         alice = tally.bind(ALICE)
-        old = alice.remember("We decided to use Redis for the job queue.", kind="decision").id
-        turn = alice.remember(
-            "We decided to use Postgres instead of Redis for the job queue.", conversation="later"
-        ).id
+        old = alice.remember("We use Redis for the job queue.", kind="decision").id
+        alice.remember("We now use Postgres for the job queue.", conversation="later")
 
         [proposal] = alice.reflect(conversation="later").proposals
 
@@ -319,39 +356,28 @@ def test_what_a_newer_source_replaces_stays_as_history_with_reason_and_validity(
         [edge] = [link for link in alice.explore(old).links if link.kind == "SUPERSEDES"]
         assert (edge.from_id, edge.to_id) == (accepted.made, old)
         assert any(entry.reason == "agreed on Tuesday" for entry in alice.history(old))
-        hits = alice.recall("What do we use for the job queue?")
-        assert hits[0].memory.id in (accepted.made, turn)
 
 
-def test_an_older_text_and_another_speaker_propose_nothing_against_a_memory(
-    open_sqlite: OpenTally,
-) -> None:
+def test_an_older_text_and_another_speaker_are_told(open_sqlite: OpenTally) -> None:
     year = 365 * 24 * 3600 * 1_000_000
-    with open_sqlite(settings=POLICY) as tally:
+    with reflecting(open_sqlite, decider=ScriptedDecider(replace_first)) as tally:
         alice, now = tally.bind(ALICE), tally.now()
-        alice.remember("We decided to use Redis for the job queue.", kind="decision")
+        old = alice.remember("We use Redis for the job queue.", kind="decision").id
         alice.remember(
-            "We decided to use Postgres instead of Redis for the job queue.",
-            conversation="before",
-            occurred_at=now - year,
+            "We use Postgres for the job queue.", conversation="before", occurred_at=now - year
         )
-        alice.remember(
-            "We decided to use Kafka instead of Redis for the job queue.",
-            conversation="theirs",
-            speaker="Ben",
-        )
-        for name in ("before", "theirs"):
-            [proposal] = alice.reflect(conversation=name).proposals
-            assert (proposal.action, proposal.target) == ("ADD", None)
+        alice.remember("We use Kafka for the job queue.", conversation="theirs", speaker="Ben")
+        [before] = alice.reflect(conversation="before").proposals
+        assert (before.action, before.target) == ("ADD", None)
+        [theirs] = alice.reflect(conversation="theirs").proposals
+        assert (theirs.action, theirs.target, theirs.reason) == ("UPDATE", old, "another_author")
 
 
 def test_a_target_that_changed_since_is_not_replaced(open_tally: OpenTally) -> None:
-    with open_tally(settings=POLICY) as tally:
+    with reflecting(open_tally, decider=ScriptedDecider(replace_first)) as tally:
         alice = tally.bind(ALICE)
-        old = alice.remember("We decided to use Redis for the job queue.", kind="decision").id
-        alice.remember(
-            "We decided to use Postgres instead of Redis for the job queue.", conversation="later"
-        )
+        old = alice.remember("We use Redis for the job queue.", kind="decision").id
+        alice.remember("We now use Postgres for the job queue.", conversation="later")
         [proposal] = alice.reflect(conversation="later").proposals
         alice.modify(old, reason="more to it", tags=["queue"])
         with pytest.raises(StateConflict, match="changed since"):
@@ -360,13 +386,53 @@ def test_a_target_that_changed_since_is_not_replaced(open_tally: OpenTally) -> N
         assert alice.reviews()[0].state == "pending"
 
 
+def test_a_model_that_is_away_is_told_and_a_job_waits_for_it(open_sqlite: OpenTally) -> None:
+    problem: list[ExtractionError] = [ModelUnavailable("The model is away.")]
+
+    def read(text: str) -> Extraction:
+        if problem:
+            raise problem[0]
+        return read_session(text)
+
+    with reflecting(open_sqlite, owner=ROOT, extractor=ScriptedExtractor(read)) as tally:
+        alice, root = tally.bind(ALICE), tally.bind(ROOT)
+        spoken(alice)
+        with pytest.raises(ModelUnavailable):
+            alice.reflect(conversation="monday")
+        job_id = alice.reflect(conversation="monday", mode="async").job_id or ""
+        with pytest.raises(ModelUnavailable):
+            tally.drain()
+        assert root.operator.job(job_id).state == "retry_scheduled"
+        problem[:] = [ExtractionError("No record.")]
+        for _ in range(6):
+            tally.drain()
+        assert root.operator.job(job_id).state == "failed"
+        assert alice.reviews(states=()) == []
+
+
+def test_what_stays_here_is_reflected_on_by_no_model_elsewhere(open_sqlite: OpenTally) -> None:
+    far = ScriptedExtractor(read_session, local=False)
+    with reflecting(open_sqlite, extractor=far) as tally:
+        alice = tally.bind(ALICE)
+        alice.remember(
+            "We decided to hide the key.",
+            conversation="monday",
+            attributes={"local_only": True},
+        )
+        with pytest.raises(EgressDenied):
+            alice.reflect(conversation="monday")
+        alice.remember("We decided to launch in May.", conversation="monday")
+        assert alice.reflect(conversation="monday").read == 1
+        assert far.texts == ["We decided to launch in May."]
+
+
 @pytest.mark.parametrize(
     ("change", "reason"), [("forget", "source_deleted"), ("hide", "hidden_source")]
 )
 def test_nothing_is_concluded_from_what_was_hidden_since(
     open_sqlite: OpenTally, change: str, reason: str
 ) -> None:
-    with open_sqlite(settings=REVIEW) as tally:
+    with reflecting(open_sqlite) as tally:
         alice = tally.bind(ALICE)
         turn = alice.remember("We decided to launch in May.").id
         alice.reflect([turn])
@@ -387,10 +453,12 @@ def test_nothing_is_concluded_from_what_was_hidden_since(
 
 
 def test_an_erased_source_takes_the_words_of_its_proposals_along(open_tally: OpenTally) -> None:
-    with open_tally(settings=REVIEW) as tally:
+    with reflecting(open_tally) as tally:
         alice, root = tally.bind(ALICE), tally.bind(ROOT)
         turn = alice.remember("We decided to hide the pelican in vault 7341.").id
         alice.reflect([turn])
+        [call] = alice.runs()
+        assert alice.verify(call.run_id).ok, "the recorded call is written before the preview"
         preview = root.operator.erase(turn, reason="asked for")
         root.operator.erase(
             turn, reason="asked for", mode="apply", confirm_token=preview.confirm_token
@@ -405,7 +473,7 @@ def test_an_erased_source_takes_the_words_of_its_proposals_along(open_tally: Ope
 def test_a_run_and_a_source_are_reflected_on_and_foreign_text_waits(
     open_sqlite: OpenTally,
 ) -> None:
-    with open_sqlite(settings=POLICY) as tally:
+    with reflecting(open_sqlite) as tally:
         alice = tally.bind(ALICE)
         with alice.run("coder") as run:
             alice.remember("We decided to pin the compiler.")
@@ -414,7 +482,7 @@ def test_a_run_and_a_source_are_reflected_on_and_foreign_text_waits(
             source=SourceRef(source_type="external_api", uri="https://evil.example"),
         )
         [of_run] = alice.reflect(run=run.id).proposals
-        assert (of_run.state, of_run.reason) == ("applied", "by_policy")
+        assert (of_run.state, of_run.reason) == ("pending", "review_mode")
         [of_page] = alice.reflect([page.source_id]).proposals
         assert (of_page.state, of_page.reason) == ("pending", "foreign_text")
         wrong: list[dict[str, Any]] = [{}, {"conversation": "x", "run": run.id}]
@@ -424,7 +492,7 @@ def test_a_run_and_a_source_are_reflected_on_and_foreign_text_waits(
 
 
 def test_the_same_decision_under_a_key_is_made_once(open_sqlite: OpenTally) -> None:
-    with open_sqlite(settings=REVIEW) as tally:
+    with reflecting(open_sqlite) as tally:
         alice = tally.bind(ALICE)
         turn = alice.remember("We decided to launch in May.").id
         alice.reflect([turn])
@@ -432,20 +500,3 @@ def test_the_same_decision_under_a_key_is_made_once(open_sqlite: OpenTally) -> N
         first = alice.review(proposal.id, "accept", reason="yes", idempotency_key="k")
         again = alice.review(proposal.id, "accept", reason="yes", idempotency_key="k")
         assert first == again
-
-
-@pytest.mark.parametrize(
-    ("text", "kinds"),
-    [
-        ("Did we decide to use Redis?", []),
-        ("We did not decide yet.", []),
-        ("Wir haben uns für Postgres entschieden.", ["decision"]),
-        ("Plan: sail north in June. The sea is cold.", ["plan"]),
-        ("[ ] paint the boat", ["task"]),
-        ("Ben wrote docs/harbour.md for this.", ["artifact"]),
-        ("The root cause was a full disk.", ["claim"]),
-        ("Nothing of this is a conclusion.", []),
-    ],
-)
-def test_statements_are_read_by_rules(text: str, kinds: list[str]) -> None:
-    assert [reading.fact.kind for reading in read_text(text)] == kinds

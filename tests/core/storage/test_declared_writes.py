@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests.core.storage.test_idempotency import CHANGES, World
+from tests.scripted import concluder
 
 from tallystick import Actor, Tally
 from tallystick.access import AccessTokens
@@ -45,6 +46,7 @@ WITHOUT_LOCK = {
     "step_entries": "written by the process that plays the run",
     "jobs": "leased under a lock of their own, and enqueued as new rows",
     "parts": "inserted where they are missing, in the order of their keys",
+    "outbound_calls": "counted under a lock of their own, in all scopes at once",
 }
 """Tables that a unit may write without the lock of their scope, and why."""
 
@@ -108,7 +110,9 @@ def test_no_call_writes_to_a_scope_that_its_unit_did_not_declare(
     asking = PolicyRule(id="ask", name="Ask", effect="require_approval", applies_to="tool_call")
     settings = Settings(reflection="review")
     with (
-        open_sqlite(clock=StepClock(), rules=[asking], settings=settings) as tally,
+        open_sqlite(
+            clock=StepClock(), rules=[asking], settings=settings, extractor=concluder()
+        ) as tally,
         watched(tally, monkeypatch) as watch,
     ):
         names = {
@@ -129,13 +133,15 @@ def test_no_work_in_the_background_writes_to_a_scope_that_it_did_not_declare(
     open_sqlite: OpenTally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is learned, the graph, and jobs; a run, and the thread of a graph."""
-    settings = Settings(learning="full", graph=True, reflection="policy")
+    settings = Settings(learning="review", graph=True, reflection="review")
     with (
-        open_sqlite(owner=ADA, settings=settings) as tally,
+        open_sqlite(owner=ADA, settings=settings, extractor=concluder()) as tally,
         watched(tally, monkeypatch) as watch,
     ):
         mine = tally.bind(ADA)
-        first = mine.remember("Nora moved to Leeds with Felix in May.", conversation="c")
+        first = mine.remember(
+            "Nora moved to Leeds with Felix in May.", conversation="c", entities=["Nora", "Leeds"]
+        )
         mine.remember("Nora lives in Cork now.", conversation="c", related_to=[first.id])
         tally.drain()
         mine.reflect(conversation="c")

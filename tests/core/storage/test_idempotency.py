@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.scripted import concluder
 
 from tallystick.access import AccessTokens, Spaces
 from tallystick.errors import ApprovalRequired, IdempotencyMismatch
@@ -379,7 +380,10 @@ def test_a_call_made_twice_under_one_key_answers_alike_and_changes_nothing(
 ) -> None:
     asking = PolicyRule(id="ask", name="Ask", effect="require_approval", applies_to="tool_call")
     with open_tally(
-        clock=StepClock(), rules=[asking], settings=Settings(reflection="review")
+        clock=StepClock(),
+        rules=[asking],
+        settings=Settings(reflection="review"),
+        extractor=concluder(),
     ) as tally:
 
         def entries() -> int:

@@ -21,7 +21,7 @@ def _propose(tally: Tally, proposal_id: str, content: str, **fields: object) -> 
             "scope": ANNA.private_scope,
             "action": "ADD",
             "kind": "preference",
-            "reason": "shadow_mode",
+            "reason": "review_mode",
             "content": ProposalContent(content=content).dump(),
             "confidence": 90,
             "provider": "rules",

@@ -139,7 +139,12 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, Any]]]:
 
 def _work(mine: BoundTally, number: int) -> list[str]:
     """What applications do all day; the ids of what was made."""
-    first = mine.remember(f"Ada keeps heron {number} in Hamburg.", kind="fact", tags=["birds"])
+    first = mine.remember(
+        f"Ada keeps heron {number} in Hamburg.",
+        kind="fact",
+        tags=["birds"],
+        entities=["Hamburg"],
+    )
     mine.remember(f"yes {number}", kind="turn", conversation="c", idempotency_key=f"k{number}")
     mine.remember_many([f"one {number}", f"two {number}"])
     mine.remember(f"It follows {number}.", derived_from=[first.id])

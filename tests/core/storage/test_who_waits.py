@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from tests.core.storage.test_idempotency import CHANGES, World
 from tests.core.storage.writers import SECONDS, held
+from tests.scripted import concluder
 
 from tallystick import Actor, PolicyRule, Tally
 from tallystick.access import AccessTokens
@@ -50,7 +51,12 @@ def open_two(postgres_url: str) -> Iterator[OpenTwo]:
             first, second = (
                 stack.enter_context(
                     Tally.open(
-                        postgres_url, schema=schema, background=False, rules=[ASK], settings=given
+                        postgres_url,
+                        schema=schema,
+                        background=False,
+                        rules=[ASK],
+                        settings=given,
+                        extractor=concluder(),
                     )
                 )
                 for _ in range(2)
@@ -109,7 +115,7 @@ def thread_calls(bound: BoundTally) -> None:
 def test_no_daily_call_waits_for_a_writer_of_another_scope(
     open_two: OpenTwo, tmp_path: Path
 ) -> None:
-    first, second = open_two(busy_timeout_ms=500, learning="full", graph=True)
+    first, second = open_two(busy_timeout_ms=500, learning="review", graph=True)
     names = {
         f"tokens.{name}" if kind is AccessTokens else name
         for kind, changes in CHANGES.items()
@@ -119,7 +125,9 @@ def test_no_daily_call_waits_for_a_writer_of_another_scope(
         for name in sorted(names - ALONE):
             World(second, tmp_path, name).calls()[name]("key", "a")
         alice = second.bind(ALICE)
-        alice.remember("Nora moved to Leeds with Felix in May.", conversation="c")
+        alice.remember(
+            "Nora moved to Leeds with Felix in May.", conversation="c", entities=["Nora", "Leeds"]
+        )
         alice.reflect(conversation="c")
         alice.end_session(conversation="c")
         second.drain()

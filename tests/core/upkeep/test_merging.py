@@ -58,10 +58,18 @@ def _fill(tally: Tally, actor: Actor, project: str) -> dict[str, Any]:
     """Memories of two scopes with a change, links, a run, an item and the graph."""
     mine, ours = tally.bind(actor), tally.bind(actor, f"project:{project}")
     user = actor.user
-    first = mine.remember(f"{user} keeps a heron called Otto von Reed in Hamburg.", kind="fact")
+    first = mine.remember(
+        f"{user} keeps a heron called Otto von Reed in Hamburg.",
+        kind="fact",
+        entities=["Otto von Reed", "Hamburg"],
+    )
     mine.modify(first.id, content=f"{user} keeps two herons in Hamburg.", reason="another one")
     second = mine.remember(f"{user} feeds them fish.", related_to=[first.id])
-    shared = ours.remember(f"{user} of {project} meets Otto von Reed on Mondays.", kind="fact")
+    shared = ours.remember(
+        f"{user} of {project} meets Otto von Reed on Mondays.",
+        kind="fact",
+        entities=["Otto von Reed"],
+    )
     mine.items.put([Put(("birds",), "otto", {"text": f"{user} knows Otto"})])
     with mine.run("keeper", goal="feed") as run, run.step("model_call") as step:
         step.record("request", {"prompt": f"What does the heron of {user} eat? " + "reed " * 2_000})

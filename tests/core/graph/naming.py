@@ -1,0 +1,48 @@
+"""Names in texts, for tests of the graph: given with a memory, or found by a scripted model."""
+
+from __future__ import annotations
+
+from tallystick.graph import KnownNames
+from tallystick.records import ExtractedEntity, ExtractedRelation, Extraction, NewMemory
+from tallystick.testing import ScriptedExtractor
+
+NAMES = KnownNames(
+    (
+        *("Anna Schmidt", "Anna Berg", "Anna Becker", "Anna", "Bob Miller", "Clara Jones"),
+        *("Otto Lang", "Otto Visser", "Viktor Krause", "Zebedee Quill", "Zebedee Quillfeather"),
+        *("Rosa Moreau", "Hugo Costa", "Acme Labs", "Tallystick GmbH", "Studio Nine"),
+        *("Seeadler", "Berlin", "Oslo", "Rome", "Lisbon", "Hamburg", "Vienna", "Delft"),
+        *("Utrecht", "Leiden"),
+    )
+)
+_RELATIONS = {
+    "works at": "works_at",
+    "works for": "works_at",
+    "reports to": "reports_to",
+    "lives in": "lives_in",
+}
+
+
+def named(text: str) -> NewMemory:
+    """Return a text to remember, with the names that it has."""
+    return NewMemory(content=text, entities=tuple(NAMES.find_in(text)))
+
+
+def read_names(text: str) -> Extraction:
+    """Return the names of a text, and how the two around a verb are related."""
+    names = NAMES.find_in(text)
+    relations = []
+    for verb, relation in _RELATIONS.items():
+        before, between, after = text.partition(f" {verb} ")
+        if between and (sources := NAMES.find_in(before)) and (targets := NAMES.find_in(after)):
+            relations.append(
+                ExtractedRelation(source=sources[-1], relation=relation, target=targets[0])
+            )
+    return Extraction(
+        entities=tuple(ExtractedEntity(name=name) for name in names), relations=tuple(relations)
+    )
+
+
+def namer() -> ScriptedExtractor:
+    """Return a model that finds names and relations, and no facts."""
+    return ScriptedExtractor(read_names)
