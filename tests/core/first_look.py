@@ -26,8 +26,8 @@ FIRST_LOOK = {
     "adapters/test_enforcement.py": "access/enforcers tally/call_rules tally/enforcement",
     "memory/test_packs.py": "memory/passages ranking/passages",
     "memory/test_recall.py": "access/visibility memory/rerank memory/supersession memory/context "
-    "ranking/order ranking/corpus ranking/question ranking/likeness ranking/signals ranking/vocabulary "
-    "storage/search",
+    "ranking/order ranking/corpus ranking/question ranking/likeness ranking/signals "
+    "ranking/vocabulary storage/search",
     "memory/test_hnsw.py": "pipeline/hnsw storage/hnsw",
     "memory/test_large_scopes.py": "memory/candidates memory/recall_request ranking/frozen "
     "pipeline/preparation "

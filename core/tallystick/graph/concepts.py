@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tallystick.ranking import sentence_spans
 from tallystick.ranking.name_forms import normal_name
-from tallystick.ranking.words import query_words, surfaces_of
+from tallystick.ranking.words import content_words, surfaces_of
 
 _READ = 4_000
 """Characters of a text that are read."""
@@ -121,7 +121,7 @@ def _words(names: Mapping[int, str], texts: Sequence[Text]) -> list[str]:
     for text in texts:
         counts.update(
             word
-            for word in query_words(text.content[:_READ])
+            for word in content_words(text.content[:_READ])
             if len(word) >= _LETTERS and word not in taken and word.isalpha()
         )
     shared = [word for word, count in counts.items() if count > 1]

@@ -37,7 +37,9 @@ class Evidence(NamedTuple):
     """What says that a question is answered by what was found."""
 
     words: float
-    """The share of the question's words that the best of the first hits has, between 0 and 1."""
+    """The share of the question's words, stop words aside, that the best of the first hits has,
+    between 0 and 1.
+    """
     vector: float
     """The cosine of the nearest of them."""
     about: float
@@ -67,7 +69,7 @@ def evidence_of(
     best = ranked[:_BEST]
     if not best:
         return None
-    words = max(hit.signals["words"] for hit in best)
+    words = max(hit.signals["content"] for hit in best)
     if sum(corpus.size.slices for corpus in corpora) < _FEW:
         words = max(words, _share_of_words(question, corpora))
     vector = max(hit.signals["vector"] for hit in best) if vectors else VECTOR_OF_WORDS * words

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-_SHOWN_ALWAYS = frozenset({"text", "vector", "words"})
+_SHOWN_ALWAYS = frozenset({"text", "vector", "words", "content"})
 """The signals of a candidate that are computed and listed whatever their weight."""
 
 

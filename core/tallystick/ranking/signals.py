@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tallystick.ranking.conversations import answered_at_length, is_assistant
 from tallystick.ranking.corpus import Corpus
@@ -98,6 +98,27 @@ class Candidates:
         return _join(flags)
 
     @cached_property
+    def likest(self) -> Floats:
+        """For each, and each word of the question, the likeness of the likest of its own words, or
+        less of one in a turn beside it.
+        """
+        import numpy as np
+
+        best = []
+        for pool in self.pools:
+            row_words = pool.corpus.words_of(pool.rows)
+            distinct, place = np.unique(row_words.words, return_inverse=True)
+            likeness = word_likeness(self.question, pool.corpus, distinct, self.vectors)
+            best.append(best_words(likeness[place], row_words.counts))
+        likest = _join(best)
+        own = np.vstack([likest, np.zeros((1, likest.shape[1]))])
+        for step, places in self.beside.items():
+            # The page of an assistant has a word for every question.
+            places = np.where(self.in_long_answers, -1, places)
+            likest = np.maximum(likest, (_NEAR if abs(step) == 1 else _FAR) * own[places])
+        return likest
+
+    @cached_property
     def beside(self) -> dict[int, Ints]:
         """For -1, 1, -2 and 2 the place, among the candidates, of the turn so many further on; -1
         where there is none.
@@ -133,23 +154,25 @@ def _vector(candidates: Candidates, score: Floats) -> Floats:
 
 
 def _words(candidates: Candidates, score: Floats) -> Floats:
+    return _share(candidates, tuple(candidates.question.words))
+
+
+def _content(candidates: Candidates, score: Floats) -> Floats:
+    question = candidates.question
+    content = tuple(word for word in question.words if word not in question.listed)
+    return _share(candidates, content or tuple(question.words))
+
+
+def _share(candidates: Candidates, words: Sequence[str]) -> Floats:
+    """Return the share that each candidate has of some of the question's words, by their rarity."""
     import numpy as np
 
-    question, best = candidates.question, []
-    for pool in candidates.pools:
-        row_words = pool.corpus.words_of(pool.rows)
-        distinct, place = np.unique(row_words.words, return_inverse=True)
-        likeness = word_likeness(question, pool.corpus, distinct, candidates.vectors)
-        best.append(best_words(likeness[place], row_words.counts))
-    likest = np.concatenate(best)
-    own = np.vstack([likest, np.zeros((1, likest.shape[1]))])
-    for step, places in candidates.beside.items():
-        # The page of an assistant has a word for every question.
-        places = np.where(candidates.in_long_answers, -1, places)
-        likest = np.maximum(likest, (_NEAR if abs(step) == 1 else _FAR) * own[places])
-    weights = np.array([question.weights[term] for term in question.words.values()], dtype="f8")
+    question, chosen = candidates.question, set(words)
+    kept = [word in chosen for word in question.words]
+    weights = np.array([question.weights[question.words[word]] for word in words], dtype="f8")
     total = float(weights.sum())
-    return cast("Floats", (likest * weights).sum(axis=1) / total) if total > 0 else 0.0 * score
+    share: Floats = np.zeros(len(candidates), dtype=np.float64)
+    return (candidates.likest[:, kept] * weights).sum(axis=1) / total if total > 0 else share
 
 
 def _neighbours(candidates: Candidates, score: Floats) -> Floats:
@@ -213,6 +236,11 @@ SIGNALS = (
         "similar words.",
         _words,
         is_scaled=True,
+    ),
+    Signal(
+        "content",
+        "The same share of those of the query's words that are no stop words.",
+        _content,
     ),
     Signal("neighbours", "Score of the turns beside it; two places away a half.", _neighbours),
     Signal("session", "Best score in the conversation that the turn belongs to.", _session),

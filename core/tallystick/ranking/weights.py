@@ -25,6 +25,8 @@ class RecallWeights(Record):
     """Instead of `vector`, for the same share."""
     words: float = Field(default=0.6, allow_inf_nan=False)
     """Nearness of single words: for each word of the query the likest word of the memory."""
+    content: float = Field(default=0.0, allow_inf_nan=False)
+    """The same of those words that are no stop words: what the confidence is made of."""
     neighbours: float = Field(default=0.3, allow_inf_nan=False)
     """Share of its score that a turn gives to the turns beside it; a half of that two places away.
     """

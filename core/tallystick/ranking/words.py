@@ -97,6 +97,15 @@ def indexed_words(parts: Sequence[str], *, header: str = "") -> str:
     return "\n".join(" ".join([*first, *_surfaces(part)]) for part in parts)
 
 
+def content_words(text: str) -> dict[str, str]:
+    """Return each word of `text` as it stands, without case, with its term; without those that are
+    listed as stop words, unless that leaves none.
+    """
+    pairs = words_of(text)
+    listed = frozenset().union(*map(listed_words, languages_of(word for word, _ in pairs)))
+    return dict([pair for pair in pairs if pair[0] not in listed] or pairs)
+
+
 def words_of(text: str) -> list[tuple[str, str]]:
     """The words of a question as they stand, without case, each with its term; without the function
     words of scripts that have no spaces, unless that leaves none.
