@@ -46,7 +46,7 @@ class Evidence(NamedTuple):
     """1 if the question names somebody that is known, else 0."""
 
 
-_WEIGHTS, _NONE = Evidence(5.5, 5.4, 4.1), -6.0
+_WEIGHTS, _NONE = Evidence(5.5, 5.4, 4.1), -6.4
 
 
 def confidence(
@@ -105,4 +105,5 @@ def _share_of_words(question: Question, corpora: Sequence[Corpus]) -> float:
         )
         for word, term in words.items()
     ]
-    return sum(present) / len(present)
+    # One word says little: as if a word more had been asked for, which none has.
+    return sum(present) / (len(present) + 1)

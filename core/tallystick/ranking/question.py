@@ -26,6 +26,9 @@ _MOST_WORDS = 500
 """Different words of a query that are looked for."""
 _LISTED = 0.5
 """What a word counts that is listed as a stop word, and long enough to carry meaning."""
+_FREQUENT, _FEW = 0.5, 50
+"""The share of a scope's texts, and their number at least, beyond which a listed word is left out.
+"""
 _TOGETHER = re.compile(r"\s*(?:[,&+/]|\w{1,3})\s*")
 """What stands between two names of one list: a sign, or a short word such as "and"."""
 
@@ -76,19 +79,21 @@ def ask(query: str, corpora: Sequence[Corpus], now: int) -> Question:
     """
     query = excerpt(query, QUERY_READ)
     words = dict(islice(dict(words_of(query)).items(), _MOST_WORDS))
-    terms = set(words.values())
+    own = languages_of(surfaces_of(query))
+    listed = frozenset().union(*map(listed_words, own))
+    terms = {term for word, term in words.items() if word not in listed or _is_capital(word, query)}
     named = {pair for corpus in corpora for term in terms for pair in corpus.named_by.get(term, ())}
     dropped = {term for name, _ in named for term in analyze(name)}
     surfaces = {surface: term for surface, term in words.items() if term not in dropped}
     statistics = Statistics.of(corpora)
-    forms = _forms(query, surfaces, corpora)
+    surfaces = _without_frequent(surfaces, listed, corpora, statistics.slices)
+    forms = _forms(surfaces, own, corpora)
 
     def weight(*terms: str) -> float:
         frequency = sum(corpus.frequency(term) for corpus in corpora for term in terms)
         return inverse_frequency(statistics.slices, min(frequency, statistics.slices))
 
     weights: dict[str, float] = {}
-    listed = frozenset().union(*map(listed_words, languages_of(surfaces_of(query))))
     for surface, term in surfaces.items():
         every = [term, *sorted(forms.get(surface, ()))]
         inverse = weight(*every) * (_LISTED if surface in listed else 1.0)
@@ -103,22 +108,42 @@ def ask(query: str, corpora: Sequence[Corpus], now: int) -> Question:
         weights=weights,
         names={term: weight(term) for term in dict.fromkeys(words.values()) if term in dropped},
         speakers=speakers,
-        dates=spans(query, now, _languages(query, corpora)),
+        dates=spans(query, now, _languages_of_dates(query, own, corpora)),
         average_length=statistics.average_length,
     )
 
 
-def _languages(query: str, corpora: Sequence[Corpus]) -> tuple[str, ...]:
+def _is_capital(word: str, query: str) -> bool:
+    """Return True if a word is written as a name within a sentence: "Will" in "Did Will call?"."""
+    return re.search(rf"(?<=[\w,;] ){re.escape(word.capitalize())}(?!\w)", query) is not None
+
+
+def _without_frequent(
+    words: Mapping[str, str], listed: frozenset[str], corpora: Sequence[Corpus], slices: int
+) -> dict[str, str]:
+    """Return the words without listed ones that so many texts have that they tell none apart."""
+    most = max(_FEW, slices * _FREQUENT)
+    kept = {
+        word: term
+        for word, term in words.items()
+        if word not in listed or sum(corpus.frequency(term) for corpus in corpora) <= most
+    }
+    return kept or dict(words)
+
+
+def _languages_of_dates(
+    query: str, own: Sequence[str], corpora: Sequence[Corpus]
+) -> tuple[str, ...]:
     """Return the languages in which a query may name a date: its own, those of the scopes, and
     English.
     """
-    own = [*unspaced_languages_of(query), *languages_of(surfaces_of(query))]
+    own = [*unspaced_languages_of(query), *own]
     spoken = [language for corpus in corpora for language in corpus.languages]
     return tuple(dict.fromkeys([*own, *spoken, ENGLISH]))
 
 
 def _forms(
-    query: str, words: Mapping[str, str], corpora: Sequence[Corpus]
+    words: Mapping[str, str], own: Sequence[str], corpora: Sequence[Corpus]
 ) -> dict[str, frozenset[str]]:
     """Return, for the words of a question, the other terms that its language, or those of the
     scopes, make of their roots.
@@ -126,7 +151,7 @@ def _forms(
     English and the scripts of one language need none: text is indexed by them.
     """
     latin = [word for word in words if word.isalpha() and is_latin(word)]
-    languages = languages_of(surfaces_of(query)) if latin else (ENGLISH,)
+    languages = own if latin else (ENGLISH,)
     forms: dict[str, frozenset[str]] = {}
     for corpus in corpora:
         for language in languages or corpus.languages:

@@ -46,18 +46,44 @@ def test_nothing_is_shown_for_unrelated_requests_and_answers_are(
 ENGLISH = LANGUAGES["English"]
 
 
-def test_who_asks_for_something_does_not_ask_about_himself(open_sqlite: OpenTally) -> None:
+def test_a_pronoun_is_no_evidence(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         anna = tally.bind(ANNA)
         anna.remember_many(["I moved to Leeds in May.", "My sister keeps bees.", "Rent is due."])
-        assert anna.recall("Where do I live?").confident
         assert anna.recall("I need a present. What does my sister like?").confident
         for request in (
             "I need a poem about compilers.",
             "My class starts soon. Explain how volcanoes work.",
+            "Can you make my Dockerfile smaller?",
             "Ich brauche ein Gedicht über Vulkane.",
         ):
             assert not anna.recall(request).confident, request
+
+
+@pytest.mark.parametrize(
+    ("question", "nonsense"),
+    [
+        ("What do I do for a living?", "I own a red bicycle."),
+        ("Where do I live?", "I live in my headphones."),
+        ("How old am I?", "I turned 3 corners and got lost."),
+    ],
+)
+def test_nonsense_that_looks_like_an_introduction_answers_nothing(
+    open_sqlite: OpenTally, question: str, nonsense: str
+) -> None:
+    with open_sqlite() as tally:
+        anna = tally.bind(ANNA)
+        anna.remember_many(
+            [
+                nonsense,
+                "I'm a stickler for grammar.",
+                "I write firmware for hearing aids.",
+                "My commute from Croydon takes an hour.",
+                "I'm a vegetarian.",
+                "My 41st birthday was loud.",
+            ]
+        )
+        assert len(anna.recall(question, only_confident=True)) == 0
 
 
 def test_a_score_compares_across_questions(open_sqlite: OpenTally) -> None:
@@ -68,7 +94,7 @@ def test_a_score_compares_across_questions(open_sqlite: OpenTally) -> None:
         unknown = anna.recall("Write a haiku about compilers.")
         assert known[0].content == "I am allergic to nuts."
         assert (known.confident, unknown.confident) == (True, False)
-        assert known[0].score == known.confidence > 0.9
+        assert known[0].score == known.confidence > 0.5
         assert all(hit.score < 0.25 for hit in unknown)
         assert sorted((hit.score for hit in known), reverse=True) == [hit.score for hit in known]
 
