@@ -65,8 +65,7 @@ FIRST_LOOK = {
     "../checkpointers/test_saver_threads.py": "checkpoints/metadata_filter checkpoints/removing "
     "storage/checkpoint_scan",
     "../checkpointers/test_saver_damage.py": "checkpoints/verify",
-    "recorder/test_old_recordings.py": "checkpoints/upgrade storage/first_checkpoints "
-    "storage/migrate storage/tables",
+    "storage/test_migrations.py": "storage/migrate storage/tables upkeep/migration",
     "compiler/test_selection.py": "compiler/budgeting compiler/candidates compiler/classes "
     "compiler/compile compiler/conflicts compiler/dedupe compiler/dependencies compiler/measure "
     "compiler/normalize compiler/required compiler/scoring compiler/state",
@@ -85,7 +84,7 @@ FIRST_LOOK = {
     "storage/test_objects.py": "storage/attached storage/blob_stores",
     "upkeep/test_merging.py": "storage/export_groups storage/merging upkeep/imports",
     "upkeep/test_hostile_exports.py": "upkeep/export_files",
-    "upkeep/test_backup.py": "upkeep/migration storage/snapshots",
+    "upkeep/test_backup.py": "storage/snapshots",
     "upkeep/test_erase.py": "storage/byte_search storage/file_search storage/erasing "
     "storage/retention storage/working upkeep/copies upkeep/doctor upkeep/operator_scopes "
     "upkeep/proof",

@@ -82,8 +82,8 @@ class Erasure(Record):
     text: reasons and ids of requests beside them are erased, and the chains go on to verify.
     """
     in_chain: tuple[str, ...] = ()
-    """Entries of journals, as `stream#position`, that earlier releases wrote and that contain the
-    text: it stays there, because a chain cannot be changed.
+    """Entries of journals, as `stream#position`, that contain the text, as in an id that somebody
+    chose: it stays there, because a chain cannot be changed.
     """
     elsewhere: tuple[str, ...] = ()
     """Memories that stay and contain the text, or were promoted or concluded from it: erase them

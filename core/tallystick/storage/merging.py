@@ -384,7 +384,4 @@ def _without(row: Row, name: str) -> dict[str, Any]:
 
 
 def stream_of(thread: Row) -> str:
-    stream = thread_stream(thread["id"], thread["stream"])
-    if not stream.startswith("thread:"):
-        raise CorruptTally("A thread of the export names a journal that no release gives it.")
-    return stream
+    return thread_stream(thread["id"])

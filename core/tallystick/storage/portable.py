@@ -29,10 +29,9 @@ from tallystick.records import Scope, is_storable
 from tallystick.storage import objects, scopes, tables
 from tallystick.storage.checkpoints import thread_stream
 from tallystick.storage.dialects import is_postgres
-from tallystick.storage.migrations import texts_beside
 
-DERIVED = frozenset({"outbox", "checkpoints", "checkpoint_values", "checkpoint_writes"})
-"""Tables that are made anew from the others, and those of the first schema, which are empty."""
+DERIVED = frozenset({"outbox"})
+"""Tables that are made anew from the others."""
 LEFT_OUT = DERIVED | {"approvals", "recall_epochs", "recall_segments"}
 """Tables that no export has: an approval is bound to the keys and the agents of its tally, and
 recall makes its segments anew.
@@ -67,11 +66,11 @@ class ScopeSelection:
         runs = connection.execute(select(_t.runs.c.id).where(_t.runs.c.scope_id.in_(ids))).scalars()
         names = tuple(sorted(str(scope) for scope in chosen))
         threads = connection.execute(
-            select(_t.threads.c.id, _t.threads.c.stream).where(_t.threads.c.scope_id.in_(ids))
-        )
+            select(_t.threads.c.id).where(_t.threads.c.scope_id.in_(ids))
+        ).scalars()
         streams = [f"scope:{name}" for name in names]
         streams += [f"run:{run}" for run in runs]
-        streams += [thread_stream(row.id, row.stream) for row in threads]
+        streams += [thread_stream(thread) for thread in threads]
         logged = connection.execute(select(_t.access_log.c.scopes).distinct()).scalars()
         reads = tuple(line for line in logged if set(json.loads(line)) <= set(names))
         return cls(names, ids, tuple(streams), reads, tuple(settings))
@@ -206,12 +205,6 @@ def add_rows(tx: Connection, table: str, rows: Sequence[Mapping[str, Any]]) -> N
         rows = [{**row, "body": objects.stored_form(row["body"])} for row in rows]
     if rows:
         tx.execute(insert(tables.metadata.tables[table]), [dict(row) for row in rows])
-
-
-def upgrade_rows(tx: Connection, schema: str) -> None:
-    """Bring rows that were imported from an export of an earlier schema to that of today."""
-    if schema < texts_beside.SCHEMA:
-        texts_beside.upgrade(tx)
 
 
 def docs_with_vectors(connection: Connection) -> list[int]:

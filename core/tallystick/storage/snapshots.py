@@ -304,7 +304,7 @@ def copy_in(
     with _alone(url, beside) as connection:
         connection.execute(text(f"DROP SCHEMA IF EXISTS {_quoted(beside)} CASCADE"))
         connection.execute(text(f"CREATE SCHEMA {_quoted(beside)}"))
-        migrate.create(connection, snapshot.schema)
+        migrate.create_schema(connection, snapshot.schema)
         _fill(connection, backup, snapshot, progress)
         check(row_counts(connection), _stored_heads(connection))
     return beside

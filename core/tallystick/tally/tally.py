@@ -104,8 +104,8 @@ class Tally:
         what goes into a context and over the calls of agents; `tool_classes` say what each tool may
         do, by its name. Where its files cannot be written it is opened for reading: `read_only`
         says why, and each write raises ReadOnlyTally. Raises InvalidInput, SettingsError,
-        TallyNotFound (`create=False`), NewerTally, BusyTally, CorruptTally, or ReadOnlyTally for a
-        tally of an older release that would have to be migrated there.
+        TallyNotFound (`create=False`), NewerTally, UnreleasedTally, BusyTally, CorruptTally, or
+        ReadOnlyTally for a tally of an older release that would have to be migrated there.
         """
         effective = settings or Settings.read()
         if chroma is not None:

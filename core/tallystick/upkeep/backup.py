@@ -27,10 +27,18 @@ from tallystick.errors import (
 from tallystick.memory import MemoryContext
 from tallystick.ports import Clock, Ids
 from tallystick.records import Actor, Backup, canonical_json, strict_json, text_digest
-from tallystick.storage import Connection, Location, Store, journal, objects, search, settings_rows
+from tallystick.storage import (
+    Connection,
+    Location,
+    Store,
+    journal,
+    migrate,
+    objects,
+    search,
+    settings_rows,
+)
 from tallystick.storage import snapshots as files
 from tallystick.storage.database import Database
-from tallystick.storage.migrate import HEAD
 from tallystick.storage.portable import docs_with_vectors
 from tallystick.storage.private_files import (
     is_new_or_empty,
@@ -285,8 +293,10 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     schema = manifest.get("schema")
     if not isinstance(schema, str) or "counts" not in manifest:
         raise InvalidInput(f"{folder} is no backup. An export is read by `tally import`.")
-    if manifest["format"] > FORMAT or schema > HEAD:
-        raise NewerTally(schema, supported=HEAD)
+    if manifest["format"] > FORMAT:
+        raise NewerTally(schema, supported=migrate.HEAD)
+    if schema != migrate.HEAD:
+        migrate.refuse_unknown(schema)
     unsigned = {key: value for key, value in manifest.items() if key != "digest"}
     try:
         matches = manifest.get("digest") == text_digest("backup", canonical_json(unsigned))

@@ -14,8 +14,8 @@ from typing import Any
 
 from tallystick.errors import CorruptTally, InvalidInput
 from tallystick.records import canonical_json, strict_json, text_digest
+from tallystick.storage import migrate
 from tallystick.storage import portable as rows
-from tallystick.storage.migrate import HEAD
 from tallystick.storage.private_files import open_regular
 from tallystick.upkeep.portable import FORMAT
 
@@ -145,11 +145,11 @@ def _manifest(folder: Path) -> dict[str, Any]:
         raise InvalidInput(f"{folder} is no export: its manifest.json says nothing of one.")
     if type(manifest["format"]) is not int or not isinstance(manifest.get("schema"), str):
         raise CorruptTally(f"{file} is damaged.")
-    if manifest["format"] not in range(1, FORMAT + 1) or manifest["schema"] > HEAD:
+    if manifest["format"] != FORMAT or manifest["schema"] != migrate.HEAD:
         raise InvalidInput(
             f"{folder} has format {manifest['format']} and schema {manifest['schema']!a}; this "
-            f"release reads formats "
-            f"up to {FORMAT} and schemas up to {HEAD}. Upgrade tallystick to import it."
+            f"release reads format {FORMAT} and schema {migrate.HEAD}. Import it with the release "
+            "that wrote it."
         )
     unsigned = {key: value for key, value in manifest.items() if key != "digest"}
     try:

@@ -2,9 +2,8 @@
 
 Everything is read and checked once before anything is written. Then each group (`export_groups`) is
 brought (`merging`) and verified in a transaction of its own: an import that was cut off has brought
-some of them, which the journal says, and the same call brings the others. An export of an early
-schema is brought up to date as a whole, in one transaction and an empty tally. Derived rows and
-Chroma are made anew.
+some of them, which the journal says, and the same call brings the others. Derived rows and Chroma
+are made anew.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ from typing import Any
 from tallystick.errors import CorruptTally, StateConflict, TallystickError
 from tallystick.memory import MemoryContext
 from tallystick.records import Actor, Transfer
-from tallystick.storage import Connection, integrity, journal, search, settings_rows
-from tallystick.storage import portable as rows
+from tallystick.storage import Connection, journal, search, settings_rows
 from tallystick.storage.export_groups import ExportGroups, Group
 from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.merging import (
@@ -27,11 +25,9 @@ from tallystick.storage.merging import (
     is_here,
     merge_order,
     require_free,
-    require_verified,
     reserve_entries,
     reserve_numbers,
 )
-from tallystick.storage.migrations import texts_beside
 from tallystick.storage.writes import EVERYTHING, Writes
 from tallystick.upkeep.export_files import ExportFiles
 from tallystick.upkeep.portable import CHOICES, Progress, transfer_of
@@ -71,8 +67,6 @@ def import_from(
     files.check()
     one = _Import(context, actor, files, call, progress)
     try:
-        if files.manifest["schema"] < texts_beside.SCHEMA:
-            return one.bring_whole()
         return one.bring_groups()
     except TallystickError as error:
         error.args = (f"{error} {one.standing}",)
@@ -122,13 +116,6 @@ class _Import:
         for group in to_bring[:-1]:
             self._commit(groups, group, missing)
         self._commit(groups, to_bring[-1] if to_bring else None, missing, is_last=True)
-        return self._result
-
-    def bring_whole(self) -> Transfer:
-        """Bring an export of an early schema into an empty tally, all or nothing: its rows keep
-        their numbers, and are brought up to date together.
-        """
-        self._database.write(self._fill, name="import")
         return self._result
 
     def _read_groups(self) -> ExportGroups:
@@ -220,38 +207,6 @@ class _Import:
                 self._tell(len(page))
         search.queue_for_index(tx, merge.finish())
 
-    def _fill(self, tx: Connection) -> None:
-        schema = self._files.manifest["schema"]
-        if rows.non_empty_table(tx) is not None:
-            raise StateConflict(
-                "of this import",
-                state="not empty",
-                reason=f"an export of schema {schema} is brought up to date as a whole",
-                hint="Import it into a new tally, and export that.",
-                what="The tally",
-            )
-        own = rows.set_aside_own_journal(tx)
-        for table in rows.table_names():
-            for page in self._files.pages(table):
-                self._tell(2 * len(page))
-                if table == "settings":
-                    for row in page:
-                        self._settings |= _chosen_setting(row)
-                    continue
-                if table == "access_log":
-                    # Who looked at an empty tally has a line of his own already.
-                    page = [_without_id(row) for row in page]
-                rows.add_rows(tx, table, page)
-        self._adopt_settings(tx)
-        rows.upgrade_rows(tx, schema)
-        search.queue_for_index(tx, rows.docs_with_vectors(tx))
-        rows.move_sequences(tx)
-        rows.put_back_own_journal(tx, own)
-        require_verified(tx, integrity.stream_names(tx), self._heads)
-        self._note(tx, len(self._result.scopes))
-        self._call.keep(tx, self._result.dump(), at=self._context.store.clock.now())
-        self._tell(2 * self._lines)
-
     def _adopt_settings(self, tx: Connection) -> None:
         """Adopt the settings that somebody chose, unless this tally has its own."""
         for name, value in self._settings.items():
@@ -289,7 +244,3 @@ def _chosen_setting(row: Mapping[str, Any]) -> dict[str, str]:
     if not re.fullmatch(CHOICES[name], value):
         raise CorruptTally(f"The export holds a value of {name} that no release writes.")
     return {name: value}
-
-
-def _without_id(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name != "id"}

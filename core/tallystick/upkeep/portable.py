@@ -22,9 +22,8 @@ from tallystick.records import (
     canonical_json,
     text_digest,
 )
-from tallystick.storage import Connection, journal
+from tallystick.storage import Connection, journal, migrate
 from tallystick.storage import portable as rows
-from tallystick.storage.migrate import HEAD
 from tallystick.storage.private_files import (
     is_new_or_empty,
     make_private_folder,
@@ -139,7 +138,7 @@ def _write_files(
         files[file.name] = {"sha256": digest.hexdigest(), "lines": count}
     manifest = {
         "format": FORMAT,
-        "schema": HEAD,
+        "schema": migrate.HEAD,
         "scopes": list(selection.names),
         "files": files,
         "blobs": dict(sorted(blobs.items())),

@@ -1,5 +1,5 @@
-"""A backup is the tally of one moment, taken while others write; what is restored is checked first,
-and a migration can be seen and tried before it is done.
+"""A backup is the tally of one moment, taken while others write; what is restored is checked
+first.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from typing import Any
 import pytest
 import zstandard
 from sqlalchemy import create_engine, text
-from tests.archives import unpacked
 
 from tallystick import Actor, Tally
 from tallystick.errors import (
@@ -32,12 +31,11 @@ from tallystick.errors import (
     StorageError,
     TallyNotFound,
 )
-from tallystick.storage import journal, migrate
+from tallystick.storage import journal
 from tallystick.tally.services import services_of
 
 ROOT = Actor(user="root", role="operator")
 ADA = Actor(user="ada")
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "recordings"
 
 
 @dataclass(frozen=True)
@@ -391,96 +389,6 @@ def test_a_backup_that_cannot_be_finished_leaves_no_files(
     ):
         tally.bind(ROOT).operator.backup(tmp_path / "backup")
     assert [path.name for path in tmp_path.iterdir()] == ["first"]
-
-
-@pytest.fixture
-def old(tmp_path: Path) -> Path:
-    """A tally of an earlier schema, made by the code of its time."""
-    archive = FIXTURES / "schema-0012.tar.xz"
-    if not archive.exists():
-        pytest.skip("the fixtures are out of reach here")
-    [database] = unpacked(archive, tmp_path / "then").rglob("tally.db")
-    return database.parent
-
-
-def _schema(folder: Path) -> str:
-    with closing(sqlite3.connect(folder / "tally.db")) as database:
-        [[schema]] = database.execute("SELECT version_num FROM alembic_version")
-        return str(schema)
-
-
-def _noted(folder: Path) -> Any:
-    """The entry of the journal that says that the tally was migrated."""
-    with Tally.open(folder, background=False) as tally:
-        database = services_of(tally).store.database
-        with database.read() as connection:
-            entries = list(journal.entries(connection, "tally"))
-    [noted] = [entry for entry in entries if entry.event == "tally.migrate"]
-    return noted
-
-
-def test_a_migration_is_seen_tried_and_done_with_a_backup_before_it(
-    old: Path, tmp_path: Path
-) -> None:
-    with pytest.raises(InvalidInput, match="Nothing is changed"):
-        Tally.migrate(old, backup=tmp_path / "backup")
-    with pytest.raises(InvalidInput, match="Nothing is changed"):
-        Tally.migrate(old, mode="dry_run", without_backup=True)
-    with pytest.raises(InvalidInput, match="not both"):
-        Tally.migrate(old, mode="apply", backup=tmp_path / "backup", without_backup=True)
-    planned = Tally.migrate(old)
-    assert planned.before == "0012"
-    assert planned.after == migrate.HEAD
-    assert planned.steps[0].schema_revision == "0013"
-    assert all(step.text for step in planned.steps)
-    assert _schema(old) == "0012"
-
-    tried = Tally.migrate(old, mode="dry_run")
-    assert tried.steps == planned.steps
-    assert any("chains hold" in line for line in tried.checked)
-    assert _schema(old) == "0012"
-
-    with pytest.raises(InvalidInput, match="backup"):
-        Tally.migrate(old, mode="apply")
-    assert _schema(old) == "0012"
-
-    done = Tally.migrate(old, mode="apply", backup=tmp_path / "backup", actor=ROOT)
-    assert _schema(old) == migrate.HEAD
-    assert done.backup is not None
-    assert done.backup.schema_revision == "0012"
-    noted = _noted(old)
-    assert noted.details == {
-        "before": "0012",
-        "after": migrate.HEAD,
-        "backup": done.backup.digest,
-    }
-    assert noted.actor["user"] == "root"
-
-    assert Tally.migrate(old, mode="apply").steps == ()
-    restored = Tally.restore(tmp_path / "backup", tmp_path / "again", actor=ROOT)
-    assert restored.schema_revision == "0012"
-    assert _schema(tmp_path / "again") == migrate.HEAD
-
-
-def test_a_migration_whose_check_fails_changes_nothing(
-    old: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def damaged(connection: Any) -> None:
-        raise CorruptTally("The chains do not verify.")
-
-    before = _schema(old)
-    with monkeypatch.context() as patched:
-        patched.setattr("tallystick.upkeep.migration.require_whole", damaged)
-        with pytest.raises(CorruptTally):
-            Tally.migrate(old, mode="apply", backup=tmp_path / "backup", actor=ROOT)
-    assert _schema(old) == before
-    assert Tally.migrate(old, mode="apply", without_backup=True).steps
-
-
-def test_a_migration_on_opening_is_in_the_journal(old: Path) -> None:
-    noted = _noted(old)
-    assert noted.details == {"before": "0012", "after": migrate.HEAD}
-    assert noted.actor["user"] == "tallystick"
 
 
 def test_a_place_that_is_restored_to_was_closed_before(tmp_path: Path) -> None:

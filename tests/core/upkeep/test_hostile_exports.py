@@ -18,10 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tallystick import Actor, Tally
-from tallystick.checkpoints import Leaf, NewCheckpoint
 from tallystick.errors import CorruptTally, InvalidInput, TallystickError
 from tallystick.records import canonical_json, text_digest
-from tallystick.storage import journal, tables
+from tallystick.storage import tables
 from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder
 
@@ -312,51 +311,3 @@ def targets(tmp_path: Path) -> Iterator[_Targets]:
     targets = _Targets(tmp_path / "targets")
     yield targets
     targets.close()
-
-
-def test_an_export_of_the_schema_before_is_brought_to_that_of_today(
-    tmp_path: Path,
-) -> None:
-    checkpoint = NewCheckpoint("", "1", None, {}, Leaf("json", b"{}"), {})
-    with _open(tmp_path / "tally") as tally:
-        owner = tally.bind()
-        first = owner.remember("Once.", kind="turn", conversation="c", idempotency_key="key")
-        owner.threads.put("chat", checkpoint)
-        owner.on("langgraph").threads.put("chat", checkpoint)
-        owner.operator.export(tmp_path / "out")
-    # As an earlier release wrote it: names in the journal of a thread, keys as they were given.
-    stream = "thread:private:root/chat"
-    out = tmp_path / "out"
-    _change(out, "idempotency", lambda row: row.update(key="key"))
-    _change(out, "threads", lambda row: row.pop("stream"))
-    head = journal.genesis(stream)
-
-    def chained(rows: list[Any]) -> list[Any]:
-        nonlocal head
-        for row in rows:
-            if row["stream"] == "thread:1":
-                entry = [stream, row["position"], head, row["body"]]
-                row |= {"stream": stream, "previous": head}
-                row["digest"] = head = text_digest("journal", canonical_json(entry))
-        return rows
-
-    def named(rows: list[Any]) -> list[Any]:
-        for row in rows:
-            if row["name"] == "thread:1":
-                row |= {"name": stream, "head": head}
-        return rows
-
-    _change_all(out, "journal", chained)
-    _change_all(out, "streams", named)
-    manifest = json.loads((out / "manifest.json").read_text())
-    (out / "manifest.json").write_text(json.dumps(manifest | {"schema": "0011"}))
-    _sign(out)
-
-    with _open(tmp_path / "new") as tally:
-        owner = tally.bind()
-        owner.operator.import_from(out)
-        again = owner.remember("Once.", kind="turn", conversation="c", idempotency_key="key")
-        assert again == first
-        with services_of(tally).store.database.read() as connection:
-            streams = connection.exec_driver_sql("SELECT stream FROM threads").scalars().all()
-        assert streams == [stream]
