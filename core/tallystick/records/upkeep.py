@@ -192,10 +192,6 @@ class Transfer(Record):
     """Long binary values, each stored once."""
     bytes: int
     """Of the blobs."""
-    present: tuple[str, ...] = ()
-    """Scopes of an import that were there already, from an earlier one, and were left as they
-    are.
-    """
 
 
 class Backup(Record):
@@ -216,7 +212,7 @@ class Backup(Record):
     rows: int
     """Of all tables; the manifest has those of each."""
     chains: int
-    """Hash chains, of which the backup has the heads."""
+    """Hash chains of the journal."""
     bytes: int
     """Of all its files."""
     took_ms: int

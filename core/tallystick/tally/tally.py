@@ -168,7 +168,8 @@ class Tally:
         ids: Ids | None = None,
     ) -> Backup:
         """Restore the backup in a folder into a new place: a folder that is new or empty, or a
-        schema of PostgreSQL without tables. Nothing is ever restored over a tally.
+        schema of PostgreSQL without tables, whichever of the two it was taken from. Nothing is ever
+        restored over a tally.
 
         Digests are compared before anything is written, and rows, chains and texts before the tally
         is there. Its journal says who restored it: `actor`, or the tally's owner. Raises

@@ -16,9 +16,10 @@ from tallystick.ports import Clock, Ids
 from tallystick.records import Actor, Backup, Migration, MigrationStep
 from tallystick.settings import Settings
 from tallystick.storage import Connection, Database, Location, migrate
+from tallystick.storage.archives import Progress, silent
 from tallystick.storage.blob_stores import open_blobs
 from tallystick.storage.store import note_migration
-from tallystick.upkeep.backup import Progress, acting, require_whole, write_backup
+from tallystick.upkeep.backup import acting, require_whole, write_backup
 
 
 class _TakenBack(Exception):
@@ -35,7 +36,7 @@ def migrate_tally(
     actor: Actor | None,
     clock: Clock,
     ids: Ids,
-    progress: Progress = lambda done, total: None,
+    progress: Progress = silent,
 ) -> Migration:
     """Say what migrating a tally changes, try it, or do it.
 

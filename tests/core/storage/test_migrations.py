@@ -169,6 +169,9 @@ def test_a_migration_is_seen_tried_and_done_with_a_backup_before_it(
     assert restored.schema_revision == migrate.FIRST
     assert again.revision == NEXT
     assert _memories(again) == _memories(old) == ["Ada keeps a heron called Otto."]
+    if "://" in again.where:
+        with pytest.raises(InvalidInput, match="migrated there first"):
+            Tally.restore(tmp_path / "backup", tmp_path / "folder", actor=ROOT)
 
 
 def test_a_migration_whose_check_fails_changes_nothing(

@@ -140,7 +140,7 @@ def _change_all(folder: Path, table: str, change: Callable[[list[Any]], list[Any
     rows = change([json.loads(line) for line in file.read_text().splitlines()])
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["files"][file.name]["lines"] = len(rows)
+    manifest["rows"][table] = len(rows)
     (folder / "manifest.json").write_text(json.dumps(manifest))
     _sign(folder)
 
@@ -177,8 +177,8 @@ def test_what_does_not_verify_is_imported_into_no_tally(
         ("access_log", {"scopes": "[[]]"}, "names no scopes"),
         ("access_log", {"scopes": '["private:bob"]'}, "names what it does not have"),
         ("scopes", {"name": "private:bob"}, "names what it does not have"),
-        ("journal", {"sequence": 2**60}, "a number that no release gives"),
-        ("journal", {"sequence": None}, "no value that a release writes"),
+        ("journal", {"sequence": None}, "a value of journal.sequence that no release writes"),
+        ("parts", {"colour": "red"}, "a row of parts with other columns"),
     ],
 )
 def test_a_row_that_no_release_writes_is_refused_before_anything_is_written(
@@ -202,7 +202,8 @@ def test_an_export_grants_no_approval(copy: Path, target: Path) -> None:
     row |= {"created_at": 1, "expires_at": 2**50, "schema_version": 1, "id": "a"}
     (copy / "approvals.jsonl").write_text(json.dumps(row) + "\n")
     manifest = json.loads((copy / "manifest.json").read_text())
-    manifest["files"]["approvals.jsonl"] = {"sha256": "", "lines": 1}
+    manifest["files"]["approvals.jsonl"] = {"sha256": "", "size": 1}
+    manifest["rows"]["approvals"] = 1
     (copy / "manifest.json").write_text(json.dumps(manifest))
     _sign(copy)
     with (
