@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -26,7 +27,12 @@ from tallystick.errors import CorruptTally, InvalidInput
 from tallystick.records import canonical_json, is_storable, strict_json, text_digest
 from tallystick.storage import hnsw, migrate, objects, tables
 from tallystick.storage.dialects import is_postgres
-from tallystick.storage.private_files import make_private_folder, open_private, open_regular
+from tallystick.storage.private_files import (
+    make_private_folder,
+    open_private,
+    open_regular,
+    sync_folder,
+)
 
 FORMAT = 3
 """Raised when the form of an archive changes."""
@@ -97,6 +103,8 @@ def write_rows(
     done, total = 0, sum(counts.values())
     attached = objects.attached_to(connection)
     blobs: dict[str, int] = {}
+    encode = partial(_encode_bytes, folder=folder, blobs=blobs)
+    encoder = json.JSONEncoder(separators=(",", ":"), default=encode)
     if folder is not None:
         make_private_folder(folder / "blobs")
     for table, rows in selected:
@@ -104,14 +112,15 @@ def write_rows(
             for row in _read(connection, table, rows):
                 if table.name == tables.parts.name:
                     body = objects.self_contained(attached, row["body"], missing=missing)
-                    row = {**row, "body": body}
-                line = {name: _encode(value, folder, blobs) for name, value in row.items()}
-                file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+                    row["body"] = body
+                file.write(encoder.encode(row).encode() + b"\n")
                 done += 1
                 if done % _PAGE == 0:
                     progress(done, total)
             if folder is not None:
                 _to_disk(file)
+    if folder is not None:
+        sync_folder(folder / "blobs")
     progress(total, total)
     blobs = dict(sorted(blobs.items()))
     return {"database": connection.dialect.name, "rows": counts, "blobs": blobs}
@@ -129,17 +138,17 @@ def count_rows(connection: Connection, selected: Selected) -> dict[str, int]:
 
 def _read(
     connection: Connection, table: Table, rows: ColumnElement[bool]
-) -> Iterator[Mapping[str, Any]]:
+) -> Iterator[dict[str, Any]]:
     query = select(table).where(rows).order_by(*table.primary_key.columns)
     # In pieces: PostgreSQL would hand over a whole table at once.
     for row in connection.execute(query.execution_options(yield_per=_PAGE)):
-        yield row._asdict()
+        yield dict(row._mapping)
 
 
-def _encode(value: Any, folder: Path | None, blobs: dict[str, int]) -> Any:
-    """Return a value as it is in a line; long bytes become a blob, which is written."""
-    if not isinstance(value, bytes | memoryview):
-        return value
+def _encode_bytes(
+    value: bytes | memoryview, *, folder: Path | None, blobs: dict[str, int]
+) -> dict[str, str]:
+    """Return bytes as they are in a line; long ones become a blob, which is written."""
     body = bytes(value)
     if len(body) <= _INLINE:
         return {"base64": base64.b64encode(body).decode()}
@@ -349,21 +358,21 @@ def _is_shaped(manifest: Mapping[str, Any]) -> bool:
     )
 
 
-def counters_of(connection: Connection, counted: Sequence[Table]) -> dict[str, int]:
+def counters_of(connection: Connection, chosen: Sequence[Table]) -> dict[str, int]:
     """Return the last number that the counter of each table's key gave; none of one that gave no
     number yet.
     """
     last: dict[str, int] = {}
-    for table in counted:
+    for table in chosen:
         if not has_counter(connection, table):
             continue
         query = _LAST_SQLITE
         if is_postgres(connection):
             counter = connection.execute(_COUNTER, _place(table)).scalar_one()
             query = text(f"SELECT last_value FROM {counter} WHERE is_called")
-        given = connection.execute(query, {"name": table.name}).scalar()
-        if given is not None:
-            last[table.name] = int(given)
+        number = connection.execute(query, {"name": table.name}).scalar()
+        if number is not None:
+            last[table.name] = int(number)
     return last
 
 

@@ -79,12 +79,12 @@ def fill(url: URL, schema: str, archive: Archive, progress: Progress) -> None:
         if database.is_postgres:
             tx.execute(text(f"CREATE SCHEMA {_quoted(schema)}"))
         migrate.create_schema(tx, archive.schema)
-        filled = archives.declared_tables(tx, archive.schema)
-        unknown = sorted(set(archive.rows) - {table.name for table in filled})
+        new_tables = archives.declared_tables(tx, archive.schema)
+        unknown = sorted(set(archive.rows) - {table.name for table in new_tables})
         if unknown:
             raise CorruptTally(f"The backup has a table that its schema has not: {unknown[0]!a}.")
         done, total = 0, sum(archive.rows.values())
-        for table in filled:
+        for table in new_tables:
             for page in archive.pages(table):
                 tx.execute(insert(table), page)
                 done += len(page)
@@ -115,8 +115,8 @@ def schema_beside(url: URL, schema: str) -> Iterator[str]:
                 _require_empty(connection, schema)
                 connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {_quoted(schema)}"))
                 for table in inspect(connection).get_table_names(schema=beside):
-                    moved = f"{_quoted(beside)}.{_quoted(table)}"
-                    connection.execute(text(f"ALTER TABLE {moved} SET SCHEMA {_quoted(schema)}"))
+                    source = f"{_quoted(beside)}.{_quoted(table)}"
+                    connection.execute(text(f"ALTER TABLE {source} SET SCHEMA {_quoted(schema)}"))
                 connection.execute(text(f"DROP SCHEMA {_quoted(beside)}"))
         except BaseException:
             with place.migrating() as connection:

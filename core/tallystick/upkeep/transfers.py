@@ -148,8 +148,8 @@ def import_from(
             # Others may draw numbers while the import is under way.
             database.write(lambda tx: merging.reserve_numbers(tx, highest), name="import.numbers")
         is_few = len(names) <= _MOST_SCOPES
-        locked = Writes.of(TALLY, actor.private_scope, *names) if is_few else EVERYTHING
-        return database.write(unit, name="import", writes=locked)
+        writes = Writes.of(TALLY, actor.private_scope, *names) if is_few else EVERYTHING
+        return database.write(unit, name="import", writes=writes)
     except TallystickError as error:
         error.args = (f"{error} Nothing was imported.",)
         raise

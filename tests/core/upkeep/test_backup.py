@@ -356,8 +356,9 @@ def test_a_backup_needs_a_new_folder(places: Places) -> None:
     assert [path.name for path in (places.tmp / "backup").iterdir()] == ["mine"]
 
 
-def test_a_backup_that_cannot_be_finished_leaves_no_files(
-    places: Places, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("verb", ["backup", "export"])
+def test_what_cannot_be_finished_leaves_no_files(
+    places: Places, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
@@ -366,7 +367,7 @@ def test_a_backup_that_cannot_be_finished_leaves_no_files(
     with places.open() as tally:
         before = sorted(path.name for path in places.tmp.iterdir())
         with pytest.raises(StorageError, match="No space left"):
-            tally.bind(ROOT).operator.backup(places.tmp / "backup")
+            getattr(tally.bind(ROOT).operator, verb)(places.tmp / "copy")
     assert sorted(path.name for path in places.tmp.iterdir()) == before
 
 
