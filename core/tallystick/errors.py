@@ -10,6 +10,7 @@ TallystickError
 ├── StorageError
 │   ├── TallyNotFound         there is no tally at this place and none may be made
 │   ├── NewerTally            the tally was written by a newer release
+│   ├── UnreleasedTally       the tally was made by a commit before 0.1.0
 │   ├── ClosedTally           the tally was closed
 │   ├── ForkedTally           this process inherited the tally from its parent
 │   ├── BusyTally             another writer held the database for too long
@@ -112,6 +113,7 @@ __all__ = [
     "TokenRefused",
     "Unauthenticated",
     "Unreachable",
+    "UnreleasedTally",
     "UnusableVectors",
     "VersionConflict",
 ]
@@ -263,6 +265,24 @@ class NewerTally(StorageError):
         super().__init__(
             f"This tally has schema {schema}, which this release (schema {supported}) does not "
             "know. Upgrade tallystick to open it; nothing was changed."
+        )
+
+
+class UnreleasedTally(StorageError):
+    """This tally was made by a commit of Tallystick before 0.1.0, whose schema was never released.
+    Open it with that commit, or make a new tally; nothing was changed.
+    """
+
+    code = "unreleased_tally"
+    _facts = ("schema", "supported")
+
+    def __init__(self, schema: str, *, supported: str) -> None:
+        self.schema = schema
+        self.supported = supported
+        super().__init__(
+            f"This was made by a commit of Tallystick before 0.1.0: its schema {schema} was never "
+            f"released, and this one reads {supported}. Nothing was changed. Open it with that "
+            "commit, or make a new tally."
         )
 
 

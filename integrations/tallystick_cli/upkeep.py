@@ -146,7 +146,7 @@ def import_(
     where: Where = ".tally",
     as_json: AsJson = False,
 ) -> None:
-    """Bring an export into a new tally, or beside what is there."""
+    """Bring an export into a new tally, or beside what is there, all or nothing."""
     with (
         open_as_owner(where, create=True) as owner,
         progress_bar("Importing", as_json=as_json) as bar,
@@ -182,8 +182,8 @@ def restore(
     where: Where = ".tally",
     as_json: AsJson = False,
 ) -> None:
-    """Restore a backup into a new place, never over a tally. Digests, rows, chains and texts are
-    checked before it is there.
+    """Restore a backup into a new place, never over a tally: a folder or postgresql://…, whichever
+    it was taken from. Digests, rows, chains and texts are checked before it is there.
     """
     with progress_bar("Restoring", as_json=as_json) as bar:
         task = bar.add_task("restore", total=None)

@@ -64,8 +64,7 @@ FIRST_LOOK = {
     "../checkpointers/test_saver_threads.py": "checkpoints/metadata_filter checkpoints/removing "
     "storage/checkpoint_scan",
     "../checkpointers/test_saver_damage.py": "checkpoints/verify",
-    "recorder/test_old_recordings.py": "checkpoints/upgrade storage/first_checkpoints "
-    "storage/migrate storage/tables",
+    "storage/test_migrations.py": "storage/migrate storage/tables upkeep/migration",
     "compiler/test_selection.py": "compiler/budgeting compiler/candidates compiler/classes "
     "compiler/compile compiler/conflicts compiler/dedupe compiler/dependencies compiler/measure "
     "compiler/normalize compiler/required compiler/scoring compiler/state",
@@ -78,13 +77,13 @@ FIRST_LOOK = {
     "memory/remember storage/memories",
     "memory/test_sources.py": "storage/sources",
     "memory/test_correct.py": "memory/crossing storage/edges",
-    "memory/test_inspect.py": "memory/explore memory/history upkeep/portable storage/portable",
+    "memory/test_inspect.py": "memory/explore memory/history storage/scope_selection",
     "../checkpointers/test_store.py": "memory/fields memory/items storage/items",
     "upkeep/test_sizes.py": "storage/sizes",
     "storage/test_objects.py": "storage/attached storage/blob_stores",
-    "upkeep/test_merging.py": "storage/export_groups storage/merging upkeep/imports",
-    "upkeep/test_hostile_exports.py": "upkeep/export_files",
-    "upkeep/test_backup.py": "upkeep/migration storage/snapshots",
+    "upkeep/test_merging.py": "storage/merging upkeep/transfers",
+    "upkeep/test_hostile_exports.py": "storage/archives",
+    "upkeep/test_backup.py": "storage/file_copies storage/restoring",
     "upkeep/test_erase.py": "storage/byte_search storage/file_search storage/erasing "
     "storage/retention storage/working upkeep/copies upkeep/doctor upkeep/operator_scopes "
     "upkeep/proof",

@@ -5,7 +5,6 @@ from tallystick.checkpoints.context import CheckpointsContext
 from tallystick.checkpoints.metadata_filter import value_at
 from tallystick.checkpoints.stored import NewCheckpoint, PendingWrite, StoredCheckpoint, Summary
 from tallystick.checkpoints.threads import Threads
-from tallystick.checkpoints.upgrade import upgrade
 from tallystick.checkpoints.values import Fields, Leaf, ListValue, Value
 
 __all__ = [
@@ -20,6 +19,5 @@ __all__ = [
     "Summary",
     "Threads",
     "Value",
-    "upgrade",
     "value_at",
 ]

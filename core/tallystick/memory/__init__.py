@@ -13,7 +13,6 @@ from tallystick.memory.history import history
 from tallystick.memory.inspect import inspect
 from tallystick.memory.items import Item, Items, Put
 from tallystick.memory.matching import ForgetRequest, forget_matching
-from tallystick.memory.memory_write import analyze_anew
 from tallystick.memory.newest import newest
 from tallystick.memory.packs import context_pack, wake
 from tallystick.memory.read import get, list_memories, still_stand
@@ -33,7 +32,6 @@ __all__ = [
     "Put",
     "RecallRequest",
     "WorkingMemory",
-    "analyze_anew",
     "context_pack",
     "correct",
     "cross",

@@ -104,8 +104,7 @@ def forget_matching(
         )
         answered = None if row is None else call.answered(connection)
         if answered is not None:
-            # Only an application is kept; earlier releases had another word for it.
-            return Forgetting.load({**answered, "mode": "apply"})
+            return Forgetting.load(answered)
     matches, complete = _matches(context, actor, scope, request, limit)
     chosen = [match for match in matches if match.action == "forget"]
     preview: Json = [[match.id, match.version] for match in chosen]

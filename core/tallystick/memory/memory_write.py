@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tallystick.logs import get_logger
 from tallystick.memory.context import (
     MemoryContext,
     is_local_only,
@@ -27,16 +26,8 @@ from tallystick.storage import (
     memories,
     scopes,
     search,
-    settings_rows,
 )
 from tallystick.storage.writes import require
-
-_ANALYSIS = "text_analysis"
-_VERSION = "1"
-"""Raise it when the row by which a text is found comes out differently: all are then written anew
-on opening.
-"""
-_PAGE = 500
 
 
 class Rewritten(NamedTuple):
@@ -220,43 +211,6 @@ class MemoryWrite:
         if scope_id not in self.revisions:
             self.revisions[scope_id] = scopes.next_revision(self.tx, scope_id)
         return self.revisions[scope_id]
-
-
-def analyze_anew(context: MemoryContext) -> int:
-    """Analyze the words of every findable memory anew where an older release did; return their
-    number.
-    """
-    database = context.store.database
-    with database.read() as connection:
-        if settings_rows.get_setting(connection, _ANALYSIS) == _VERSION:
-            return 0
-
-    def unit(tx: Connection) -> int:
-        if settings_rows.get_setting(tx, _ANALYSIS) == _VERSION:
-            return 0
-        count = last = 0
-        revisions: dict[int, int] = {}
-        while docs := memories.findable_docs(tx, after=last, most=_PAGE):
-            for stored in memories.get_docs(tx, docs).values():
-                if is_of_graph(stored.memory):
-                    continue
-                if stored.scope_id not in revisions:
-                    revisions[stored.scope_id] = scopes.next_revision(tx, stored.scope_id)
-                search.show_text(
-                    tx,
-                    stored.doc,
-                    stored.scope_id,
-                    _text_row(tx, stored.memory),
-                    revision=revisions[stored.scope_id],
-                )
-            count, last = count + len(docs), docs[-1]
-        settings_rows.set_setting(tx, _ANALYSIS, _VERSION)
-        return count
-
-    count = database.write(unit, name="analyze")
-    if count:
-        get_logger("memory").info("text.analyzed", count=count)
-    return count
 
 
 def _text_row(tx: Connection, memory: Memory) -> search.TextRow:

@@ -33,6 +33,7 @@ STATUS: Mapping[str, WireStatus] = {
     "storage_error": WireStatus(500, _INTERNAL_ERROR),
     "tally_not_found": WireStatus(404, _INTERNAL_ERROR),
     "newer_tally": WireStatus(503, _INTERNAL_ERROR),
+    "unreleased_tally": WireStatus(503, _INTERNAL_ERROR),
     "closed_tally": WireStatus(503, _INTERNAL_ERROR),
     "forked_tally": WireStatus(500, _INTERNAL_ERROR),
     "busy_tally": WireStatus(503),

@@ -44,8 +44,6 @@ from tallystick.storage.journal import run_stream
 R = TypeVar("R", bound=Record)
 
 FORMAT = "tallystick-receipt/2"
-_EARLY_FORMAT = "tallystick-receipt/1"
-"""The form before names, goals, metadata and summaries were beside the chain."""
 _MEMBERS = ("run.json", "chain.jsonl", "steps.jsonl", "entries.jsonl", "payloads.bin")
 _MOST_BYTES = 2**30
 """Bytes to which the members of a bundle may decompress: a hostile one cannot take all memory."""
@@ -415,10 +413,9 @@ def _read(content: bytes, *, with_bodies: bool = False) -> _Bundled:
         packed = sum(info.compress_size for info in members.values())
         head, chain, steps, entries, payloads = (archive.read(name) for name in _MEMBERS)
     header = strict_json(head)
-    if header.get("format") not in (FORMAT, _EARLY_FORMAT):
+    if header.get("format") != FORMAT:
         raise InvalidInput(
-            f"This bundle is of the format {header.get('format')!a}; {FORMAT} and those before it "
-            f"can be read."
+            f"This bundle is of the format {header.get('format')!a}; this release reads {FORMAT}."
         )
     _require_fields(header, {"format": str, "run": dict, "begins": dict, "foil": dict})
     run, start = _exactly(RunRecord, header["run"]), header["begins"]
@@ -430,10 +427,7 @@ def _read(content: bytes, *, with_bodies: bool = False) -> _Bundled:
         rows.setdefault(row.step_id, []).append(row)
     return _Bundled(
         run,
-        [
-            _link(stream, fields, _LINK if header["format"] == FORMAT else _EARLY_LINK)
-            for fields in _json_lines(chain)
-        ],
+        [_link(stream, fields) for fields in _json_lines(chain)],
         journal.Anchor(start["count"], start["previous"]),
         _exactly(Foil, header["foil"]),
         [_exactly(StepRecord, fields) for fields in _json_lines(steps)],
@@ -460,13 +454,14 @@ def _require_fields(fields: Any, types: Mapping[str, type | tuple[type, ...]]) -
             raise ValueError(f"{name} has another type")
 
 
-_EARLY_LINK: dict[str, type | tuple[type, ...]] = {
+_LINK: dict[str, type | tuple[type, ...]] = {
     "position": int,
     "previous": str,
     "digest": str,
     "body": str,
+    "salt": (str, type(None)),
+    "metadata": (str, type(None)),
 }
-_LINK = _EARLY_LINK | {"salt": (str, type(None)), "metadata": (str, type(None))}
 _PLACE = {"start": int, "size": int, "head": int, "tail": int}
 _ROW: dict[str, type | tuple[type, ...]] = {
     "step_id": str,
@@ -482,9 +477,9 @@ _ROW: dict[str, type | tuple[type, ...]] = {
 }
 
 
-def _link(stream: str, fields: Any, types: Mapping[str, type | tuple[type, ...]]) -> _Link:
-    _require_fields(fields, types)
-    salt, metadata = fields.get("salt"), fields.get("metadata")
+def _link(stream: str, fields: Any) -> _Link:
+    _require_fields(fields, _LINK)
+    salt, metadata = fields["salt"], fields["metadata"]
     if (salt is None) != (metadata is None):
         raise ValueError("an entry has a salt without metadata, or metadata without a salt")
     if metadata is not None:

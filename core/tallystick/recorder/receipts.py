@@ -85,7 +85,7 @@ def receipts_in(chain: Iterable[JournalEntry]) -> list[tuple[JournalEntry, Recei
                 entry.previous,
                 entry.digest,
                 entry.position,
-                texts_erased=entry.row_texts is not None and entry.texts_erased,
+                texts_erased=entry.texts_erased,
             ),
         )
         for entry in chain
@@ -112,9 +112,9 @@ def with_texts(
     """
     stored = recordings.step_texts(connection, run_id, step_id)
     receipts = []
-    for entry, receipt in receipts_in(chain):
+    for _, receipt in receipts_in(chain):
         texts = stored.get(receipt.step_id)
-        if entry.row_texts is not None and texts is not None:
+        if texts is not None:
             receipt = _complete(receipt, texts)
         receipts.append(receipt)
     return receipts

@@ -33,10 +33,6 @@ PURGED = "run.purge"
 """Entry with which the chain of a run begins whose recording was past its window and went."""
 RUN_FACTS = ("retention", "scope", "started_at", "ended_at", "status", "gaps")
 """Fields of a run that its chain contains."""
-_EARLY_RUN_FACTS = ("agent_name", "domain")
-"""Fields that are in the chain of a recording of schema 11 or before; in those of today they are
-among the texts in rows.
-"""
 
 NOT_COVERED = (
     "runs.schema_version",
@@ -48,8 +44,6 @@ NOT_COVERED = (
     "journal.sequence",
 )
 """Fields of a run that no chain covers."""
-_EARLY_NOT_COVERED = ("runs.user_goal", "runs.metadata", "steps.metadata")
-"""Those that no chain of schema 11 or before covers either."""
 
 _PURGED_CLAIMS = "what the receipts said that were purged with their run"
 _CANNOT_PROVE = (
@@ -172,13 +166,9 @@ def verify(stock: Stock, foil: Foil | None) -> Verification:
     checked = absent = 0
     chain: list[JournalEntry] = []
     receipts: list[Receipt] = []
-    early: set[str] = set()
-    """Steps whose receipts contain their texts."""
     try:
         chain = stock.chain()
-        pairs = receipts_in(chain)
-        receipts = [receipt for _, receipt in pairs]
-        early = {receipt.step_id for entry, receipt in pairs if entry.row_texts is None}
+        receipts = [receipt for _, receipt in receipts_in(chain)]
         problems += _run_problems(chain, receipts, run)
     except TallystickError as error:
         problems.append(_problem(stream, f"an entry is not readable: {error}"))
@@ -195,18 +185,13 @@ def verify(stock: Stock, foil: Foil | None) -> Verification:
         erased = _erased_in(chain)
         for receipt in receipts:
             receipt_problems, present, missing = _receipt_problems(
-                stock, receipt, steps.get(receipt.step_id), erased, receipt.step_id in early
+                stock, receipt, steps.get(receipt.step_id), erased
             )
             problems += receipt_problems
             checked += present
             absent += missing
     purged = _purged(chain)
     matches = None if foil is None else _foil_matches(chain, stream, foil, purged)
-    in_chain = tuple(
-        f"{stream}#{entry.position}"
-        for entry in chain
-        if entry.event in journal.WITH_ROW_TEXTS and entry.row_texts is None
-    )
     if matches is False:
         problems.append(_problem(stream, "the foil you gave does not match what is stored"))
     return Verification(
@@ -219,13 +204,12 @@ def verify(stock: Stock, foil: Foil | None) -> Verification:
         foil_matches=matches,
         problems=tuple(problems),
         gaps=gaps_in(chain, receipts),
-        not_covered=NOT_COVERED + (_EARLY_NOT_COVERED if in_chain else ()),
+        not_covered=NOT_COVERED,
         texts_erased=tuple(
             f"{stream}#{entry.position}"
             for entry in chain
             if entry.row_texts is not None and stock.row_salt(entry) is None
         ),
-        in_chain=in_chain,
         purged=purged,
         cannot_prove=(_CANNOT_PROVE if matches is None else _CANNOT_PROVE[:1])
         + (() if purged is None else (_PURGED_CLAIMS,)),
@@ -321,14 +305,9 @@ def _run_problems(
         stated["gaps"] = stated["gaps"] if stored["gaps"] else 0
     return [
         _problem(where, f"{name} differs from what the journal says")
-        for name in _facts_in(start)
+        for name in RUN_FACTS
         if stored[name] != stated.get(name)
     ]
-
-
-def _facts_in(entry: JournalEntry) -> tuple[str, ...]:
-    """Return the fields of a run that the chain contains, by its first entry."""
-    return RUN_FACTS if entry.row_texts is not None else _EARLY_RUN_FACTS + RUN_FACTS
 
 
 def _text_problems(
@@ -340,9 +319,11 @@ def _text_problems(
     erased = _texts_erased_in(chain)
     problems = []
     for entry in chain:
-        if entry.row_texts is None:
-            continue
         where = f"run {stock.run.run_id}"
+        if entry.row_texts is None:
+            if entry.event in journal.WITH_ROW_TEXTS:
+                problems.append(_problem(where, f"{_texts_of(entry)} are not committed to"))
+            continue
         if entry.event == "receipt":
             step = steps.get(entry.subject_id or "")
             if step is None:
@@ -418,7 +399,7 @@ def _purge_problems(entry: JournalEntry, run: RunRecord) -> list[VerificationPro
     where, stored = f"run {run.run_id}", run.dump()
     problems = [
         _problem(where, f"{name} differs from what the journal says")
-        for name in _facts_in(entry)
+        for name in RUN_FACTS
         if stored[name] != entry.details.get(name)
     ]
     if (entry.details.get("count"), entry.details.get("head")) != (entry.position, entry.previous):
@@ -477,7 +458,6 @@ def _receipt_problems(
     receipt: Receipt,
     step: StepRecord | None,
     erased_in: set[tuple[str, int]],
-    is_early: bool,
 ) -> tuple[list[VerificationProblem], int, int]:
     where = f"step {receipt.step_id}"
     if step is None:
@@ -488,7 +468,6 @@ def _receipt_problems(
             "run_id",
             "step_index",
             "step_kind",
-            *(("name",) if is_early else ()),
             "status",
             "started_at",
             "ended_at",
@@ -511,7 +490,7 @@ def _receipt_problems(
             "payload_state": row.payload_state,
             "redactions": _json(row.redactions),
         }
-        if is_early or row.kind == "gap":
+        if row.kind == "gap":
             stored["summary"] = _json(row.summary)
         stated = entry.dump()
         erased = row.payload_state == "erased"
@@ -546,16 +525,10 @@ def _payload_problem(stock: Stock, row: EntryRow, entry: ReceiptEntry) -> str | 
     if entry.payload_state == "not_kept":
         if row.part_key is not None:
             return "names a payload where its receipt says that none was kept"
-        if not entry.commitment:
-            return (
-                None
-                if row.salt is None
-                else "holds a salt where its receipt says that no payload was kept"
-            )
-        # As recordings of the first schema have it: a commitment to nothing.
-        commits = None if row.salt is None else commitment(DOMAIN, bytes(row.salt), b"")
-    else:
-        commits = stock.committed(row)
+        if row.salt is not None or entry.commitment:
+            return "has a salt or a commitment where its receipt says that no payload was kept"
+        return None
+    commits = stock.committed(row)
     if commits is None:
         return "its payload is missing"
     if commits != entry.commitment:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from tallystick.records._base import Record
 from tallystick.records.identity import Scope
-from tallystick.records.memory import Change, CorrectionKind, MemoryState, StoredId
+from tallystick.records.memory import Change, CorrectionKind, MemoryState
 from tallystick.records.policy import AccessDecision
 from tallystick.records.times import optional_datetime_of
 
@@ -51,7 +51,7 @@ class Correction(Record):
     """The preview or the result of a correction."""
 
     mode: Literal["preview", "apply"]
-    id: StoredId
+    id: str
     correction: CorrectionKind
     version: int
     """The version that it is about."""
@@ -93,7 +93,7 @@ class Crossing(Record):
 
     mode: Literal["preview", "apply"]
     operation: Literal["promote", "share"]
-    id: StoredId
+    id: str
     version: int
     into: Scope
     decisions: tuple[AccessDecision, ...]

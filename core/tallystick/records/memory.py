@@ -158,12 +158,6 @@ def validate_attributes(kind: str, attributes: JsonObject) -> None:
         raise InvalidRecord(f"attributes of {kind}: {explain_validation(error)}") from error
 
 
-StoredId = Annotated[str, Field(validation_alias=AliasChoices("id", "memory_id"))]
-"""The id of the memory that a result is about; stored answers of earlier releases say
-`memory_id`.
-"""
-
-
 def _check_kind(name: str) -> str:
     if name not in KINDS:
         near = get_close_matches(name, KINDS, n=1)
@@ -340,7 +334,7 @@ Processing = Literal["processed", "queued", "raw_saved"]
 class Remembered(Record):
     """The result of one `remember`."""
 
-    id: StoredId
+    id: str
     """Empty when it was skipped, as is `source_id`."""
     status: Literal["created", "duplicate", "skipped"]
     """`duplicate`: an active memory says the same already; its new occurrence was kept as a source.
@@ -359,7 +353,7 @@ class Remembered(Record):
 class Change(Record):
     """The result of one `modify`, `forget`, `recover` or `correct`."""
 
-    id: StoredId
+    id: str
     event: Literal["UPDATE", "FORGET", "RECOVER", "CORRECT"]
     status: Literal["changed", "unchanged"]
     version: int
@@ -378,7 +372,7 @@ class Forgotten(Change):
 class Changed(Record):
     """The result of one item of `modify_many`: a change, or the error that prevented it."""
 
-    id: StoredId
+    id: str
     change: Change | None = None
     error: str | None = None
     """Name of the error, such as `VersionConflict`; the item then changed nothing."""
@@ -391,7 +385,7 @@ class Changed(Record):
 class ForgetMatch(Record):
     """One memory that `forget_matching` found, at the version that was previewed."""
 
-    id: StoredId
+    id: str
     version: int
     score: float | None
     """As recall scores it against the query, 1 for the best; None without a query."""

@@ -24,9 +24,7 @@ StepKind = Literal[
     "event",
     "other",
 ]
-"""What a step is. `retrieval`: of a retriever of the runtime; `event`: a custom one of the runtime.
-Runs of earlier releases have `other` for these, for `memory_read` and for `compile`.
-"""
+"""What a step is. `retrieval`: of a retriever of the runtime; `event`: a custom one of it."""
 StepStatus = Literal["running", "completed", "failed", "cancelled", "blocked", "interrupted"]
 Retention = Literal["metadata_only", "redacted_payloads", "full_payloads"]
 Fidelity = Literal["exact", "exact_redacted", "not_replayable"]
@@ -225,8 +223,6 @@ class Verification(Record):
     """Entries of the chain whose texts were erased: the names, goal, metadata and summaries to
     which they commit.
     """
-    in_chain: tuple[str, ...] = ()
-    """Entries of earlier releases that contain such texts themselves: nothing can erase these."""
     cannot_prove: tuple[str, ...] = ()
 
 

@@ -82,8 +82,8 @@ class Erasure(Record):
     text: reasons and ids of requests beside them are erased, and the chains go on to verify.
     """
     in_chain: tuple[str, ...] = ()
-    """Entries of journals, as `stream#position`, that earlier releases wrote and that contain the
-    text: it stays there, because a chain cannot be changed.
+    """Entries of journals, as `stream#position`, that contain the text, as in an id that somebody
+    chose: it stays there, because a chain cannot be changed.
     """
     elsewhere: tuple[str, ...] = ()
     """Memories that stay and contain the text, or were promoted or concluded from it: erase them
@@ -192,10 +192,6 @@ class Transfer(Record):
     """Long binary values, each stored once."""
     bytes: int
     """Of the blobs."""
-    present: tuple[str, ...] = ()
-    """Scopes of an import that were there already, from an earlier one, and were left as they
-    are.
-    """
 
 
 class Backup(Record):
@@ -216,7 +212,7 @@ class Backup(Record):
     rows: int
     """Of all tables; the manifest has those of each."""
     chains: int
-    """Hash chains, of which the backup has the heads."""
+    """Hash chains of the journal."""
     bytes: int
     """Of all its files."""
     took_ms: int

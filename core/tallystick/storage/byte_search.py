@@ -31,8 +31,8 @@ from tallystick.storage import file_search, objects, tables
 from tallystick.storage.dialects import is_postgres, unpacked
 from tallystick.storage.journal import WITH_ROW_TEXTS, run_stream
 from tallystick.storage.payloads import Payloads, dependents_of
-from tallystick.storage.portable import DERIVED, ScopeSelection
 from tallystick.storage.recordings import StoredPayload
+from tallystick.storage.scope_selection import ScopeSelection
 
 _SHORT = 12
 """Bytes below which a text is searched for as a whole JSON value: shorter ones occur inside of
@@ -167,8 +167,6 @@ def rows_with(
     """
     counts: dict[str, int] = {}
     for table in tables.metadata.sorted_tables:
-        if within is not None and table.name in DERIVED:
-            continue
         rows = true() if within is None else within.condition(table)
         for column in _texts(table):
             query = (

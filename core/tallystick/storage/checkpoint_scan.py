@@ -12,9 +12,7 @@ from tallystick.storage.checkpoints import thread_stream
 
 _t, _s, _w, _sc = tables.threads, tables.thread_states, tables.thread_writes, tables.scopes
 _p, _h = tables.tree_parts, tables.tree_holds
-_NAMED = select(_t.c.id, _sc.c.name.label("scope"), _t.c.name, _t.c.stream).join(
-    _sc, _sc.c.id == _t.c.scope_id
-)
+_NAMED = select(_t.c.id, _sc.c.name.label("scope"), _t.c.name).join(_sc, _sc.c.id == _t.c.scope_id)
 _BATCH = 500
 """Ids in one statement."""
 
@@ -87,6 +85,4 @@ def names_of(connection: Connection, threads: Collection[int]) -> list[ThreadNam
     if not threads:
         return []
     rows = connection.execute(_NAMED.where(_t.c.id.in_(threads)).order_by(_t.c.id))
-    return [
-        ThreadName(row.id, row.scope, row.name, thread_stream(row.id, row.stream)) for row in rows
-    ]
+    return [ThreadName(row.id, row.scope, row.name, thread_stream(row.id)) for row in rows]

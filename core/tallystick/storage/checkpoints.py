@@ -35,7 +35,6 @@ _THREAD = (
     _t.c.writer,
     _t.c.lifetime,
     _t.c.expires_at,
-    _t.c.stream,
 )
 _FIND = Prepared(
     select(*_THREAD).where(_t.c.scope_id == bindparam("scope_id"), _t.c.name == bindparam("name"))
@@ -127,20 +126,18 @@ class ThreadRow:
     writer: str
     lifetime: int | None
     expires_at: int | None
-    early_stream: str | None = None
-    """The journal of a thread that an earlier schema began."""
 
     @property
     def stream(self) -> str:
         """The name of its journal."""
-        return thread_stream(self.id, self.early_stream)
+        return thread_stream(self.id)
 
 
-def thread_stream(number: int, early_stream: str | None) -> str:
+def thread_stream(number: int) -> str:
     """Return the name of the journal of a thread: it names the thread by its number, because the
     id that a caller gives it is a text that may have to be erased.
     """
-    return early_stream or f"thread:{number}"
+    return f"thread:{number}"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@
 | place of a text in a text | `instr` | `strpos` |
 | bytes within bytes | `instr` | `position(… IN …)` |
 | key of a new row | `lastrowid` of the driver | `RETURNING` |
-| counters of keys after an import | move by themselves | are moved (`portable.move_sequences`) |
+| counters of keys after an import | move by themselves | are moved (`archives.move_counter`) |
 | rewriting the file (`erasing`) | `VACUUM`, then the log is truncated | `VACUUM FULL` |
 | the engine's own check | `PRAGMA integrity_check` | none: a server keeps the files |
 

@@ -213,26 +213,20 @@ def erase_recorded_texts(
     `of_run` those of the run: names, goal, metadata and summaries, and what stands beside their
     entries of the chain.
 
-    Return the positions of the entries that committed to them. Of a recording of schema 11 or
-    before the chain itself contains names and summaries: only goal and metadata go.
+    Return the positions of the entries that committed to them.
     """
     positions: list[int] = []
     committed: list[int] = []
     cleared: list[str] = []
-    early: list[str] = []
     for entry, has_salt in _text_entries(tx, run_id, step_ids, of_run=of_run):
         positions.append(entry.position)
-        is_early = entry.row_texts is None
-        if has_salt and not is_early:
+        if has_salt:
             committed.append(entry.position)
         if entry.event == "receipt" and entry.subject_id is not None:
-            (early if is_early else cleared).append(entry.subject_id)
-        elif is_early:
-            recordings.clear_early_run_texts(tx, run_id)
+            cleared.append(entry.subject_id)
         else:
             recordings.clear_run_texts(tx, run_id)
     recordings.clear_step_texts(tx, cleared)
-    recordings.clear_early_step_texts(tx, early)
     here = (_j.c.stream == run_stream(run_id)) & _j.c.position.in_(positions)
     tx.execute(update(_j).where(here).values(texts=None, salt=None))
     return committed
@@ -253,7 +247,7 @@ def has_recorded_texts(
     return [
         entry.subject_id
         for entry, has_salt in _text_entries(connection, run_id, step_ids, of_run=False)
-        if entry.subject_id is not None and entry.row_texts is not None and has_salt
+        if entry.subject_id is not None and has_salt
     ]
 
 

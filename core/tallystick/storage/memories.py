@@ -441,17 +441,6 @@ def get(connection: Connection, memory_id: str, *, sources: bool = True) -> Stor
     return _hydrate(connection, rows)[0] if sources else _stored(rows[0], ())
 
 
-def findable_docs(connection: Connection, *, after: int, most: int) -> list[int]:
-    """Return a page of the findable memories of every scope with a number above `after`."""
-    query = (
-        select(_m.c.doc)
-        .where(_m.c.state.in_(FINDABLE), _m.c.doc > after)
-        .order_by(_m.c.doc)
-        .limit(most)
-    )
-    return list(connection.execute(query).scalars())
-
-
 def get_docs(connection: Connection, docs: Iterable[int]) -> dict[int, Stored]:
     """Return memories by number."""
     numbers = list(docs)
@@ -668,23 +657,8 @@ def _parsed(text: str) -> dict[str, Any]:
     return body
 
 
-_TASK_STATES = {"open": "todo", "active": "doing"}
-"""States of tasks that earlier releases wrote, and those of now."""
-
-
-def _with_task_state(body: dict[str, Any]) -> dict[str, Any]:
-    """Return the body of a task or milestone with its state in the words of now."""
-    attributes = body.get("attributes") or {}
-    status = attributes.get("status")
-    if not isinstance(status, str) or status not in _TASK_STATES:
-        return body
-    return {**body, "attributes": {**attributes, "status": _TASK_STATES[status]}}
-
-
 def _stored(row: Any, sources: tuple[SourceHash, ...]) -> Stored:
     body = _parsed(row.body) if row.body is not None else {"content": ""}
-    if row.kind in ("task", "milestone"):
-        body = _with_task_state(body)
     memory = Memory.load(
         {
             **body,

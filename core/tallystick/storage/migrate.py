@@ -1,16 +1,29 @@
-"""Bring a database to this release's schema: on open, idempotent, refusing what is newer."""
+"""Bring a database to this release's schema: on open, idempotent, refusing what it does not know.
+
+A schema is named by a number and a fingerprint of what is declared: two commits that declare other
+tables never take one another's tallies for their own.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Callable
 from importlib import resources
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import Connection, Dialect, inspect, text
+from sqlalchemy import Column, Connection, Dialect, inspect, text
 from sqlalchemy.schema import CreateIndex, CreateTable, ExecutableDDLElement
 
-from tallystick.errors import NewerTally, ReadOnlyTally, TallyNotFound, UnwritableReason
-from tallystick.storage import segments as segments
+from tallystick.errors import (
+    NewerTally,
+    ReadOnlyTally,
+    TallyNotFound,
+    UnreleasedTally,
+    UnwritableReason,
+)
+from tallystick.storage import segments as segments  # declares tables
 from tallystick.storage.database import Database
 from tallystick.storage.tables import metadata
 from tallystick.storage.writes import FIRST_TURN
@@ -18,8 +31,37 @@ from tallystick.storage.writes import FIRST_TURN
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD = "0018"
-"""The newest revision in `migrations/versions`."""
+_FORM = 1
+"""Raised where the form of stored values changes and no column does, as the words by which a text
+is found: a tally of the other form is refused.
+"""
+
+
+def fingerprint() -> str:
+    """Return twelve digits that stand for the declared tables and for the form of their values."""
+    lines = [str(_FORM)]
+    for name, table in sorted(metadata.tables.items()):
+        lines.append(f"{name} {table.dialect_options['sqlite']['with_rowid']}")
+        lines += [_line_of(column) for column in table.columns]
+        lines += sorted(_line_of_key(each) for each in (*table.indexes, *table.constraints))
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
+
+
+def _line_of(column: Column[Any]) -> str:
+    default = getattr(column.server_default, "arg", None)
+    return f"{column.name} {type(column.type).__name__} {column.nullable} {default}"
+
+
+def _line_of_key(key: Any) -> str:
+    return f"{key.name} {list(key.columns.keys())} {key.dialect_kwargs.get('sqlite_where')}"
+
+
+FIRST = f"0001.{fingerprint()}"
+"""The first schema."""
+HEAD = FIRST
+"""The schema of this release: that of the newest migration."""
+FOLDER = Path(str(resources.files("tallystick.storage"))) / "migrations"
+_STAMP = re.compile(r"([0-9]{4})\.[0-9a-f]{12}")
 
 Noting = Callable[[Connection, str], None]
 """Called in the transaction of a migration, with the revision that the database had."""
@@ -38,9 +80,9 @@ def migrate(
     *,
     create: bool = True,
 ) -> None:
-    """Upgrade the schema to HEAD if it is older, and let `noting` note it. Raises NewerTally,
-    leaving everything as it is; ReadOnlyTally or TallyNotFound where it would have to write and
-    cannot; and TallyNotFound without `create` on PostgreSQL, where no folder tells.
+    """Upgrade the schema to HEAD if it is older, and let `noting` note it. Raises NewerTally or
+    UnreleasedTally, leaving everything as it is; ReadOnlyTally or TallyNotFound where it would have
+    to write and cannot; and TallyNotFound without `create` on PostgreSQL, where no folder tells.
     """
     if database.unwritable is not None:
         _require_head(database, database.unwritable)
@@ -60,15 +102,17 @@ def migrate(
     with database.migrating() as connection:
         revision = revision_of(connection)
         if revision is None:
-            _create(connection)
+            create_schema(connection, HEAD)
         elif revision != HEAD:
-            _refuse_newer(revision)
+            refuse_unknown(revision)
             upgrade(connection)
             noting(connection, revision)
 
 
 def pending(connection: Connection) -> list[Revision]:
-    """Return the migrations that a database lacks, in order. Raises TallyNotFound, NewerTally."""
+    """Return the migrations that a database lacks, in order. Raises TallyNotFound, NewerTally,
+    UnreleasedTally.
+    """
     from alembic.script import ScriptDirectory
 
     revision = revision_of(connection)
@@ -76,19 +120,22 @@ def pending(connection: Connection) -> list[Revision]:
         raise TallyNotFound("There is no tally here yet.")
     if revision == HEAD:
         return []
-    _refuse_newer(revision)
+    refuse_unknown(revision)
     scripts = ScriptDirectory.from_config(_config()).iterate_revisions(HEAD, revision)
-    found = [Revision(script.revision, " ".join(script.longdoc.split())) for script in scripts]
-    return found[::-1]
+    lacking = [Revision(script.revision, " ".join(script.longdoc.split())) for script in scripts]
+    return lacking[::-1]
 
 
-def create(connection: Connection, revision: str) -> None:
-    """Make the tables of a revision in an empty database."""
-    if revision == HEAD:
-        _create(connection)
-    else:
-        _refuse_newer(revision)
+def create_schema(connection: Connection, revision: str) -> None:
+    """Make the tables of a revision in an empty database. Raises NewerTally, UnreleasedTally."""
+    if revision != HEAD:
+        refuse_unknown(revision)
         upgrade(connection, revision)
+        return
+    # As all migrations together would, without loading them or Alembic.
+    create_tables(connection)
+    connection.execute(text(_REVISIONS))
+    connection.execute(text("INSERT INTO alembic_version VALUES (:head)"), {"head": HEAD})
 
 
 def _require_head(database: Database, reason: UnwritableReason) -> None:
@@ -99,7 +146,7 @@ def _require_head(database: Database, reason: UnwritableReason) -> None:
             f"There is no tally here yet, and none can be made: {ReadOnlyTally(reason).cause}"
         )
     if revision != HEAD:
-        _refuse_newer(revision)
+        refuse_unknown(revision)
         raise ReadOnlyTally(
             reason,
             f"This tally has schema {revision} and must be migrated to {HEAD} first: open it once "
@@ -119,17 +166,13 @@ def revision_of(connection: Connection) -> str | None:
     return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
 
 
-def _create(connection: Connection) -> None:
-    """Create the tables of this release at once, as all migrations together would, without loading
-    them or Alembic.
-    """
+def create_tables(connection: Connection) -> None:
+    """Create the declared tables and indexes."""
     statements = _statements(connection.dialect.name, connection.dialect)
     if connection.dialect.name == "postgresql":
         statements = (";".join(statements),)  # one way to the server and back
     for statement in statements:
         connection.exec_driver_sql(statement)
-    connection.execute(text(_REVISIONS))
-    connection.execute(text("INSERT INTO alembic_version VALUES (:head)"), {"head": HEAD})
 
 
 _STATEMENTS: dict[str, tuple[str, ...]] = {}
@@ -161,30 +204,31 @@ _REVISIONS = (
 """The table in which Alembic stores the revision, as it creates it itself."""
 
 
-def _refuse_newer(revision: str) -> None:
+def refuse_unknown(revision: str) -> None:
+    """Raise NewerTally or UnreleasedTally for a schema from which no migration leads to HEAD."""
     from alembic.script import ScriptDirectory
 
-    revisions = {
-        script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()
-    }
-    if revision not in revisions:
+    known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
+    if revision in known:
+        return
+    stamp = _STAMP.fullmatch(revision)
+    if stamp is not None and stamp[1] > HEAD[:4]:
         raise NewerTally(revision, supported=HEAD)
+    raise UnreleasedTally(revision, supported=HEAD)
 
 
-def upgrade(connection: Connection, revision: str = HEAD) -> None:
-    """Run the migrations that a database lacks, up to a revision."""
+def upgrade(connection: Connection, revision: str | None = None) -> None:
+    """Run the migrations that a database lacks, up to a revision or to HEAD."""
     from alembic import command
 
     config = _config()
     config.attributes["connection"] = connection
-    command.upgrade(config, revision)
+    command.upgrade(config, revision or HEAD)
 
 
 def _config() -> Config:
     from alembic.config import Config
 
     config = Config()
-    config.set_main_option(
-        "script_location", str(resources.files("tallystick.storage") / "migrations")
-    )
+    config.set_main_option("script_location", str(FOLDER))
     return config

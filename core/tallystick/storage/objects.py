@@ -31,7 +31,7 @@ from __future__ import annotations
 import hashlib
 import re
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -55,6 +55,8 @@ _FIELDS = re.compile(rb"([0-9a-f]{12}/[0-9a-f]{32}) ([0-9a-f]{64}) ([0-9]{1,18})
 _LONGEST = 200
 """Bytes of a stored reference at most, packed."""
 _SPACE, _DOOMED = "objects.space", "objects.doomed:"
+OWN_SETTINGS = "objects.%"
+"""The names of settings that say where the objects of one tally are."""
 _DAY = 24 * 3_600.0
 _PAGE = 500
 _LOOKED_AT = 2_000
@@ -112,8 +114,8 @@ def is_reference(stored: bytes) -> bool:
 
 def note_large(tx: Connection, scope_id: int, key: str, body: bytes) -> None:
     """Note that a body that is written may be one to move."""
-    attached = _attached(tx)
-    if attached is not None and attached.blobs is not None and len(body) >= attached.at_least:
+    attached = attached_to(tx)
+    if attached.blobs is not None and len(body) >= attached.at_least:
         with attached.guard:
             attached.large.add((scope_id, key))
 
@@ -153,6 +155,22 @@ def read(blobs: BlobStore, reference: Reference) -> bytes:
     return body
 
 
+def self_contained(
+    attached: Attached, stored: bytes | memoryview, *, missing: list[str] | None
+) -> bytes:
+    """Return the stored form of a body that needs no object. Where its object is not there, it is
+    stored as lost, and named in `missing`; where that is None, it raises CorruptTally.
+    """
+    stored = bytes(stored)
+    if not is_reference(stored):
+        return stored
+    reference, blobs = _reference(stored), attached.required()
+    if missing is not None and blobs.get(reference.name) is None:
+        missing.append(reference.name)
+        return _LOST + stored[len(_REFERENCE) :]
+    return stored_form(read(blobs, reference))
+
+
 def _reference(stored: bytes) -> Reference:
     fields = _FIELDS.fullmatch(stored, len(_REFERENCE))
     if fields is None:
@@ -161,13 +179,14 @@ def _reference(stored: bytes) -> Reference:
     return Reference(name, sha256, int(size))
 
 
-def _attached(connection: Connection) -> Attached | None:
-    found: Attached | None = connection.get_execution_options().get(ATTACHED)
-    return found
+def attached_to(connection: Connection) -> Attached:
+    """Return what is attached to the database of a connection."""
+    attached: Attached = connection.get_execution_options().get(ATTACHED, Attached())
+    return attached
 
 
 def _blobs(connection: Connection) -> BlobStore:
-    return (_attached(connection) or Attached()).required()
+    return attached_to(connection).required()
 
 
 # Moving
@@ -311,21 +330,16 @@ def _doomed(connection: Connection) -> list[str]:
     return [name.removeprefix(_DOOMED) for name in connection.execute(query).scalars()]
 
 
-def bring_back(tx: Connection, body_of: Callable[[Reference], bytes | None]) -> None:
-    """Write the bodies of moved parts into the database again, as `body_of` gives them, and forget
-    where they were: a restored tally never touches the objects of another. One that it does not
-    have is stored as lost. Raises CorruptTally.
+def bring_back(tx: Connection, attached: Attached, missing: list[str]) -> None:
+    """Write the bodies of moved parts into a copy of a database, and forget where they were: a
+    restored tally never touches the objects of another. Those that are not there are stored as
+    lost, and named in `missing`. Raises CorruptTally.
     """
     for row in list(_moved(tx, None)):
-        reference = _reference(bytes(row.body))
-        body = body_of(reference)
-        if body is not None and hashlib.sha256(body).hexdigest() != reference.sha256:
-            raise CorruptTally(f"The object {reference.name} of the backup was altered.")
         here = and_(_p.c.scope_id == row.scope_id, _p.c.key == row.key)
-        lost = _LOST + bytes(row.body)[len(_REFERENCE) :]
-        stored = lost if body is None else stored_form(body)
-        tx.execute(update(_p).where(here).values(body=stored))
-    tx.execute(delete(_s).where(_s.c["name"].like("objects.%")))
+        body = self_contained(attached, row.body, missing=missing)
+        tx.execute(update(_p).where(here).values(body=body))
+    tx.execute(delete(_s).where(_s.c["name"].like(OWN_SETTINGS)))
 
 
 # Looking

@@ -264,19 +264,11 @@ class PackedVector(PackedBytes):
 
 
 FUNCTIONS = {
-    "packed_bytes": pack_bytes,
-    "packed_digest": pack_digest,
-    "packed_id": pack_id,
-    "packed_name": pack_name,
-    "packed_text": pack_text,
-    "packed_vector": pack_vector,
     "unpacked_bytes": unpack_bytes,
     "unpacked_text": unpack_text,
     "unpacked_vector": unpack_vector,
 }
-"""What each connection to SQLite can call: to search in packed values, and to pack those of an
-earlier schema.
-"""
+"""What each connection to SQLite can call, to search in packed values."""
 
 
 def _id_text(packed: bytes) -> str:

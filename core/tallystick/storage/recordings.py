@@ -461,16 +461,6 @@ def clear_run_texts(tx: Connection, run_id: str) -> None:
     tx.execute(update(_r).where(_r.c.id == run_id).values(values))
 
 
-def clear_early_run_texts(tx: Connection, run_id: str) -> None:
-    """Remove the texts from the row of a run that an early chain does not contain."""
-    tx.execute(update(_r).where(_r.c.id == run_id).values(metadata="{}", user_goal=None))
-
-
-def clear_early_step_texts(tx: Connection, step_ids: Sequence[str]) -> None:
-    """Remove the texts from the rows of steps that an early chain does not contain."""
-    tx.execute(update(_s).where(_s.c.id.in_(step_ids)).values(metadata="{}"))
-
-
 def clear_step_texts(tx: Connection, step_ids: Sequence[str]) -> None:
     """Remove the texts from the rows of steps; the counts of a gap are none."""
     tx.execute(update(_s).where(_s.c.id.in_(step_ids)).values(name=None, metadata="{}"))

@@ -18,6 +18,7 @@ from sqlalchemy import (
     delete,
     exists,
     func,
+    insert,
     or_,
     select,
     text,
@@ -143,6 +144,16 @@ def queue_for_index(tx: Connection, docs: Iterable[int]) -> None:
     rows = [{"doc": doc} for doc in docs]
     if rows:
         _QUEUE(tx, rows[0] if len(rows) == 1 else rows)
+
+
+def queue_everything(tx: Connection) -> None:
+    """Forget which index of Chroma the tally had, and queue every memory for a new one: two tallies
+    never share one.
+    """
+    tx.execute(delete(tables.settings).where(tables.settings.c["name"].like("chroma.%")))
+    tx.execute(delete(tables.outbox))
+    docs = select(_v.c.doc).distinct().order_by(_v.c.doc)
+    tx.execute(insert(tables.outbox).from_select(["doc"], docs))
 
 
 def touch(tx: Connection, docs: Iterable[int], *, revision: int) -> None:

@@ -10,12 +10,11 @@ from tallystick.errors import InvalidInput, ReadOnlyTally, StorageError, Unwrita
 from tallystick.logs import get_logger
 from tallystick.ports import BlobStore, Clock, Ids
 from tallystick.records import Actor
-from tallystick.storage import journal
+from tallystick.storage import journal, migrate
 from tallystick.storage.database import Database
 from tallystick.storage.database_errors import was_not_opened
 from tallystick.storage.liveness import Liveness
 from tallystick.storage.location import Location
-from tallystick.storage.migrate import HEAD, migrate
 from tallystick.storage.read_only import file_unwritable, unwritable_reason
 
 
@@ -66,7 +65,7 @@ class Store:
             )
             database.attached.blobs, database.attached.at_least = blobs, blobs_from
             try:
-                migrate(database, noting, create=create)
+                migrate.migrate(database, noting, create=create)
             except BaseException:
                 database.close()
                 raise
@@ -108,7 +107,7 @@ def note_migration(
     """Note in the tally's journal that its schema was changed, and the digest of the backup that
     was written before.
     """
-    details = {"before": before, "after": HEAD, **({"backup": backup} if backup else {})}
+    details = {"before": before, "after": migrate.HEAD, **({"backup": backup} if backup else {})}
     event = journal.Event(
         stream="tally",
         event="tally.migrate",

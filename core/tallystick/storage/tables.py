@@ -657,7 +657,6 @@ threads = Table(
     Column("writer", Text, nullable=False, server_default=""),
     Column("lifetime", BigInteger),
     Column("expires_at", BigInteger),
-    Column("stream", Text),
     UniqueConstraint("scope_id", "name"),
     Index(None, "scope_id", "expires_at"),
     sqlite_autoincrement=True,
@@ -667,7 +666,7 @@ thread.
 
 `epoch` moves when something is removed, `puts` when something is put; `seal` is the sum of the
 codes of its states. Its journal is named by its number, so that the chain does not contain its
-name; `stream` is that of a thread of an earlier schema, whose journal is named by its name.
+name.
 """
 
 thread_states = Table(
@@ -737,50 +736,3 @@ tree_keys = Table(
 )
 """The key of a scope's digests where state is encrypted; readable with the cipher's own key only.
 """
-
-# Checkpoints of the first schema, until an upgrade has moved them over.
-
-checkpoints = Table(
-    "checkpoints",
-    metadata,
-    Column("thread_id", Key, ForeignKey("threads.id"), primary_key=True),
-    Column("namespace", Text, primary_key=True),
-    Column("id", Text, primary_key=True),
-    Column("parent_id", Text),
-    Column("metadata", Text, nullable=False),
-    Column("body_type", Text, nullable=False),
-    Column("body", LargeBinary, nullable=False),
-    Column("salt", LargeBinary),
-    Column("commitment", Text, nullable=False),
-    Column("created_at", BigInteger, nullable=False),
-    Index(None, "thread_id", "id"),
-)
-"""A checkpoint without its channel values."""
-
-checkpoint_values = Table(
-    "checkpoint_values",
-    metadata,
-    Column("thread_id", Key, primary_key=True),
-    Column("namespace", Text, primary_key=True),
-    Column("checkpoint_id", Text, primary_key=True),
-    Column("channel", Text, primary_key=True),
-    Column("value_type", Text, nullable=False),
-    Column("part_key", PackedDigest, nullable=False),
-    Index(None, "thread_id", "part_key"),
-)
-"""The part that contains the value of each channel at each checkpoint."""
-
-checkpoint_writes = Table(
-    "checkpoint_writes",
-    metadata,
-    Column("thread_id", Key, primary_key=True),
-    Column("namespace", Text, primary_key=True),
-    Column("checkpoint_id", Text, primary_key=True),
-    Column("task_id", Text, primary_key=True),
-    Column("position", Integer, primary_key=True),
-    Column("task_path", Text, nullable=False),
-    Column("channel", Text, nullable=False),
-    Column("value_type", Text, nullable=False),
-    Column("value", LargeBinary, nullable=False),
-)
-"""Pending writes. They may arrive before their checkpoint, so nothing here refers to it."""

@@ -43,12 +43,11 @@ from tallystick.upkeep import (
     backup,
     doctor,
     erase,
-    imports,
     jobs,
-    portable,
     proof,
     retention,
     sizes,
+    transfers,
 )
 from tallystick.upkeep.outbound import list_outbound_calls
 from tallystick.upkeep.retention import Window
@@ -346,11 +345,11 @@ class Operator:
         if mode == "preview":
             gate.admit(self.actor, "preview", self.scope)
             with gate.journaling(self.actor):
-                return portable.preview_export(services.memory, self.actor, exported)
+                return transfers.preview_export(services.memory, self.actor, exported)
         if folder is None:
             raise InvalidInput('Name a new folder to export into, or preview with mode="preview".')
         gate.admit(self.actor, "export", self.scope)
-        return portable.export(
+        return transfers.export(
             services.memory, self.actor, exported, Path(folder), progress=progress
         )
 
@@ -374,18 +373,16 @@ class Operator:
         idempotency_key: str | None = None,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> Transfer:
-        """Import an export into this tally; every digest and every row is checked first, and every
-        chain before it is committed.
+        """Import an export into this tally, all or nothing: every digest is checked first, and
+        every row, chain and text before it is committed.
 
-        Recall, history and `verify` are then as they were. Scopes come in groups, each whole or not
-        at all. A call that was cut off or refused on the way leaves the groups before, and is made
-        again as it was: a scope that is there already is left as it is (`present`), and nothing is
-        overwritten. `progress` is called with the rows that were read and how many there are to
-        read, each twice. Raises Denied, InvalidInput, StateConflict, CorruptTally,
-        IdempotencyMismatch.
+        Recall, history and `verify` are then as they were. Nothing is overwritten: a scope that is
+        here already refuses the import. A call that was cut off leaves nothing and is made again.
+        `progress` is called with the rows that were read and how many there are. Raises Denied,
+        InvalidInput, StateConflict, CorruptTally, NewerTally, UnreleasedTally, IdempotencyMismatch.
         """
         try:
-            result = imports.import_from(
+            result = transfers.import_from(
                 self._services.memory,
                 self.actor,
                 Path(folder),

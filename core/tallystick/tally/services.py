@@ -14,12 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from tallystick import memory as memory_verbs
 from tallystick.access import Gate
-from tallystick.checkpoints import CheckpointsContext, upgrade
+from tallystick.checkpoints import CheckpointsContext
 from tallystick.embedding import GuardedEmbedder, as_embedder, named_embedder
 from tallystick.errors import (
-    ReadOnlyTally,
     RecorderError,
     SettingsError,
     StorageError,
@@ -186,7 +184,6 @@ class Services:
         self.compile_requests = CompileRequests()
         self.prices = None if settings.prices is None else PriceTable.read(settings.prices)
         """The user's own table of prices."""
-        _bring_up_to_date(partial(memory_verbs.analyze_anew, self.memory))
         self.recorder = RecorderContext(
             store=store, gate=self.gate, redactor=redactor, retention=settings.retention
         )
@@ -204,7 +201,6 @@ class Services:
             counter=self.counter,
         )
         note_consent(store, self.learning, owner or Actor(user="tallystick", surface="open"))
-        _bring_up_to_date(partial(upgrade, store, self.checkpoints))
         self.background = Background(
             self.memory,
             [
@@ -358,20 +354,6 @@ def _as_far_as(result: Remembered, job: Job | None) -> Remembered:
         return result.model_copy(update=update)
     warning = "what is learned from it comes later"
     return result.model_copy(update={"warnings": (*result.warnings, warning)})
-
-
-def _bring_up_to_date(change: Callable[[], object]) -> None:
-    """Make a change of an older release's tally that reads rely on. Raises ReadOnlyTally where it
-    cannot be made.
-    """
-    try:
-        change()
-    except ReadOnlyTally as error:
-        raise ReadOnlyTally(
-            error.reason,
-            "An older release wrote this tally, and it must be migrated first: open it once where "
-            "it can be written, or open a copy of its folder.",
-        ) from error
 
 
 def _abandon(services: weakref.ref[Services]) -> None:

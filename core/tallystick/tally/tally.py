@@ -104,8 +104,8 @@ class Tally:
         what goes into a context and over the calls of agents; `tool_classes` say what each tool may
         do, by its name. Where its files cannot be written it is opened for reading: `read_only`
         says why, and each write raises ReadOnlyTally. Raises InvalidInput, SettingsError,
-        TallyNotFound (`create=False`), NewerTally, BusyTally, CorruptTally, or ReadOnlyTally for a
-        tally of an older release that would have to be migrated there.
+        TallyNotFound (`create=False`), NewerTally, UnreleasedTally, BusyTally, CorruptTally, or
+        ReadOnlyTally for a tally of an older release that would have to be migrated there.
         """
         effective = settings or Settings.read()
         if chroma is not None:
@@ -168,7 +168,8 @@ class Tally:
         ids: Ids | None = None,
     ) -> Backup:
         """Restore the backup in a folder into a new place: a folder that is new or empty, or a
-        schema of PostgreSQL without tables. Nothing is ever restored over a tally.
+        schema of PostgreSQL without tables, whichever of the two it was taken from. Nothing is ever
+        restored over a tally.
 
         Digests are compared before anything is written, and rows, chains and texts before the tally
         is there. Its journal says who restored it: `actor`, or the tally's owner. Raises

@@ -49,7 +49,7 @@ from tallystick.storage import (
 from tallystick.storage.byte_search import RecordedHit
 from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.journal import run_stream
-from tallystick.storage.portable import ScopeSelection
+from tallystick.storage.scope_selection import ScopeSelection
 from tallystick.storage.writes import Writes
 from tallystick.upkeep.copies import Copies, searched_texts
 from tallystick.upkeep.operator_scopes import OperatorScopes

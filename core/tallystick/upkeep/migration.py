@@ -15,11 +15,11 @@ from tallystick.errors import InvalidInput
 from tallystick.ports import Clock, Ids
 from tallystick.records import Actor, Backup, Migration, MigrationStep
 from tallystick.settings import Settings
-from tallystick.storage import Connection, Database, Location
+from tallystick.storage import Connection, Database, Location, migrate
+from tallystick.storage.archives import Progress, silent
 from tallystick.storage.blob_stores import open_blobs
-from tallystick.storage.migrate import HEAD, migrate, pending, revision_of, upgrade
 from tallystick.storage.store import note_migration
-from tallystick.upkeep.backup import Progress, acting, require_whole, write_backup
+from tallystick.upkeep.backup import acting, require_whole, write_backup
 
 
 class _TakenBack(Exception):
@@ -36,7 +36,7 @@ def migrate_tally(
     actor: Actor | None,
     clock: Clock,
     ids: Ids,
-    progress: Progress = lambda done, total: None,
+    progress: Progress = silent,
 ) -> Migration:
     """Say what migrating a tally changes, try it, or do it.
 
@@ -61,8 +61,8 @@ def migrate_tally(
         if where_objects is not None:
             database.attached.blobs = open_blobs(where_objects)
         with database.read() as connection:
-            lacks = pending(connection)
-            before = revision_of(connection) or HEAD
+            lacks = migrate.pending(connection)
+            before = migrate.revision_of(connection) or migrate.HEAD
         steps = tuple(MigrationStep(schema_revision=one.number, text=one.text) for one in lacks)
         checked: list[str] = []
         written: Backup | None = None
@@ -86,13 +86,13 @@ def migrate_tally(
                 # Before the commit: what does not hold afterwards is as it was.
                 checked.extend(require_whole(tx))
 
-            migrate(database, noting)
+            migrate.migrate(database, noting)
     finally:
         database.close()
     return Migration(
         mode=mode,
         before=before,
-        after=HEAD,
+        after=migrate.HEAD,
         steps=steps,
         checked=tuple(checked),
         backup=written,
@@ -105,7 +105,7 @@ def _tried(database: Database) -> list[str]:
     checked: list[str] = []
     try:
         with database.migrating() as connection:
-            upgrade(connection)
+            migrate.upgrade(connection)
             checked = require_whole(connection)
             raise _TakenBack
     except _TakenBack:

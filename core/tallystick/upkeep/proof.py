@@ -33,10 +33,10 @@ from tallystick.storage import (
     settings_rows,
 )
 from tallystick.storage.chroma import VectorPoint
-from tallystick.storage.portable import ScopeSelection
+from tallystick.storage.scope_selection import ScopeSelection
 from tallystick.storage.writes import Writes
 from tallystick.upkeep.operator_scopes import OperatorScopes
-from tallystick.upkeep.portable import CHOICES
+from tallystick.upkeep.transfers import CHOICES
 
 _CANNOT_REACH = (
     "that nobody wrote the text down elsewhere, or that a model that was shown it does not "

@@ -121,8 +121,7 @@ def transfer_view(transfer: Transfer, *, verb: str, folder: Path) -> Text:
     return Text(
         f"✓ {len(transfer.scopes)} scopes {verb} {folder}: {transfer.memories} memories, "
         f"{transfer.sources} sources, {transfer.entries} journal entries, "
-        f"{transfer.blobs} blobs\n  {transfer.digest}"
-        + "".join(f"\n  {name} was here already" for name in transfer.present),
+        f"{transfer.blobs} blobs\n  {transfer.digest}",
         style="green",
     )
 

@@ -41,14 +41,6 @@ def verification_view(verification: Verification) -> RenderableType:
     if verification.texts_erased:
         count = len(verification.texts_erased)
         lines.append(Text(f"! the texts of {count} entries were erased", style="yellow"))
-    if verification.in_chain:
-        count = len(verification.in_chain)
-        lines.append(
-            Text(
-                f"! {count} entries of an earlier release contain names that nothing can erase",
-                style="yellow",
-            )
-        )
     for where, missed in verification.gaps.items():
         reasons = ", ".join(f"{count} {reason}" for reason, count in missed.items())
         lines.append(

@@ -1,10 +1,7 @@
-"""A tally of every schema version still opens, verifies, plays, replays and goes on, on SQLite and
+"""A tally that earlier code made still verifies, plays, replays and goes on, on SQLite and
 PostgreSQL.
 
-Each was made by the code of its time: tests/fixtures/recordings/make.py says how. None is missing:
-there never was a version 0005. Version 0012 is the newest, and its tallies were made before its
-release. What is kept of those on PostgreSQL are the rows; they go into tables that the migrations
-up to their version make.
+tests/fixtures/recordings/make.py says how it was made. Its rows go into the tables of today.
 """
 
 from __future__ import annotations
@@ -19,33 +16,28 @@ from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import create_engine, text
-from tests.archives import unpacked
 from tests.fixtures.recordings import rows
 
 from tallystick import Actor, Tally
-from tallystick.checkpoints import Leaf, NewCheckpoint
 from tallystick.recorder import Recordings, verify_bundle
 from tallystick.records import RunRecord
-from tallystick.storage import migrate
+from tallystick.tally.services import services_of
 
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "recordings"
-ARCHIVES = sorted(FIXTURES.glob("schema-*.tar.xz"))
-ROWS = sorted(FIXTURES.glob("schema-*.rows.xz"))
+RECORDING = Path(__file__).parents[2] / "fixtures" / "recordings" / "recording.rows.xz"
 KEY = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCD"
 OTHER_KEY = "sk-proj-0123456789abcdefghijklmnopqrstuvwxyzABCD"
 
-pytestmark = pytest.mark.skipif(not ARCHIVES, reason="the fixtures are out of reach here")
+pytestmark = pytest.mark.skipif(not RECORDING.exists(), reason="the fixtures are out of reach here")
 
 
 ANNA = Actor(user="anna")
+HEAD = "sha256:6b65fecdc7e0de958f3a01a8097e3e38383c5dd5fe4e53bc819c628639daa061"
 
 
 @dataclass(frozen=True)
 class Old:
-    """An old tally: the version it had, where it stands, and the code of today that opened it."""
+    """An old tally: where it is, and the code of today that opened it."""
 
-    version: str
     where: str | Path
     schema: str
     tally: Tally
@@ -66,37 +58,22 @@ def _sql(where: str | Path, schema: str, statement: str) -> list[Any]:
         return [] if result.description is None else [row[0] for row in result]
 
 
-def _loaded(archive: Path, url: str, schema: str) -> str:
-    """The rows in tables as the migrations made them then."""
-    engine = create_engine(
-        url.replace("postgresql://", "postgresql+psycopg://"),
-        connect_args={"options": f"-c search_path={schema}"},
-    )
-    with engine.begin() as connection:
-        connection.execute(text(f"CREATE SCHEMA {schema}"))
-        migrate.upgrade(connection, archive.name[7:11])
-    engine.dispose()
-    rows.load(url, schema, rows.read(archive))
-    return url
-
-
 @pytest.fixture(
-    scope="module",
-    params=[*ARCHIVES, *(pytest.param(path, marks=pytest.mark.postgres) for path in ROWS)],
-    ids=lambda path: path.name.removesuffix(".tar.xz").replace(".rows.xz", "-postgres"),
+    scope="module", params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
 )
 def old(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Old]:
     """A copy of an old tally, opened by the code of today."""
-    archive, schema = request.param, f"t{uuid.uuid4().hex}"
     where: str | Path
-    if archive in ARCHIVES:
-        where = unpacked(archive, tmp_path_factory.mktemp("old") / "tally")
+    if request.param == "sqlite":
+        where = tmp_path_factory.mktemp("old") / "tally"
     else:
-        where = _loaded(archive, request.getfixturevalue("postgres_url"), schema)
-    [version] = _sql(where, schema, "SELECT version_num FROM alembic_version")
-    assert version == archive.name[7:11]
+        where = request.getfixturevalue("postgres_url")
+    schema = f"t{uuid.uuid4().hex}"
+    with Tally.open(where, schema=schema, owner=ANNA, background=False) as tally:
+        database = services_of(tally).store.database
+        database.write(lambda tx: rows.load(tx, rows.read(RECORDING)), name="load")
     with Tally.open(where, schema=schema, background=False) as tally:
-        yield Old(version, where, schema, tally)
+        yield Old(where, schema, tally)
 
 
 @pytest.fixture
@@ -111,18 +88,7 @@ def recorder(old: Old) -> Recordings:
     return old.tally.bind(ANNA).recordings
 
 
-def test_every_schema_version_is_kept() -> None:
-    versions = Path(migrate.__file__).parent / "migrations" / "versions"
-    schema_versions = {path.name[:4] for path in versions.glob("0*.py")}
-    assert max(schema_versions) == migrate.HEAD
-    for folder in (ARCHIVES, ROWS):
-        assert {path.name[7:11] for path in folder} == schema_versions
-        assert max(path.stat().st_size for path in folder) < 40_000
-
-
-def test_an_old_tally_opens_and_is_brought_to_the_schema_of_today(old: Old) -> None:
-    assert _sql(old.where, old.schema, "SELECT version_num FROM alembic_version") == [migrate.HEAD]
-    assert old.tally.owner == (ANNA if isinstance(old.where, Path) else None)
+def test_the_digests_of_an_old_run_are_what_they_were(old: Old, recorder: Recordings) -> None:
     run = old.run
     assert (run.agent_name, run.user_goal, run.status, run.retention) == (
         "keeper",
@@ -130,6 +96,10 @@ def test_an_old_tally_opens_and_is_brought_to_the_schema_of_today(old: Old) -> N
         "completed",
         "redacted_payloads",
     )
+    foil = recorder.verify(run.run_id).foil
+    assert (foil.count, foil.head) == (5, HEAD)
+    stored = _sql(old.where, old.schema, "SELECT count(*) FROM journal")
+    assert stored == [8]
 
 
 def test_an_old_run_verifies_and_its_receipt_goes_out(
@@ -242,52 +212,3 @@ def test_an_old_thread_of_checkpoints_is_read_and_goes_on(tally: Tally) -> None:
     assert histories == [4, 3, 2, 2, 1, 0]
     after = chat.invoke({"messages": [("user", "three")]}, config)
     assert [message.content for message in after["messages"]] == [*texts, "three", "answer 5"]
-
-
-def test_names_in_an_old_chain_stay_and_are_named_while_the_rest_is_erased(
-    old: Old, recorder: Recordings
-) -> None:
-    bound, root = old.tally.bind(ANNA), old.tally.bind(Actor(user="root", role="operator"))
-    run_id, is_early = old.run.run_id, old.version < "0012"
-    before = recorder.verify(run_id)
-    assert (len(before.in_chain) > 0, "runs.user_goal" in before.not_covered) == (
-        is_early,
-        is_early,
-    )
-
-    root.operator.erase_recorded(run_id, reason="asked for", mode="apply")
-
-    answer = recorder.verify(run_id)
-    assert (answer.problems, answer.in_chain) == ((), before.in_chain)
-    assert len(answer.texts_erased) == (0 if is_early else 4)
-    record = bound.recordings.run(run_id)
-    assert (record.user_goal, record.agent_name) == (None, "keeper" if is_early else "")
-    memory = bound.remember("The keeper of the heron is Ada.").id
-    preview = root.operator.erase(memory, fragments=["keeper"], reason="asked for")
-    assert (f"run:{run_id}#0" in preview.in_chain) == is_early
-
-
-def test_an_old_thread_keeps_its_journal_and_a_new_one_is_named_by_its_number(old: Old) -> None:
-    bound = old.tally.bind(ANNA)
-    for thread in ("birds", "fish"):
-        for writer in (bound, bound.on("langgraph")):
-            checkpoint = NewCheckpoint(
-                id=old.tally.new_id(),
-                namespace="",
-                parent_id=None,
-                metadata={},
-                body=Leaf("json", b"{}"),
-                values={},
-            )
-            writer.threads.put(thread, checkpoint)
-    assert bound.threads.verify() == []
-    streams = {
-        str(stream)
-        for stream in _sql(
-            old.where, old.schema, "SELECT stream FROM journal WHERE event = 'checkpoint.put'"
-        )
-    }
-    early = "thread:private:anna/birds"
-    assert (early in streams) == (old.version < "0012")
-    assert not any("fish" in stream for stream in streams)
-    assert sum(stream.removeprefix("thread:").isdigit() for stream in streams) >= 1

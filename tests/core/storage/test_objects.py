@@ -18,7 +18,7 @@ from tallystick import Actor, Tally
 from tallystick.errors import CorruptTally, InvalidInput, SettingsError, StorageError
 from tallystick.ports import BlobStore
 from tallystick.settings import Settings
-from tallystick.storage import objects, snapshots
+from tallystick.storage import objects
 from tallystick.storage.blob_stores import open_blobs
 from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder
@@ -444,25 +444,19 @@ def test_a_backup_goes_on_while_others_erase(
 ) -> None:
     """What is erased after the moment of the backup is not there to be copied any more."""
     with place.open() as tally:
-        ada = tally.bind(ADA)
-        large = ada.remember(LARGE, kind="fact")
+        tally.bind(ADA).remember(LARGE, kind="fact")
         tally.drain()
-        written = snapshots._write_tables, snapshots._write_file
+        self_contained = objects.self_contained
 
-        def erasing(write: Any) -> Any:
-            def then_erase(*given: Any) -> Any:
-                snapshot = write(*given)
-                _erased(tally, large.id)
-                return snapshot
-
-            return then_erase
+        def erased_before(attached: Any, stored: Any, **options: Any) -> bytes:
+            for name in place.names():
+                place.blobs.delete(name)
+            return self_contained(attached, stored, **options)
 
         with monkeypatch.context() as patched:
-            patched.setattr(snapshots, "_write_tables", erasing(written[0]))
-            patched.setattr(snapshots, "_write_file", erasing(written[1]))
+            patched.setattr(objects, "self_contained", erased_before)
             backup = tally.bind(ROOT).operator.backup(tmp_path / "backup")
         assert any("erased meanwhile" in each for each in backup.checked)
-        assert not list((tmp_path / "backup").glob("object-*"))
 
 
 def test_what_was_large_before_the_setting_or_the_process_is_moved_in_the_end(

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import URL, Connection, create_engine, make_url, text
-from tests.archives import unpacked
 from tests.core.storage.unwritable import run_full, run_unwritable
+from tests.next_version import NEXT, write_migrations
 
 from tallystick import Actor, Tally
 from tallystick.errors import BusyTally, ReadOnlyTally, RecorderError, UnwritableReason
+from tallystick.storage import migrate
 from tallystick.storage.database import Database
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="permissions and mounts of Unix")
@@ -93,7 +94,6 @@ def look(folder):
 
 print(json.dumps([look(sys.argv[1] + "/closed"), look(sys.argv[1] + "/crashed")]))
 """
-OLD = Path(__file__).parents[2] / "fixtures" / "recordings" / "schema-0010.tar.xz"
 MARCH, APRIL = "The heron nests in March.", "The stork nests in April."
 
 
@@ -157,11 +157,17 @@ def test_a_tally_that_cannot_be_written_is_read_and_says_so(
 
 
 def test_what_cannot_be_made_or_migrated_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    [old] = [path.parent for path in unpacked(OLD, tmp_path / "old").rglob("tally.db")]
-    script = """
+    old = tmp_path / "old"
+    Tally.open(old, background=False).close()
+    write_migrations(tmp_path / "migrations")
+    script = f"""
 import json, sys
+from pathlib import Path
 from tallystick import Actor, Tally
 from tallystick.errors import TallystickError
+from tallystick.storage import migrate
+
+migrate.HEAD, migrate.FOLDER = {NEXT!r}, Path({str(tmp_path / "migrations")!r})
 
 def told(folder):
     try:
@@ -173,7 +179,7 @@ print(json.dumps([told(sys.argv[1]), told(sys.argv[1] + "-new")]))
 """
     older, new = json.loads(run_unwritable("file size limit", script, old))
     assert older[0] == "read_only_tally"
-    assert "schema 0010 and must be migrated to" in older[1]
+    assert f"schema {migrate.HEAD} and must be migrated to {NEXT}" in older[1]
     assert new[0] == "tally_not_found"
     assert "none can be made" in new[1]
 

@@ -67,8 +67,6 @@ KEYS: dict[str, set[str]] = {
     "working": {"scope_id"},
 }
 """Tables of scopes, each with the columns whose value belongs to one scope."""
-OLD = {"checkpoints", "checkpoint_values", "checkpoint_writes"}
-"""Tables of the first schema, which are empty."""
 
 _NAMED = re.compile(r'\b(?:FROM|JOIN|INTO|UPDATE)\s+(?:ONLY\s+)?"?([a-z_]+)"?', re.I)
 _INSERT = re.compile(r'^INSERT INTO "?(\w+)"? \(([^)]*)\)', re.I)
@@ -165,7 +163,7 @@ def _work(mine: BoundTally, number: int) -> list[str]:
 
 
 def test_every_table_is_known_to_belong_to_a_scope_or_to_every_host() -> None:
-    known = set(KEYS) | REFERENCE | LOGS | OLD
+    known = set(KEYS) | REFERENCE | LOGS
     assert known == set(tables.metadata.tables)
     for table, columns in KEYS.items():
         assert columns <= set(tables.metadata.tables[table].columns.keys())
@@ -228,4 +226,4 @@ def test_the_page_on_partitioning_places_every_table() -> None:
     rows = [line.split("|")[1] for line in section.split("| call |")[0].splitlines() if "|" in line]
     placed = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
     assert sorted(placed) == sorted({*KEYS, *REFERENCE, *LOGS})
-    assert {*placed, *OLD} == set(tables.metadata.tables)
+    assert set(placed) == set(tables.metadata.tables)

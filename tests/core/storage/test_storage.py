@@ -44,13 +44,16 @@ ALICE = Actor(user="alice")
 def test_the_migrations_make_exactly_the_tables_that_a_fresh_tally_has(
     places: Callable[[str], Tally], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def migrated(connection: Connection, revision: str) -> None:
+        migrate.upgrade(connection, revision)
+
     from alembic.autogenerate import compare_metadata
     from alembic.migration import MigrationContext
 
     with places("fresh") as tally, services_of(tally).store.database.read() as connection:
         fresh = _described(connection)
         assert revision_of(connection) == HEAD
-    monkeypatch.setattr(migrate, "_create", migrate.upgrade)
+    monkeypatch.setattr(migrate, "create_schema", migrated)
     with places("migrated") as tally, services_of(tally).store.database.read() as connection:
         assert _described(connection) == fresh
         assert revision_of(connection) == HEAD
@@ -115,12 +118,14 @@ def test_a_tally_of_a_newer_release_is_refused_and_left_alone(open_tally: OpenTa
     with open_tally() as tally:
         tally.bind(ALICE).remember("kept")
         services_of(tally).store.database.write(
-            lambda tx: tx.execute(text("UPDATE alembic_version SET version_num = '9999'")),
+            lambda tx: tx.execute(
+                text("UPDATE alembic_version SET version_num = '9999.0123456789ab'")
+            ),
             name="test",
         )
     with pytest.raises(NewerTally) as refused:
         open_tally()
-    assert refused.value.facts() == {"schema": "9999", "supported": HEAD}
+    assert refused.value.facts() == {"schema": "9999.0123456789ab", "supported": HEAD}
 
 
 def test_opening_nothing_says_so(tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
-"""A backup is the tally of one moment, taken while others write; what is restored is checked first,
-and a migration can be seen and tried before it is done.
+"""A backup is the tally of one moment, taken while others write; what is restored is checked
+first.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sqlite3
 import subprocess
@@ -18,11 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import zstandard
-from sqlalchemy import create_engine, text
-from tests.archives import unpacked
+from sqlalchemy import create_engine, select, text
 
 from tallystick import Actor, Tally
+from tallystick.checkpoints import Leaf, NewCheckpoint
 from tallystick.errors import (
     ClosedTally,
     CorruptTally,
@@ -32,12 +32,12 @@ from tallystick.errors import (
     StorageError,
     TallyNotFound,
 )
-from tallystick.storage import journal, migrate
+from tallystick.records import canonical_json, text_digest
+from tallystick.storage import archives, journal, tables
 from tallystick.tally.services import services_of
 
 ROOT = Actor(user="root", role="operator")
 ADA = Actor(user="ada")
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "recordings"
 
 
 @dataclass(frozen=True)
@@ -205,22 +205,20 @@ def test_a_backup_whose_rows_were_changed_is_refused_although_every_digest_fits(
 
 
 def _rewrite_an_entry(backup: Path, is_postgres: bool) -> None:
-    from tallystick.records import canonical_json, text_digest
-    from tallystick.storage import snapshots
-
     if is_postgres:
-        file = backup / "journal.copy.zst"
-        lines = zstandard.ZstdDecompressor().stream_reader(file.read_bytes()).read()
-        assert b"memory.created" in lines or b"memory." in lines
-        file.write_bytes(zstandard.ZstdCompressor().compress(lines.replace(b'"ada"', b'"eve"')))
+        file = backup / "journal.jsonl"
+        lines = file.read_text()
+        file.write_text(lines.replace('\\"ada\\"', '\\"eve\\"'))
+        assert file.read_text() != lines
     else:
         file = backup / "tally.db"
         with closing(sqlite3.connect(file)) as database:
             database.execute("UPDATE journal SET event = event || 'x' WHERE position = 2")
             database.commit()
     manifest = json.loads((backup / "manifest.json").read_text())
-    sha256, size = snapshots.file_digest(file)
-    manifest["files"][file.name] = {"sha256": sha256, "size": size}
+    content = file.read_bytes()
+    sha256 = hashlib.sha256(content).hexdigest()
+    manifest["files"][file.name] = {"sha256": sha256, "size": len(content)}
     manifest.pop("digest")
     manifest["digest"] = text_digest("backup", canonical_json(manifest))
     (backup / "manifest.json").write_text(json.dumps(manifest))
@@ -248,7 +246,7 @@ def test_a_restore_that_was_cut_off_leaves_no_tally_and_is_begun_anew(places: Pl
         tally.bind(ROOT).operator.backup(places.tmp / "backup")
     arguments = (str(places.tmp / "backup"), places.second)
     _killed_in(
-        "tallystick.upkeep.backup._finish",
+        "tallystick.upkeep.backup.require_whole",
         f"Tally.restore(*{arguments!r}, schema={places.other!r}, actor=root)",
     )
     with pytest.raises(TallyNotFound):
@@ -265,16 +263,10 @@ def test_a_restore_that_was_cut_off_leaves_no_tally_and_is_begun_anew(places: Pl
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="it kills itself with a signal")
-@pytest.mark.parametrize(
-    ("verb", "function"),
-    [
-        ("backup", "tallystick.storage.snapshots._write_heads"),
-        ("export", "tallystick.upkeep.portable.canonical_json"),
-    ],
-)
+@pytest.mark.parametrize("verb", ["backup", "export"])
 @pytest.mark.parametrize("is_there", [False, True], ids=["new", "empty"])
 def test_what_was_cut_off_is_written_anew_by_the_same_call(
-    places: Places, verb: str, function: str, is_there: bool
+    places: Places, verb: str, is_there: bool
 ) -> None:
     target = places.tmp / "copy"
     if is_there:
@@ -282,7 +274,7 @@ def test_what_was_cut_off_is_written_anew_by_the_same_call(
     with places.open() as tally:
         _fill(tally)
     _killed_in(
-        function,
+        "tallystick.storage.archives.canonical_json",
         f"tally = Tally.open({places.first!r}, schema={places.schema!r}, background=False)\n"
         f"tally.bind(root).operator.{verb}(Path({str(target)!r}))",
     )
@@ -331,28 +323,23 @@ def test_what_else_is_in_a_schema_stays_whatever_becomes_of_a_restore(
         tally.bind(ADA).remember("The heron likes rain.")
 
 
-@pytest.mark.postgres
-def test_counters_go_on_behind_the_numbers_that_were_ever_given(
-    postgres_url: str, tmp_path: Path
-) -> None:
-    """The newest memory was erased: its number is not given to another one."""
-    schema, other = f"b{uuid.uuid4().hex}", f"r{uuid.uuid4().hex}"
-    newest = "SELECT MAX(sequence) FROM outbox"
-    with Tally.open(postgres_url, schema=schema, background=False) as tally:
-        _fill(tally)
-        database = services_of(tally).store.database
-        with database.read() as connection:
-            last = connection.exec_driver_sql(newest).scalar()
-        database.write(lambda tx: tx.exec_driver_sql("DELETE FROM outbox"), name="drained")
-        tally.bind(ROOT).operator.backup(tmp_path / "backup")
-    Tally.restore(tmp_path / "backup", postgres_url, schema=other, actor=ROOT)
-    with Tally.open(postgres_url, schema=other, background=False) as tally:
-        database = services_of(tally).store.database
-        with database.read() as connection:
-            found = connection.exec_driver_sql("SELECT MIN(sequence) FROM outbox").scalar()
-    assert found is not None
-    assert last is not None
-    assert found > last
+def test_counters_go_on_behind_the_numbers_that_were_ever_given(places: Places) -> None:
+    """The newest thread was deleted: its number is not given to another one."""
+    with places.open() as tally:
+        threads = tally.bind(ADA).threads
+        threads.put("chat", _state())
+        threads.delete("chat")
+        tally.bind(ROOT).operator.backup(places.tmp / "backup")
+    places.restore()
+    with places.open_second() as tally:
+        tally.bind(ADA).threads.put("another", _state())
+        with services_of(tally).store.database.read() as connection:
+            assert connection.execute(select(tables.threads.c.id)).scalars().all() == [2]
+
+
+def _state() -> NewCheckpoint:
+    body = Leaf("json", json.dumps({"said": "x" * 5_000}).encode())
+    return NewCheckpoint("", "1", None, {"source": "input"}, body, {"messages": body})
 
 
 def test_who_is_no_operator_backs_nothing_up(places: Places) -> None:
@@ -369,118 +356,76 @@ def test_a_backup_needs_a_new_folder(places: Places) -> None:
     assert [path.name for path in (places.tmp / "backup").iterdir()] == ["mine"]
 
 
-def test_a_backup_of_one_kind_of_database_names_the_way_to_the_other(tmp_path: Path) -> None:
-    with Tally.open(tmp_path / "first", background=False) as tally:
-        tally.bind(ROOT).operator.backup(tmp_path / "backup")
-    with pytest.raises(InvalidInput, match="tally export"):
-        Tally.restore(tmp_path / "backup", "postgresql://nobody@nowhere/none")
-
-
-def test_a_backup_that_cannot_be_finished_leaves_no_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("verb", ["backup", "export"])
+def test_what_cannot_be_finished_leaves_no_files(
+    places: Places, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
-    from tallystick.storage import snapshots
-
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(snapshots, "file_digest", full)
-    with (
-        Tally.open(tmp_path / "first", background=False) as tally,
-        pytest.raises(StorageError, match="No space left"),
-    ):
-        tally.bind(ROOT).operator.backup(tmp_path / "backup")
-    assert [path.name for path in tmp_path.iterdir()] == ["first"]
+    monkeypatch.setattr(archives, "write_manifest", full)
+    with places.open() as tally:
+        before = sorted(path.name for path in places.tmp.iterdir())
+        with pytest.raises(StorageError, match="No space left"):
+            getattr(tally.bind(ROOT).operator, verb)(places.tmp / "copy")
+    assert sorted(path.name for path in places.tmp.iterdir()) == before
 
 
-@pytest.fixture
-def old(tmp_path: Path) -> Path:
-    """A tally of an earlier schema, made by the code of its time."""
-    archive = FIXTURES / "schema-0012.tar.xz"
-    if not archive.exists():
-        pytest.skip("the fixtures are out of reach here")
-    [database] = unpacked(archive, tmp_path / "then").rglob("tally.db")
-    return database.parent
-
-
-def _schema(folder: Path) -> str:
-    with closing(sqlite3.connect(folder / "tally.db")) as database:
-        [[schema]] = database.execute("SELECT version_num FROM alembic_version")
-        return str(schema)
-
-
-def _noted(folder: Path) -> Any:
-    """The entry of the journal that says that the tally was migrated."""
-    with Tally.open(folder, background=False) as tally:
-        database = services_of(tally).store.database
-        with database.read() as connection:
-            entries = list(journal.entries(connection, "tally"))
-    [noted] = [entry for entry in entries if entry.event == "tally.migrate"]
-    return noted
-
-
-def test_a_migration_is_seen_tried_and_done_with_a_backup_before_it(
-    old: Path, tmp_path: Path
+@pytest.mark.postgres
+def test_a_tally_moves_whole_to_the_other_kind_of_database_and_back(
+    postgres_url: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(InvalidInput, match="Nothing is changed"):
-        Tally.migrate(old, backup=tmp_path / "backup")
-    with pytest.raises(InvalidInput, match="Nothing is changed"):
-        Tally.migrate(old, mode="dry_run", without_backup=True)
-    with pytest.raises(InvalidInput, match="not both"):
-        Tally.migrate(old, mode="apply", backup=tmp_path / "backup", without_backup=True)
-    planned = Tally.migrate(old)
-    assert planned.before == "0012"
-    assert planned.after == migrate.HEAD
-    assert planned.steps[0].schema_revision == "0013"
-    assert all(step.text for step in planned.steps)
-    assert _schema(old) == "0012"
+    """All of it: owner, tokens, approvals, settings, threads, and the numbers of rows."""
+    schema = f"c{uuid.uuid4().hex}"
+    with Tally.open(tmp_path / "first", owner=ADA, background=False) as tally:
+        run_id = _fill(tally)
+        gone = tally.bind(ADA).remember("It is erased.")
+        tally.bind(ADA).threads.put("chat", _state())
+        operator = tally.bind(ROOT).operator
+        operator.choose_windows(journal_days=90)
+        preview = operator.erase(gone.id, reason="asked for")
+        operator.erase(
+            gone.id, reason="asked for", mode="apply", confirm_token=preview.confirm_token
+        )
+        before = _everything(tally)
+        operator.backup(tmp_path / "of sqlite")
 
-    tried = Tally.migrate(old, mode="dry_run")
-    assert tried.steps == planned.steps
-    assert any("chains hold" in line for line in tried.checked)
-    assert _schema(old) == "0012"
+    Tally.restore(tmp_path / "of sqlite", postgres_url, schema=schema, actor=ROOT)
 
-    with pytest.raises(InvalidInput, match="backup"):
-        Tally.migrate(old, mode="apply")
-    assert _schema(old) == "0012"
+    with Tally.open(postgres_url, schema=schema, background=False, create=False) as tally:
+        assert _everything(tally) == before
+        assert tally.bind(ADA).verify(run_id).ok
+        assert tally.bind(ADA).threads.verify() == []
+        assert [one for one in tally.bind(ROOT).operator.doctor() if one.status == "problem"] == []
+        later = tally.bind(ADA).remember("Otto sleeps on one leg.")
+        tally.bind(ADA).threads.put("another", _state())
+        moved = _everything(tally)
+        tally.bind(ROOT).operator.backup(tmp_path / "of postgres")
 
-    done = Tally.migrate(old, mode="apply", backup=tmp_path / "backup", actor=ROOT)
-    assert _schema(old) == migrate.HEAD
-    assert done.backup is not None
-    assert done.backup.schema_revision == "0012"
-    noted = _noted(old)
-    assert noted.details == {
-        "before": "0012",
-        "after": migrate.HEAD,
-        "backup": done.backup.digest,
-    }
-    assert noted.actor["user"] == "root"
+    Tally.restore(tmp_path / "of postgres", tmp_path / "second", actor=ROOT)
 
-    assert Tally.migrate(old, mode="apply").steps == ()
-    restored = Tally.restore(tmp_path / "backup", tmp_path / "again", actor=ROOT)
-    assert restored.schema_revision == "0012"
-    assert _schema(tmp_path / "again") == migrate.HEAD
+    with Tally.open(tmp_path / "second", background=False, create=False) as tally:
+        assert _everything(tally) == moved
+        assert tally.owner == ADA
+        assert tally.bind(ADA).get(later.id).content == "Otto sleeps on one leg."
+        assert tally.bind(ADA).threads.verify() == []
+        assert [one for one in tally.bind(ROOT).operator.doctor() if one.status == "problem"] == []
+        tally.bind(ADA).remember("A boat came in.")
 
 
-def test_a_migration_whose_check_fails_changes_nothing(
-    old: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def damaged(connection: Any) -> None:
-        raise CorruptTally("The chains do not verify.")
-
-    before = _schema(old)
-    with monkeypatch.context() as patched:
-        patched.setattr("tallystick.upkeep.migration.require_whole", damaged)
-        with pytest.raises(CorruptTally):
-            Tally.migrate(old, mode="apply", backup=tmp_path / "backup", actor=ROOT)
-    assert _schema(old) == before
-    assert Tally.migrate(old, mode="apply", without_backup=True).steps
-
-
-def test_a_migration_on_opening_is_in_the_journal(old: Path) -> None:
-    noted = _noted(old)
-    assert noted.details == {"before": "0012", "after": migrate.HEAD}
-    assert noted.actor["user"] == "tallystick"
+def _everything(tally: Tally) -> dict[str, list[Any]]:
+    """Every row but those that backing up and restoring add, and what is derived."""
+    left = {"outbox", "recall_epochs", "recall_segments", "access_log"}
+    rows: dict[str, list[Any]] = {}
+    with services_of(tally).store.database.read() as connection:
+        for table in tables.metadata.sorted_tables:
+            if table.name not in left:
+                query = select(table).order_by(*table.primary_key.columns)
+                rows[table.name] = [tuple(row) for row in connection.execute(query)]
+    rows["settings"] = [row for row in rows["settings"] if not row[0].startswith("chroma.")]
+    rows["journal"] = [row for row in rows["journal"] if row[2] != "tally"]
+    rows["streams"] = [row for row in rows["streams"] if row[0] != "tally"]
+    return rows
 
 
 def test_a_place_that_is_restored_to_was_closed_before(tmp_path: Path) -> None:

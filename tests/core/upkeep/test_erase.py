@@ -28,6 +28,7 @@ from tallystick.errors import (
 from tallystick.memory import Put
 from tallystick.records import Actor, Erasure, PolicyRule
 from tallystick.storage import byte_search, erasing, journal
+from tallystick.storage.packing import pack_id
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
@@ -256,15 +257,13 @@ def test_an_operator_of_one_organization_neither_sees_nor_erases_what_others_kee
 def _stored_forms(tally: Tally, memory_id: str) -> list[bytes]:
     """The bytes of a memory as they are in the database file: packed where that is shorter."""
     queries = (
-        "SELECT v.body FROM memory_versions v JOIN memories m USING (doc) "
-        "WHERE m.id = packed_id(?)",
-        "SELECT x.words FROM search_text x JOIN memories m USING (doc) WHERE m.id = packed_id(?)",
-        "SELECT v.vector FROM vectors v JOIN memories m USING (doc) WHERE m.id = packed_id(?)",
-        "SELECT p.body FROM parts p JOIN memories m ON m.content_key = p.key "
-        "WHERE m.id = packed_id(?)",
+        "SELECT v.body FROM memory_versions v JOIN memories m USING (doc) WHERE m.id = ?",
+        "SELECT x.words FROM search_text x JOIN memories m USING (doc) WHERE m.id = ?",
+        "SELECT v.vector FROM vectors v JOIN memories m USING (doc) WHERE m.id = ?",
+        "SELECT p.body FROM parts p JOIN memories m ON m.content_key = p.key WHERE m.id = ?",
     )
     with services_of(tally).store.database.read() as connection:
-        rows = [connection.exec_driver_sql(query, (memory_id,)).one() for query in queries]
+        rows = [connection.exec_driver_sql(query, (pack_id(memory_id),)).one() for query in queries]
     return [value.encode() if isinstance(value, str) else value for (value,) in rows]
 
 
