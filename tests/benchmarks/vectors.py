@@ -1,4 +1,5 @@
-"""Exact scan beside Chroma, by the size of the scope: where `exact_scan_limit` comes from.
+"""Exact scan beside Chroma, by the size of the scope: where the default of `large_scope` comes
+from.
 
 Run it with `make bench-vectors`. Vectors are those of 256 numbers that a mixture of 400 themes
 gives, so that some are near and most are far, as embedded text is. Each way answers the same

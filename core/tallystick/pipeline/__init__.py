@@ -4,7 +4,6 @@ from tallystick.pipeline.apply import LearnedBy
 from tallystick.pipeline.background import Background, Chore, Drained
 from tallystick.pipeline.decide import RuleDecider, Thresholds
 from tallystick.pipeline.extract import RuleExtractor
-from tallystick.pipeline.hnsw import prepare_hnsw
 from tallystick.pipeline.learning import LearningContext, LearningHandler
 from tallystick.pipeline.models import ModelDecider, ModelExtractor, ModelSummarizer
 from tallystick.pipeline.outbound import Outbound
@@ -38,5 +37,4 @@ __all__ = [
     "Reconciled",
     "Work",
     "Worker",
-    "prepare_hnsw",
 ]

@@ -24,7 +24,7 @@ import zstandard
 from sqlalchemy import URL, Connection, create_engine, inspect, text
 
 from tallystick.errors import CorruptTally, StateConflict, StorageError
-from tallystick.storage import hnsw, migrate, objects, tables
+from tallystick.storage import migrate, objects, tables
 from tallystick.storage.database import Database
 from tallystick.storage.database_errors import translated_errors
 from tallystick.storage.dialects import prepare_postgres
@@ -252,8 +252,8 @@ def _tables_in_order(connection: Connection) -> list[str]:
 
 
 def _is_kept(table: str) -> bool:
-    """Return False for a table that no snapshot has: the schema's own, and those of an index."""
-    return table != _REVISIONS and not hnsw.is_part(table)
+    """Return False for the schema's own table, which no snapshot has."""
+    return table != _REVISIONS
 
 
 def _columns(connection: Connection, table: str) -> list[str]:
@@ -393,12 +393,6 @@ def row_counts(connection: Connection) -> dict[str, int]:
 
 def _stored_heads(connection: Connection) -> list[Head]:
     return [(row[0], int(row[1]), row[2]) for row in connection.execute(text(_HEADS))]
-
-
-def forget_index(tx: Connection) -> None:
-    """Forget the Chroma index of the tally that was backed up: two tallies never share one."""
-    tx.execute(text("DELETE FROM settings WHERE name LIKE 'chroma.%'"))
-    tx.execute(text("DELETE FROM outbox"))
 
 
 # Heads and files

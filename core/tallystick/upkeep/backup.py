@@ -27,11 +27,18 @@ from tallystick.errors import (
 from tallystick.memory import MemoryContext
 from tallystick.ports import Clock, Ids
 from tallystick.records import Actor, Backup, canonical_json, strict_json, text_digest
-from tallystick.storage import Connection, Location, Store, journal, objects, search, settings_rows
+from tallystick.storage import (
+    Connection,
+    Location,
+    Store,
+    chroma_layout,
+    journal,
+    objects,
+    settings_rows,
+)
 from tallystick.storage import snapshots as files
 from tallystick.storage.database import Database
 from tallystick.storage.migrate import HEAD
-from tallystick.storage.portable import docs_with_vectors
 from tallystick.storage.private_files import (
     is_new_or_empty,
     open_private,
@@ -220,8 +227,7 @@ def _finish(
 
         def unit(tx: Connection) -> None:
             objects.bring_back(tx, partial(files.object_body, folder))
-            files.forget_index(tx)
-            search.queue_for_index(tx, docs_with_vectors(tx))
+            chroma_layout.forget(tx)
             journal.append(tx, event)
 
         store.database.write(unit, name="restore")

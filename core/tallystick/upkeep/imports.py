@@ -218,7 +218,7 @@ class _Import:
             for page in self._files.pages(table, wanted):
                 merge.add(table, page)
                 self._tell(len(page))
-        search.queue_for_index(tx, merge.finish())
+        search.queue_for_index(tx, merge.finish(), scope_id=None)
 
     def _fill(self, tx: Connection) -> None:
         schema = self._files.manifest["schema"]
@@ -244,7 +244,7 @@ class _Import:
                 rows.add_rows(tx, table, page)
         self._adopt_settings(tx)
         rows.upgrade_rows(tx, schema)
-        search.queue_for_index(tx, rows.docs_with_vectors(tx))
+        search.queue_for_index(tx, rows.docs_with_vectors(tx), scope_id=None)
         rows.move_sequences(tx)
         rows.put_back_own_journal(tx, own)
         require_verified(tx, integrity.stream_names(tx), self._heads)
