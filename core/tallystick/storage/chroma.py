@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import urlsplit
@@ -400,10 +401,9 @@ class ChromaIndex:
             return self._client
         if not self.owned:
             raise self._not_owned()
-        # First: two threads that import it at once, one of them by way of Chroma, may see half of
-        # it.
+        # Two threads that import it at once, one of them by way of Chroma, may see half of it.
+        import_module("numpy")
         import chromadb
-        import numpy  # noqa: F401
         from chromadb.config import Settings
 
         # Chroma's own telemetry is off in every client that we make.
