@@ -32,7 +32,7 @@ from tallystick.errors import (
     StorageError,
     TallyNotFound,
 )
-from tallystick.storage import journal, migrate
+from tallystick.storage import Connection, chroma_layout, journal, migrate, settings_rows
 from tallystick.tally.services import services_of
 
 ROOT = Actor(user="root", role="operator")
@@ -338,9 +338,14 @@ def test_counters_go_on_behind_the_numbers_that_were_ever_given(
     """The newest memory was erased: its number is not given to another one."""
     schema, other = f"b{uuid.uuid4().hex}", f"r{uuid.uuid4().hex}"
     newest = "SELECT MAX(sequence) FROM outbox"
+
+    def let_writes_wait_for_chroma(tx: Connection) -> None:
+        settings_rows.set_setting(tx, chroma_layout.SHARED, "1")
+
     with Tally.open(postgres_url, schema=schema, background=False) as tally:
-        _fill(tally)
         database = services_of(tally).store.database
+        database.write(let_writes_wait_for_chroma, name="chroma.mark")
+        _fill(tally)
         with database.read() as connection:
             last = connection.exec_driver_sql(newest).scalar()
         database.write(lambda tx: tx.exec_driver_sql("DELETE FROM outbox"), name="drained")
@@ -348,6 +353,8 @@ def test_counters_go_on_behind_the_numbers_that_were_ever_given(
     Tally.restore(tmp_path / "backup", postgres_url, schema=other, actor=ROOT)
     with Tally.open(postgres_url, schema=other, background=False) as tally:
         database = services_of(tally).store.database
+        database.write(let_writes_wait_for_chroma, name="chroma.mark")
+        tally.bind(ADA).remember("The heron likes rain.")
         with database.read() as connection:
             found = connection.exec_driver_sql("SELECT MIN(sequence) FROM outbox").scalar()
     assert found is not None
