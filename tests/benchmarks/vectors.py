@@ -127,7 +127,7 @@ def measure(count: int, asked: int) -> None:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 50_000, 150_000])
+    parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 20_000, 30_000, 50_000])
     parser.add_argument("--queries", type=int, default=100)
     chosen = parser.parse_args()
     print(

@@ -62,6 +62,8 @@ class ChromaDrain:
         """True once Chroma was compared with the database since the tally was opened."""
         self._seen: dict[int, int] = {}
         """By scope its revision at the last look for large ones."""
+        self._seen_in = Layout()
+        """The layout at that look: another process may have begun anew since."""
         self._look_at = 0.0
         self._pause, self._mend_at = 0.0, 0.0
 
@@ -91,7 +93,8 @@ class ChromaDrain:
         with database.read() as connection:
             layout = layout_of(connection, fingerprint)
             revisions = scopes.all_revisions(connection)
-            changed = [each for each in revisions if self._seen.get(each) != revisions[each]]
+            seen = self._seen if layout == self._seen_in else {}
+            changed = [each for each in revisions if seen.get(each) != revisions[each]]
             among = changed if len(changed) <= _MANY else None
             missing = wanted_keys(connection, context, among=among).difference(layout.keys)
             names = [scopes.named(connection, key).scope for key in missing if key is not None]
@@ -108,7 +111,8 @@ class ChromaDrain:
                     context.index.start_over()
                 database.write(unit, name="chroma.new")
             get_logger("pipeline").info("chroma.filling", collections=len(missing))
-        self._seen = revisions
+        # Of a layout that changed just now nothing has been seen.
+        self._seen, self._seen_in = {} if missing else revisions, layout
         return len(missing)
 
     def look_for_grown(self) -> None:
@@ -119,11 +123,12 @@ class ChromaDrain:
 
     def forget_undrained(self) -> None:
         """Forget the index where as much waits for it as fills it anew: nobody drains it, and this
-        process is not to.
+        process may not.
         """
         context = self._context
-        is_used = context.index is not None and context.uses_chroma
-        if is_used or self.backlog() <= context.large_scope:
+        if self.backlog() <= context.large_scope:
+            return
+        if context.uses_chroma and context.index is not None and context.index.owned:
             return
         if context.store.database.write_if_possible(forget, name="chroma.forget"):
             get_logger("pipeline").warning("chroma.forgotten", reason="nobody drains the outbox")
@@ -144,6 +149,7 @@ class ChromaDrain:
         write there; return the number of memories. Raises StorageError.
         """
         index = self._context.index
+        self.forget_undrained()
         if index is None or not self._context.uses_chroma:
             return 0
         self.take_in_grown()

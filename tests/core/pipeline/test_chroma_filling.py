@@ -442,3 +442,16 @@ def test_a_server_of_chroma_gets_large_scopes_only(postgres_url: str, tmp_path: 
             assert len(names) == 2
         with opened(LARGE) as tally, pytest.raises(StorageError, match="no Chroma index"):
             tally.rebuild_index()
+
+
+def test_what_another_process_took_out_is_filled_again(tmp_path: Path) -> None:
+    with _open(tmp_path / "tally") as tally:
+        anna = _fill_scope(tally)
+        tally.drain()
+        with services_of(tally).store.database.read() as connection:
+            assert len(layout_of(connection, services_of(tally).embedder.fingerprint).own) == 1
+        services_of(tally).store.database.write(chroma.forget, name="chroma.forget")
+        assert anna.recall("heron number 7").path == BY_SIGNS
+        tally.drain()
+        assert anna.recall("heron number 7").path == BY_CHROMA
+        assert tally.reconcile_index(repair=False).whole
