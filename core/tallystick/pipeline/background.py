@@ -1,4 +1,4 @@
-"""The background of one tally: jobs, the memories that lack a vector, and the indexes of vectors.
+"""The background of one tally: jobs, the memories that lack a vector, and Chroma.
 
 Recall is right before, during and after. Workers call `turn`; `run` does all of it at once.
 """

@@ -2,8 +2,8 @@
 afterwards.
 
 First one transaction removes it from every table and notes that files are to be rewritten; then the
-database file is written anew, its log emptied and Chroma's folder built again. A process that dies
-in between leaves the note, and `finish` completes the work.
+database file is written anew, its log emptied and Chroma begun anew, where there is one. A process
+that dies in between leaves the note, and `finish` completes the work.
 """
 
 from __future__ import annotations

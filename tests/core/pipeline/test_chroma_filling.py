@@ -22,7 +22,7 @@ from tallystick.pipeline import chroma
 from tallystick.records import RebuiltIndex
 from tallystick.settings import Settings
 from tallystick.storage import ChromaIndex, outbox
-from tallystick.storage.chroma_layout import IndexState, Layout, layout_of, state_of
+from tallystick.storage.chroma_layout import IndexState, Layout, forget, layout_of, state_of
 from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder
 
@@ -450,7 +450,7 @@ def test_what_another_process_took_out_is_filled_again(tmp_path: Path) -> None:
         tally.drain()
         with services_of(tally).store.database.read() as connection:
             assert len(layout_of(connection, services_of(tally).embedder.fingerprint).own) == 1
-        services_of(tally).store.database.write(chroma.forget, name="chroma.forget")
+        services_of(tally).store.database.write(forget, name="chroma.forget")
         assert anna.recall("heron number 7").path == BY_SIGNS
         tally.drain()
         assert anna.recall("heron number 7").path == BY_CHROMA
