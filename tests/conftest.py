@@ -74,14 +74,11 @@ def postgres_url() -> Iterator[str]:
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def open_tally(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Any]:
+def open_tally(request: pytest.FixtureRequest) -> Callable[..., Any]:
     """Opens a fresh store at first and the same store afterwards, once per database."""
-    from tallystick import Tally
+    from tests.openers import opener
 
-    if request.param == "sqlite":
-        return lambda **options: Tally.open(tmp_path / "tally", background=False, **options)
-    url, schema = request.getfixturevalue("postgres_url"), f"t{uuid.uuid4().hex}"
-    return lambda **options: Tally.open(url, schema=schema, background=False, **options)
+    return opener(request.param, request)
 
 
 @pytest.fixture

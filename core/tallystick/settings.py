@@ -61,23 +61,22 @@ class Settings(BaseSettings):
     """True if the folder of a tally and its files are for this user alone, whatever the umask;
     False leaves their permissions as they are, for a folder that a group shares.
     """
-    vector_search: Literal["auto", "exact", "chroma", "hnsw"] = "auto"
-    """The search for vectors; `auto` scans small scopes exactly and asks Chroma for large ones;
-    `hnsw` asks an index of pgvector for large ones, on PostgreSQL alone.
+    vector_search: Literal["auto", "exact", "chroma"] = "auto"
+    """The search for vectors: `auto` scans small scopes and asks Chroma for large ones; `exact`
+    never asks Chroma; `chroma` always does, and has every scope there.
     """
     embedder: str = Field(default="static", pattern=r"^(static|minilm|model2vec:.+)$")
     """The embedder, where the call that opens the tally gives none: `static` is the table that
     comes along, `minilm` Chroma's MiniLM, `model2vec:FOLDER` a table of that form on this machine.
     """
-    exact_scan_limit: int = Field(default=150_000, ge=0)
-    """The largest number of vectors that `auto` scans exactly."""
     recall_cache_mb: int = Field(default=512, ge=1)
     """Memory for the words and vectors that recall keeps, in MB as the process grows by them; the
     scopes used last stay.
     """
-    large_scope: int = Field(default=100_000, ge=0)
-    """The most memories of a scope whose searchable text is kept in memory whole. Of more, and of
-    what would fill half of `recall_cache_mb`, a question reads its part from the database.
+    large_scope: int = Field(default=50_000, ge=1)
+    """The most memories of a scope that is not large. Of a large one, and of one that would fill
+    half of `recall_cache_mb`, a question reads its part of the text from the database; vectors of a
+    large one are in Chroma too, unless `vector_search` is `exact`.
     """
     rerank_deadline_ms: int = Field(default=300, ge=1)
     """How long recall waits for a reranker before it continues without, milliseconds."""

@@ -34,7 +34,7 @@ def main() -> None:
     with (
         sample_workspace() as workspace,
         tempfile.TemporaryDirectory() as folder,
-        open_tally(Path(folder) / "tally", vector_search="exact") as tally,
+        open_tally(Path(folder) / "tally") as tally,
     ):
         Demo(Console(file=io.StringIO(), width=80), tally, workspace).play()
         with sync_playwright() as tools:

@@ -69,7 +69,7 @@ def main() -> None:
     options = parser.parse_args()
     with (
         sample_workspace() as workspace,
-        open_tally(options.tally, vector_search="chroma") as tally,
+        open_tally(options.tally) as tally,
     ):
         Demo(Console(), tally, workspace, model=options.model, verbose=options.verbose).play()
         if options.ui:
@@ -91,13 +91,13 @@ def open_dashboard(tally: Tally) -> None:
 def open_tally(where: str | Path, **settings: Any) -> Tally:
     """Open the tally of the demo, with its owner and its rules.
 
-    `make demo` lets Chroma serve vector search even for a handful of memories, so that all of it is
-    at work.
+    Chroma serves the search of vectors even for a handful of memories, so that all of it is at
+    work; by default it does for scopes of many thousands.
     """
     return Tally.open(
         where,
         owner=OWNER,
-        settings=Settings.read(**settings),
+        settings=Settings.read(vector_search="chroma", **settings),
         rules=RULES,
         tool_classes=TOOL_CLASSES,
     )
@@ -107,7 +107,7 @@ def draw_pictures(folder: Path, into: Path) -> None:
     """Play the demo on a tally in `folder` and write the pictures of the documentation."""
     with (
         sample_workspace() as workspace,
-        open_tally(folder / "tally", vector_search="exact") as tally,
+        open_tally(folder / "tally") as tally,
     ):
         demo = Demo(Console(file=io.StringIO(), width=80), tally, workspace)
         demo.play()

@@ -240,8 +240,8 @@ def migrate(
 def rebuild_index(
     where: Where = ".tally", check: CheckOnly = False, as_json: AsJson = False
 ) -> None:
-    """Make the indexes of vectors anew from the database, Chroma's and that of pgvector; return
-    which, with the number of vectors. With --check only says whether Chroma matches.
+    """Make Chroma anew from the database; return the number of vectors. With --check only says
+    whether it matches.
     """
     with open_as_owner(where) as owner:
         if check:

@@ -4,7 +4,8 @@ in the same run.
 Run it with `make bench-recall`. Turns of 12 to 30 words drawn from 8,000 words by Zipf's law, in
 conversations of 20. FTS5 does its half of the work: the same words by bm25, ten ids. Chroma does
 its half: ten ids for the query's vector. Single texts are held against sqlite3 alone writing the
-same rows into a copy of the same database, one commit each.
+same rows into a copy of the same database, one commit each. A scope of every size is kept in memory
+whole: `scale_recall` measures large ones.
 """
 
 from __future__ import annotations
@@ -26,11 +27,14 @@ from tests.benchmarks import rows
 
 from tallystick import Actor, BoundTally, Tally
 from tallystick.records import NewMemory
+from tallystick.settings import Settings
 from tallystick.tally.services import services_of
 
 _BATCH = 1_000
 _STEP_US = 60_000_000
 _TURNS = 4
+
+_IN_MEMORY = Settings.read(large_scope=100_000)
 
 
 def _vocabulary() -> tuple[list[str], list[float]]:
@@ -177,7 +181,9 @@ def measure(count: int, asked: int) -> None:
     questions = queries(said, asked)
     with (
         _folder() as folder,
-        Tally.open(folder / "t", owner=Actor(user="anna"), background=False) as tally,
+        Tally.open(
+            folder / "t", owner=Actor(user="anna"), settings=_IN_MEMORY, background=False
+        ) as tally,
     ):
         bound = tally.bind()
         services_of(bound.tally).embedder.embed(["loaded before the clock runs"])

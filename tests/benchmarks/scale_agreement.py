@@ -29,11 +29,11 @@ from tallystick.settings import Settings
 AGREEMENT, FALL = 0.98, 0.3
 _DEPTH = 10
 _USER = Actor(user="u0")
-_WAYS = {"arrays": 10**9, "database": 0}
+_WAYS = {"arrays": 10**9, "database": 1}
 
 
 def _settings(large_scope: int) -> Settings:
-    return Settings.read(large_scope=large_scope, exact_scan_limit=10**9, recall_cache_mb=4_096)
+    return Settings.read(large_scope=large_scope, vector_search="exact", recall_cache_mb=4_096)
 
 
 def agreement(folder: Path, conversation: Conversation) -> Mapping[str, float]:

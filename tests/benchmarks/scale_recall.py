@@ -165,7 +165,7 @@ def _opened(where: str) -> Iterator[Tally]:
 
     # Chroma is measured by `bench-vectors`.
     with Tally.open(
-        where, background=False, settings=Settings.read(exact_scan_limit=10**9)
+        where, background=False, settings=Settings.read(vector_search="exact")
     ) as tally:
         yield tally
 

@@ -1,4 +1,5 @@
-"""Exact scan beside Chroma, by the size of the scope: where `exact_scan_limit` comes from.
+"""Exact scan beside Chroma, by the size of the scope: where the default of `large_scope` comes
+from.
 
 Run it with `make bench-vectors`. Vectors are those of 256 numbers that a mixture of 400 themes
 gives, so that some are near and most are far, as embedded text is. Each way answers the same
@@ -126,7 +127,7 @@ def measure(count: int, asked: int) -> None:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 50_000, 150_000])
+    parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 20_000, 30_000, 50_000])
     parser.add_argument("--queries", type=int, default=100)
     chosen = parser.parse_args()
     print(

@@ -28,7 +28,6 @@ FIRST_LOOK = {
     "memory/test_recall.py": "access/visibility memory/rerank memory/supersession memory/context "
     "ranking/order ranking/corpus ranking/question ranking/likeness ranking/signals "
     "ranking/vocabulary storage/search",
-    "memory/test_hnsw.py": "pipeline/hnsw storage/hnsw",
     "memory/test_large_scopes.py": "memory/candidates memory/recall_request ranking/frozen "
     "pipeline/preparation "
     "ranking/segment storage/corpus_cache storage/segment_files storage/segments",

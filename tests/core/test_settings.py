@@ -40,9 +40,8 @@ def test_with_nothing_said_the_defaults_stand() -> None:
         "private_files": True,
         "vector_search": "auto",
         "embedder": "static",
-        "exact_scan_limit": 150_000,
         "recall_cache_mb": 512,
-        "large_scope": 100_000,
+        "large_scope": 50_000,
         "rerank_deadline_ms": 300,
         "chroma": None,
         "writers": None,
@@ -85,7 +84,7 @@ def test_arguments_win_over_variables_and_variables_over_the_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     _file(
-        "readers = 2\nbusy_timeout_ms = 2\nexact_scan_limit = 2\ndurability = "
+        "readers = 2\nbusy_timeout_ms = 2\nlarge_scope = 2\ndurability = "
         '"full"\nredact_terms = ["Apollo"]'
     )
     monkeypatch.setenv("TALLYSTICK_READERS", "3")
@@ -93,7 +92,7 @@ def test_arguments_win_over_variables_and_variables_over_the_file(
 
     read = Settings.read(readers=4)
 
-    assert (read.readers, read.busy_timeout_ms, read.exact_scan_limit) == (4, 3, 2)
+    assert (read.readers, read.busy_timeout_ms, read.large_scope) == (4, 3, 2)
     assert (read.durability, read.redact_terms) == ("full", ("Apollo",))
 
 
@@ -111,13 +110,14 @@ def test_a_variable_holds_lists_as_json_and_nothing_when_empty(
     ("name", "bad", "problem"),
     [
         ("durability", "hunter2", "Input should be 'normal' or 'full'"),
-        ("vector_search", "hunter2", "Input should be 'auto', 'exact', 'chroma' or 'hnsw'"),
+        ("vector_search", "hunter2", "Input should be 'auto', 'exact' or 'chroma'"),
         (
             "retention",
             "hunter2",
             "Input should be 'metadata_only', 'redacted_payloads' or 'full_payloads'",
         ),
         ("readers", "0", "Input should be greater than or equal to 1"),
+        ("large_scope", "0", "Input should be greater than or equal to 1"),
         ("busy_timeout_ms", "-1", "Input should be greater than or equal to 0"),
         ("redact_pii", "hunter2", "Input should be a valid boolean, unable to interpret input"),
     ],

@@ -41,8 +41,7 @@ class Demoed:
 def tally(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tally]:
     """The demo's tally, played before a browser has an event loop of its own on this thread."""
     place = tmp_path_factory.mktemp("demo") / "tally"
-    settings = {"vector_search": "chroma", "reflection": "review"}
-    with sample_workspace() as workspace, open_tally(place, **settings) as tally:
+    with sample_workspace() as workspace, open_tally(place, reflection="review") as tally:
         Demo(Console(file=io.StringIO(), width=80), tally, workspace).play()
         yield tally
 

@@ -3,8 +3,8 @@ score.
 
 The searchable text of a scope is a `Corpus`, wherever it is kept: in memory, in a mapped file, or
 in the database, of which a question reads its part. What is proposed by words is the same of each.
-Vectors are compared in memory; or by Chroma; or, where the scope is large, by the signs of their
-numbers or by an HNSW index of the database, of which the likest are scored again by the vectors
+Vectors are compared exactly, in memory, or, where the scope is large, first by the signs of their
+numbers; or Chroma proposes. The likest of signs and of Chroma are scored again by the vectors
 themselves, read from the database.
 """
 
@@ -27,7 +27,7 @@ from tallystick.ranking import (
     slices_of,
 )
 from tallystick.ranking.segment import NEVER
-from tallystick.storage import Connection, hnsw, items, outbox, search
+from tallystick.storage import Connection, items, outbox, search
 from tallystick.storage.chroma_layout import layout_of, state_of
 
 if TYPE_CHECKING:
@@ -43,8 +43,6 @@ _BY_SIGNS, _BY_SIGNS_OF_MANY, _MANY = 3_000, 2_000, 500_000
 """The memories of a large scope that the signs of their vectors propose, before these are scored
 exactly; and of one that has more memories than the last number, where each costs more to read.
 """
-_BATCH = 5_000
-"""The vectors that a scan of the database reads at once."""
 _SPARE = 10
 """How many times as many are taken by an estimate before a finer one chooses."""
 _OF_DAYS = 50
@@ -52,11 +50,7 @@ _OF_DAYS = 50
 _OVERFETCH = 200
 """The proposals that Chroma is asked for, before exact re-scoring."""
 _LAG = 1_000
-"""The memories that may wait for Chroma, or for the HNSW index: they are candidates of every search
-until it has them.
-"""
-_NEAREST, _NEAREST_FILTERED = 400, 1_000
-"""The proposals that the HNSW index is asked for, and the most of them where filters pass few."""
+"""The memories that may wait for Chroma: they are candidates of every search until it has them."""
 
 
 def chroma_proposals(
@@ -82,40 +76,6 @@ def chroma_proposals(
         stored = search.count_some(connection, fingerprint, ids, most=_OVERFETCH + len(waiting))
         if len(docs) < (stored - len(waiting)) // 2:
             raise index.doubted("Chroma finds less than it was given")
-    return list({*docs, *waiting})
-
-
-def hnsw_proposals(
-    connection: Connection,
-    context: MemoryContext,
-    corpus: Corpus,
-    scope_id: int,
-    vector: Vector,
-    allowed: Flags,
-) -> list[int] | None:
-    """Return the numbers that the HNSW index proposes of one scope, and those of the memories that
-    still wait for it; None where filters pass so few that other ways go through less.
-
-    Raises StorageError where it cannot answer, or answers with less than it has.
-    """
-    passing, living = int(allowed.sum()), int(corpus.alive.sum())
-    most = -(-_NEAREST * living // max(passing, 1))
-    if most > _NEAREST_FILTERED:
-        return None
-    fingerprint = context.embedder.fingerprint
-    index = hnsw.find(connection)
-    if index is not None and index.fingerprint != fingerprint:
-        raise StorageError("it is that of another embedder")
-    waiting = None if index is None else hnsw.waiting(connection, scope_id, most=_LAG + 1)
-    if index is None or waiting is None:
-        raise StorageError("it was not filled yet")
-    if len(waiting) > _LAG:
-        raise StorageError(f"more than {_LAG} memories wait for it")
-    docs = hnsw.nearest(connection, index, scope_id, vector, most=most)
-    if len(docs) < most // 2:
-        stored = search.count_some(connection, fingerprint, [scope_id], most=most + len(waiting))
-        if len(docs) < (stored - len(waiting)) // 2:
-            raise StorageError("it finds less than it was given")
     return list({*docs, *waiting})
 
 
@@ -164,7 +124,7 @@ def pool_of(
     depth: int,
 ) -> Pool:
     """Return the candidates of one scope: the best by words, the best by vectors (of `proposed`,
-    where Chroma or the HNSW index was asked), and the turns beside them.
+    where Chroma was asked), and the turns beside them.
     """
     import numpy as np
 
@@ -190,12 +150,9 @@ def pool_of(
         by_vector = _best_of(rows[allowed[rows]], exact, depth)
     else:
         near = corpus.nearness(vector)
-        is_estimate = corpus.is_sketched and context.vector_search != "exact"
-        if corpus.is_sketched and not is_estimate:
-            near = _scanned(connection, context, corpus, scope_id, vector)
         by_vector = (
             _best_of(_by_signs(corpus, vector, near, allowed), exact, depth)
-            if is_estimate
+            if corpus.is_sketched
             else proposals(np.where(allowed, near, 0.0), depth)
         )
     rows = np.union1d(by_text, by_vector)
@@ -267,31 +224,6 @@ def _best_cosines(blobs: Sequence[bytes], vector: Vector) -> Floats:
         starts = np.cumsum(counts) - counts
         best[having] = np.maximum.reduceat(cosines(vector, matrix), starts)
     return best
-
-
-def _scanned(
-    connection: Connection,
-    context: MemoryContext,
-    corpus: Corpus,
-    scope_id: int,
-    vector: Vector,
-) -> Floats:
-    """Return the exact cosine of every row, read from the database in batches; 0 without a
-    vector.
-    """
-    import numpy as np
-
-    near = np.zeros(corpus.starts[-1], dtype=np.float64)
-    after = -1
-    while points := search.page_of_points(
-        connection, context.embedder.fingerprint, after=after, most=_BATCH, scope_id=scope_id
-    ):
-        values = _best_cosines([point.vector for point in points], vector)
-        docs = [point.doc for point in points]
-        live = np.isin(docs, corpus.column("doc")[corpus.alive])
-        near[corpus.rows_of(docs)] = values[live]
-        after = docs[-1]
-    return near
 
 
 def allowed_rows(

@@ -55,8 +55,7 @@ class MemoryContext:
     """True if the embedder runs here: then its vector commits with the text, else embedding is a
     job.
     """
-    vector_search: Literal["auto", "exact", "chroma", "hnsw"] = "auto"
-    exact_scan_limit: int = 150_000
+    vector_search: Literal["auto", "exact", "chroma"] = "auto"
     forget_window_us: int = 30 * 24 * 3600 * 1_000_000
     override_us: int = 30 * 24 * 3600 * 1_000_000
     """The time for which a person's edit is locked by default, microseconds."""
@@ -84,7 +83,12 @@ class MemoryContext:
     @property
     def uses_chroma(self) -> bool:
         """True if recall may ask Chroma."""
-        return self.vector_search in ("auto", "chroma")
+        return self.vector_search != "exact"
+
+    @property
+    def large_scope(self) -> int:
+        """The most memories of a scope that is not large."""
+        return self.corpora.large_scope
 
     @cached_property
     def frame_keys(self) -> FrameKeys:

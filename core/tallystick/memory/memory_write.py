@@ -157,7 +157,7 @@ class MemoryWrite:
         if was_findable:
             search.drop_vectors(self.tx, doc)
             if vector is None:
-                search.queue_for_index(self.tx, [doc])
+                search.queue_for_index(self.tx, [doc], scope_id=scope_id)
         self.show(memory, doc=doc, scope_id=scope_id, vector=vector)
 
     def show(self, memory: Memory, *, doc: int, scope_id: int, vector: bytes | None) -> str | None:
@@ -173,7 +173,7 @@ class MemoryWrite:
         if vector is not None:
             vectors = [(doc, scope_id, memory.version, vector)]
             search.add_vectors(self.tx, vectors, context.embedder.fingerprint)
-            search.queue_for_index(self.tx, [doc])
+            search.queue_for_index(self.tx, [doc], scope_id=scope_id)
             return None
         if context.local_embedder or is_local_only(memory.attributes):
             return None
@@ -205,7 +205,7 @@ class MemoryWrite:
     def hide(self, doc: int, scope_id: int) -> None:
         """Take a memory out of every index."""
         search.hide_text(self.tx, doc, revision=self._revision(scope_id))
-        search.queue_for_index(self.tx, [doc])
+        search.queue_for_index(self.tx, [doc], scope_id=scope_id)
 
     def _revision(self, scope_id: int) -> int:
         if scope_id not in self.revisions:

@@ -15,7 +15,6 @@ from tallystick.memory.candidates import (
     allowed_rows,
     by_signs,
     chroma_proposals,
-    hnsw_proposals,
     pool_of,
 )
 from tallystick.memory.context import MemoryContext, searchable
@@ -44,7 +43,7 @@ from tallystick.ranking.segment import NEVER
 from tallystick.records import AccessDecision, Actor, Hit, Memory, Scope, SourceRef
 from tallystick.records.html import html_of
 from tallystick.storage import Connection, memories, scopes, search
-from tallystick.storage.chroma_layout import state_of
+from tallystick.storage.chroma_layout import layout_of, state_of
 from tallystick.storage.segments import SegmentDamaged, SegmentGone, reading
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ class Recalled(Sequence[Hit]):
     path: str
     """The search by vectors: `exact`, `chroma` or `none`; behind `database, ` where part of the
     scopes' text was read from there, which also has `2000 by signs`: the number of memories that
-    the signs of their vectors proposed, and `hnsw`: they were proposed by an index of pgvector.
+    the signs of their vectors proposed. Several where scopes were searched in several ways.
     """
     candidates: int
     """The number of memories that were scored."""
@@ -320,11 +319,12 @@ class _AnalysedQuery:
     corpora: dict[int, Corpus]
     revisions: dict[int, int]
     scopes: dict[int, Scope]
-    by_chroma: bool = False
+    by_chroma: frozenset[int] = frozenset()
+    """The scopes of which Chroma is asked for the nearest vectors."""
     is_stored: bool = False
     """True if part of the scopes' text is read from the database."""
     fallback: str | None = None
-    """Why Chroma, which these scopes are large enough for, is not asked."""
+    """Why Chroma is not asked for others that belong there."""
 
 
 def _analyse(
@@ -337,10 +337,8 @@ def _analyse(
 ) -> _AnalysedQuery:
     scope_of = {row.id: row.scope for row in scopes.find(connection, scope_list)}
     revisions = scopes.revisions(connection, scope_list)
-    wanted = bool(revisions) and _wants_chroma(connection, context, list(revisions))
-    fallback = _why_not_chroma(connection, context) if wanted else None
-    by_chroma = wanted and fallback is None
-    corpora = _corpora(connection, context, revisions, exact=not by_chroma)
+    by_chroma, fallback = _asked_of_chroma(connection, context, list(revisions))
+    corpora = _corpora(connection, context, revisions, by_chroma)
     is_stored = any(corpus.is_sketched for corpus in corpora.values())
     asked_at = now if request.asked_at is None else request.asked_at
     question = ask(query, list(corpora.values()), asked_at)
@@ -368,39 +366,33 @@ def _search(
         return _Ranking([])
     weights = request.weights or context.weights
     warnings = [] if vector is not None else ["the query has no vector; found by words alone"]
-    proposed: list[int] | None = None
-    fallback = query.fallback
-    if query.by_chroma and vector is not None:
+    by_chroma, fallback = query.by_chroma if vector is not None else frozenset(), query.fallback
+    proposed: list[int] = []
+    if by_chroma and vector is not None:
         try:
-            proposed = chroma_proposals(connection, context, list(revisions), vector)
+            proposed = chroma_proposals(connection, context, sorted(by_chroma), vector)
         except StorageError as error:
             fallback = str(error).removesuffix(".")
-            corpora = _corpora(connection, context, revisions, exact=True)
+            by_chroma = frozenset()
+            corpora = _corpora(connection, context, revisions, by_chroma)
     if fallback is not None and vector is not None:
-        warnings.append(f"Chroma was not used ({fallback}); vectors were scanned exactly")
+        by_signs_now = any(
+            corpus.is_sketched for scope_id, corpus in corpora.items() if scope_id not in by_chroma
+        )
+        way = "compared by their signs first" if by_signs_now else "scanned exactly"
+        warnings.append(f"Chroma was not used ({fallback}); vectors were {way}")
     depth = max(_DEPTH, request.limit // 2)
-    pools, narrow, by_index = [], False, set[int]()
+    pools, narrow = [], False
     for scope_id, corpus in corpora.items():
         allowed = allowed_rows(connection, corpus, scope_id, request, now)
         narrow |= request.filters and 10 * int(allowed.sum()) < len(corpus)
-        of_scope = proposed
-        if context.vector_search == "hnsw" and vector is not None and corpus.is_sketched:
-            try:
-                of_scope = hnsw_proposals(connection, context, corpus, scope_id, vector, allowed)
-            except StorageError as error:
-                reason = str(error).removesuffix(".")
-                warnings.append(
-                    f"the HNSW index of {query.scopes[scope_id]} was not used ({reason}); vectors "
-                    "were compared by their signs"
-                )
-            if of_scope is not None:
-                by_index.add(scope_id)
+        of_scope = proposed if scope_id in by_chroma else None
         pools.append(
             pool_of(
                 connection, context, corpus, scope_id, question, vector, of_scope, allowed, depth
             )
         )
-    path = _path(context, corpora, vector, proposed, by_index, is_stored=query.is_stored)
+    path = _path(corpora, vector, by_chroma, is_stored=query.is_stored)
     compared = not path.endswith("none")
     other_signals = _other_signals(
         connection, query, pools, weights, request, now, narrow=narrow, is_graph=context.graph
@@ -420,26 +412,20 @@ def _search(
 
 
 def _path(
-    context: MemoryContext,
     corpora: Mapping[int, Corpus],
     vector: Vector | None,
-    proposed: Sequence[int] | None,
-    by_index: Collection[int],
+    by_chroma: Collection[int],
     *,
     is_stored: bool,
 ) -> str:
     """Return the way that candidates come by, with what is cut of it; see `Recalled.path`."""
-    if proposed is not None:
-        vectors = "chroma"
-    elif vector is None or not any(corpus.vectors for corpus in corpora.values()):
-        vectors = "none"
-    else:
-        ways = ["hnsw"] if by_index else []
-        if is_stored and context.vector_search != "exact":
-            others = [corpus for scope_id, corpus in corpora.items() if scope_id not in by_index]
-            most = max((by_signs(corpus) for corpus in others if corpus.is_sketched), default=0)
-            ways += [f"{most} by signs"] if most else []
-        vectors = ", ".join(ways) or "exact"
+    others = [corpus for scope_id, corpus in corpora.items() if scope_id not in by_chroma]
+    ways = ["chroma"] if by_chroma else []
+    if vector is not None and any(corpus.vectors for corpus in others):
+        most = max((by_signs(corpus) for corpus in others if corpus.is_sketched), default=0)
+        ways += [f"{most} by signs"] if most else []
+        ways += ["exact"] if not all(corpus.is_sketched for corpus in others) else []
+    vectors = ", ".join(ways) or "none"
     return f"database, {vectors}" if is_stored else vectors
 
 
@@ -456,18 +442,21 @@ def _best_slices(
 
 
 def _corpora(
-    connection: Connection, context: MemoryContext, revisions: Mapping[int, int], *, exact: bool
+    connection: Connection,
+    context: MemoryContext,
+    revisions: Mapping[int, int],
+    by_chroma: Collection[int],
 ) -> dict[int, Corpus]:
     embedder = ("", 0)
     try:
         embedder = (context.embedder.fingerprint, context.embedder.dimension)
     except EmbeddingError:
-        exact = False
+        by_chroma = revisions.keys()
     source: CandidateSource = context.corpora
     corpora = {}
     for scope_id, revision in sorted(revisions.items()):
         # Signs of vectors are little: a large scope has them also where Chroma is asked.
-        wanted = exact or source.is_large(connection, scope_id, dimension=0)
+        wanted = scope_id not in by_chroma or source.is_large(connection, scope_id, dimension=0)
         fingerprint, dimension = embedder if wanted else ("", 0)
         corpora[scope_id] = source.corpus(
             connection, scope_id, revision, fingerprint=fingerprint, dimension=dimension
@@ -483,8 +472,8 @@ def prepare_scope(connection: Connection, context: MemoryContext, scope_id: int)
         fingerprint, dimension = context.embedder.fingerprint, context.embedder.dimension
     except EmbeddingError:
         return False
-    exact = not _wants_chroma(connection, context, [scope_id])
-    if not (exact or context.corpora.is_large(connection, scope_id, dimension=0)):
+    by_chroma, _ = _asked_of_chroma(connection, context, [scope_id])
+    if by_chroma and not context.corpora.is_large(connection, scope_id, dimension=0):
         fingerprint, dimension = "", 0
     if not context.corpora.lacks_segment(
         connection, scope_id, fingerprint=fingerprint, dimension=dimension
@@ -496,28 +485,44 @@ def prepare_scope(connection: Connection, context: MemoryContext, scope_id: int)
     )
 
 
-def _wants_chroma(connection: Connection, context: MemoryContext, ids: Sequence[int]) -> bool:
-    if context.vector_search != "auto":
-        return context.vector_search == "chroma"
-    sizes = (
-        context.corpora.size(scope_id) or search.count_rows(connection, scope_id)
-        for scope_id in ids
-    )
-    return sum(sizes) > context.exact_scan_limit
-
-
-def _why_not_chroma(connection: Connection, context: MemoryContext) -> str | None:
-    """Return why Chroma cannot answer, as far as that is known before it is asked; else None.
+def _asked_of_chroma(
+    connection: Connection, context: MemoryContext, ids: Sequence[int]
+) -> tuple[frozenset[int], str | None]:
+    """Return the scopes of which Chroma is asked, and why it is not asked of others that belong
+    there, as far as that is known before.
 
     A scope that is scanned is loaded with its vectors at once, and not first without them.
     """
+    wanted = {
+        scope_id
+        for scope_id in (ids if context.uses_chroma else ())
+        if context.vector_search == "chroma" or _is_large(connection, context, scope_id)
+    }
+    if not wanted:
+        return frozenset(), None
     if context.index is None:
-        return "this tally has no Chroma index"
+        return frozenset(), "this tally has no Chroma index"
     if not context.index.owned:
-        return "another process owns this tally's Chroma folder"
-    if not state_of(connection, context.embedder.fingerprint).current:
-        return "it was not filled yet"
-    return None
+        return frozenset(), "another process owns this tally's Chroma folder"
+    try:
+        fingerprint = context.embedder.fingerprint
+    except EmbeddingError:
+        return frozenset(), None  # there is no vector to search with, which is said
+    layout, state = layout_of(connection, fingerprint), state_of(connection, fingerprint)
+    here = frozenset(scope_id for scope_id in wanted if layout.includes(scope_id))
+    filled = frozenset(
+        scope_id for scope_id in here if layout.key_of(scope_id) not in state.filling
+    )
+    if filled == wanted:
+        return filled, None
+    return filled, "it is being filled" if here != filled else "it was not filled yet"
+
+
+def _is_large(connection: Connection, context: MemoryContext, scope_id: int) -> bool:
+    size = context.corpora.size(scope_id)
+    if size is None:
+        size = search.count_rows(connection, scope_id)
+    return size > context.large_scope
 
 
 def _other_signals(

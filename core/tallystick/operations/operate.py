@@ -242,9 +242,8 @@ OPERATIONS = (
     Operation(
         name="rebuild_index",
         title="Rebuild the index",
-        description="Make the indexes of vectors anew from the database, Chroma's and that of "
-        "pgvector; return which, with the number of vectors.",
-        model_description="Make the indexes of vectors anew from the database.",
+        description="Make Chroma anew from the database; return the number of vectors.",
+        model_description="Make the index of vectors anew from the database.",
         effect="operate",
         arguments=NoArguments,
         result=RebuiltIndex,

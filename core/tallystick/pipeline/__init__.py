@@ -1,7 +1,6 @@
 """Follow-up work: jobs that a write leaves, carried out later with leases, retries and a trail."""
 
 from tallystick.pipeline.background import Background, Chore, Drained
-from tallystick.pipeline.hnsw import prepare_hnsw
 from tallystick.pipeline.learning import LearningHandler
 from tallystick.pipeline.models import ModelDecider, ModelExtractor, ModelSummarizer
 from tallystick.pipeline.outbound import Outbound
@@ -32,5 +31,4 @@ __all__ = [
     "Reconciled",
     "Work",
     "Worker",
-    "prepare_hnsw",
 ]

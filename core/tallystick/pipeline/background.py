@@ -1,4 +1,4 @@
-"""The background of one tally: jobs, the memories that lack a vector, and the indexes of vectors.
+"""The background of one tally: jobs, the memories that lack a vector, and Chroma.
 
 Recall is right before, during and after. Workers call `turn`; `run` does all of it at once.
 """
@@ -12,16 +12,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from tallystick.memory import MemoryContext
-from tallystick.pipeline.chroma import ChromaDrain
+from tallystick.pipeline.chroma import ChromaDrain, Progress
 from tallystick.pipeline.embedding import (
     EmbeddingHandler,
     ReembeddingHandler,
     enqueue_missing,
 )
 from tallystick.pipeline.graph import GraphHandler, enqueue_unread
-from tallystick.pipeline.hnsw import HnswDrain
 from tallystick.pipeline.preparation import Preparation
-from tallystick.pipeline.reconcile import Progress, Reconciled, rebuild, reconcile
+from tallystick.pipeline.reconcile import Reconciled, reconcile
 from tallystick.pipeline.runner import Handler, JobRunner, Round
 from tallystick.pipeline.worker import Worker
 from tallystick.records import RebuiltIndex
@@ -31,6 +30,8 @@ _SWEEP_SECONDS = 60.0
 """The pause after which it looks for memories without a vector, which only a failure or a changed
 embedder leaves.
 """
+_INDEX_SECONDS = 2.0
+"""The time after which filling Chroma lets jobs have their turn."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Drained:
     embedded: int
     """Vectors made, of jobs and of memories that had none of the current embedder."""
     indexed: int
-    """Memories brought up to date in Chroma, or in the HNSW index."""
+    """Memories brought up to date in Chroma, or into it where a scope has grown large."""
     left: int
     """Outbox entries that still wait, because another process owns Chroma or it was not asked for.
     """
@@ -87,12 +88,11 @@ class Background:
             ],
         )
         self._chroma = ChromaDrain(context, eager=eager, drain_at=drain_at, batch=_BATCH)
-        self._hnsw = HnswDrain(context)
         self._chores = [
             Chore(lambda: enqueue_missing(context), _SWEEP_SECONDS),
             Chore(lambda: enqueue_unread(context), _SWEEP_SECONDS),
             Chore(Preparation(context), _SWEEP_SECONDS),
-            Chore(self._hnsw.add_large_scopes_if_possible, _SWEEP_SECONDS),
+            Chore(self._chroma.forget_undrained, _SWEEP_SECONDS),
             *chores,
         ]
         self._opened_at = time.monotonic()
@@ -144,7 +144,6 @@ class Background:
                 with self._chroma.turn(wait=False) as mine:
                     if mine:
                         self._index_turn(lambda: stopping() or is_pausing())
-                self._hnsw.drain(lambda: stopping() or is_pausing())
             finally:
                 self._index_guard.release()
         return result
@@ -155,17 +154,9 @@ class Background:
             enqueue_missing(self._context)
             enqueue_unread(self._context)
             result = self.runner.run(drain=True, progress=progress)
-        indexed = 0
         with self._index_guard, self._chroma.turn(wait=True):
-            if self._chroma.owned:
-                self._chroma.mend()
-                while (count := self._chroma.drain()) > 0:
-                    indexed += count
-                self._chroma.give_own()
+            indexed = self._chroma.run()
             left = self._chroma.backlog()
-        with self._index_guard:
-            self._hnsw.add_large_scopes()
-            indexed += self._hnsw.drain()
         if result.outage is not None:
             raise result.outage
         return Drained(result.made, indexed, left, result.leased)
@@ -176,19 +167,13 @@ class Background:
             return self.runner.run_one(job_id, kind)
 
     def reconcile(self, *, repair: bool) -> Reconciled:
-        """Compare Chroma with the database, and with `repair` rebuild it where they differ."""
+        """Compare Chroma with the database, and with `repair` make it anew where they differ."""
         with self._index_guard, self._chroma.turn(wait=True):
             result = reconcile(self._context)
             if result.whole or not repair:
                 return result
-            rebuild(self._context)
-            self._chroma.checked = True
+            self._chroma.rebuild()
             return replace(result, rebuilt=True)
-
-    def rebuild_hnsw(self) -> int:
-        """Make the HNSW index anew from the database; return the number of its memories."""
-        with self._index_guard:
-            return self._hnsw.rebuild()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -197,14 +182,9 @@ class Background:
             yield
 
     def rebuild(self, progress: Progress) -> RebuiltIndex:
-        """Make the indexes of vectors that this tally has anew from the database. Raises
-        StorageError where it has none.
-        """
-        has_hnsw, chroma = self._hnsw.is_wanted, None
-        if self._context.index is not None or not has_hnsw:
-            with self._index_guard, self._chroma.turn(wait=True):
-                chroma = rebuild(self._context, progress=progress)
-        return RebuiltIndex(chroma=chroma, hnsw=self.rebuild_hnsw() if has_hnsw else None)
+        """Make Chroma anew from the database. Raises StorageError where the tally has none."""
+        with self._index_guard, self._chroma.turn(wait=True):
+            return RebuiltIndex(chroma=self._chroma.rebuild(progress))
 
     def _do_chores(self) -> None:
         now = time.monotonic()
@@ -220,13 +200,15 @@ class Background:
 
     def _index_turn(self, stopping: Callable[[], bool]) -> None:
         self._chroma.mend_in_background()
+        self._chroma.look_for_grown()
         if not self._chroma.is_due():
             return
         self._chroma.repair_once()
-        while not stopping() and self._chroma.drain() > 0:
-            pass
-        if not stopping():
-            self._chroma.give_own()
+        until = time.monotonic() + _INDEX_SECONDS
+        while not stopping() and self._chroma.step() > 0:
+            if time.monotonic() > until:
+                self.wake()  # jobs have their turn in between
+                return
 
 
 class _Traffic:

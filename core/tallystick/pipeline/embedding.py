@@ -209,8 +209,8 @@ def _store(
         if stored.doc in missing and current[stored.doc].memory.version == stored.memory.version
     ]
     search.add_vectors(tx, rows, fingerprint)
-    search.queue_for_index(tx, [doc for doc, *_ in rows])
     for scope_id in sorted({scope_id for _, scope_id, *_ in rows}):
         docs = [doc for doc, of, *_ in rows if of == scope_id]
+        search.queue_for_index(tx, docs, scope_id=scope_id)
         search.touch(tx, docs, revision=scopes.next_revision(tx, scope_id))
     return {doc for doc, *_ in rows}

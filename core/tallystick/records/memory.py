@@ -429,7 +429,7 @@ class Hit(Record):
     access_reason: str
     """The reason why this actor may see it: a policy reason code."""
     path: str = "exact"
-    """The search for its vector: `exact`, `chroma` or `none`."""
+    """The search by vectors, as that of the whole answer: `exact`, `chroma`, `none`, or several."""
     fresh: bool = True
     """False if the memory is superseded or out of its validity, or ranked below a memory it was
     derived from.

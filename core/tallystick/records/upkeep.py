@@ -161,14 +161,10 @@ class Sizes(Record):
 
 
 class RebuiltIndex(Record):
-    """The indexes of vectors that were made anew from the database, each with the number of its
-    vectors.
-    """
+    """The index that was made anew from the database."""
 
-    chroma: int | None = None
-    """None where the tally has no Chroma."""
-    hnsw: int | None = None
-    """None where the setting `vector_search` asks for no index of pgvector."""
+    chroma: int
+    """Vectors that Chroma has, of the scopes that the setting `vector_search` gives it."""
 
 
 class Transfer(Record):

@@ -25,7 +25,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from tallystick.errors import CorruptTally, InvalidInput
 from tallystick.records import canonical_json, is_storable, strict_json, text_digest
-from tallystick.storage import hnsw, migrate, objects, tables
+from tallystick.storage import migrate, objects, tables
 from tallystick.storage.dialects import is_postgres
 from tallystick.storage.private_files import (
     make_private_folder,
@@ -84,7 +84,7 @@ def declared_tables(connection: Connection, revision: str) -> list[Table]:
 
 
 def _is_table_of_rows(name: str, _: MetaData) -> bool:
-    return name != _REVISIONS and not hnsw.is_part(name)
+    return name != _REVISIONS
 
 
 def write_rows(

@@ -10,9 +10,11 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import urlsplit
@@ -48,8 +50,8 @@ class ChromaIndex:
     """The Chroma collections of one embedder: embedded in a folder that this process owns, or on a
     server.
 
-    Points of most scopes share one collection and are told apart by a filter; a filter over a large
-    collection is slow, so that a scope which has grown large has a collection of its own.
+    A large scope has a collection of its own. Others, where they are in Chroma at all, share one
+    and are told apart by a filter, which is slow over many.
     """
 
     def __init__(
@@ -85,7 +87,7 @@ class ChromaIndex:
 
     @property
     def layout(self) -> Layout:
-        """The rebuild in use, and the scopes that have a collection of their own."""
+        """The rebuild in use, and the scopes that are in Chroma."""
         return self._layout
 
     @property
@@ -197,6 +199,11 @@ class ChromaIndex:
                     ],
                 )
 
+    def leave_shared(self, scope_id: int) -> None:
+        """Remove the points of a scope that has a collection of its own from the shared one."""
+        with self._guard, self._translated():
+            self._collection(None).delete(where={"scope": scope_id})
+
     def delete(self, docs: Sequence[int]) -> None:
         """Remove points from every collection; unknown ones are no error."""
         if not docs:
@@ -214,27 +221,26 @@ class ChromaIndex:
         layout: Layout,
         state: IndexState,
     ) -> list[int]:
-        """Return the memories nearest to `query` in these scopes, `most` of each collection.
-        Approximate: re-score them.
+        """Return the memories nearest to `query` in these scopes, `most` of each collection, which
+        are filled. Approximate: re-score them.
 
         `layout` and `state` are those of the database. Raises StorageError where the collections
         are not the ones that it left, or not all of them: an answer would be empty or partial.
         """
         self.arrange(layout)
         docs: list[int] = []
-        shared = [scope_id for scope_id in scope_ids if scope_id not in self._layout.own]
+        shared = [scope_id for scope_id in scope_ids if scope_id not in layout.own]
         if not self.owned:
             raise self._not_owned()
-        if not state.current:
-            raise StorageError("Chroma was not filled yet")
-        # In a snapshot from before a rebuild the database does not say what is in the new one.
-        if self._layout == layout and (fault := self.fault(state)) is not None:
+        if self._layout != layout:
+            raise StorageError("Chroma was arranged anew meanwhile")
+        if (fault := self.fault(state)) is not None:
             raise self.doubted(f"Chroma does not match the database: {fault}")
         with self._guard, self._translated():
             if shared:
                 where = {"scope": shared[0]} if len(shared) == 1 else {"scope": {"$in": shared}}
                 docs += self._nearest(None, query, most, where)
-            for scope_id in sorted(self._layout.own.intersection(scope_ids)):
+            for scope_id in sorted(layout.own.intersection(scope_ids)):
                 docs += self._nearest(scope_id, query, most, None)
         return docs
 
@@ -277,31 +283,13 @@ class ChromaIndex:
         ids, distances = hits["ids"][0], hits["distances"][0]
         return str(doc) in ids or (len(ids) == 10 and distances[-1] < 1e-4)
 
-    def begin(self, layout: Layout) -> ChromaIndex:
-        """Return an index with a later layout; this one stays in use until `arrange`."""
+    def discard_others(self) -> None:
+        """Remove the collections of earlier generations."""
         with self._guard, self._translated():
-            self._open_client()
-            fresh = ChromaIndex(
-                self._fingerprint, folder=self._folder, server=self._server, layout=layout
-            )
-            fresh._lock, fresh._guard, fresh._client = self._lock, self._guard, self._client
-            fresh._opened = self._opened
-            # The collections of a rebuild that was cut off are removed first.
-            fresh._discard(fresh._names() - self._names())
-            return fresh
-
-    def leave(self, before: Layout) -> None:
-        """Remove the points of an earlier layout that this one does not need."""
-        old = ChromaIndex(self._fingerprint, layout=before)
-        with self._guard, self._translated():
-            self._open_client()
-            self._discard(old._names() - self._names())
-            for scope_id in (
-                self._layout.own - before.own
-                if before.generation == self._layout.generation
-                else ()
-            ):
-                self._collection(None).delete(where={"scope": scope_id})
+            for collection in self._open_client().list_collections():
+                name = collection.name
+                if name.startswith(f"{self._stem}-") and name not in self._names():
+                    self._client.delete_collection(name)
 
     def count(self) -> int:
         """Return the number of points that the collections report, which does not prove that they
@@ -371,10 +359,11 @@ class ChromaIndex:
         return [int(doc) for doc in hits["ids"][0]]
 
     def _key_of(self, scope_id: int) -> int | None:
-        """Return the key of a scope's collection: None is the shared one."""
-        return scope_id if scope_id in self._layout.own else None
+        """Return the key of a scope's collection."""
+        return self._layout.key_of(scope_id)
 
     def _keys(self) -> list[int | None]:
+        """Return the keys of the collections that are there: the shared one has the stamp."""
         return [None, *sorted(self._layout.own)]
 
     def _by_collection(self, points: Sequence[VectorPoint]) -> dict[int | None, list[VectorPoint]]:
@@ -386,10 +375,11 @@ class ChromaIndex:
     def _find(self, key: int | None) -> Any:
         """Return a collection, or None where there is none."""
         if key not in self._collections:
+            client = self._open_client()
             from chromadb.errors import NotFoundError
 
             try:
-                self._collections[key] = self._open_client().get_collection(
+                self._collections[key] = client.get_collection(
                     name=self._name(key), embedding_function=None
                 )
             except NotFoundError:
@@ -411,6 +401,8 @@ class ChromaIndex:
             return self._client
         if not self.owned:
             raise self._not_owned()
+        # Two threads that import it at once, one of them by way of Chroma, may see half of it.
+        import_module("numpy")
         import chromadb
         from chromadb.config import Settings
 
@@ -460,17 +452,16 @@ class ChromaIndex:
                 f"Chroma failed ({type(error).__name__}); it is derived and can be rebuilt."
             ) from error
 
-    def _discard(self, names: set[str]) -> None:
-        for collection in self._client.list_collections():
-            if collection.name in names:
-                self._client.delete_collection(collection.name)
-
     def _names(self) -> set[str]:
         return {self._name(key) for key in self._keys()}
 
-    def _name(self, key: int | None) -> str:
+    @property
+    def _stem(self) -> str:
         digest = hashlib.sha256(f"{self._fingerprint}\0{self._layout.index}".encode()).hexdigest()
-        name = f"tally-{digest[:16]}-g{self._layout.generation}"
+        return f"tally-{digest[:16]}"
+
+    def _name(self, key: int | None) -> str:
+        name = f"{self._stem}-g{self._layout.generation}"
         return name if key is None else f"{name}-s{key}"
 
 
@@ -488,6 +479,8 @@ def _close(client: Any) -> None:
 
 def _drop_half_open(path: str) -> None:
     """Forget a client that failed while it opened: Chroma, as of 1.5, would return it again."""
+    if "chromadb" not in sys.modules:
+        return
     from chromadb.api.shared_system_client import SharedSystemClient
 
     systems: Any = getattr(SharedSystemClient, "_identifier_to_system", {})

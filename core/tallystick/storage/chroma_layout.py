@@ -1,29 +1,39 @@
-"""The database's record of Chroma: the layout of an embedder's points (one shared collection, and
-one of its own for each large scope), and the mark by which a copy of another time is recognised.
+"""The database's record of Chroma: which scopes it has and in which collections, how far these are
+filled, and the mark by which a copy of another time is recognised.
+
+Of one embedder at a time: vectors of another one are filled anew.
 """
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from sqlalchemy import Connection
+from sqlalchemy import text as sql
 
 from tallystick.storage import settings_rows
+
+SHARED = "chroma.shared"
+"""The mark that every scope is in Chroma: each of their writes leaves an entry in the outbox."""
+_FORGET = sql("DELETE FROM settings WHERE name LIKE 'chroma.%'")
+_EMPTY_OUTBOX = sql("DELETE FROM outbox")
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The rebuild in use, and the scopes that have grown out of the shared collection."""
+    """The rebuild in use, and the scopes that are in Chroma. It only grows within a generation."""
 
     generation: int = 1
     own: frozenset[int] = frozenset()
-    """Scopes with a collection of their own. It only grows within a generation."""
+    """Scopes with a collection of their own."""
+    shared: bool = False
+    """True if every other scope is in the shared collection. That one is there in any case."""
     index: str = ""
     """Drawn by lot for this tally, and a part of the collections' names: another tally's
-    collections are never taken for its own. Empty until the first drain.
+    collections are never taken for its own. Empty until a scope is taken in.
     """
 
     def later_than(self, other: Layout) -> bool:
@@ -32,11 +42,30 @@ class Layout:
         """
         if self.index != other.index:
             return bool(self.index)
-        return (self.generation, len(self.own)) > (other.generation, len(other.own))
+        return self._age > other._age
 
-    def with_own(self, scope_id: int) -> Layout:
-        """Return this layout with one scope moved out of the shared collection."""
-        return replace(self, own=self.own | {scope_id})
+    @property
+    def _age(self) -> tuple[int, int]:
+        return self.generation, len(self.own) + self.shared
+
+    @property
+    def keys(self) -> list[int | None]:
+        """The keys of the collections: a scope's number, None for the shared one."""
+        return [*([None] if self.shared else []), *sorted(self.own)]
+
+    def includes(self, scope_id: int) -> bool:
+        """Return True if a scope is in Chroma."""
+        return self.shared or scope_id in self.own
+
+    def key_of(self, scope_id: int) -> int | None:
+        """Return the key of the collection of a scope that is in Chroma."""
+        return scope_id if scope_id in self.own else None
+
+    def with_keys(self, keys: Iterable[int | None]) -> Layout:
+        """Return this layout with more collections to fill."""
+        keys = frozenset(keys)
+        own = frozenset(key for key in keys if key is not None)
+        return replace(self, own=self.own | own, shared=self.shared or None in keys)
 
 
 # How a copy of another time is recognised
@@ -62,21 +91,75 @@ class IndexState:
     upcoming: str = ""
     """The stamp that the next drain writes."""
     counts: Mapping[int | None, int] = field(default_factory=dict)
-    """The number of points after the last drain, by the scope of a collection; None is the shared
-    one.
+    """The number of points after the last drain, by the key of a collection."""
+    filling: Mapping[int | None, int] = field(default_factory=dict)
+    """The collections that are not filled yet: by key the last memory that was brought in, by
+    number. Memories behind it are there only where they were written since.
     """
 
     def following(self, counts: Mapping[int | None, int]) -> IndexState:
         """Return the state after a drain that wrote `upcoming`."""
-        return IndexState(self.upcoming, uuid.uuid4().hex, dict(counts))
+        return replace(self, current=self.upcoming, upcoming=uuid.uuid4().hex, counts=dict(counts))
+
+    def expects(self, layout: Layout, scope_id: int, doc: int) -> bool:
+        """Return True if a memory that no entry of the outbox waits for is in its collection."""
+        if not layout.includes(scope_id):
+            return False
+        last = self.filling.get(layout.key_of(scope_id))
+        return last is None or doc <= last
 
 
-def new_index(tx: Connection, fingerprint: str) -> None:
-    """Name the index of this tally, before its first drain."""
+def take_in(tx: Connection, fingerprint: str, keys: Iterable[int | None]) -> None:
+    """Take collections into the index of an embedder, empty, to be filled: from this commit on the
+    writes of their scopes leave entries in the outbox.
+
+    The unit has declared these scopes, or everything for the shared collection, so that no write
+    that began before is missed.
+    """
     layout = layout_of(tx, fingerprint)
     if not layout.index:
-        keep_layout(tx, fingerprint, replace(layout, index=uuid.uuid4().hex[:12]))
-        keep_state(tx, fingerprint, IndexState(upcoming=uuid.uuid4().hex))
+        start_over(tx, fingerprint, keys)
+        return
+    added = [key for key in keys if key not in layout.keys]
+    state = state_of(tx, fingerprint)
+    _keep_layout(tx, fingerprint, layout.with_keys(added))
+    filling = {**state.filling, **dict.fromkeys(added, -1)}
+    keep_state(tx, fingerprint, replace(state, filling=filling))
+    _mark(tx, added)
+
+
+def start_over(tx: Connection, fingerprint: str, keys: Iterable[int | None]) -> None:
+    """Begin the next generation with these collections, empty, to be filled. What waits for the
+    former one waits no more. The unit has declared everything.
+    """
+    keys, before = list(keys), layout_of(tx, fingerprint)
+    forget(tx)
+    if not (keys or before.index):
+        return
+    layout = Layout(before.generation + 1 if before.index else 1, index=before.index or _lot())
+    _keep_layout(tx, fingerprint, layout.with_keys(keys))
+    keep_state(tx, fingerprint, IndexState(upcoming=_lot(), filling=dict.fromkeys(keys, -1)))
+    _mark(tx, keys)
+
+
+def forget(tx: Connection) -> None:
+    """Forget the index, of any embedder, and what waits for it."""
+    tx.execute(_FORGET)
+    tx.execute(_EMPTY_OUTBOX)
+
+
+def mark_of(scope_id: int | None) -> str:
+    """Return the name of the setting that says that a scope has a collection of its own."""
+    return f"chroma.scope:{scope_id}"
+
+
+def _mark(tx: Connection, keys: Iterable[int | None]) -> None:
+    for key in keys:
+        settings_rows.set_setting(tx, SHARED if key is None else mark_of(key), "1")
+
+
+def _lot() -> str:
+    return uuid.uuid4().hex[:12]
 
 
 def state_of(connection: Connection, fingerprint: str) -> IndexState:
@@ -85,14 +168,22 @@ def state_of(connection: Connection, fingerprint: str) -> IndexState:
     if text is None:
         return IndexState()
     values = json.loads(text)
-    counts = {int(key) if key else None: count for key, count in values["counts"].items()}
-    return IndexState(values["current"], values["upcoming"], counts)
+    return IndexState(
+        values["current"],
+        values["upcoming"],
+        _by_key(values["counts"]),
+        _by_key(values.get("filling", {})),
+    )
 
 
 def keep_state(tx: Connection, fingerprint: str, state: IndexState) -> None:
     """Record the state in which the collections are from this commit on."""
-    counts = {"" if key is None else str(key): count for key, count in state.counts.items()}
-    values = {"current": state.current, "upcoming": state.upcoming, "counts": counts}
+    values = {
+        "current": state.current,
+        "upcoming": state.upcoming,
+        "counts": _by_name(state.counts),
+        "filling": _by_name(state.filling),
+    }
     settings_rows.set_setting(tx, f"chroma.state:{fingerprint}", json.dumps(values))
 
 
@@ -102,14 +193,26 @@ def layout_of(connection: Connection, fingerprint: str) -> Layout:
     if text is None:
         return Layout()
     values = json.loads(text)
-    return Layout(values["generation"], frozenset(values["own"]), values.get("index", ""))
+    return Layout(values["generation"], frozenset(values["own"]), values["shared"], values["index"])
 
 
-def keep_layout(tx: Connection, fingerprint: str, layout: Layout) -> None:
-    """Use a layout from this commit on."""
-    values = {"generation": layout.generation, "own": sorted(layout.own), "index": layout.index}
+def _keep_layout(tx: Connection, fingerprint: str, layout: Layout) -> None:
+    values = {
+        "generation": layout.generation,
+        "own": sorted(layout.own),
+        "shared": layout.shared,
+        "index": layout.index,
+    }
     settings_rows.set_setting(tx, _name(fingerprint), json.dumps(values))
 
 
+def _by_key(values: Mapping[str, int]) -> dict[int | None, int]:
+    return {int(name) if name else None: value for name, value in values.items()}
+
+
+def _by_name(values: Mapping[int | None, int]) -> dict[str, int]:
+    return {"" if key is None else str(key): value for key, value in values.items()}
+
+
 def _name(fingerprint: str) -> str:
-    return f"chroma.layout:{fingerprint}"
+    return f"chroma.collections:{fingerprint}"

@@ -118,7 +118,7 @@ class CorpusCache:
         *,
         most_bytes: int,
         database: Database | None = None,
-        large_scope: int = 100_000,
+        large_scope: int = 50_000,
         files: SegmentFiles | None = None,
         background: bool = False,
     ) -> None:
@@ -131,7 +131,7 @@ class CorpusCache:
         self._database = database
         self._files = files
         self._background = background
-        self._large_scope = large_scope
+        self.large_scope = large_scope
         self._guard = threading.Lock()
         self._entries: OrderedDict[int, _Entry] = OrderedDict()
         self._damaged: dict[int, set[int]] = {}
@@ -305,7 +305,7 @@ class CorpusCache:
             return sum(entry.corpus.bytes for entry in self._entries.values())
 
     def _is_large(self, scope_id: int, count: int, dimension: int) -> bool:
-        most = min(self._large_scope, self._most // 2 // (_WORDS + _NUMBER * dimension))
+        most = min(self.large_scope, self._most // 2 // (_WORDS + _NUMBER * dimension))
         return self._database is not None and (count > most or scope_id in self._crowded)
 
     def _check(

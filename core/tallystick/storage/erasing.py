@@ -30,7 +30,6 @@ from tallystick.storage import (
     communities,
     edges,
     graph,
-    hnsw,
     items,
     journal,
     objects,
@@ -359,7 +358,6 @@ def rewrite(database: Database) -> None:
     """
     if database.is_postgres:
         _rewrite_postgres(database)
-        database.write(hnsw.start_over_erased, name="erase.hnsw")
         return
     file = database.url.database
     assert file is not None

@@ -1,5 +1,5 @@
-"""The outbox: memories whose vectors in Chroma may be out of date. Written with the change
-(`search.queue_for_index`), trimmed after the drain.
+"""The outbox: memories whose vectors in Chroma may be out of date. Written with the change of a
+scope that is in Chroma (`search.queue_for_index`), trimmed after the drain.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Every query carries the numbers of the scopes that policy allowed.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,7 +18,6 @@ from sqlalchemy import (
     delete,
     exists,
     func,
-    insert,
     or_,
     select,
     text,
@@ -27,6 +26,7 @@ from sqlalchemy import (
 
 from tallystick.ranking.segment import Entry
 from tallystick.storage import tables
+from tallystick.storage.chroma_layout import SHARED, mark_of
 from tallystick.storage.dialects import text_position
 from tallystick.storage.jobs import EMBED
 from tallystick.storage.prepared import Prepared, insert_row, integer_list, upsert
@@ -37,7 +37,12 @@ LOCAL_ONLY = 128
 _x, _v, _m = tables.search_text, tables.vectors, tables.memories
 _s, _ms, _sc = tables.sources, tables.memory_sources, tables.scopes
 _ADD_VECTOR = Prepared(insert_row(_v, "doc", "fingerprint", "scope_id", "version", "vector"))
-_QUEUE = Prepared(insert_row(tables.outbox, "doc"))
+_IS_IN_CHROMA = "EXISTS (SELECT 1 FROM settings WHERE name IN (:shared, :own))"
+_QUEUE = Prepared(
+    f"INSERT INTO outbox (doc) SELECT value FROM json_each(:docs) WHERE {_IS_IN_CHROMA}",
+    postgresql="INSERT INTO outbox (doc) SELECT unnest(CAST(:docs AS bigint[])) "
+    f"WHERE {_IS_IN_CHROMA}",
+)
 _SHOWN = ("revision", "words", "marks", "speaker", "tags", "names", "labels")
 _SHOW = Prepared(upsert(_x, ("doc", "scope_id", *_SHOWN), key=("doc",), replacing=_SHOWN))
 _DROP_VECTORS = Prepared(delete(_v).where(_v.c.doc == bindparam("doc")))
@@ -139,21 +144,13 @@ def drop_vectors(tx: Connection, doc: int) -> None:
     _DROP_VECTORS(tx, {"doc": doc})
 
 
-def queue_for_index(tx: Connection, docs: Iterable[int]) -> None:
-    """Note in the outbox that vectors of `docs` changed, in the transaction that changed them."""
-    rows = [{"doc": doc} for doc in docs]
-    if rows:
-        _QUEUE(tx, rows[0] if len(rows) == 1 else rows)
-
-
-def queue_everything(tx: Connection) -> None:
-    """Forget which index of Chroma the tally had, and queue every memory for a new one: two tallies
-    never share one.
+def queue_for_index(tx: Connection, docs: Sequence[int], *, scope_id: int | None) -> None:
+    """Note in the outbox that vectors of `docs` changed, in the transaction that changed them, if
+    their scope is in Chroma; None stands for scopes that were made just now.
     """
-    tx.execute(delete(tables.settings).where(tables.settings.c["name"].like("chroma.%")))
-    tx.execute(delete(tables.outbox))
-    docs = select(_v.c.doc).distinct().order_by(_v.c.doc)
-    tx.execute(insert(tables.outbox).from_select(["doc"], docs))
+    if docs:
+        values = {"docs": integer_list(tx, docs), "shared": SHARED, "own": mark_of(scope_id)}
+        _QUEUE(tx, values)
 
 
 def touch(tx: Connection, docs: Iterable[int], *, revision: int) -> None:
@@ -396,10 +393,16 @@ class Point:
 
 
 def page_of_points(
-    connection: Connection, fingerprint: str, *, after: int, most: int, scope_id: int | None = None
+    connection: Connection,
+    fingerprint: str,
+    *,
+    after: int,
+    most: int,
+    scope_ids: Collection[int] | None = None,
+    besides: Collection[int] = (),
 ) -> list[Point]:
-    """Return a page of the current vectors of one embedder, of one scope or of all, with a number
-    above `after`, in order.
+    """Return a page of the current vectors of one embedder, of some scopes or of all `besides`
+    some, with a number above `after`, in order.
     """
     query = (
         select(_v.c.doc, _v.c.scope_id, _v.c.version, _v.c.vector)
@@ -407,42 +410,35 @@ def page_of_points(
         .order_by(_v.c.doc)
         .limit(most)
     )
-    if scope_id is not None:
-        query = query.where(_v.c.scope_id == scope_id)
+    if scope_ids is not None:
+        query = query.where(_v.c.scope_id.in_(list(scope_ids)))
+    if besides:
+        query = query.where(_v.c.scope_id.not_in(list(besides)))
     return [
         Point(row.doc, row.scope_id, row.version, bytes(row.vector))
         for row in connection.execute(query)
     ]
 
 
-def large_scopes(connection: Connection, fingerprint: str, *, above: int) -> set[int]:
-    """Return the scopes with more than `above` vectors of one embedder."""
-    query = (
-        select(_v.c.scope_id)
-        .where(_v.c.fingerprint == fingerprint)
-        .group_by(_v.c.scope_id)
-        .having(func.count() > above)
-    )
+def large_scopes(
+    connection: Connection, *, above: int, among: Sequence[int] | None = None
+) -> set[int]:
+    """Return the scopes with more than `above` memories that are findable or once were, of all or
+    among some.
+    """
+    query = select(_x.c.scope_id).group_by(_x.c.scope_id).having(func.count() > above)
+    if among is not None:
+        query = query.where(_x.c.scope_id.in_(list(among)))
     return set(connection.execute(query).scalars())
 
 
-def changed_since(connection: Connection, revisions: Mapping[int, int]) -> list[int]:
-    """Return the memories of any scope whose words or vectors changed after these revisions; all of
-    a scope that is not named.
-    """
-    changed = or_(
-        _x.c.scope_id.not_in(list(revisions)),
-        *(
-            and_(_x.c.scope_id == scope_id, _x.c.revision > revision)
-            for scope_id, revision in revisions.items()
-        ),
-    )
-    return list(connection.execute(select(_x.c.doc).where(changed).order_by(_x.c.doc)).scalars())
-
-
-def count_points(connection: Connection, fingerprint: str) -> int:
-    """Return the number of vectors of one embedder."""
+def count_points(
+    connection: Connection, fingerprint: str, *, scope_ids: Collection[int] | None = None
+) -> int:
+    """Return the number of vectors of one embedder, of some scopes or of all."""
     query = select(func.count()).select_from(_v).where(_v.c.fingerprint == fingerprint)
+    if scope_ids is not None:
+        query = query.where(_v.c.scope_id.in_(list(scope_ids)))
     return int(connection.execute(query).scalar() or 0)
 
 

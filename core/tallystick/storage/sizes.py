@@ -8,7 +8,7 @@ from pathlib import Path
 from sqlalchemy import Connection, func, select, text
 from sqlalchemy.exc import OperationalError
 
-from tallystick.storage import hnsw, tables
+from tallystick.storage import tables
 from tallystick.storage.dialects import is_postgres, unpacked
 from tallystick.storage.segment_files import FOLDER
 
@@ -32,7 +32,6 @@ KINDS = {
     "vectors": "vectors for recall",
     "recall_segments": "segments of recall",
     "recall_epochs": "segments of recall",
-    "hnsw_vectors": "index of vectors",
     "journal": "journal",
     "streams": "journal",
     "anchors": "journal",
@@ -59,9 +58,8 @@ _TREES = text("SELECT name, tbl_name FROM sqlite_schema")
 _POSTGRES = text(
     "SELECT c.relname AS name, pg_total_relation_size(c.oid) AS bytes FROM pg_class AS c "
     "JOIN pg_namespace AS n ON n.oid = c.relnamespace "
-    "WHERE n.nspname = current_schema() AND c.relkind IN ('r', 'p')"
+    "WHERE n.nspname = current_schema() AND c.relkind = 'r'"
 )
-_INDEX = "hnsw_vectors"
 
 
 def bytes_by_table(connection: Connection) -> dict[str, int] | None:
@@ -69,10 +67,7 @@ def bytes_by_table(connection: Connection) -> dict[str, int] | None:
     tell them.
     """
     if is_postgres(connection):
-        found: Counter[str] = Counter()
-        for row in connection.execute(_POSTGRES):
-            found[_INDEX if hnsw.is_part(row.name) else row.name] += int(row.bytes)
-        return dict(found)
+        return {row.name: int(row.bytes) for row in connection.execute(_POSTGRES)}
     try:
         pages = connection.execute(_PAGES).all()
     except OperationalError:

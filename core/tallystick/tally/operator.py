@@ -291,12 +291,11 @@ class Operator:
     def rebuild_index(
         self, *, progress: Callable[[int, int], None] = lambda finished, total: None
     ) -> RebuiltIndex:
-        """Make the indexes of vectors anew from the database, Chroma's and that of pgvector; return
-        which, with the number of vectors.
+        """Make Chroma anew from the database; return the number of vectors.
 
         Nothing is lost by it, and recall goes on meanwhile. `progress` is called with the number of
-        Chroma's vectors finished and the total. Raises Denied, and StorageError where another
-        process owns Chroma, or there is no index.
+        vectors finished and the total. Raises Denied, and StorageError where another process owns
+        Chroma, or there is none.
         """
         retention.require_operator(self._services.memory, self.actor)
         return self._services.background.rebuild(progress)

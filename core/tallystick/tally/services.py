@@ -31,7 +31,6 @@ from tallystick.pipeline import (
     LearningHandler,
     ReflectionHandler,
     SummaryHandler,
-    prepare_hnsw,
 )
 from tallystick.policy.engines import KingfisherFinder
 from tallystick.policy.redaction import Finder, Redactor
@@ -155,7 +154,6 @@ class Services:
             index=self.index,
             local_embedder=self.embedder.local,
             vector_search=settings.vector_search,
-            exact_scan_limit=settings.exact_scan_limit,
             weights=weights or settings.recall_weights,
             reranker=reranker,
             rerank_deadline_ms=settings.rerank_deadline_ms,
@@ -176,7 +174,6 @@ class Services:
             redactor=redactor,
             learning=settings.learning,
         )
-        prepare_hnsw(self.memory)
         self.working_sets = WorkingSets(self.embedder, weights=self.memory.weights)
         self.turn_hits = TurnHits()
         self.captured_turns = CapturedTurns()

@@ -349,10 +349,9 @@ class Tally:
     def rebuild_index(
         self, progress: Callable[[int, int], None] = lambda finished, total: None
     ) -> RebuiltIndex:
-        """Make the indexes of vectors anew from the database, Chroma's and that of pgvector; return
-        which, with the number of vectors.
+        """Make Chroma anew from the database; return the number of vectors.
 
-        `progress` is called with the number of Chroma's vectors finished and the total. Raises
+        `progress` is called with the number of vectors finished and the total. Raises
         StorageError.
         """
         return self._services.background.rebuild(progress)

@@ -32,10 +32,10 @@ from tallystick.storage import (
     Location,
     Store,
     archives,
+    chroma_layout,
     journal,
     migrate,
     restoring,
-    search,
     settings_rows,
 )
 from tallystick.storage.archives import DATABASE, Archive, Progress, silent
@@ -131,7 +131,7 @@ def restore(
             event = _event("tally.restore", by, clock, ids, details)
 
             def unit(tx: Connection) -> None:
-                search.queue_everything(tx)
+                chroma_layout.forget(tx)
                 journal.append(tx, event)
 
             store.database.write(unit, name="restore")

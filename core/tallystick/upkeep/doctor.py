@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
+from typing import Literal
 
 from tallystick.access.enforcers import rules_and_enforcers
 from tallystick.errors import ReadOnlyTally, StorageError, TallystickError
 from tallystick.graph import mend_graph
 from tallystick.memory import MemoryContext
 from tallystick.pipeline import Background
+from tallystick.pipeline.reconcile import wanted_keys
 from tallystick.records import JOB_STATES, Actor, Finding
 from tallystick.storage import (
     Connection,
     graph,
-    hnsw,
     integrity,
     jobs,
     journal,
@@ -25,7 +26,7 @@ from tallystick.storage import (
     segments,
     settings_rows,
 )
-from tallystick.storage.chroma_layout import state_of
+from tallystick.storage.chroma_layout import IndexState, Layout, layout_of, state_of
 from tallystick.storage.packing import damage_read
 from tallystick.storage.private_files import wider_than_private
 from tallystick.storage.read_only import unwritable_reason
@@ -62,7 +63,6 @@ def diagnose(
         "outbox": lambda connection: [_outbox(connection)],
         "graph": lambda connection: [_graph(connection)],
         "segments": lambda connection: [_segments(connection)],
-        "hnsw": lambda connection: _hnsw(context, connection),
     }
     findings: list[Finding] = _writing(context)
     for check, run in checks.items():
@@ -83,8 +83,6 @@ def diagnose(
             repaired += _guarded("graph", lambda: [_mended_graph(context, actor)])
         elif finding.status == "problem" and finding.check == "segments":
             repaired += _guarded("segments", lambda: [_removed_segments(context)])
-        elif finding.status != "ok" and finding.check == "hnsw":
-            repaired += _guarded("hnsw", lambda: [_repaired_hnsw(context, background)])
         elif finding.status == "notice" and finding.check == "objects":
             repaired += _guarded("objects", lambda: [_swept(context)])
         elif finding.status == "problem" and finding.check == "index":
@@ -423,45 +421,6 @@ def _segments(connection: Connection) -> Finding:
     return Finding(check="segments", status="ok", text="what recall derived is whole")
 
 
-def _hnsw(context: MemoryContext, connection: Connection) -> list[Finding]:
-    """Compare the HNSW index with the vectors that it was made from."""
-    index = hnsw.find(connection)
-    if context.vector_search != "hnsw":
-        if index is None:
-            return []
-        text = (
-            "there is an HNSW index, and this process does not use it: set `vector_search` to "
-            '"hnsw", or remove it by `tally doctor --repair`'
-        )
-        return [Finding(check="hnsw", status="notice", text=text)]
-    if index is None or index.fingerprint != context.embedder.fingerprint:
-        text = "there is no HNSW index for this embedder: run `tally doctor --repair`"
-        return [Finding(check="hnsw", status="problem", text=text)]
-    result = hnsw.compare(connection, index)
-    wrong = {
-        "vectors are missing": result.missing,
-        "are of another version": result.stale,
-        "are of no memory": result.ghosts,
-        "partitions have no index": result.partitions,
-    }
-    problems = [f"{count} {what}" for what, count in wrong.items() if count]
-    if problems:
-        text = f"in the HNSW index {', '.join(problems)}: run `tally doctor --repair`"
-        return [Finding(check="hnsw", status="problem", text=text)]
-    large = len(hnsw.scope_ids(connection))
-    text = f"the index has what {large} large scopes have, {result.checked} memories"
-    return [Finding(check="hnsw", status="ok", text=text)]
-
-
-def _repaired_hnsw(context: MemoryContext, background: Background) -> Finding:
-    if context.vector_search != "hnsw":
-        context.store.database.write(hnsw.drop, name="hnsw.drop")
-        return Finding(check="hnsw", status="repaired", text="the HNSW index was removed")
-    count = background.rebuild_hnsw()
-    text = f"the HNSW index was made anew, with {count} memories"
-    return Finding(check="hnsw", status="repaired", text=text)
-
-
 def _outbox(connection: Connection) -> Finding:
     waiting = outbox.backlog(connection)
     return Finding(
@@ -472,36 +431,43 @@ def _outbox(connection: Connection) -> Finding:
 
 
 def _large_scans(context: MemoryContext) -> str | None:
-    """Name what each recall scans that a Chroma server should answer."""
+    """Name what each recall compares that a Chroma server should answer."""
     if not context.uses_chroma:
         return None
     with context.store.database.read() as connection:
-        fingerprint, limit = context.embedder.fingerprint, context.exact_scan_limit
-        large = search.large_scopes(connection, fingerprint, above=limit)
+        large = search.large_scopes(connection, above=context.large_scope)
     if not large:
         return None
     scanned = "1 scope has" if len(large) == 1 else f"{len(large)} scopes have"
     return (
-        f"{scanned} more than {limit} vectors, and this tally has no Chroma index: each recall "
-        f"there scans them all, from memory. Give the address of a Chroma server as `chroma`, or "
-        f"raise `exact_scan_limit` and `recall_cache_mb`"
+        f"{scanned} more than {context.large_scope} memories, and this tally has no Chroma index: "
+        "each recall there compares the signs of all vectors. Give the address of a Chroma server "
+        'as `chroma`, or say that this is meant: `vector_search = "exact"`'
     )
 
 
 def _index(context: MemoryContext, background: Background, *, repair: bool) -> Finding:
-    if context.index is None and (text := _large_scans(context)) is not None:
-        return Finding(check="index", status="notice", text=text)
     if context.index is None:
-        by = "searched by HNSW" if context.vector_search == "hnsw" else "scanned exactly"
-        return Finding(
-            check="index",
-            status="ok",
-            text=f"this tally has no Chroma index; vectors are {by}",
-        )
+        text = _large_scans(context)
+        status: Literal["ok", "notice"] = "ok" if text is None else "notice"
+        text = text or "this tally has no Chroma index; vectors are scanned exactly"
+        return Finding(check="index", status=status, text=text)
+    fingerprint = context.embedder.fingerprint
     with context.store.database.read() as connection:
-        filled = bool(state_of(connection, context.embedder.fingerprint).current)
-    if not filled:
-        return Finding(check="index", status="ok", text="Chroma was not needed yet")
+        layout, state = layout_of(connection, fingerprint), state_of(connection, fingerprint)
+        missing = wanted_keys(connection, context).difference(layout.keys)
+        text = _filling(connection, fingerprint, layout, state)
+    if text is not None:
+        return Finding(check="index", status="notice", text=text)
+    if not context.uses_chroma:
+        kept = "; what Chroma has is removed by `tally rebuild-index`" if layout.keys else ""
+        return Finding(check="index", status="ok", text=f"vectors are scanned exactly{kept}")
+    if missing:
+        text = f"Chroma is not filled with {_named(missing)} yet: the background does it"
+        return Finding(check="index", status="notice", text=text)
+    if not layout.keys:
+        text = f"Chroma is not needed: no scope has more than {context.large_scope} memories"
+        return Finding(check="index", status="ok", text=text)
     try:
         result = background.reconcile(repair=repair)
     except StorageError as error:
@@ -520,3 +486,28 @@ def _index(context: MemoryContext, background: Background, *, repair: bool) -> F
         status="problem",
         text=f"Chroma does not match{reason}: run `tally doctor --repair`",
     )
+
+
+def _filling(
+    connection: Connection, fingerprint: str, layout: Layout, state: IndexState
+) -> str | None:
+    """Say how far Chroma is filled; None where it is."""
+    if not state.filling:
+        return None
+    within = layout.own.intersection(key for key in state.filling if key is not None)
+    total = search.count_points(connection, fingerprint, scope_ids=within)
+    if None in state.filling:
+        total += search.count_points(connection, fingerprint)
+        total -= search.count_points(connection, fingerprint, scope_ids=layout.own)
+    count = sum(state.counts.get(key, 0) for key in state.filling)
+    return (
+        f"Chroma is being filled with {_named(state.filling)}: {min(count, total)} of {total} "
+        "vectors are there; until then they are scanned"
+    )
+
+
+def _named(keys: Collection[int | None]) -> str:
+    """Name the collections of these keys by what is in them."""
+    if None in keys:
+        return "all scopes"
+    return "1 large scope" if len(keys) == 1 else f"{len(keys)} large scopes"

@@ -2,8 +2,8 @@
 afterwards.
 
 First one transaction removes it from every table and notes that files are to be rewritten; then the
-database file is written anew, its log emptied and Chroma's folder built again. A process that dies
-in between leaves the note, and `finish` completes the work.
+database file is written anew, its log emptied and Chroma begun anew, where there is one. A process
+that dies in between leaves the note, and `finish` completes the work.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tallystick.errors import Denied, InvalidInput, NotFound, StorageError
 from tallystick.memory import MemoryContext
 from tallystick.memory.change import require_mode, require_reason
 from tallystick.memory.memory_write import MemoryWrite
-from tallystick.pipeline.reconcile import rebuild
+from tallystick.pipeline.reconcile import begin_anew
 from tallystick.records import (
     AccessDecision,
     Actor,
@@ -35,7 +35,6 @@ from tallystick.storage import (
     checkpoints,
     edges,
     erasing,
-    hnsw,
     idempotency,
     jobs,
     journal,
@@ -308,7 +307,7 @@ def finish(context: MemoryContext) -> bool:
         if settings_rows.get_setting(connection, PENDING) != "1":
             return False
     if context.index is not None and (context.index.start_over() or context.index.is_open):
-        rebuild(context)
+        begin_anew(context)
     erasing.rewrite(database)
     database.write(lambda tx: settings_rows.set_setting(tx, PENDING, "0"), name="erase.done")
     return True
@@ -319,7 +318,6 @@ def _destroy(write: MemoryWrite, plan: _Plan, reason: str) -> tuple[str, ...]:
     for stored in plan.stored:
         write.hide(stored.doc, stored.scope_id)
     erasing.destroy(tx, [stored.doc for stored in plan.stored], at=now)
-    hnsw.note_erased(tx, [stored.scope_id for stored in plan.stored])
     # Not everybody who may inspect the run may read the memory: the memory's journal alone names
     # it.
     _erase_from_runs(

@@ -25,7 +25,6 @@ from tallystick.storage import (
     Connection,
     byte_search,
     erasing,
-    hnsw,
     journal,
     memories,
     objects,
@@ -255,8 +254,6 @@ def _still_indexed(
         problems.append("its words are indexed")
     if search.has_vectors(connection, stored.doc):
         problems.append("its vectors are stored")
-    if hnsw.has_vectors(connection, stored.scope_id, stored.doc):
-        problems.append("its vectors are in the HNSW index: run `tally doctor --repair`")
     if context.index is not None and context.index.is_open and context.index.owned:
         try:
             point = VectorPoint(stored.doc, stored.scope_id, 0, np.zeros(1, dtype=np.float32))

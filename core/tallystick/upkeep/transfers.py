@@ -132,7 +132,7 @@ def import_from(
                     merge.add(table, page)
                 done += len(page)
                 progress(done, total)
-        search.queue_for_index(tx, merge.finish())
+        search.queue_for_index(tx, merge.finish(), scope_id=None)
         result = _transfer("apply", {**archive.manifest, "states": merge.states})
         details = {"format": archives.FORMAT, "digest": digest, "scopes": len(names)}
         journal.append(tx, _event(context, actor, TALLY, "tally.import", details))

@@ -203,10 +203,8 @@ def doctor_table(findings: Iterable[Finding]) -> Table:
 
 
 def rebuilt_view(rebuilt: RebuiltIndex) -> Text:
-    """Return which indexes were made anew, with the number of their vectors."""
-    counts = {"Chroma": rebuilt.chroma, "the index of pgvector": rebuilt.hnsw}
-    made = [f"{count} vectors in {name}" for name, count in counts.items() if count is not None]
-    return Text(f"✓ {', '.join(made)}", style="green")
+    """Return the number of vectors in the index that was made anew."""
+    return Text(f"✓ {rebuilt.chroma} vectors in Chroma", style="green")
 
 
 def reconciled_view(reconciled: Reconciled) -> Text:

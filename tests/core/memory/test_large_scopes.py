@@ -32,7 +32,7 @@ from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder
 
 OpenTally = Callable[..., Tally]
-LARGE = Settings.read(large_scope=20)
+LARGE = Settings.read(large_scope=20, vector_search="exact")
 ARRAYS = Settings.read(large_scope=10**6)
 ANNA = Actor(user="anna")
 ROOT = Actor(user="root", role="operator")
@@ -104,9 +104,6 @@ def test_a_large_scope_answers_from_the_database_as_from_memory(open_tally: Open
             assert _answers(bound) == in_memory
             assert bound.recall("barin").path == "database, 3000 by signs"
             assert _loads(tally) == loads
-    with open_tally(settings=Settings.read(large_scope=20, vector_search="exact")) as tally:
-        assert _answers(tally.bind(ANNA)) == in_memory
-        assert tally.bind(ANNA).recall("barin").path == "database, exact"
 
 
 def test_writes_behind_a_segment_count_at_once(open_tally: OpenTally) -> None:

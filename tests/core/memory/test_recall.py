@@ -1,4 +1,6 @@
-"""Recall: what is found, by which signals, and what never changes it."""
+"""Recall: what is found, by which signals, and what never changes it, however vectors are
+searched.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +19,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from tests.openers import EITHER_WAY, OpenTally, opener
 
 from tallystick import Actor, BoundTally, Tally
 from tallystick.errors import NotFound
@@ -37,7 +40,6 @@ from tallystick.settings import Settings
 from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder, StepClock
 
-OpenTally = Callable[..., Tally]
 NOW = int(datetime(2023, 8, 24, 12, tzinfo=UTC).timestamp()) * 1_000_000
 DAY = 24 * 3600 * 1_000_000
 ANNA, BEN = Actor(user="anna"), Actor(user="ben")
@@ -57,6 +59,14 @@ WORDS = [
     "kids",
     "trip",
 ]
+
+
+@pytest.fixture(params=EITHER_WAY)
+def open_tally(request: pytest.FixtureRequest) -> OpenTally:
+    """Opens a store on each database, and one that is searched by Chroma."""
+    return opener(request.param, request)
+
+
 sentences = st.lists(st.sampled_from(WORDS), min_size=1, max_size=8).map(" ".join)
 
 

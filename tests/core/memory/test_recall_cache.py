@@ -16,7 +16,8 @@ from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder
 
 OpenTally = Callable[..., Tally]
-ABOVE_FIVE = Settings.read(exact_scan_limit=5)
+ABOVE_FIVE = Settings.read(large_scope=5)
+CHROMA = Settings.read(vector_search="chroma")
 
 GROWTH = """
 import ctypes, gc, random
@@ -63,11 +64,11 @@ def test_a_corpus_counts_what_the_process_grows_by() -> None:
     assert 0.75 < float(answer.stdout) < 1.25
 
 
-def test_a_large_scope_without_chroma_is_read_once_and_said_to_be_scanned(
+def test_a_large_scope_without_chroma_is_read_once_and_says_how_it_is_searched(
     open_tally: OpenTally,
 ) -> None:
     """On SQLite another process has Chroma; on PostgreSQL there is none."""
-    with open_tally(settings=ABOVE_FIVE, embedder=HashEmbedder()) as first:
+    with open_tally(settings=CHROMA, embedder=HashEmbedder()) as first:
         first.drain()
         with open_tally(settings=ABOVE_FIVE, embedder=HashEmbedder()) as tally:
             owner = tally.bind(Actor(user="ann"))
@@ -75,14 +76,14 @@ def test_a_large_scope_without_chroma_is_read_once_and_said_to_be_scanned(
             for number in range(4):
                 found = owner.recall(f"heron number {number}")
                 assert found[0].content == f"heron number {number}"
-                assert found.path == "exact"
-                assert "vectors were scanned exactly" in found.warnings[0]
+                assert found.path == "database, 3000 by signs"
+                assert "vectors were compared by their signs" in found.warnings[0]
             assert services_of(tally).memory.corpora.loads == 1
 
 
 @pytest.mark.sqlite
 def test_words_and_vectors_of_a_scope_are_one_entry(open_sqlite: OpenTally) -> None:
-    with open_sqlite(settings=ABOVE_FIVE, embedder=HashEmbedder()) as tally:
+    with open_sqlite(settings=CHROMA, embedder=HashEmbedder()) as tally:
         owner = tally.bind()
         owner.remember_many([f"heron number {number}" for number in range(12)])
         tally.drain()
@@ -99,13 +100,15 @@ def test_words_and_vectors_of_a_scope_are_one_entry(open_sqlite: OpenTally) -> N
         assert corpora.bytes > words
 
 
-def test_the_doctor_names_scopes_that_only_a_scan_answers(open_tally: OpenTally) -> None:
+def test_the_doctor_names_large_scopes_that_chroma_does_not_answer_for(
+    open_tally: OpenTally,
+) -> None:
     with open_tally(settings=ABOVE_FIVE, embedder=HashEmbedder()) as tally:
         operator = tally.bind(Actor(user="ann", role="operator"))
         operator.remember_many([f"heron number {number}" for number in range(12)])
         [finding] = [each for each in operator.operator.doctor() if each.check == "index"]
+        assert finding.status == "notice"
         if services_of(tally).index is None:
-            assert finding.status == "notice"
-            assert finding.text.startswith("1 scope has more than 5 vectors")
+            assert finding.text.startswith("1 scope has more than 5 memories")
         else:
-            assert finding.status == "ok"
+            assert finding.text.startswith("Chroma is not filled with 1 large scope yet")

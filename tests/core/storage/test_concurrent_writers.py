@@ -15,7 +15,16 @@ import pytest
 from sqlalchemy import Connection, Engine, create_engine, select, text, update
 
 from tallystick import Actor, Scope, Tally
-from tallystick.storage import jobs, journal, outbox, scopes, search, tables
+from tallystick.storage import (
+    chroma_layout,
+    jobs,
+    journal,
+    outbox,
+    scopes,
+    search,
+    settings_rows,
+    tables,
+)
 from tallystick.storage.dialects import prepare_postgres
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(60)]
@@ -101,10 +110,12 @@ def test_an_end_of_a_stream_that_was_cached_is_read_anew_as_often_as_it_moved(
 def test_the_outbox_keeps_an_entry_that_was_committed_after_a_later_one_was_read(
     engine: Engine,
 ) -> None:
+    with engine.begin() as tx:
+        settings_rows.set_setting(tx, chroma_layout.SHARED, "1")
     with engine.connect() as slow, slow.begin():
-        search.queue_for_index(slow, [101])
+        search.queue_for_index(slow, [101], scope_id=None)
         with engine.begin() as fast:
-            search.queue_for_index(fast, [102])
+            search.queue_for_index(fast, [102], scope_id=None)
         with engine.connect() as drainer:
             batch = outbox.take(drainer)
     assert batch.docs == [102]

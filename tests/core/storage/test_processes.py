@@ -134,10 +134,10 @@ def test_a_second_process_reads_and_writes_while_the_first_owns_chroma(tmp_path:
 
 
 def test_ownership_of_chroma_passes_on_when_the_owner_closes(tmp_path: Path) -> None:
-    place = tmp_path / "tally"
+    place, settings = tmp_path / "tally", Settings.read(vector_search="chroma")
     with (
-        Tally.open(place, background=False) as first,
-        Tally.open(place, background=False) as second,
+        Tally.open(place, settings=settings, background=False) as first,
+        Tally.open(place, settings=settings, background=False) as second,
     ):
         first.bind().remember("The heron nests in March.")
         assert first.drain().left == 0
@@ -189,11 +189,8 @@ def test_the_background_keeps_vectors_and_chroma_up_to_date(tmp_path: Path) -> N
     with Tally.open(tmp_path / "tally", settings=settings) as tally:
         tally.bind().remember("The heron nests in March.")
         for _ in range(200):
-            with services_of(tally).store.database.read() as connection:
-                from tallystick.storage import outbox
-
-                if outbox.backlog(connection) == 0:
-                    break
+            if tally.bind().recall("heron").path == "chroma":
+                break
             time.sleep(0.1)
         index = services_of(tally).index
         assert index is not None

@@ -314,7 +314,7 @@ def _filled(tally: Tally, count: int = 40) -> Any:
 
 
 def test_an_index_that_matches_is_left_as_it_is(tmp_path: Path) -> None:
-    with Tally.open(tmp_path / "tally", background=False) as tally:
+    with Tally.open(tmp_path / "tally", settings=CHROMA, background=False) as tally:
         index = _filled(tally)
         found = tally.reconcile_index()
         assert (found.whole, found.checked, found.rebuilt, index.layout.generation) == (
@@ -327,7 +327,7 @@ def test_an_index_that_matches_is_left_as_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["missing", "stale", "ghosts"])
 def test_an_index_that_lost_or_kept_too_much_is_rebuilt(damage: str, tmp_path: Path) -> None:
-    with Tally.open(tmp_path / "tally", background=False) as tally:
+    with Tally.open(tmp_path / "tally", settings=CHROMA, background=False) as tally:
         index = _filled(tally)
         vector = services_of(tally).embedder.embed(["heron"])[0]
         if damage == "missing":
@@ -341,9 +341,7 @@ def test_an_index_that_lost_or_kept_too_much_is_rebuilt(damage: str, tmp_path: P
 
         assert (getattr(found, damage), found.rebuilt, index.layout.generation) == (3, True, 2)
         assert tally.reconcile_index(repair=False).whole
-    with Tally.open(
-        tmp_path / "tally", settings=Settings.read(vector_search="chroma"), background=False
-    ) as tally:
+    with Tally.open(tmp_path / "tally", settings=CHROMA, background=False) as tally:
         assert tally.bind().recall("heron number 7").path == "chroma"
         index_of_tally = services_of(tally).index
         assert index_of_tally is not None
@@ -366,7 +364,8 @@ def _large_scope(tally: Tally) -> BoundTally:
     return alice
 
 
-LARGE_ABOVE_THIRTY = Settings.read(exact_scan_limit=30)
+CHROMA = Settings.read(vector_search="chroma")
+LARGE_ABOVE_THIRTY = Settings.read(large_scope=30)
 
 
 def test_a_scope_that_grew_large_has_a_collection_of_its_own(tmp_path: Path) -> None:
@@ -374,56 +373,32 @@ def test_a_scope_that_grew_large_has_a_collection_of_its_own(tmp_path: Path) -> 
         alice, index = _large_scope(tally), services_of(tally).index
         assert index is not None
         assert len(index.layout.own) == 1
-        assert index.count() == 60
+        assert index.count() == 40
         found = alice.recall("heron number 7")
         assert (found[0].memory.content, found.path, found.warnings) == (
             "heron number 7 of the reeds",
-            "chroma",
+            "database, chroma",
             (),
         )
         assert tally.bind(tally.owner).recall("egret number 7").path == "exact"
         assert tally.reconcile_index().whole
         alice.forget(found[0].memory.id, reason="flew off")
         tally.drain()
-        assert index.count() == 59
+        assert index.count() == 39
     with Tally.open(tmp_path / "tally", settings=LARGE_ABOVE_THIRTY, background=False) as tally:
         assert "number 7 of" not in " ".join(
             hit.memory.content for hit in tally.bind(ALICE).recall("heron number 7")
         )
-        assert tally.rebuild_index() == RebuiltIndex(chroma=59)
+        assert tally.rebuild_index() == RebuiltIndex(chroma=39)
         index_of_tally = services_of(tally).index
         assert index_of_tally is not None
         assert len(index_of_tally.layout.own) == 1
         assert tally.reconcile_index(repair=False).whole
-
-
-def test_a_move_that_was_cut_off_is_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with Tally.open(tmp_path / "tally", settings=LARGE_ABOVE_THIRTY, background=False) as tally:
-        monkeypatch.setattr("tallystick.pipeline.reconcile.keep_layout", _refuse)
-        with pytest.raises(RuntimeError, match="cut off"):
-            _large_scope(tally)
-        monkeypatch.undo()
-    with Tally.open(tmp_path / "tally", settings=LARGE_ABOVE_THIRTY, background=False) as tally:
-        alice = tally.bind(ALICE)
-        assert alice.recall("heron number 7")[0].memory.content == "heron number 7 of the reeds"
-        alice.remember("heron number 40 of the reeds")
-        tally.drain()
-        index_of_tally = services_of(tally).index
-        assert index_of_tally is not None
-        assert len(index_of_tally.layout.own) == 1
-        assert tally.reconcile_index(repair=False).whole
-        assert index_of_tally.count() == 61
-
-
-def _refuse(*_: object) -> None:
-    raise RuntimeError("cut off")
 
 
 def test_two_processes_of_one_chroma_server_follow_one_layout(tmp_path: Path) -> None:
     with chroma_server(tmp_path / "server") as address:
-        settings = Settings.read(vector_search="chroma", chroma=address, exact_scan_limit=30)
+        settings = Settings.read(vector_search="chroma", chroma=address, large_scope=30)
         place = tmp_path / "tally"
         with (
             Tally.open(place, settings=settings, background=False) as first,
@@ -445,18 +420,17 @@ def test_two_processes_of_one_chroma_server_follow_one_layout(tmp_path: Path) ->
                 found = alice.recall(f"heron number {number}")
                 assert (found[0].memory.content, found.path) == (
                     f"heron number {number} of the reeds",
-                    "chroma",
+                    "database, chroma",
                 )
             assert first.reconcile_index(repair=False).whole
 
 
 def test_a_deleted_chroma_folder_loses_nothing(tmp_path: Path) -> None:
     place = tmp_path / "tally"
-    settings = Settings.read(vector_search="chroma")
-    with Tally.open(place, background=False) as tally:
+    with Tally.open(place, settings=CHROMA, background=False) as tally:
         _filled(tally)
     shutil.rmtree(place / "chroma")
-    with Tally.open(place, settings=settings, background=False) as tally:
+    with Tally.open(place, settings=CHROMA, background=False) as tally:
         seen: list[tuple[int, int]] = []
         assert tally.reconcile_index(repair=False).missing == 40
         rebuilt = tally.rebuild_index(lambda done, total: seen.append((done, total)))
@@ -466,26 +440,25 @@ def test_a_deleted_chroma_folder_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_what_waits_in_the_outbox_is_no_damage(tmp_path: Path) -> None:
-    with Tally.open(tmp_path / "tally", background=False) as tally:
+    with Tally.open(tmp_path / "tally", settings=CHROMA, background=False) as tally:
         _filled(tally)
         tally.bind().remember("not drained yet")
         assert tally.reconcile_index(repair=False).whole
 
 
 def test_a_process_that_does_not_own_chroma_may_not_rebuild_it(tmp_path: Path) -> None:
-    with Tally.open(tmp_path / "tally", background=False) as first:
+    with Tally.open(tmp_path / "tally", settings=CHROMA, background=False) as first:
         _filled(first)
         with (
-            Tally.open(tmp_path / "tally", background=False) as second,
+            Tally.open(tmp_path / "tally", settings=CHROMA, background=False) as second,
             pytest.raises(StorageError, match="owns"),
         ):
             second.rebuild_index()
 
 
 def test_a_broken_chroma_folder_degrades_to_the_exact_scan_and_says_so(tmp_path: Path) -> None:
-    settings = Settings.read(vector_search="chroma")
     place = tmp_path / "tally"
-    with Tally.open(place, settings=settings, background=False) as tally:
+    with Tally.open(place, settings=CHROMA, background=False) as tally:
         tally.bind().remember("The heron nests in March.")
         (place / "chroma").write_text("not a folder")
         found = tally.bind().recall("heron")

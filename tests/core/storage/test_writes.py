@@ -19,7 +19,16 @@ from tallystick.errors import BusyTally, InvalidInput, StorageError
 from tallystick.pipeline import JobRunner
 from tallystick.records import Scope
 from tallystick.settings import Settings
-from tallystick.storage import jobs, journal, outbox, scopes, search, tables
+from tallystick.storage import (
+    chroma_layout,
+    jobs,
+    journal,
+    outbox,
+    scopes,
+    search,
+    settings_rows,
+    tables,
+)
 from tallystick.storage.database import Database
 from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.writes import EVERYTHING, RUNS, Writes
@@ -242,14 +251,19 @@ def test_what_was_committed_late_stays_in_the_outbox(two_processes: tuple[Tally,
     first, second = (_database(tally) for tally in two_processes)
 
     def late(tx: Any) -> None:
-        search.queue_for_index(tx, [1])
+        search.queue_for_index(tx, [1], scope_id=None)
         second.write(
-            lambda other: search.queue_for_index(other, [2]), name="b", writes=Writes.of(OF_BEN)
+            lambda other: search.queue_for_index(other, [2], scope_id=None),
+            name="b",
+            writes=Writes.of(OF_BEN),
         )
         with second.read() as connection:
             drained.append(outbox.take(connection))
 
     drained: list[outbox.Batch] = []
+    first.write(
+        lambda tx: settings_rows.set_setting(tx, chroma_layout.SHARED, "1"), name="chroma.mark"
+    )
     first.write(late, name="a", writes=Writes.of(OF_ANNA))
     assert drained[0].docs == [2]
     second.write(lambda tx: outbox.trim(tx, drained[0].entries), name="trim")

@@ -68,5 +68,4 @@ def test_only_an_operator_is_told(open_sqlite: OpenTally) -> None:
 
 def test_every_table_has_a_kind() -> None:
     own = {"settings", "scopes", "spaces", "approvals", "access_tokens"}
-    made_on_demand = {"hnsw_vectors"}
-    assert set(sizes.KINDS) == set(tables.metadata.tables) - own | made_on_demand
+    assert set(sizes.KINDS) == set(tables.metadata.tables) - own
