@@ -53,6 +53,10 @@ from tallystick.tokens import counter_for
 ADVERSARIAL = "adversarial"
 """The kind of a question whose premise is false; it is no part of any mean."""
 _KINDS = {1: "multi-hop", 2: "temporal", 3: "inference", 4: "single-hop", 5: ADVERSARIAL}
+_TEMPLATED = frozenset({"instruction_following", "preference_following"})
+"""Kinds of BEAM whose texts a generator wrote by one template ("when I ask about …"): what finds
+the template finds them.
+"""
 _DEPTH = 200
 _PACK = 4_000
 _SHOWN = 400
@@ -641,6 +645,10 @@ def report(row: str, results: Results) -> None:
     for baseline in (_FUSED, _TEXT_ALONE):
         if baseline in asked:
             print(f"  {_RECALL} against {baseline}: {_difference(asked[_RECALL], asked[baseline])}")
+    plain = [one for one in asked[_RECALL] if one["kind"] not in _TEMPLATED]
+    if len(plain) < len(asked[_RECALL]):
+        cells = ", ".join(f"{key} {mean(plain, key):.1f}" for key in ("R@5", "R@10", "nDCG"))
+        print(f"  {_RECALL} without the {len(asked[_RECALL]) - len(plain)} of a template: {cells}")
     lists = [one["evidence"] >= _LIST for one in asked[_RECALL]]
     if any(lists):
         shares = ", ".join(

@@ -34,19 +34,16 @@ def word_likeness(
 
     vocabulary = corpus.vocabulary
     words = list(question.words)
-    meant = vectors(words) if vectors is not None and words and len(distinct) else None
-    rows = (
-        vocabulary.meanings(distinct, vectors)
-        if vectors is not None and meant is not None
-        else None
-    )
-    if meant is None or rows is None:
-        likeness = np.zeros((len(distinct), len(words)), dtype=np.float64)
-    else:
-        # Row by row rather than by a matrix product, whose threads cost more than they save here.
-        likeness = (
-            np.clip(np.einsum("ij,kj->ik", rows, meant), 0.0, 1.0).astype(np.float64) ** _SHARPNESS
-        )
+    likeness = np.zeros((len(distinct), len(words)), dtype=np.float64)
+    # A stop word is like itself only.
+    content = [place for place, word in enumerate(words) if word not in question.listed]
+    if vectors is not None and content and len(distinct):
+        meant = vectors([words[place] for place in content])
+        rows = vocabulary.meanings(distinct, vectors) if meant is not None else None
+        if meant is not None and rows is not None:
+            # Row by row rather than by a matrix product, whose threads cost more than they save.
+            cosines = np.clip(np.einsum("ij,kj->ik", rows, meant), 0.0, 1.0)
+            likeness[:, content] = cosines.astype(np.float64) ** _SHARPNESS
     terms = vocabulary.term_of[distinct]
     for column, word in enumerate(words):
         for term in (question.words[word], *question.forms.get(word, ())):

@@ -44,6 +44,7 @@ class Pool(NamedTuple):
 
     corpus: Corpus
     rows: Ints
+    """Ascending."""
     text: Floats
     vector: Floats
 
@@ -271,11 +272,9 @@ def _beside(pools: Sequence[Pool], step: int) -> Ints:
     places_beside, first = [], 0
     for pool in pools:
         rows = pool.corpus.beside(pool.rows, step)
-        order = np.argsort(pool.rows, kind="stable")
-        ordered = pool.rows[order]
-        places = np.minimum(np.searchsorted(ordered, rows), max(0, len(ordered) - 1))
-        here = (rows >= 0) & (ordered[places] == rows) if len(ordered) else rows >= 0
-        places_beside.append(np.where(here, order[places] + first, -1) if len(ordered) else rows)
+        places = np.minimum(np.searchsorted(pool.rows, rows), max(0, len(pool.rows) - 1))
+        is_here = (rows >= 0) & (pool.rows[places] == rows) if len(rows) else rows >= 0
+        places_beside.append(np.where(is_here, places + first, -1))
         first += len(pool.rows)
     return _join(places_beside)
 
