@@ -3,12 +3,14 @@
 Pages are plain Markdown that reads well on a code host. The table of contents is made of the lists
 in `docs/index.md`, and the API pages of docstrings. A warning fails the build: a missing page or
 anchor, a cross reference to nothing, a public name without its place, a resource of another server.
+The description of the HTTP routes is written beside the pages, as `openapi.json`.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
+import json
 import re
 import types
 from pathlib import Path
@@ -21,6 +23,7 @@ from sphinx.util import logging
 from sphinx.util.nodes import find_pending_xref_condition
 
 import tallystick
+from tallystick_server import openapi
 
 DOCS = Path(__file__).parent.parent
 ROOT = DOCS.parent
@@ -78,6 +81,7 @@ def setup(app: Sphinx) -> None:
     app.connect("source-read", _add_contents)
     app.connect("source-read", _add_values)
     app.connect("doctree-read", _unlink_insides)
+    app.connect("build-finished", _write_openapi)
     app.connect("build-finished", _check_public_names)
     app.connect("build-finished", _check_no_foreign_resource)
 
@@ -164,6 +168,13 @@ def _targets(name: str, public: str) -> set[str]:
     origin = f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', '')}"
     # An alias of a type of another package, such as Callable[…], names that package as its origin.
     return {f"{name}.{public}", origin} if origin.startswith("tallystick") else {f"{name}.{public}"}
+
+
+def _write_openapi(app: Sphinx, error: Exception | None) -> None:
+    """Write the description of the HTTP routes beside the pages."""
+    if error is None and app.builder.format == "html":
+        described = json.dumps(openapi(), indent=1, sort_keys=True)
+        Path(app.outdir, "openapi.json").write_text(described, encoding="utf-8")
 
 
 def _check_public_names(app: Sphinx, error: Exception | None) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import json
 import re
 import textwrap
 import tomllib
@@ -33,7 +32,6 @@ from tallystick.records import (
 )
 from tallystick.settings import Settings
 from tallystick_cli.app import app
-from tallystick_server import openapi
 from tallystick_server.routes import EXCLUDED, OWN, PREFIX, ROUTES
 
 DOCS = Path(__file__).parent.parent
@@ -172,12 +170,9 @@ def written_anew() -> dict[Path, str]:
 
 
 def main() -> None:
-    """Write the pages whose tables are not those of the code any more, and the description of the
-    routes.
-    """
-    described = json.dumps(openapi(), indent=1, sort_keys=True) + "\n"
-    for page, text in {**written_anew(), DOCS / "openapi.json": described}.items():
-        if not page.exists() or page.read_text(encoding="utf-8") != text:
+    """Write the pages whose tables differ from the code."""
+    for page, text in written_anew().items():
+        if page.read_text(encoding="utf-8") != text:
             page.write_text(text, encoding="utf-8")
 
 

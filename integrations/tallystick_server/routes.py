@@ -1,7 +1,7 @@
 """The routes: each operation under the method and path by which HTTP offers it.
 
-An operation has one path of its own, and may have others: the names by which plans of earlier
-projects call the same thing. What is not here is in `EXCLUDED`, with the reason.
+An operation has one path of its own, and may have others. What is not here is in `EXCLUDED`, with
+the reason.
 """
 
 from __future__ import annotations

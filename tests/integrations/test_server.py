@@ -36,8 +36,6 @@ from tallystick_server.routes import EXCLUDED, OWN, PREFIX, ROUTES
 
 from .served import ADA, ASKING, BOB, ROOT, Served, problem, served
 
-PAGE = Path(__file__).parents[2] / "docs" / "openapi.json"
-
 
 @pytest.fixture(scope="module")
 def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
@@ -57,8 +55,7 @@ def test_every_operation_has_a_route_or_a_reason() -> None:
         assert all([*route.absent.values(), *EXCLUDED.values(), *OWN.values()])
 
 
-def test_the_reference_in_the_docs_is_that_of_the_routes() -> None:
-    """`python -m docs.site.tables` writes it."""
+def test_the_description_has_each_route_with_its_operation_and_words() -> None:
     described = openapi()
     paths = {
         f"{method.upper()} {path.removeprefix(PREFIX)}"
@@ -71,8 +68,14 @@ def test_the_reference_in_the_docs_is_that_of_the_routes() -> None:
         for method, path in [(route.method, route.path)]
     }
 
-    assert json.loads(PAGE.read_text(encoding="utf-8")) == described
+    entries = [entry for methods in described["paths"].values() for entry in methods.values()]
+    names = [entry["operationId"] for entry in entries]
+
     assert paths == of_operations | set(OWN)
+    assert len(names) == len(set(names))
+    assert {route.operation for route in ROUTES} <= set(names)
+    assert all(entry["summary"] and entry["description"] and entry["tags"] for entry in entries)
+    assert json.loads(json.dumps(described)) == described
 
 
 def test_an_answer_says_as_whom_and_where_it_was_done(there: Served) -> None:

@@ -34,13 +34,11 @@ from tallystick.recorder import Recordings, verify_bundle
 from tallystick.records import AccessDecision, ContextItem, Record
 from tallystick.settings import Settings
 from tallystick.tally import BoundTally, Operator
-from tallystick_server import RemoteTally
+from tallystick_server import RemoteTally, openapi
 from tallystick_server.client.calls import error_of
 from tallystick_server.routes import EXCLUDED, PREFIX
 
 from .served import ADA, ASKING, Served, served
-
-DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.fixture(scope="module")
@@ -82,13 +80,13 @@ def test_the_client_has_every_verb_that_http_offers(there: Served, ada: RemoteTa
     assert NOT_OPERATIONS  # which the client leaves to the process that has the tally
 
 
-def test_each_request_of_the_client_is_in_the_reference(
+def test_each_request_of_the_client_is_in_the_description(
     there: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sends one call of every verb to a server that writes down what it was asked for."""
     from .test_server_access import World
 
-    described = json.loads((DOCS / "openapi.json").read_text(encoding="utf-8"))
+    described = openapi()
     known = {
         (method.upper(), *(part if "{" not in part else "*" for part in path.split("/"))): entry
         for path, methods in described["paths"].items()

@@ -246,13 +246,13 @@ def _request_row(state: State) -> list[object]:
         ],
         sorted(json.dumps(rule.dump(), sort_keys=True) for rule in request.policy_rules),
         [_item_row(state, item_id) for item_id in state.items],
-        # Only where there are any: digests of earlier releases were taken without them.
+        # A request without approvals has no row for them.
         *([sorted(request.approved.items())] if request.approved else []),
     ]
 
 
 def _config_row(config: CompileConfig) -> JsonObject:
-    """Return a configuration; one without a floor of relevance as it was before there were any."""
+    """Return a configuration; one without a floor of relevance in the form that has none."""
     row = config.dump()
     if config.relevance_floor == 0:
         del row["relevance_floor"]

@@ -80,7 +80,7 @@ def outline(compiled: CompiledContext) -> Outline:
     sections = _sections(compiled)
     prefix, suffix = sections["stable_prefix"], sections["volatile_suffix"]
     turn = tuple(item for item in suffix if item.kind in _MESSAGES)
-    # What early releases compiled had no section for earlier messages.
+    # A context may have no section for earlier messages.
     history = tuple(sections.get("history", ()))
     _refuse_unpaired(history, may_wait=False)
     _refuse_unpaired(turn, may_wait=True)

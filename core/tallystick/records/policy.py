@@ -165,8 +165,8 @@ class ArgumentCondition(Record):
 
 
 _ADDED_CONDITIONS = frozenset({"tool", "model", "arguments"})
-"""Conditions that are left out of the record's JSON while empty: digests of compiles cover it, and
-those of earlier releases were taken without them.
+"""Conditions that are left out of the record's JSON while empty, and so out of the digests of
+compiles.
 """
 
 

@@ -109,8 +109,8 @@ class Liveness:
             (self._lost / (token + _LOSSES)).unlink(missing_ok=True)
 
     def is_gone(self, token: str | None) -> bool:
-        """Return True if the process that recorded `token` has ended; one that recorded none was of
-        an older release.
+        """Return True if the process that recorded `token` has ended. No token names no living
+        process.
         """
         if token == self.token:
             return False

@@ -461,8 +461,8 @@ class MemoryVerbs(ChangeVerbs):
         scopes: Scopes | None = None,
         model: str | None = None,
     ) -> ContextPack:
-        """Return a pack without a query: pins, constraints, what users asked for from now on,
-        who they said they are, preferences, decisions, open tasks.
+        """Return a pack without a query: pins, constraints, preferences, decisions, open tasks,
+        summaries and the latest notes.
         """
         self._admit("read")
         with self._observed("memory_read", "wake") as call:
