@@ -193,7 +193,7 @@ eval-context: $(VENV)/.dev ## measure what survives a budget and what a cache ca
 
 .PHONY: eval
 eval: $(VENV)/.dev ## the scoreboard of memory: thirteen seeded suites, twice, as one table
-	@$(BIN)/python tests/benchmarks/eval_memory.py $(ARGS)
+	@$(BIN)/python -m tests.benchmarks.eval_memory $(ARGS)
 
 .PHONY: bench-memory
 bench-memory: $(VENV)/.dev ## measure changing memories at 1,000 to 100,000 beside a bare SQLite update

@@ -129,7 +129,7 @@ FIRST_LOOK = {
     "tally/test_keep_turn.py": "tally/run_verbs tally/view",
     "compiler/test_approvals.py": "tally/compiling",
     "storage/test_idempotency.py": "tally/operator",
-    "testing/test_evals.py": "testing/fakes",
+    "testing/test_suites.py": "testing/fakes",
     "tokens/test_tokens.py": "tokens/cached tokens/estimate tokens/resolve tokens/tiktoken "
     "tokens/usage",
 }
