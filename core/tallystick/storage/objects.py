@@ -56,7 +56,6 @@ _LONGEST = 200
 """Bytes of a stored reference at most, packed."""
 _SPACE, _DOOMED = "objects.space", "objects.doomed:"
 _DAY = 24 * 3_600.0
-_PAGE = 500
 _LOOKED_AT = 2_000
 """Parts whose size is looked at in one go."""
 
