@@ -124,7 +124,7 @@ bench-journeys: $(VENV)/.dev ## count the functions and files that one put and o
 	@$(BIN)/python tests/benchmarks/journeys.py $(ARGS)
 
 .PHONY: bench-house
-bench-house: $(VENV)/.dev ## count what makes source hard to read: names, long files, circles, stray SQL
+bench-house: $(VENV)/.dev ## count what makes source hard to read: lines, vocabulary, names, complex functions, circles
 	@$(BIN)/python tests/benchmarks/house.py $(ARGS)
 
 .PHONY: bench-recall
