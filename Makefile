@@ -124,7 +124,7 @@ bench-journeys: $(VENV)/.dev ## count the functions and files that one put and o
 	@$(BIN)/python tests/benchmarks/journeys.py $(ARGS)
 
 .PHONY: bench-house
-bench-house: $(VENV)/.dev ## count what makes source hard to read: names, long files, circles, stray SQL
+bench-house: $(VENV)/.dev ## count what makes source hard to read: lines, vocabulary, names, complex functions, circles
 	@$(BIN)/python tests/benchmarks/house.py $(ARGS)
 
 .PHONY: bench-recall
@@ -193,7 +193,7 @@ eval-context: $(VENV)/.dev ## measure what survives a budget and what a cache ca
 
 .PHONY: eval
 eval: $(VENV)/.dev ## the scoreboard of memory: thirteen seeded suites, twice, as one table
-	@$(BIN)/python tests/benchmarks/eval_memory.py $(ARGS)
+	@$(BIN)/python -m tests.benchmarks.eval_memory $(ARGS)
 
 .PHONY: bench-memory
 bench-memory: $(VENV)/.dev ## measure changing memories at 1,000 to 100,000 beside a bare SQLite update

@@ -14,7 +14,7 @@ from tallystick import __version__
 from tallystick.errors import TallystickError
 from tallystick_cli.failures import failure_of, print_failure, wants_json
 from tallystick_cli.session import set_actor
-from tallystick_cli.surface import command_help
+from tallystick_cli.table_help import command_help
 
 if TYPE_CHECKING:
     app: typer.Typer

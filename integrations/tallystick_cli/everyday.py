@@ -21,7 +21,7 @@ from tallystick_cli.session import (
     readable_scopes,
     view_in,
 )
-from tallystick_cli.surface import help_of
+from tallystick_cli.table_help import help_of
 from tallystick_cli.terminal import Terminal
 
 _HERE = "-"

@@ -23,7 +23,7 @@ from tallystick_cli.options import (
 )
 from tallystick_cli.output import print_json, print_preview, print_view
 from tallystick_cli.session import id_of, open_as_owner
-from tallystick_cli.surface import help_of
+from tallystick_cli.table_help import help_of
 
 
 def promote(

@@ -20,7 +20,7 @@ from tallystick_cli import views
 from tallystick_cli.options import AsJson, Before, Key, Limit, Where
 from tallystick_cli.output import print_json, print_older, print_view, progress_bar
 from tallystick_cli.session import id_of, open_as_owner
-from tallystick_cli.surface import help_of
+from tallystick_cli.table_help import help_of
 
 Action = Literal["list", "show", "retry", "cancel", "drain"]
 _ACTIONS: tuple[str, ...] = get_args(Action)

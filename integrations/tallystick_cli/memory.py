@@ -25,7 +25,7 @@ from tallystick_cli.options import (
 from tallystick_cli.output import print_json, print_preview, print_view
 from tallystick_cli.person import confirm, require_person
 from tallystick_cli.session import id_of, open_as_owner, view_in
-from tallystick_cli.surface import help_of
+from tallystick_cli.table_help import help_of
 
 
 def inspect(memory: MemoryId, where: Where = ".tally", as_json: AsJson = False) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tallystick_cli.surface import help_of
+from tallystick_cli.table_help import help_of
 
 Where = Annotated[
     str,

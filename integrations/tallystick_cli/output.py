@@ -7,19 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from tallystick_cli.steering import STEERING
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.progress import Progress
 
-STEERING = dict.fromkeys(
-    [
-        *(code for code in range(0x20) if code not in (0x09, 0x0A)),
-        *range(0x7F, 0xA0),
-        *range(0x202A, 0x202F),
-        *range(0x2066, 0x206A),
-    ]
-)
-"""Control characters and marks of writing direction, which no text may print."""
 # The newlines between the values are not text, and JSON escapes its own control characters.
 _ESCAPED = {code: f"\\u{code:04x}" for code in STEERING if code >= 0x7F}
 

@@ -26,7 +26,7 @@ from tallystick_cli.options import (
 )
 from tallystick_cli.output import print_json, print_view
 from tallystick_cli.session import id_of, open_as_owner, recorded
-from tallystick_cli.surface import help_of
+from tallystick_cli.table_help import help_of
 from tallystick_html import receipt_page, says_its_bundle
 
 _WHOLE = 36

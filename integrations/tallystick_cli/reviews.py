@@ -15,7 +15,7 @@ from tallystick_cli.options import AsJson, AtHome, Key, Limit, Where
 from tallystick_cli.output import print_json, print_view
 from tallystick_cli.person import require_person
 from tallystick_cli.session import id_of, open_as_owner, view_in
-from tallystick_cli.surface import help_of
+from tallystick_cli.table_help import help_of
 
 _EVERY = "all"
 _WORDS: Mapping[str, ReviewDecision] = {

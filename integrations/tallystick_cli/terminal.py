@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from tallystick_cli.output import STEERING
+from tallystick_cli.steering import STEERING
 
 
 class Terminal(Console):

@@ -20,7 +20,7 @@ from tallystick_cli.options import Apply, AsJson, CheckOnly, Key, Reason, Token,
 from tallystick_cli.output import print_json, print_preview, print_view, progress_bar
 from tallystick_cli.person import confirm, require_person
 from tallystick_cli.session import acting, id_of, open_as_owner
-from tallystick_cli.surface import help_of
+from tallystick_cli.table_help import help_of
 
 
 def doctor(

@@ -28,7 +28,7 @@ from tallystick.tally import BoundTally
 from tallystick_mcp.answers import shown
 from tallystick_mcp.arguments import Add, Explore, Manage, Search
 from tallystick_mcp.callers import Caller
-from tallystick_mcp.surface import ADD, EXPLORE, MANAGE, SEARCH, Route
+from tallystick_mcp.routes import ADD, EXPLORE, MANAGE, SEARCH, Route
 
 _ACCESS: Mapping[str, AccessKind] = {"modify": "correct", "forget": "delete", "recover": "correct"}
 

@@ -22,9 +22,9 @@ from typing import Any, NamedTuple, Protocol
 from pydantic import ValidationError
 from Stemmer import Stemmer  # type: ignore[import-not-found,unused-ignore]
 
+from tallystick_mcp.routes import EXPLORE, MANAGE
 from tallystick_mcp.schemas import slim_schema
 from tallystick_mcp.server import TOOLS
-from tallystick_mcp.surface import EXPLORE, MANAGE
 
 TASKS = Path(__file__).parents[1] / "fixtures" / "discovery_tasks.json"
 _MODES = {"explore": (*EXPLORE, "policy"), "manage": tuple(MANAGE)}

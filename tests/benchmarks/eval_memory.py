@@ -1,4 +1,4 @@
-"""The scoreboard of memory: every suite of `tallystick.testing.evals`, twice, as one table.
+"""The scoreboard of memory: every suite of `tests.benchmarks.suites`, twice, as one table.
 
 Run it with `make eval`. It exits with 1 when a blocking measure fails, or when two runs do not
 agree.
@@ -15,8 +15,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-
-from tallystick.testing.evals import SUITES, SuiteResult, run_suites
+from tests.benchmarks.suites import SUITES, SuiteResult, run_suites
 
 
 def main() -> int:

@@ -1,15 +1,17 @@
-"""Count what makes source hard to read: dialect names, long files, overrides, stray SQL, circles.
+"""Count what makes source hard to read: vocabulary, dialect names, complex functions, circles.
 
 `python tests/benchmarks/house.py [ROOT]` counts a checkout, by default this one. Nothing of it is
-imported; all figures are read from its syntax trees.
+imported; all figures are read from its syntax trees. It is a report: it passes no judgement.
 """
 
 from __future__ import annotations
 
 import ast
+import json
 import re
 import sys
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +33,17 @@ DIALECT = frozenset(
     ]
 )
 """Participles and pronouns that say nothing of what a variable is."""
+SECRETS = frozenset(
+    {"secret_rules", "secret_checks", "vendor_tokens", "redaction", "personal_data"}
+)
+"""Modules of `policy` whose patterns are forms of secrets and personal data, counted apart."""
+WORD = re.compile(r"[^\W\d_]{2,}")
+PLAIN = re.compile(r"[^\W\d_]+(?: [^\W\d_]+)*")
+"""A word or a phrase, as a list of words has it."""
+NO_WORD = re.compile(r"\\[pP]\{[^}]*\}|\\.|\[[^\]]*\]|\(\?P<\w+>|\(\?P=\w+\)|\(\?[aiLmsux-]+[:)]")
+"""Parts of a pattern whose letters are no words: escapes, classes, names of groups, flags."""
+MOST_FILES, MOST_FUNCTIONS = 8, 5
+"""Files with the largest vocabulary, and functions of the core, that are named."""
 STATEMENTS = frozenset({"execute", "executemany", "exec_driver_sql"})
 
 
@@ -157,6 +170,100 @@ def circles(graph: dict[str, set[str]]) -> list[list[str]]:
     return groups
 
 
+def alternatives(pattern: str) -> int:
+    """Count the alternatives of a pattern that hold a word."""
+    if "|" not in pattern:
+        return 0
+    return sum(bool(WORD.search(part)) for part in NO_WORD.sub("\0", pattern).split("|"))
+
+
+def word_count(values: Iterable[object]) -> int:
+    """Return the length of a list of lower-case words or phrases; 0 for any other list."""
+    words = list(values)
+    is_plain = all(
+        isinstance(word, str) and word.islower() and PLAIN.fullmatch(word) for word in words
+    )
+    return len(words) if is_plain else 0
+
+
+def vocabulary(tree: ast.Module) -> int:
+    """Count the words that a file types: alternatives of patterns, split texts, sets."""
+    documentation = {
+        id(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    return sum(_words_of(node) for node in ast.walk(tree) if id(node) not in documentation)
+
+
+def _words_of(node: ast.AST) -> int:
+    match node:
+        case ast.Constant(value=str(text)):
+            return alternatives(text)
+        case ast.Call(
+            func=ast.Attribute(value=ast.Constant(value=str(text)), attr="split"), args=[]
+        ):
+            return len(text.split())
+        case (
+            ast.Set(elts=members)
+            | ast.Call(
+                func=ast.Name(id="set" | "frozenset"),
+                args=[ast.List(elts=members) | ast.Tuple(elts=members)],
+            )
+        ):
+            return word_count(getattr(member, "value", None) for member in members)
+    return 0
+
+
+def listed_words(value: object) -> int:
+    """Count the words in the lists of a JSON or TOML file, at any depth."""
+    if isinstance(value, dict):
+        return sum(map(listed_words, value.values()))
+    if isinstance(value, list):
+        return word_count(value) or sum(map(listed_words, value))
+    return 0
+
+
+def vocabularies(root: Path, sources: Iterable[Module]) -> dict[str, int]:
+    """Return the number of words that each file types, for the files that type any."""
+    counts = {str(module.path.relative_to(root)): vocabulary(module.tree) for module in sources}
+    for seam in ROOTS:
+        for path in (root / seam).rglob("*.json"):
+            counts[str(path.relative_to(root))] = listed_words(json.loads(path.read_bytes()))
+        for path in (root / seam).rglob("*.toml"):
+            words = listed_words(tomllib.loads(path.read_text(encoding="utf-8")))
+            counts[str(path.relative_to(root))] = words
+    return {name: count for name, count in counts.items() if count}
+
+
+def complexity(function: ast.AST) -> int:
+    """Return the cyclomatic complexity of a function: 1 and each place where its path forks."""
+    total = 1
+    for node in ast.walk(function):
+        match node:
+            case ast.If() | ast.For() | ast.AsyncFor() | ast.While() | ast.IfExp():
+                total += 1
+            case ast.ExceptHandler() | ast.Assert() | ast.match_case():
+                total += 1
+            case ast.comprehension():
+                total += 1 + len(node.ifs)
+            case ast.BoolOp():
+                total += len(node.values) - 1
+    return total
+
+
+def functions(module: Module) -> Iterator[tuple[int, str]]:
+    """Yield the complexity and the place of each function of a module, at any depth."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield complexity(node), f"{module.name}.{node.name}"
+
+
+def line_count(folder: Path) -> int:
+    """Return the lines of the Python files below a folder."""
+    return sum(path.read_text(encoding="utf-8").count("\n") for path in folder.rglob("*.py"))
+
+
 def main(root: Path) -> None:
     """Print the figures of a checkout."""
     sources = list(modules(root))
@@ -173,7 +280,13 @@ def main(root: Path) -> None:
     )
     known = frozenset(module.name for module in sources)
     graph = {module.name: imports(module, known) for module in sources}
+    words = vocabularies(root, sources)
+    secrets = sum(words.pop(f"core/tallystick/policy/{name}.py", 0) for name in SECRETS)
+    most_complex = sorted((each for module in core for each in functions(module)), reverse=True)
     rows = [
+        *((f"lines of {seam}", f"{line_count(root / seam):,}") for seam in (*ROOTS, "examples")),
+        ("words of vocabulary in our files", f"{sum(words.values()):,}"),
+        ("words in patterns of secrets", f"{secrets:,}"),
         ("files", f"{len(sources)}"),
         ("dialect names", f"{dialect} of {len(names)}, {100 * dialect / len(names):.1f} %"),
         ("longest file of the core", f"{longest}, {lengths[longest]} lines"),
@@ -188,6 +301,10 @@ def main(root: Path) -> None:
     ]
     for label, figure in rows:
         print(f"{label:<45}{figure}")
+    for name in sorted(words, key=lambda name: (-words[name], name))[:MOST_FILES]:
+        print(f"  vocabulary: {words[name]:4} {name}")
+    for count, place in most_complex[:MOST_FUNCTIONS]:
+        print(f"  complexity: {count:4} {place}")
     for group in circles(graph):
         print(f"  circle: {', '.join(group)}")
 

@@ -25,7 +25,7 @@ FIRST_LOOK = {
     "access/test_approvals.py": "storage/approvals operations/approvals tally/policy_verbs",
     "adapters/test_enforcement.py": "access/enforcers tally/call_rules tally/enforcement",
     "memory/test_packs.py": "memory/passages ranking/passages",
-    "memory/test_recall.py": "access/visibility memory/rerank memory/supersession memory/context "
+    "memory/test_recall.py": "access/visibility memory/context "
     "ranking/order ranking/corpus ranking/question ranking/likeness ranking/signals "
     "ranking/vocabulary storage/search",
     "memory/test_large_scopes.py": "memory/candidates memory/recall_request ranking/frozen "
@@ -75,7 +75,8 @@ FIRST_LOOK = {
     "memory/test_memory_machine.py": "memory/change memory/memory_write memory/read "
     "memory/remember storage/memories",
     "memory/test_sources.py": "storage/sources",
-    "memory/test_correct.py": "memory/crossing storage/edges",
+    "memory/test_correct.py": "memory/crossing memory/supersession storage/edges",
+    "test_ports.py": "memory/rerank",
     "memory/test_inspect.py": "memory/explore memory/history storage/scope_selection",
     "../checkpointers/test_store.py": "memory/fields memory/items storage/items",
     "upkeep/test_sizes.py": "storage/sizes",
@@ -88,7 +89,6 @@ FIRST_LOOK = {
     "upkeep/proof",
     "operations/test_operations.py": "operations/memory operations/operate operations/operation "
     "operations/runs operations/spaces operations/error_status operations/table operations/tools",
-    "../integrations/test_surfaces.py": "operations/surface",
     "pipeline/test_chroma_processes.py": "pipeline/chroma pipeline/reconcile",
     "pipeline/test_jobs.py": "pipeline/background pipeline/embedding pipeline/runner "
     "pipeline/worker records/jobs storage/jobs upkeep/jobs operations/jobs tally/later_replays",
@@ -107,8 +107,7 @@ FIRST_LOOK = {
     "storage/test_round_trips.py": "storage/batches storage/occurrences",
     "storage/test_lost_connections.py": "storage/outcomes",
     "storage/test_database.py": "storage/database_errors storage/dialects",
-    "compiler/test_relevance_floor.py": "ranking/evidence",
-    "ranking/test_ranking.py": "ranking/bm25 ranking/fusion ranking/headers "
+    "ranking/test_ranking.py": "ranking/headers "
     "ranking/languages ranking/relevance ranking/vectors ranking/weights ranking/words",
     "recorder/test_payloads.py": "recorder/chain recorder/context recorder/pending recorder/run "
     "recorder/text_memo recorder/write_queue storage/payloads storage/recordings",
@@ -127,7 +126,7 @@ FIRST_LOOK = {
     "tally/test_keep_turn.py": "tally/run_verbs tally/view",
     "compiler/test_approvals.py": "tally/compiling",
     "storage/test_idempotency.py": "tally/operator",
-    "testing/test_evals.py": "testing/fakes",
+    "testing/test_suites.py": "testing/fakes",
     "tokens/test_tokens.py": "tokens/cached tokens/estimate tokens/resolve tokens/tiktoken "
     "tokens/usage",
 }

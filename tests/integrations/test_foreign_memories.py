@@ -10,14 +10,13 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from tests.terminals import run_piped
 
 from tallystick import Actor, Tally
 from tallystick.adapters.foreign_memories import (
-    FORMATS,
     ForeignFormat,
     export_lines,
     import_memories,
@@ -149,7 +148,7 @@ def test_the_lines_that_go_out_are_what_the_other_product_takes(open_sqlite: Ope
             anna.remember(fact, kind="fact")
         lines = {
             format: [json.loads(line) for line in export_lines(anna.memories(), format, owner="a")]
-            for format in FORMATS
+            for format in get_args(ForeignFormat)
         }
     store = InMemoryStore()
     for line in lines["langgraph-store"]:
@@ -237,7 +236,7 @@ def test_lines_that_cannot_be_read_are_skipped_with_their_number_and_reason(
         assert {memory.kind for memory in anna.memories()} == {"note", "decision"}
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", get_args(ForeignFormat))
 def test_what_goes_out_comes_in_again(
     open_sqlite: OpenTally, tmp_path: Path, format: ForeignFormat
 ) -> None:
@@ -275,7 +274,7 @@ def test_what_goes_out_comes_in_again(
 @pytest.mark.parametrize(
     "content", [b"", b"\x00\xff\xfe", b'"a text"', b"SQLite format 3\x00 and no more", b"{}"]
 )
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", get_args(ForeignFormat))
 def test_a_file_of_another_form_is_refused(
     open_sqlite: OpenTally, tmp_path: Path, format: ForeignFormat, content: bytes
 ) -> None:

@@ -11,6 +11,7 @@ from inline_snapshot import external_file, snapshot
 from mcp.shared.exceptions import MCPError
 from tests.integrations.frozen import frozen
 from tests.integrations.mcp_clients import ERAS, Person, connected, payload
+from tests.integrations.surface_offers import MCP
 
 from tallystick import Actor, ContextItem, PolicyRule
 from tallystick.errors import InvalidScope
@@ -21,8 +22,8 @@ from tallystick.tally import BoundTally, Tally
 from tallystick.testing.comparison import effects
 from tallystick_mcp import serve
 from tallystick_mcp.arguments import Add, Explore, Manage, Search
+from tallystick_mcp.routes import ADD, EXPLORE, MANAGE, SEARCH
 from tallystick_mcp.server import TOOLS
-from tallystick_mcp.surface import ADD, EXPLORE, MANAGE, MCP, SEARCH
 
 OpenTally = Callable[..., Tally]
 ANN = Actor(user="ann", projects={"apollo", "hermes"})

@@ -8,8 +8,8 @@ import pytest
 from langchain_core.messages import AIMessage
 from tests.benchmarks.discovery import Choice, ModelRouter, Router, load_tasks, main, route_all
 
+from tallystick_mcp.routes import EXPLORE, MANAGE
 from tallystick_mcp.server import TOOLS
-from tallystick_mcp.surface import EXPLORE, MANAGE
 
 
 def test_a_router_that_knows_words_alone_finds_the_tool_and_its_mode() -> None:

@@ -22,7 +22,7 @@ from tallystick import Actor
 from tallystick.records import Credential, Scope
 from tallystick.tally import Tally
 from tallystick_mcp import serve
-from tallystick_mcp.surface import EXPLORE
+from tallystick_mcp.routes import EXPLORE
 
 ANN = Actor(user="ann", projects={"apollo", "hermes"})
 BOB = Actor(user="bob", projects={"hermes"})

@@ -15,11 +15,11 @@ from llama_index.core.tools import FunctionTool
 from pydantic_ai import RunContext
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.usage import RunUsage
+from tests.integrations.surface_offers import CLI
 
 from tallystick.operations import MEMORY_TOOLS, OPERATIONS, MemoryTool
 from tallystick.tally import Tally
 from tallystick_cli.app import app
-from tallystick_cli.surface import CLI
 
 OpenTally = Callable[..., Tally]
 COMMANDS = {

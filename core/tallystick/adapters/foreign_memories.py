@@ -25,7 +25,6 @@ from tallystick.storage.foreign_stores import rows_of_store
 from tallystick.tally import BoundTally
 
 ForeignFormat = Literal["mem0", "langmem", "langgraph-store", "llama-index", "jsonl"]
-FORMATS: tuple[ForeignFormat, ...] = ("mem0", "langmem", "langgraph-store", "llama-index", "jsonl")
 _PAGE = 200
 """Memories of one transaction: an import that is cut off goes on after those that are stored."""
 _MOST_SKIPPED = 100
@@ -71,9 +70,6 @@ class _Entry:
 class _Unreadable:
     place: str
     reason: str
-
-
-_Read = Iterator[_Entry | _Unreadable]
 
 
 def import_memories(

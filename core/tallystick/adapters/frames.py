@@ -10,7 +10,6 @@ from tallystick.memory.passages import passage_text, unfolded
 from tallystick.records import Hit
 from tallystick.records.framing import CLOSE, OPEN, Quote, frame_code, framed, may_be_recalled
 from tallystick.records.framing import without_frames as _without_frames
-from tallystick.records.framing import without_recalls as _without_recalls
 from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
 
@@ -56,11 +55,6 @@ def without_frames(bound: BoundTally, text: str) -> str:
     frame that was altered or cut, stays as it is.
     """
     return _without_frames(text, _keys(bound)) if may_be_recalled(text) else text
-
-
-def without_recalls(bound: BoundTally, text: str) -> str:
-    """Same as `without_frames`; of an answer of this tally's memory tools nothing is left."""
-    return _without_recalls(text, _keys(bound)) if may_be_recalled(text) else text
 
 
 def _keys(bound: BoundTally) -> tuple[bytes, ...]:

@@ -167,7 +167,6 @@ def _messages(value: Any, role: Role) -> Iterator[Message]:
     body: Mapping[str, Any] = data if isinstance(data, dict) else value
     named = value.get("role") or value.get("type") or value.get("kind") or role
     own = _ROLES.get(str(named).lower(), role)
-    name = body.get("name") if isinstance(body.get("name"), str) else None
     if _kind(value) in _CALL | _RESULT | _REASONING and "role" not in value and data is None:
         # An item of its own among the messages, as OpenAI's Responses have it.
         spoken = [_Spoken(part, _owner(part, own, value)) for part in _parts(value)]
@@ -176,28 +175,42 @@ def _messages(value: Any, role: Role) -> Iterator[Message]:
     if isinstance(instructions := body.get("instructions"), str) and body.get("parts") is not None:
         yield Message("system", (TextPart(instructions),))
     if own == "tool" and "tool_call_id" in body:
-        yield Message("tool", (ToolResultPart(_id(body), body.get("content")),), name)
+        yield Message("tool", (ToolResultPart(_id(body), body.get("content")),), _name(body))
         return
     additional = body.get("additional_kwargs")
-    extra = additional if isinstance(additional, dict) else {}
+    yield from _spoken_messages(body, own, additional if isinstance(additional, dict) else {})
+
+
+def _spoken_messages(
+    body: Mapping[str, Any], role: Role, extra: Mapping[str, Any]
+) -> Iterator[Message]:
+    """Yield the messages of a body with content, and with calls beside it; `extra` is what
+    LangChain keeps of a provider's form.
+    """
     content = next(
         (body[key] for key in ("blocks", "parts", "content", "text") if body.get(key)), None
     )
     spoken = [
-        _Spoken(part, _owner(part, own, each))
+        _Spoken(part, _owner(part, role, each))
         for each in (content if isinstance(content, list) else [content])
         for part in _parts(each)
     ]
-    if own == "tool" and "tool_call_id" in extra:
+    if role == "tool" and "tool_call_id" in extra:
         text = "\n".join(part.text for part, _ in spoken if isinstance(part, TextPart))
-        yield Message("tool", (ToolResultPart(_id(extra), text),), name)
+        yield Message("tool", (ToolResultPart(_id(extra), text),), _name(body))
         return
-    has_calls = any(isinstance(part, ToolCallPart) for part, _ in spoken)
-    for calls in () if has_calls else (body.get("tool_calls"), extra.get("tool_calls")):
+    if not any(isinstance(part, ToolCallPart) for part, _ in spoken):
         spoken += [
-            _Spoken(_call(call), "assistant") for call in calls or () if isinstance(call, dict)
+            _Spoken(_call(call), "assistant")
+            for holder in (body, extra)
+            for call in holder.get("tool_calls") or ()
+            if isinstance(call, dict)
         ]
-    yield from _by_role(spoken, name)
+    yield from _by_role(spoken, _name(body))
+
+
+def _name(body: Mapping[str, Any]) -> str | None:
+    return body["name"] if isinstance(body.get("name"), str) else None
 
 
 def _owner(part: Part, role: Role, value: Any) -> Role:

@@ -14,7 +14,6 @@ _SHORT = 4
 _PART = 92
 """The likeness of a name and a part of it, such as "Anna" and "Anna Schmidt", percent."""
 _ACRONYM = 90
-_SAME_KIND = ("person", "name")
 
 
 class Alias(NamedTuple):

@@ -5,13 +5,14 @@ depends on, with the circles in which no order is possible.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 
 from tallystick.access import visible_docs
 from tallystick.errors import InvalidScope
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.explore import memory_views, require_depth
-from tallystick.records import Actor, Explored, ExploredLink, Scope
+from tallystick.records import Actor, Explored, ExploredLink, Memory, Scope
 from tallystick.storage import Connection, edges, memories, scopes
 
 _FAN = 200
@@ -33,39 +34,13 @@ def dependencies(
     if scope is not None:
         context.gate.require(actor, "read", scope)
     with context.store.database.read() as connection:
-        may_read = cache(
-            lambda place: context.gate.decide(connection, actor, "read", place).allowed
-        )
         first = _first(connection, context, actor, around, scope, limit)
-        reached = dict(first)
-        needs: dict[int, list[int]] = {doc: [] for doc in first}
-        elsewhere: set[int] = set()
-        more, ahead = False, list(first)
-        while ahead:
-            found = edges.leaving(connection, "DEPENDS_ON", ahead, most=_FAN * len(ahead))
-            linked = memories.get_docs(connection, {edge.to_doc for edge in found} - set(reached))
-            elsewhere |= {doc for doc, other in linked.items() if not may_read(other.memory.scope)}
-            readable = [other for doc, other in linked.items() if doc not in elsewhere]
-            now = context.store.clock.now()
-            shown = visible_docs(connection, context.gate, actor, readable, now)
-            ahead = []
-            for other in sorted(readable, key=lambda each: each.doc):
-                if other.doc not in shown:
-                    continue
-                if len(reached) >= limit:
-                    more = True
-                    break
-                reached[other.doc], needs[other.doc] = other, []
-                ahead.append(other.doc)
-            for edge in found:
-                if edge.to_doc in reached:
-                    needs[edge.from_doc].append(edge.to_doc)
+        followed = _follow(connection, context, actor, first, limit)
+        reached, needs = followed.reached, followed.needs
         if scope is not None:
             # Of a scope only what depends on something, or is depended on.
-            linked_docs = {doc for doc in needs if needs[doc]} | {
-                other for others in needs.values() for other in others
-            }
-            reached = {doc: stored for doc, stored in reached.items() if doc in linked_docs}
+            linked = {doc for doc in needs if needs[doc]}.union(*needs.values())
+            reached = {doc: stored for doc, stored in reached.items() if doc in linked}
             needs = {doc: needs[doc] for doc in reached}
         order, circles = in_order(needs)
         ids = {doc: stored.memory.id for doc, stored in reached.items()}
@@ -79,18 +54,66 @@ def dependencies(
             for other in needs[doc]
         ),
         cycles=tuple(tuple(ids[doc] for doc in circle) for circle in circles),
-        unfinished=tuple(
-            ids[doc]
-            for doc in order
-            if reached[doc].memory.kind in ("task", "milestone")
-            and reached[doc].memory.attributes.get("status", "todo") not in _OVER
-        ),
-        elsewhere=len(elsewhere),
-        more=more,
+        unfinished=tuple(ids[doc] for doc in order if _is_unfinished(reached[doc].memory)),
+        elsewhere=len(followed.elsewhere),
+        more=followed.more,
     )
     read = sorted({view.scope for view in views}, key=str)
     context.gate.log_read(actor, "explore", read, results=len(views))
     return explored
+
+
+@dataclass
+class _Followed:
+    """The memories that dependencies lead to, and those that each of them needs."""
+
+    reached: dict[int, memories.Stored]
+    needs: dict[int, list[int]]
+    elsewhere: set[int] = field(default_factory=set)
+    """Memories in scopes that the actor may not read."""
+    more: bool = False
+    """True if the limit left some out."""
+
+
+def _follow(
+    connection: Connection,
+    context: MemoryContext,
+    actor: Actor,
+    first: Mapping[int, memories.Stored],
+    limit: int,
+) -> _Followed:
+    """Follow the dependencies of memories, and of those that they lead to, up to `limit`."""
+    may_read = cache(lambda scope: context.gate.decide(connection, actor, "read", scope).allowed)
+    followed = _Followed(dict(first), {doc: [] for doc in first})
+    ahead = list(first)
+    while ahead:
+        links = edges.leaving(connection, "DEPENDS_ON", ahead, most=_FAN * len(ahead))
+        linked = memories.get_docs(
+            connection, {edge.to_doc for edge in links} - set(followed.reached)
+        )
+        followed.elsewhere |= {
+            doc for doc, other in linked.items() if not may_read(other.memory.scope)
+        }
+        readable = [other for doc, other in linked.items() if doc not in followed.elsewhere]
+        now = context.store.clock.now()
+        shown = visible_docs(connection, context.gate, actor, readable, now)
+        visible = sorted(
+            (other for other in readable if other.doc in shown), key=lambda each: each.doc
+        )
+        room = limit - len(followed.reached)
+        followed.more |= len(visible) > room
+        ahead = [other.doc for other in visible[: max(0, room)]]
+        followed.reached |= {doc: linked[doc] for doc in ahead}
+        followed.needs |= {doc: [] for doc in ahead}
+        for edge in links:
+            if edge.to_doc in followed.reached:
+                followed.needs[edge.from_doc].append(edge.to_doc)
+    return followed
+
+
+def _is_unfinished(memory: Memory) -> bool:
+    is_work = memory.kind in ("task", "milestone")
+    return is_work and memory.attributes.get("status", "todo") not in _OVER
 
 
 def _as_scope(actor: Actor, around: str | Scope) -> Scope | None:

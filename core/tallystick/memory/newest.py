@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 
 from tallystick.access import is_expired, replacements, visible_docs
 from tallystick.memory.context import MemoryContext
@@ -11,7 +12,7 @@ from tallystick.memory.recall import Recalled, require_answerable
 from tallystick.memory.recall_request import RecallRequest
 from tallystick.memory.supersession import is_current
 from tallystick.records import AccessDecision, Actor, Hit, Memory, Scope
-from tallystick.storage import memories, scopes
+from tallystick.storage import Connection, memories, scopes
 
 _PAGE = 100
 """Memories that are read at once, at least: some of them may be left out."""
@@ -36,8 +37,6 @@ def newest(
     for scope in dict.fromkeys(scope_list):
         context.gate.require(actor, "read", scope)
     now = context.store.clock.now()
-    states = request.states or (("active",) if request.as_of is None else memories.FINDABLE)
-    found: list[memories.Stored] = []
     with context.store.database.read() as connection:
         decisions = {
             scope: context.gate.decide(connection, actor, "read", scope)
@@ -45,21 +44,8 @@ def newest(
         }
         readable = [scope for scope, decision in decisions.items() if decision.allowed]
         ids = [row.id for row in scopes.find(connection, readable)]
-        before_doc, size = None, max(request.limit, _PAGE)
-        while len(found) < request.limit:
-            page = page_of(connection, ids, request, states, limit=size, before_doc=before_doc)
-            visible = visible_docs(connection, context.gate, actor, page, now)
-            found += [
-                stored
-                for stored in page
-                if stored.doc in visible
-                and not is_expired(stored.memory.expires_at, now)
-                and (request.as_of is None or _was_valid(stored.memory, request.as_of))
-            ]
-            if len(page) < size:
-                break
-            before_doc = page[-1].doc
-        found = found[: request.limit]
+        passing = _passing(connection, context, actor, ids, request, now)
+        found = list(islice(passing, request.limit))
         heads = replacements(
             connection,
             [stored.doc for stored in found if stored.memory.state == "superseded"],
@@ -86,6 +72,34 @@ def newest(
             accessed=[accessed[hit.memory.id] for hit in given],
         )
     return Recalled(tuple(given), "none", len(found), withheld=withheld)
+
+
+def _passing(
+    connection: Connection,
+    context: MemoryContext,
+    actor: Actor,
+    scope_ids: Sequence[int],
+    request: RecallRequest,
+    now: int,
+) -> Iterator[memories.Stored]:
+    """Yield the memories of these scopes that the actor may see and that pass the filters, newest
+    first, read page by page.
+    """
+    states = request.states or (("active",) if request.as_of is None else memories.FINDABLE)
+    before_doc, size = None, max(request.limit, _PAGE)
+    while True:
+        page = page_of(connection, scope_ids, request, states, limit=size, before_doc=before_doc)
+        visible = visible_docs(connection, context.gate, actor, page, now)
+        for stored in page:
+            if (
+                stored.doc in visible
+                and not is_expired(stored.memory.expires_at, now)
+                and (request.as_of is None or _was_valid(stored.memory, request.as_of))
+            ):
+                yield stored
+        if len(page) < size:
+            return
+        before_doc = page[-1].doc
 
 
 def _hit(

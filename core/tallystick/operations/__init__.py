@@ -2,8 +2,7 @@
 
 from tallystick.operations.error_status import STATUS, WireStatus, error_json, wire_status
 from tallystick.operations.operation import Arguments, Effect, Operation
-from tallystick.operations.surface import Offer, Surface
-from tallystick.operations.table import NOT_OPERATIONS, OPERATIONS
+from tallystick.operations.table import OPERATIONS
 from tallystick.operations.tools import (
     MEMORY_INSTRUCTIONS,
     MEMORY_TOOLS,
@@ -20,15 +19,12 @@ __all__ = [
     "MEMORY_INSTRUCTIONS",
     "MEMORY_TOOLS",
     "NOTICE",
-    "NOT_OPERATIONS",
     "OPERATIONS",
     "Arguments",
     "Effect",
     "MemoryTool",
-    "Offer",
     "Operation",
     "STATUS",
-    "Surface",
     "WireStatus",
     "error_json",
     "found_fields",

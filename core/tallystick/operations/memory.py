@@ -373,7 +373,6 @@ OPERATIONS = (
         name="remember",
         title="Remember",
         description="Remember a text as it is; it can be recalled at once.",
-        model_description="Store one statement in long-term memory, word for word.",
         effect="change",
         arguments=Remember,
         result=Remembered,
@@ -384,7 +383,6 @@ OPERATIONS = (
         name="remember_many",
         title="Remember many",
         description="Remember many texts in one transaction, all or none.",
-        model_description="Store several statements in long-term memory, all or none.",
         effect="change",
         arguments=RememberMany,
         result=list[Remembered],
@@ -395,8 +393,6 @@ OPERATIONS = (
         name="recall",
         title="Recall",
         description="Find the memories that answer a question, best first, with the reasons.",
-        model_description="Search long-term memory for what answers a question. Returns the best "
-        "matches with their ids and sources.",
         effect="read",
         arguments=Recall,
         result=Recalled,
@@ -407,7 +403,6 @@ OPERATIONS = (
         name="get",
         title="Read a memory",
         description="Read one memory by its id.",
-        model_description="Read one memory by its id.",
         effect="read",
         arguments=OfMemory,
         result=Memory,
@@ -419,8 +414,6 @@ OPERATIONS = (
         title="List memories",
         description="List memories of a scope, newest first; what is hidden or forgotten comes "
         "without its text.",
-        model_description="List memories, newest first. Give the last id of a page as `before` to "
-        "see older ones.",
         effect="read",
         arguments=Memories,
         result=list[Memory],
@@ -431,8 +424,6 @@ OPERATIONS = (
         name="modify",
         title="Change a memory",
         description="Change a memory; the old version stays in its history.",
-        model_description="Change a memory. Give the version that you read as `if_version`, and "
-        "why as `reason`.",
         effect="change",
         arguments=Modify,
         result=Change,
@@ -444,7 +435,6 @@ OPERATIONS = (
         name="modify_many",
         title="Change many memories",
         description="Change many memories, each by itself; what is refused is listed in its place.",
-        model_description="Change several memories; each is changed or refused by itself.",
         effect="change",
         arguments=ModifyMany,
         result=list[Changed],
@@ -455,8 +445,6 @@ OPERATIONS = (
         name="forget",
         title="Forget",
         description="Remove a memory from every recall; it can be recovered for a while.",
-        model_description="Take a memory out of recall, with the reason. A person can recover it "
-        "for a while.",
         effect="change",
         arguments=Forget,
         result=Forgotten,
@@ -468,8 +456,6 @@ OPERATIONS = (
         title="Forget by query",
         description="Preview what a query and filters would forget, then forget exactly that with "
         "the token.",
-        model_description="Preview which memories match a query or filters, and forget them once "
-        "a person confirmed with the token.",
         effect="change",
         arguments=ForgetMatching,
         result=Forgetting,
@@ -481,7 +467,6 @@ OPERATIONS = (
         name="recover",
         title="Recover",
         description="Bring a forgotten memory back as it was, within its window.",
-        model_description="Bring a forgotten memory back as it was.",
         effect="change",
         arguments=Recover,
         result=Change,
@@ -492,8 +477,6 @@ OPERATIONS = (
         name="correct",
         title="Correct",
         description="Preview a correction and what it affects, then apply it with the token.",
-        model_description="Preview a correction of a memory, and apply it once a person confirmed "
-        "with the token.",
         effect="change",
         arguments=Correct,
         result=Correction,
@@ -506,8 +489,6 @@ OPERATIONS = (
         title="Promote",
         description="Preview a copy of a memory into another scope and who would read it, then "
         "make it with the token.",
-        model_description="Preview a copy of a memory into another scope, and make it once a "
-        "person confirmed with the token.",
         effect="change",
         arguments=Cross,
         result=Crossing,
@@ -519,8 +500,6 @@ OPERATIONS = (
         name="share",
         title="Share",
         description="Same as promote, for a copy that follows its origin and is withdrawn with it.",
-        model_description="Preview a shared copy of a memory, and make it once a person confirmed "
-        "with the token.",
         effect="change",
         arguments=Cross,
         result=Crossing,
@@ -533,7 +512,6 @@ OPERATIONS = (
         title="Inspect a memory",
         description="Show what a memory or a source is, why it can or cannot be seen, what depends "
         "on it, and what may be done next.",
-        model_description="Explain one memory: its visibility, sources, dependents and history.",
         effect="read",
         arguments=OfMemory,
         result=Inspection,
@@ -545,7 +523,6 @@ OPERATIONS = (
         title="Read a source",
         description="Read the raw material behind memories: its text as it arrived, its lifecycle "
         "and what was drawn from it.",
-        model_description="Read a source as it arrived, and the memories that were drawn from it.",
         effect="read",
         arguments=OfSource,
         result=SourceInspection,
@@ -557,8 +534,6 @@ OPERATIONS = (
         title="Explore",
         description="Look around: what there is, what a scope contains, what a memory links to or "
         "depends on, everything about a name.",
-        model_description="Look around without a query: scopes, the contents of one, what a "
-        "memory is linked to or depends on, or everything about a name.",
         effect="read",
         arguments=Explore,
         result=Explored,
@@ -569,7 +544,6 @@ OPERATIONS = (
         name="context_pack",
         title="Context pack",
         description="Get what answers a question as one framed text within a budget.",
-        model_description="Get what memory answers to a question as one text with sources.",
         effect="read",
         arguments=Pack,
         result=ContextPack,
@@ -580,8 +554,6 @@ OPERATIONS = (
         name="wake",
         title="Wake",
         description="Get pins, constraints, preferences, decisions and open tasks as one text.",
-        model_description="Get what should be known at the start: pins, constraints, preferences, "
-        "decisions, open tasks.",
         effect="read",
         arguments=Wake,
         result=ContextPack,
@@ -592,7 +564,6 @@ OPERATIONS = (
         name="history",
         title="History of a memory",
         description="Show everything that happened to a memory.",
-        model_description="Show everything that happened to a memory, oldest first.",
         effect="read",
         arguments=OfMemory,
         result=list[HistoryEntry],
@@ -604,7 +575,6 @@ OPERATIONS = (
         title="Preview access",
         description="Show what an agent or person could recall, scope by scope, and why not the "
         "rest. Changes nothing.",
-        model_description="Show what an actor could recall, scope by scope, and why not the rest.",
         effect="read",
         arguments=PreviewAccess,
         result=AccessPreview,

@@ -70,8 +70,6 @@ class Operation:
     """A few words, for a menu."""
     description: str
     """One or two sentences for people."""
-    model_description: str
-    """The case in which a model should call it, and the answer."""
     effect: Effect
     arguments: type[Arguments]
     result: Any

@@ -9,7 +9,7 @@ a crash.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec
 
@@ -40,8 +40,6 @@ class MemoryTool:
     """Takes a BoundTally first; the rest are the arguments that the model gives."""
     needs_approval: bool
     """True if it changes or forgets memory: then the runtime asks a person first."""
-    own_arguments: Mapping[str, str] = field(default_factory=dict)
-    """Arguments, or defaults, that differ from those of the operation, each with the reason."""
 
     @property
     def description(self) -> str:
@@ -216,38 +214,11 @@ def _change_fields(change: Change) -> Answer:
 
 
 _TOOLS = (
-    MemoryTool(
-        "memory_search",
-        OPERATIONS["recall"],
-        memory_search,
-        needs_approval=False,
-        own_arguments={"limit": "a prompt has room for 5 by default, 50 at most"},
-    ),
-    MemoryTool(
-        "memory_store",
-        OPERATIONS["remember"],
-        memory_store,
-        needs_approval=False,
-        own_arguments={"tags": "runtimes read a list that may be left out"},
-    ),
+    MemoryTool("memory_search", OPERATIONS["recall"], memory_search, needs_approval=False),
+    MemoryTool("memory_store", OPERATIONS["remember"], memory_store, needs_approval=False),
     MemoryTool("memory_get", OPERATIONS["get"], memory_get, needs_approval=False),
-    MemoryTool(
-        "memory_list",
-        OPERATIONS["memories"],
-        memory_list,
-        needs_approval=False,
-        own_arguments={"limit": "a prompt has room for 20 by default, 100 at most"},
-    ),
-    MemoryTool(
-        "memory_modify",
-        OPERATIONS["modify"],
-        memory_modify,
-        needs_approval=True,
-        own_arguments={
-            "content": "a model changes the text alone",
-            "if_version": "a model changes only what it has read",
-        },
-    ),
+    MemoryTool("memory_list", OPERATIONS["memories"], memory_list, needs_approval=False),
+    MemoryTool("memory_modify", OPERATIONS["modify"], memory_modify, needs_approval=True),
     MemoryTool("memory_forget", OPERATIONS["forget"], memory_forget, needs_approval=True),
 )
 

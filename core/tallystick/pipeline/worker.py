@@ -40,11 +40,6 @@ class Worker:
         """True from `start` until it has stopped."""
         return self._thread is not None and self._thread.is_alive()
 
-    @property
-    def is_paused(self) -> bool:
-        """True between `pause` and `resume`."""
-        return not self._running.is_set()
-
     def start(self) -> Self:
         """Begin to work in the background. Raises InvalidInput where it was stopped."""
         if self._stopped.is_set():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections.abc import Callable
 
 PLACEHOLDER = re.compile(r"\[redacted:([a-z0-9_]{1,40}):(\d{1,9})\]")
 """The text that stands in for what was redacted: its kind and its number."""
@@ -224,43 +225,109 @@ _OWNER = re.compile(
 _PAGE = re.compile(r"(?:page|next|sync|request|continuation|change)[_-]?$", re.IGNORECASE)
 
 
+_WORD_AND_DIGITS = re.compile(r"[A-Za-z]\w*\.(?=\w*\d)\w*[A-Z]\w*")
+"""A password with a full stop in it: no name in code has digits and capitals mixed so."""
+
+
 def is_assigned_secret(match: re.Match[str]) -> bool:
     """Return True if the assigned value is a secret, and not code, prose or a placeholder."""
-    value, name = _value(match), match["name"].lower()
-    if not value.strip() or _NOT_A_SECRET.fullmatch(value):
+    value = _value(match)
+    if not value.strip() or _NOT_A_SECRET.fullmatch(value) or _is_rest_of_expression(match):
         return False
-    if name == "pwd" and _FOLDER.match(value):
-        return False
-    quote = match["quote"] or match["escaped"]
-    if quote and re.search(r"[\"'`]", value) and re.search(r"\s|^[\"'`+]|[\"'`+]$", value):
-        return False  # the rest of an expression: `"password='" + value + "'"`
-    before, upper = _before(match), match["name"].isupper()
-    owner = _OWNER.search(before)
-    if name in ("key", "auth") and (name == "auth" or not owner):
-        variable = upper and re.search(r"[A-Z0-9]_$", before)
-        return bool(variable) and is_cookie(match) and len(value) >= 16
-    if name == "token" and not owner:
-        return (
-            not _PAGE.search(before)
-            and len(value) >= 12
-            and _has_letters_and_digits(value)
-            and bool(quote or not _DOTTED.fullmatch(value))
-        )
-    if name in ("pass", "pw", "psw") and not (upper and re.search(r"(?:^|[\s_'\"])$", before)):
-        return not before[-1:].isalnum() and is_chosen(match) and not re.search(r"\s", value)
-    if quote or (upper and (not owner or owner[0].isupper()) and " " not in (owner or " ")[0]):
-        return len(value) >= 4
-    if _EXPRESSION.fullmatch(value) or _DOTTED.fullmatch(value):
-        return (  # `password=password`, `secret: str`, `api_key=get_key()`, but `winter.a1b2`
-            name.startswith("passw")
-            and is_chosen(match)
-            and bool(_WORD_AND_DIGITS.fullmatch(value))
-        )
+    return next(is_secret(match) for applies, is_secret in _ASSIGNED if applies(match))
+
+
+def _name(match: re.Match[str]) -> str:
+    return match["name"].lower()
+
+
+def _quote(match: re.Match[str]) -> str | None:
+    return match["quote"] or match["escaped"]
+
+
+def _owner(match: re.Match[str]) -> re.Match[str] | None:
+    """Return the word before a name that says whose it is, as `api` in `api_key`."""
+    return _OWNER.search(_before(match))
+
+
+def _is_rest_of_expression(match: re.Match[str]) -> bool:
+    """Return True for a quoted value that goes on as code: `"password='" + value + "'"`."""
+    value = _value(match)
+    return bool(
+        _quote(match) and re.search(r"[\"'`]", value) and re.search(r"\s|^[\"'`+]|[\"'`+]$", value)
+    )
+
+
+def _is_folder(match: re.Match[str]) -> bool:
+    return _name(match) == "pwd" and _FOLDER.match(_value(match)) is not None
+
+
+def _is_bare_key(match: re.Match[str]) -> bool:
+    return _name(match) == "auth" or (_name(match) == "key" and not _owner(match))
+
+
+def _is_long_cookie_of_variable(match: re.Match[str]) -> bool:
+    is_variable = match["name"].isupper() and re.search(r"[A-Z0-9]_$", _before(match))
+    return bool(is_variable) and is_cookie(match) and len(_value(match)) >= 16
+
+
+def _is_bare_token(match: re.Match[str]) -> bool:
+    return _name(match) == "token" and not _owner(match)
+
+
+def _is_mixed_token(match: re.Match[str]) -> bool:
+    value = _value(match)
+    return (
+        not _PAGE.search(_before(match))
+        and len(value) >= 12
+        and _has_letters_and_digits(value)
+        and bool(_quote(match) or not _DOTTED.fullmatch(value))
+    )
+
+
+def _is_short_name(match: re.Match[str]) -> bool:
+    is_constant = match["name"].isupper() and re.search(r"(?:^|[\s_'\"])$", _before(match))
+    return _name(match) in ("pass", "pw", "psw") and not is_constant
+
+
+def _is_chosen_word(match: re.Match[str]) -> bool:
+    is_own_word = not _before(match)[-1:].isalnum()
+    return is_own_word and is_chosen(match) and not re.search(r"\s", _value(match))
+
+
+def _is_quoted_or_constant(match: re.Match[str]) -> bool:
+    owner = _owner(match)
+    is_constant = match["name"].isupper() and (not owner or owner[0].isupper())
+    return bool(_quote(match)) or (is_constant and " " not in (owner or " ")[0])
+
+
+def _is_code(match: re.Match[str]) -> bool:
+    """Return True for `password=password`, `secret: str` and `api_key=get_key()`."""
+    value = _value(match)
+    return bool(_EXPRESSION.fullmatch(value) or _DOTTED.fullmatch(value))
+
+
+def _is_dotted_password(match: re.Match[str]) -> bool:
+    """Return True for a password in the form of code, such as `winter.a1B2`."""
+    is_password = _name(match).startswith("passw") and is_chosen(match)
+    return is_password and bool(_WORD_AND_DIGITS.fullmatch(_value(match)))
+
+
+def _is_no_plain_word(match: re.Match[str]) -> bool:
+    value = _value(match)
     return len(value) >= 6 and (_has_letters_and_digits(value) or not value.isalnum())
 
 
-_WORD_AND_DIGITS = re.compile(r"[A-Za-z]\w*\.(?=\w*\d)\w*[A-Z]\w*")
-"""A password with a full stop in it: no name in code has digits and capitals mixed so."""
+_ASSIGNED: tuple[tuple[Callable[[re.Match[str]], bool], Callable[[re.Match[str]], bool]], ...] = (
+    (_is_folder, lambda _: False),
+    (_is_bare_key, _is_long_cookie_of_variable),
+    (_is_bare_token, _is_mixed_token),
+    (_is_short_name, _is_chosen_word),
+    (_is_quoted_or_constant, lambda match: len(_value(match)) >= 4),
+    (_is_code, _is_dotted_password),
+    (lambda _: True, _is_no_plain_word),
+)
+"""Kinds of assignments, each with the check of its value; the first kind that applies decides."""
 
 
 def is_url_key(match: re.Match[str]) -> bool:

@@ -1,9 +1,8 @@
-"""Pure ranking: words, text scores, vectors and their fusion, shared by recall and compiler.
+"""Pure ranking: words, text scores, and vectors, shared by recall and compiler.
 
 Nothing here reads a store or a clock. NumPy and the stemmer are imported on first use.
 """
 
-from tallystick.ranking.bm25 import bm25, inverse_frequency
 from tallystick.ranking.confidence import CONFIDENT, confidence
 from tallystick.ranking.corpus import Corpus
 from tallystick.ranking.dates import Span, date_fit, spans
@@ -14,13 +13,11 @@ from tallystick.ranking.fences import (
     code_percent,
     code_spans,
     prose_parts,
-    with_blank_code,
 )
-from tallystick.ranking.fusion import Weights, fuse, quantise
 from tallystick.ranking.order import Ranked, dated, proposals, rank
 from tallystick.ranking.passages import BestSlice, best_slices, passage_of
 from tallystick.ranking.question import QUERY_READ, Question, ask
-from tallystick.ranking.relevance import Text, WorkingSets
+from tallystick.ranking.relevance import Text, WorkingSets, quantise
 from tallystick.ranking.segment import Entry
 from tallystick.ranking.sentences import sentence_spans
 from tallystick.ranking.signals import SIGNALS, Pool, Signal
@@ -52,12 +49,10 @@ __all__ = [
     "Signal",
     "Span",
     "Text",
-    "Weights",
     "WorkingSets",
     "analyze",
     "ask",
     "best_slices",
-    "bm25",
     "code_percent",
     "code_spans",
     "confidence",
@@ -66,9 +61,7 @@ __all__ = [
     "dated",
     "excerpt",
     "from_float16_bytes",
-    "fuse",
     "indexed_words",
-    "inverse_frequency",
     "names_source",
     "passage_of",
     "proposals",
@@ -83,5 +76,4 @@ __all__ = [
     "spans",
     "to_float16_bytes",
     "whole_vectors",
-    "with_blank_code",
 ]

@@ -69,9 +69,12 @@ def evidence_of(
     best = ranked[:_BEST]
     if not best:
         return None
+    content = len(question.words) - len(question.listed) or len(question.words)
     words = max(hit.signals["content"] for hit in best)
     if sum(corpus.size.slices for corpus in corpora) < _FEW:
         words = max(words, _share_of_words(question, corpora))
+    # One word says little: as if a word more had been asked for, which none has.
+    words *= content / (content + 1)
     vector = max(hit.signals["vector"] for hit in best) if vectors else VECTOR_OF_WORDS * words
     about = float(_names_somebody(question, corpora))
     if not about and not _CASED.search(question.text):
@@ -105,5 +108,4 @@ def _share_of_words(question: Question, corpora: Sequence[Corpus]) -> float:
         )
         for word, term in words.items()
     ]
-    # One word says little: as if a word more had been asked for, which none has.
-    return sum(present) / (len(present) + 1)
+    return sum(present) / len(present)

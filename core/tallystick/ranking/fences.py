@@ -56,8 +56,3 @@ def outside(text: str, spans: Sequence[tuple[int, int]], start: int, end: int) -
         parts.append(text[start : max(first, start)])
         start = min(after, end)
     return [*parts, text[start:end]]
-
-
-def with_blank_code(text: str) -> str:
-    """Return a text of the same length in which white space stands for the code between fences."""
-    return _FENCED.sub(lambda match: " " * len(match.group()), text)

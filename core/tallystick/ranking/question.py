@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from tallystick.ranking.bm25 import inverse_frequency
 from tallystick.ranking.corpus import Corpus
 from tallystick.ranking.dates import Span, spans
 from tallystick.ranking.excerpt import excerpt
@@ -91,7 +91,7 @@ def ask(query: str, corpora: Sequence[Corpus], now: int) -> Question:
 
     def weight(*terms: str) -> float:
         frequency = sum(corpus.frequency(term) for corpus in corpora for term in terms)
-        return inverse_frequency(statistics.slices, min(frequency, statistics.slices))
+        return _inverse_frequency(statistics.slices, min(frequency, statistics.slices))
 
     weights: dict[str, float] = {}
     for surface, term in surfaces.items():
@@ -181,3 +181,9 @@ def _subject(query: str, named: Iterable[tuple[str, str]]) -> set[str]:
         return {place[3] for place in free} or {speaker for _, speaker in pairs}
     between = query[free[0][1] : free[1][0]]
     return {place[3] for place in free} if _TOGETHER.fullmatch(between) else {free[0][3]}
+
+
+def _inverse_frequency(n_documents: int, frequency: int) -> float:
+    """Return the rarity of a term that `frequency` of `n_documents` contain; above 0."""
+    bounded = min(max(frequency, 0), n_documents)
+    return math.log(1.0 + (n_documents - bounded + 0.5) / (bounded + 0.5))

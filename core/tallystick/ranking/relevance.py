@@ -7,6 +7,7 @@ speaks are read so.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from tallystick.errors import EmbeddingError
+from tallystick.errors import EmbeddingError, InvalidInput
 from tallystick.ranking.corpus import Corpus
 from tallystick.ranking.evidence import (
     UNRELATED,
@@ -24,7 +25,6 @@ from tallystick.ranking.evidence import (
     says_enough,
 )
 from tallystick.ranking.fences import code_percent
-from tallystick.ranking.fusion import quantise
 from tallystick.ranking.headers import read_header, speakers_of
 from tallystick.ranking.order import proposals, rank
 from tallystick.ranking.question import Question, ask
@@ -274,3 +274,12 @@ def _pool(
     rows = rows[corpus.alive[rows]]
     nearness = np.zeros(len(rows)) if vector is None else corpus.exact_nearness(vector, rows)
     return Pool(corpus, rows, text[rows], nearness)
+
+
+def quantise(score: float) -> int:
+    """`score` in 0..1 as an integer in 0..1,000,000, nearest, for the compiler; what lies outside
+    is clamped.
+    """
+    if math.isnan(score):
+        raise InvalidInput("A score that is not a number cannot be quantised.")
+    return round(min(max(score, 0.0), 1.0) * 1_000_000)

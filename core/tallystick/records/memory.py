@@ -1,4 +1,4 @@
-"""Memories, their kinds and their links: Memory, Edge, and what remembering and recalling
+"""Memories and their kinds: Memory, and what remembering and recalling
 return.
 """
 
@@ -254,27 +254,6 @@ class Memory(Persisted):
     def __repr__(self) -> str:
         state = "" if self.state == "active" else f", state={self.state!r}"
         return f"Memory({cut(self.content)!r}, kind={self.kind!r}{state}, id={self.id!r})"
-
-
-class Edge(Persisted):
-    """A typed link between two memories."""
-
-    id: str
-    scope: Scope
-    kind: EdgeKind
-    from_id: str
-    to_id: str
-    confidence: int = Field(default=100, ge=0, le=100)
-    """Percent."""
-    reason: str | None = None
-    evidence: tuple[str, ...] = ()
-    """Source ids."""
-    valid_from: int | None = None
-    valid_from_time = optional_datetime_of("valid_from")
-    valid_until: int | None = None
-    valid_until_time = optional_datetime_of("valid_until")
-    created_at: int
-    created_time = datetime_of("created_at")
 
 
 class NewMemory(Record):

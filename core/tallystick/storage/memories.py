@@ -93,13 +93,6 @@ _BY_DOCS = Prepared(
     _SELECT.where(_m.c.doc.in_(text("SELECT value FROM json_each(:docs)"))),
     postgresql=_SELECT.where(_m.c.doc == func.any(bindparam("docs"))),
 )
-_BODIES = select(_m.c.doc, _v.c.body).join(
-    _v, and_(_v.c.doc == _m.c.doc, _v.c.version == _m.c.version)
-)
-_CONTENTS = Prepared(
-    _BODIES.where(_m.c.doc.in_(text("SELECT value FROM json_each(:docs)"))),
-    postgresql=_BODIES.where(_m.c.doc == func.any(bindparam("docs"))),
-)
 _INSERT_TEXT = insert_row(
     _m,
     "id",
@@ -454,12 +447,6 @@ def get_docs(connection: Connection, docs: Iterable[int]) -> dict[int, Stored]:
             for stored in _hydrate(connection, [_Row._make(row) for row in rows])
         )
     return memories
-
-
-def contents(connection: Connection, docs: Sequence[int]) -> dict[int, str]:
-    """Return the text of memories by number, some hundred at most; without those that have none."""
-    rows = _CONTENTS(connection, {"docs": integer_list(connection, docs)})
-    return {doc: str(_parsed(body)["content"]) for doc, body in rows if body is not None}
 
 
 def get_many(connection: Connection, ids: Collection[str]) -> list[Stored]:

@@ -58,7 +58,6 @@ _SPACE, _DOOMED = "objects.space", "objects.doomed:"
 OWN_SETTINGS = "objects.%"
 """The names of settings that say where the objects of one tally are."""
 _DAY = 24 * 3_600.0
-_PAGE = 500
 _LOOKED_AT = 2_000
 """Parts whose size is looked at in one go."""
 

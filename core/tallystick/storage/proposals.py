@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, func, insert, or_, select, update
+from sqlalchemy import Connection, insert, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from tallystick.records import JsonObject, Proposal, ProposalContent, ProposalState, Scope
@@ -135,18 +135,6 @@ def move(
         .values(state=after, **values)
     )
     return bool(changed.rowcount)
-
-
-def count_in_states(
-    connection: Connection, scope_ids: Iterable[int], states: Sequence[ProposalState]
-) -> int:
-    """Return the number of proposals of these scopes in some states."""
-    query = (
-        select(func.count())
-        .select_from(_t)
-        .where(_t.c.scope_id.in_(list(scope_ids)), _t.c.state.in_(list(states)))
-    )
-    return int(connection.execute(query).scalar_one())
 
 
 def with_text(

@@ -257,11 +257,6 @@ def read(connection: Connection, stored: StoredSegment) -> Corpus:
     return thaw(stored.about, arrays)
 
 
-def is_read_in_part(corpus: Corpus) -> bool:
-    """Return True if a corpus begins with a segment of which parts are read from the database."""
-    return bool(corpus.segments) and isinstance(corpus.segments[0].words, _Lazy)
-
-
 def _compact(values: NDArray[Any]) -> tuple[NDArray[Any], bool]:
     """Return values in the smallest type that holds them, one alone where all are equal."""
     import numpy as np

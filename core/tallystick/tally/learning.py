@@ -46,32 +46,7 @@ def learning_context(
     """Return how a tally learns. Raises SettingsError for a provider that nothing would call, or
     that may not be sent text.
     """
-    given = [*_several(extractors), *_several(deciders)]
-    is_on = settings.learning != "off" or settings.reflection != "off"
-    if not is_on and (given or settings.learning_models):
-        raise SettingsError(
-            "`learning` and `reflection` are off, so that no extractor or decider is ever called. "
-            "Set one of them to review, or give none."
-        )
-    if is_on and not (_several(extractors) or settings.learning_models):
-        on = " and ".join(
-            f"`{name}`" for name in ("learning", "reflection") if getattr(settings, name) != "off"
-        )
-        raise SettingsError(
-            "Without a model, or an agent's own proposal, nothing is learned. Give a model as "
-            f"`extractor=` or in `learning_models`, or set {on} to off: an agent still remembers "
-            "what it concludes by itself, such as remember(…, kind='preference')."
-        )
-    if summarizer is not None and not settings.graph:
-        raise SettingsError(
-            "The setting `graph` is off, so that there are no communities and the summarizer is "
-            "never called. Turn it on, or give none."
-        )
-    if settings.summary_model is not None and not settings.graph:
-        raise SettingsError(
-            "`summary_model` names a model, and `graph` is off, so that there are no communities "
-            "to summarize. Turn `graph` on, or name none."
-        )
+    _require_use(settings, _several(extractors), _several(deciders), summarizer)
     named = [named_model(name, settings) for name in settings.learning_models]
     if summarizer is None and settings.summary_model is not None:
         summarizer = named_model(settings.summary_model, settings, setting="summary_model")
@@ -110,6 +85,40 @@ def learning_context(
         cast("Sequence[Decider]", chosen_deciders),
         chosen_summarizer,
     )
+
+
+def _require_use(
+    settings: Settings,
+    extractors: Sequence[ExtractorLike],
+    deciders: Sequence[DeciderLike],
+    summarizer: SummarizerLike | None,
+) -> None:
+    """Raise SettingsError for a model that nothing would call, and for learning without one."""
+    is_on = settings.learning != "off" or settings.reflection != "off"
+    if not is_on and (extractors or deciders or settings.learning_models):
+        raise SettingsError(
+            "`learning` and `reflection` are off, so that no extractor or decider is ever called. "
+            "Set one of them to review, or give none."
+        )
+    if is_on and not (extractors or settings.learning_models):
+        on = " and ".join(
+            f"`{name}`" for name in ("learning", "reflection") if getattr(settings, name) != "off"
+        )
+        raise SettingsError(
+            "Without a model, or an agent's own proposal, nothing is learned. Give a model as "
+            f"`extractor=` or in `learning_models`, or set {on} to off: an agent still remembers "
+            "what it concludes by itself, such as remember(…, kind='preference')."
+        )
+    if summarizer is not None and not settings.graph:
+        raise SettingsError(
+            "The setting `graph` is off, so that there are no communities and the summarizer is "
+            "never called. Turn it on, or give none."
+        )
+    if settings.summary_model is not None and not settings.graph:
+        raise SettingsError(
+            "`summary_model` names a model, and `graph` is off, so that there are no communities "
+            "to summarize. Turn `graph` on, or name none."
+        )
 
 
 def _require_prices(

@@ -429,7 +429,7 @@ class RunVerbs(ReviewVerbs):
         words = captured.words("user", user)
         answer = answer if answer is not None and answer.strip() else None
         for scope in scopes_of_session(self.actor, self.scope):
-            kept = newest_exchange(services, self.actor, scope, session)
+            kept = newest_exchange(services.memory, self.actor, scope, session)
             if kept is None or captured.words("user", kept.request.content) != words:
                 continue
             spoken = None if kept.answer is None else captured.words("", kept.answer.content)

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tallystick.errors import Denied
+from tallystick.memory.context import MemoryContext
 from tallystick.memory.read import list_memories
 from tallystick.records import Actor, Memory, Remembered, RunRecord, Scope
 from tallystick.storage import recordings
 from tallystick.tally.captured_turns import Captured
-
-if TYPE_CHECKING:
-    from tallystick.tally.services import Services
 
 OBSERVER = "observer"
 """The key in the metadata of a run that names the observer which recorded it, unless it is an
@@ -79,20 +77,20 @@ def scopes_of_session(actor: Actor, scope: Scope) -> list[Scope]:
 
 
 def newest_exchange(
-    services: Services, actor: Actor, scope: Scope, session: str
+    memory: MemoryContext, actor: Actor, scope: Scope, session: str
 ) -> KeptExchange | None:
     """Return the newest exchange of a session in a scope, if it is the actor's own and another
     observer kept it for them; None if not, and where the actor may not read.
     """
     try:
         turns = list_memories(
-            services.memory, actor, scope, kinds=("turn",), conversation=session, limit=_TURNS
+            memory, actor, scope, kinds=("turn",), conversation=session, limit=_TURNS
         )
     except Denied:
         return None
     if not turns or turns[0].source_run_id is None:
         return None
-    with services.store.database.read() as connection:
+    with memory.store.database.read() as connection:
         run = recordings.find_run(connection, turns[0].source_run_id)
     if run is None:
         return None

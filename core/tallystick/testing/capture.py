@@ -165,6 +165,20 @@ class CaptureContract:
                 "assistant",
             ]
             assert [message.text for message in said if message.role == "user"] == ["How much?"]
+            [asks] = answer_messages(first["response"])
+            assert [part for part in asks.parts if not isinstance(part, TextPart)] == [
+                part for message in said for part in message.parts if isinstance(part, ToolCallPart)
+            ]
+            [answer] = answer_messages(last["response"])
+            assert (answer.role, answer.text) == ("assistant", "It is 42.")
+
+    def test_calls_and_results_read_the_same_whatever_the_runtime(
+        self, open_tally: OpenTally
+    ) -> None:
+        with open_tally() as tally:
+            bound = self._play_scene(tally, "parallel tools")
+            *_, last = (each for each in _payloads(bound) if "request" in each)
+            said = request_messages(last["request"])
             parts = [part for message in said for part in message.parts]
             calls = [part for part in parts if isinstance(part, ToolCallPart)]
             assert [(part.name, part.arguments) for part in calls] == [
@@ -177,10 +191,6 @@ class CaptureContract:
                 (calls[1].id, "4"),
             ]
             assert [part for part in parts if isinstance(part, OtherPart)] == []
-            [asks] = answer_messages(first["response"])
-            assert [part for part in asks.parts if not isinstance(part, TextPart)] == calls
-            [answer] = answer_messages(last["response"])
-            assert (answer.role, answer.text) == ("assistant", "It is 42.")
 
     def test_a_person_is_asked(self, open_tally: OpenTally) -> None:
         with open_tally() as tally:

@@ -331,14 +331,16 @@ def _recorded(connection: Connection) -> Finding:
         return Finding(
             check="recorder", status="ok", text="every run that is kept was recorded without a gap"
         )
-    text = (
-        f"{sum(run.gaps for run in runs)} things could not be recorded, in {len(runs)} runs: "
-        f"run `tally verify` on"
+    gaps = sum(run.gaps for run in runs)
+    things = "1 thing" if gaps == 1 else f"{gaps} things"
+    where, others = (
+        ("1 run", "") if len(runs) == 1 else (f"{len(runs)} runs", " and others that say so")
     )
     return Finding(
         check="recorder",
         status="notice",
-        text=f"{text} {runs[0].run_id[-8:]} and others that say so",
+        text=f"{things} could not be recorded, in {where}: run `tally verify` on "
+        f"{runs[0].run_id[-8:]}{others}",
     )
 
 

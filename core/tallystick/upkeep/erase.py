@@ -9,7 +9,7 @@ that dies in between leaves the note, and `finish` completes the work.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal
@@ -24,6 +24,7 @@ from tallystick.pipeline.reconcile import begin_anew
 from tallystick.records import (
     AccessDecision,
     Actor,
+    EdgeKind,
     Erasure,
     Proof,
     canonical_json,
@@ -393,18 +394,9 @@ def _plan(
     named = [_require_operable(connection, context, actor, memory_id) for memory_id in ids]
     stored = {entry.doc: entry for entry in named}
     reach = OperatorScopes(connection, context, actor, "manage")
-    origins: set[int] = set()
-    for entry in named:
-        around = edges.of(connection, entry.doc)
-        shared = [
-            edge.from_doc for edge in around if edge.kind == "SHARES" and edge.to_doc == entry.doc
-        ]
-        stored |= memories.get_docs(connection, shared)
-        origins |= {
-            edge.from_doc
-            for edge in around
-            if edge.kind == "DERIVED_FROM" and edge.to_doc == entry.doc
-        }
+    origins = _leading_to(connection, named, "DERIVED_FROM")
+    stored |= memories.get_docs(connection, _leading_to(connection, named, "SHARES"))
+    memory_ids = [entry.memory.id for entry in stored.values()]
     bodies = [
         version.body
         for doc in stored
@@ -415,23 +407,15 @@ def _plan(
         dict.fromkeys(text for body in bodies for text in searched_texts(json.loads(body)))
     )
     needles = byte_search.needles_of(texts, fragments)
-    copies = Copies.find(connection, needles, [entry.memory.id for entry in stored.values()], reach)
-    elsewhere = {
-        entry.memory.id
-        for entry in memories.get_docs(connection, origins).values()
-        if reach.covers(entry.memory.scope)
-    }
-    same = memories.with_content(
-        connection, [entry.content_key for entry in stored.values()], besides=list(stored)
-    )
-    elsewhere |= {memory_id for memory_id, _ in same} | set(copies.memories)
+    copies = Copies.find(connection, needles, memory_ids, reach)
+    elsewhere = _elsewhere(connection, reach, stored, origins) | set(copies.memories)
     streams = _streams(connection, reach)
     cannot = [*CANNOT_ERASE, *(() if reach.whole else CANNOT_BEYOND)]
     if copies.encrypted:
         cannot.append(f"what {copies.encrypted} encrypted pieces of checkpoints hold")
     preview = Erasure(
         mode="preview",
-        memory_ids=tuple(sorted(entry.memory.id for entry in stored.values())),
+        memory_ids=tuple(sorted(memory_ids)),
         versions=len(bodies),
         sources=tuple(source.id for source in erasing.own_sources(connection, list(stored))),
         payloads=tuple(sorted({step for step, _, _ in copies.payloads})),
@@ -443,23 +427,39 @@ def _plan(
             stored.record.id
             for stored in approvals.with_text(connection, needles, within=copies.within)
         ),
-        proposals=_proposals_about(
-            connection,
-            needles,
-            [entry.memory.id for entry in stored.values()],
-            within=copies.within,
-        ),
-        journal=erasing.count_journal_texts(
-            connection,
-            needles,
-            [entry.memory.id for entry in stored.values()],
-            streams=streams,
-        ),
+        proposals=_proposals_about(connection, needles, memory_ids, within=copies.within),
+        journal=erasing.count_journal_texts(connection, needles, memory_ids, streams=streams),
         in_chain=tuple(erasing.chained_texts(connection, needles, streams=streams)),
-        elsewhere=tuple(sorted(elsewhere - {entry.memory.id for entry in stored.values()})),
+        elsewhere=tuple(sorted(elsewhere.difference(memory_ids))),
         cannot_prove=tuple(cannot),
     )
     return _Plan(tuple(stored.values()), texts, tuple(fragments), needles, copies, preview, streams)
+
+
+def _leading_to(
+    connection: Connection, named: Iterable[memories.Stored], kind: EdgeKind
+) -> set[int]:
+    """Return the memories from which an edge of a kind leads to one of these."""
+    return {
+        edge.from_doc
+        for entry in named
+        for edge in edges.of(connection, entry.doc)
+        if edge.kind == kind and edge.to_doc == entry.doc
+    }
+
+
+def _elsewhere(
+    connection: Connection,
+    reach: OperatorScopes,
+    stored: Mapping[int, memories.Stored],
+    origins: Collection[int],
+) -> set[str]:
+    """Return the memories that these were derived from, and others with the same content."""
+    derived_from = memories.get_docs(connection, origins).values()
+    within_reach = {entry.memory.id for entry in derived_from if reach.covers(entry.memory.scope)}
+    keys = [entry.content_key for entry in stored.values()]
+    same = memories.with_content(connection, keys, besides=list(stored))
+    return within_reach | {memory_id for memory_id, _ in same}
 
 
 def _proposals_about(

@@ -10,7 +10,7 @@ from typing import Any, get_args
 from starlette.responses import Response
 
 from tallystick.errors import InvalidInput, NotFound
-from tallystick.records import ExploredScope, RunRecord, StepKind, StepRecord, StepStatus
+from tallystick.records import ExploredScope, RunRecord, StepRecord, StepStatus
 from tallystick_server.dashboard.figures import Figures, RunFigures, Summarized, figures_of
 from tallystick_server.dashboard.messages import Message, messages_of
 from tallystick_server.dashboard.plots import Plot, bars_of, budget_of_steps
@@ -24,7 +24,6 @@ _CONVERSED = 60
 """Steps of a run that are read for one page of its conversation."""
 _SAID = ("request", "response", "tool_result", "error")
 STATUSES: tuple[str, ...] = get_args(StepStatus)
-STEP_KINDS: tuple[str, ...] = get_args(StepKind)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from tallystick.records import Actor, Scope, SpaceMember
 from tallystick.storage import journal
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
+from tallystick.testing import StepClock
 
 OpenTally = Callable[..., Tally]
 ALICE = Actor(user="alice", projects={"apollo"})
@@ -159,6 +160,30 @@ def test_text_moves_only_where_each_reader_could_read_it_before(
         with services.store.database.read() as connection:
             found = widens(connection, services.gate, CODER, Scope.parse(origin), Scope.parse(into))
         assert found is wider
+
+
+def test_who_was_a_reader_of_the_origin_is_none_after_the_membership_has_ended(
+    open_sqlite: OpenTally,
+) -> None:
+    clock = StepClock()
+    with open_sqlite(clock=clock) as tally:
+        alice, bob = (
+            SpaceMember(principal_id="alice", role="writer"),
+            SpaceMember(principal_id="bob"),
+        )
+        until = bob.replace(expires_at=clock.now() + 3_600 * 1_000_000)
+        spaces = tally.bind(ROOT).spaces
+        spaces.create("team:red", name="Red", reason="r", members=[alice, until])
+        spaces.create("team:blue", name="Blue", reason="r", members=[alice, bob])
+        source = tally.bind(ALICE, scope="team:red").remember("The harbour opens in May.")
+        blue = tally.bind(ALICE, scope="team:blue")
+        blue.remember("Boats may sail from May.", derived_from=[source.id])
+
+        clock.advance(seconds=3_700)
+        with pytest.raises(Denied) as refused:
+            blue.remember("The harbour is shut in April.", derived_from=[source.id])
+
+        assert refused.value.reason == "scope_crossing_requires_promotion"
 
 
 def test_a_crossing_is_previewed_with_what_its_readers_will_see(open_tally: OpenTally) -> None:

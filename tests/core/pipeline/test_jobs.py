@@ -545,7 +545,6 @@ def test_a_worker_pauses_and_gives_back_what_it_had_not_begun(open_sqlite: OpenT
             go_on.set()
             _until(lambda: not listed(tally, state=["leased"], limit=1))
             assert len(listed(tally, state=["done"], limit=500)) == 200
-            assert worker.is_paused
             worker.resume()
             _until(lambda: len(listed(tally, state=["done"], limit=500)) == 250)
         with pytest.raises(InvalidInput, match="stopped"):

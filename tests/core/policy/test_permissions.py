@@ -120,6 +120,11 @@ def test_a_delegated_scope_needs_a_live_delegation_and_a_named_agent() -> None:
     assert reason(ALICE, helper) == "allowed_member"
     assert reason(CODER, helper) == "delegation_required"
     assert reason(held) == "delegation_required"
+    # What the delegator, or another person, may do himself opens the scope to none of his agents.
+    reviewer = CODER.replace(delegations=frozenset({"alice/review"}))
+    assert reason(reviewer, helper) == "delegation_required"
+    writer = SpaceMember(principal_id="bob", role="writer")
+    assert reason(held.replace(agent="other"), helper, writer) == "delegation_required"
     assert reason(held.replace(agent=None), helper) == "agent_identity_required"
     assert reason(held.replace(delegations=frozenset()), helper) == "delegation_required"
     assert reason(held, helper.replace(expires_at=100)) == "delegation_expired"

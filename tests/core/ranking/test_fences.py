@@ -15,7 +15,6 @@ from tallystick.ranking import (
     prose_parts,
     slices,
     slices_to_embed,
-    with_blank_code,
 )
 from tallystick.testing import HashEmbedder
 
@@ -48,13 +47,6 @@ def test_code_is_what_stands_between_fences_that_begin_a_line(text: str, code: l
 def test_a_text_that_is_nothing_but_code_is_what_it_says() -> None:
     assert prose_parts("```\nx = 1\n```") == ["```\nx = 1\n```"]
     assert code_percent("```\nx = 1\n```") == 0
-
-
-@given(_TEXTS)
-def test_blank_code_leaves_every_other_character_in_its_place(text: str) -> None:
-    blank = with_blank_code(text)
-    code = {place for start, end in code_spans(text) for place in range(start, end)}
-    assert blank == "".join(" " if at in code else each for at, each in enumerate(text))
 
 
 @given(_TEXTS)

@@ -1,4 +1,4 @@
-"""Ranking: words, text scores, fusion and vectors."""
+"""Ranking: words, text scores and vectors."""
 
 from __future__ import annotations
 
@@ -15,14 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tallystick.errors import DimensionMismatch, InvalidInput, InvalidRecord
+from tallystick.errors import DimensionMismatch, InvalidInput
 from tallystick.ranking import (
-    Weights,
     analyze,
-    bm25,
     cosines,
     from_float16_bytes,
-    fuse,
     quantise,
     query_terms,
     to_float16_bytes,
@@ -194,99 +191,7 @@ def test_a_query_of_function_words_only_is_kept_whole() -> None:
     assert query_terms("Anna", drop=["anna"]) == ["anna"]
 
 
-# BM25
-
-
-def test_bm25_gives_the_figures_of_its_formula() -> None:
-    # idf(tea) = ln(1 + (3 - 2 + .5) / (2 + .5)) = ln 1.6; idf(green) = ln(1 + 2.5 / 1.5) = ln(8/3)
-    scores = bm25(
-        ["tea", "green"],
-        [{"tea": 2, "green": 1}, {"tea": 1}, {}],
-        [4, 2, 6],
-        n_documents=3,
-        average_length=4.0,
-        document_frequency={"tea": 2, "green": 1},
-    )
-
-    assert scores == pytest.approx(
-        [math.log(1.6) * 4 / 3 + math.log(8 / 3), math.log(1.6) * 2 / (1 + 0.75), 0.0]
-    )
-
-
-def test_bm25_needs_one_length_for_each_document() -> None:
-    with pytest.raises(InvalidInput):
-        bm25(["a"], [{"a": 1}], [], n_documents=1, average_length=1.0, document_frequency={"a": 1})
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, 20), st.integers(1, 200)), min_size=1, max_size=20),
-    st.integers(0, 100),
-    st.integers(1, 100),
-)
-def test_bm25_rises_with_frequency_and_never_turns_negative(
-    documents: list[tuple[int, int]], frequency: int, total: int
-) -> None:
-    def score(extra: int) -> list[float]:
-        return bm25(
-            ["word"],
-            [{"word": tf + extra if tf else 0} for tf, _ in documents],
-            [length for _, length in documents],
-            n_documents=total,
-            average_length=50.0,
-            document_frequency={"word": frequency},
-        )
-
-    for (tf, _), before, after in zip(documents, score(0), score(1), strict=True):
-        assert before >= 0.0
-        assert (after > before) if tf else (after == before == 0.0)
-
-
-# Fusion
-
-
-def test_fusion_is_the_weighted_sum_of_values_against_their_largest() -> None:
-    fused = fuse({"text": [10.0, 5.0, 0.0], "vector": [0.2, 0.4, 0.0]})
-
-    assert fused == pytest.approx([0.6 + 0.2, 0.3 + 0.4, 0.0])
-
-
-def test_fusion_takes_signals_of_any_name_that_has_a_weight() -> None:
-    assert fuse({"graph": [1.0, 2.0]}, {"graph": 3.0}) == [1.5, 3.0]
-    with pytest.raises(InvalidInput):
-        fuse({"graph": [1.0, 2.0]})
-
-
-def test_a_signal_without_a_positive_value_adds_nothing() -> None:
-    assert fuse({"text": [0.0, -1.0], "vector": [1.0, 0.5]}) == [0.4, 0.2]
-    assert fuse({}) == []
-    assert fuse({"text": []}) == []
-
-
-@pytest.mark.parametrize(
-    "signals", [{"text": [1.0], "vector": [1.0, 2.0]}, {"text": [math.nan]}, {"text": [math.inf]}]
-)
-def test_fusion_refuses_what_cannot_be_compared(signals: dict[str, list[float]]) -> None:
-    with pytest.raises(InvalidInput):
-        fuse(signals)
-
-
-def test_weights_cannot_be_negative_or_changed() -> None:
-    with pytest.raises(InvalidRecord):
-        Weights.load({"text": -0.1})
-    with pytest.raises(ValueError):
-        Weights().text = 1.0
-
-
-@given(st.lists(st.tuples(st.floats(-1e6, 1e6), st.floats(-1, 1)), min_size=1))
-def test_fusion_stays_between_zero_and_one_and_ignores_the_order_of_signals(
-    values: list[tuple[float, float]],
-) -> None:
-    text, vector = [a for a, _ in values], [b for _, b in values]
-
-    fused = fuse({"text": text, "vector": vector})
-
-    assert all(0.0 <= score <= 1.0 + 1e-12 for score in fused)
-    assert fused == fuse({"vector": vector, "text": text})
+# Quantised scores
 
 
 @given(st.floats(allow_nan=False))

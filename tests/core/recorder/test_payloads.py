@@ -688,7 +688,11 @@ def test_what_an_adapter_missed_is_told_while_the_run_goes_on_and_once_it_has_en
             5,
             {f"run {run.id}": {"ValueError": 2, "KeyError": 2, "TypeError": 1}},
         )
-        assert "5 things could not be recorded" in str(bound.operator.doctor())
+        findings = bound.operator.doctor()
+        recorded = [each.text for each in findings if each.check == "recorder"]
+        assert recorded == [
+            f"5 things could not be recorded, in 1 run: run `tally verify` on {run.id[-8:]}"
+        ]
 
 
 def test_what_could_not_be_told_of_a_gap_is_told_with_the_next(

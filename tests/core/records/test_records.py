@@ -65,7 +65,6 @@ PERSISTED = {
     "CompilationRequest",
     "CompileConfig",
     "CompiledContext",
-    "Edge",
     "JournalEntry",
     "Memory",
     "MemorySpace",

@@ -43,7 +43,7 @@ def test_rows_that_are_written_together_are_the_rows_that_were_given(
         def unit(tx: Any) -> Any:
             rows[:] = [{**row, "scope_id": scopes.ensure(tx, ALICE.home()).id} for row in rows]
             parts.put_keyed(tx, rows)
-            return parts.get_many(tx, rows[0]["scope_id"], [row["key"] for row in rows])
+            return {row["key"]: parts.get(tx, row["scope_id"], row["key"]) for row in rows}
 
         first = {row["key"]: row["body"] for row in reversed(rows)}
         assert database.write(unit, name="test") == first

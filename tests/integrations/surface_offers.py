@@ -1,13 +1,52 @@
-"""The part of the table of operations that the command line offers, and the reasons for the
-rest.
+"""The operations that each surface offers, and those that it leaves out, with the reasons.
 
-Commands are written by hand, for a person at a terminal; a test compares their arguments, types,
-defaults and help with the table.
+A surface presents by hand: commands with positionals and prompts, tools with signatures that a
+runtime reads. `test_surfaces.py` and `test_mcp.py` compare them with the table: every operation is
+offered, or excluded with a reason, and each argument has the table's name, type, default and help
+unless the offer gives a reason to differ.
 """
 
 from __future__ import annotations
 
-from tallystick.operations import OPERATIONS, Offer, Surface
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tallystick_mcp.routes import EXPLORE, MANAGE
+
+
+@dataclass(frozen=True)
+class Offer:
+    """The offer of an operation, or of several, under one name."""
+
+    operations: tuple[str, ...]
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """The operation's argument by the name that the surface gives it."""
+    own: Mapping[str, str] = field(default_factory=dict)
+    """Arguments of the surface that the operation does not have, or has differently, with
+    reasons.
+    """
+    absent: Mapping[str, str] = field(default_factory=dict)
+    """Arguments of the operation that the surface does not take, each with the reason."""
+    note: str = ""
+    """A sentence that the surface adds to the description."""
+    is_part: bool = False
+    """True if the operation is a part of what the command does, which then describes itself."""
+
+
+@dataclass(frozen=True)
+class Surface:
+    """The offers of a surface."""
+
+    name: str
+    offers: Mapping[str, Offer]
+    """By the name of the command or tool."""
+    excluded: Mapping[str, str]
+    """Operations that it does not offer, each with the reason."""
+    own: Mapping[str, str] = field(default_factory=dict)
+    """Commands of its own that are no operation, each with the reason."""
+    common: Mapping[str, str] = field(default_factory=dict)
+    """Arguments that every command of the surface may have, each with what it is for."""
+
 
 _PART_OF_ID = "takes the beginning or end of an id too"
 _APPLY = "a flag, beside the preview that is the default"
@@ -372,17 +411,160 @@ CLI = Surface(
         "help": "shows the commands",
     },
 )
+"""The offers of the command line."""
 
+_PROJECT = "which scope of those that are served the call works in"
+_ROOM = "a prompt has room for fewer"
+_APPLICATION = "an application's argument"
+_SESSION = "needs a person: a terminal, or a session that a person opened"
 
-def help_of(operation: str, argument: str) -> str:
-    """Return the table's help of an argument, for the option that gives it."""
-    return OPERATIONS[operation].help(argument)
-
-
-def command_help(command: str) -> str | None:
-    """Return the table's description for a command that is one operation; None for all others."""
-    offer = CLI.offers.get(command)
-    if offer is None or len(offer.operations) > 1 or offer.is_part:
-        return None
-    [operation] = [OPERATIONS[name] for name in offer.operations]
-    return f"{operation.description} {offer.note}".strip()
+MCP = Surface(
+    name="mcp",
+    common={"project": _PROJECT},
+    offers={
+        "search": Offer(
+            ("recall", "memories"),
+            own={
+                "query": "empty, it lists",
+                "status": "one state of memories, or a status of tasks; active by default",
+                "limit": _ROOM,
+                "include_content": "without the texts, where ids are enough",
+                **dict.fromkeys(("since", "until"), _ISO),
+            },
+            absent={
+                "scopes": "the boundary of the server, narrowed by `project`",
+                **dict.fromkeys(
+                    (
+                        "states",
+                        "project",
+                        "asked_at",
+                        "budget_tokens",
+                        "as_of",
+                        "min_score",
+                        "namespace",
+                        "only_confident",
+                        "conversation",
+                    ),
+                    _APPLICATION,
+                ),
+            },
+        ),
+        "explore": Offer(
+            (*dict.fromkeys(route.operation.name for route in EXPLORE.values()), "unseen"),
+            own={
+                "mode": "which of its operations",
+                "id": "the id of whatever the mode is about",
+                "query": "a question, a sentence or the name of a tool",
+                "arguments": "of the call that the mode `policy` judges",
+                "limit": _ROOM,
+            },
+            absent={
+                "scopes": "the boundary of the server, narrowed by `project`",
+                **dict.fromkeys(
+                    ("states", "mode", "budget_tokens", "model", "after", "state", "actor", "foil"),
+                    _APPLICATION,
+                ),
+            },
+        ),
+        "add": Offer(
+            ("remember",),
+            own={
+                "source": "its address alone",
+                **dict.fromkeys(("occurred_at", "valid_until"), _ISO),
+            },
+            absent=dict.fromkeys(
+                (
+                    "category",
+                    "speaker",
+                    "conversation",
+                    "position",
+                    "attributes",
+                    "entities",
+                    "confidence",
+                    "valid_from",
+                    "expires_at",
+                    "mode",
+                    "timeout_ms",
+                ),
+                _APPLICATION,
+            ),
+        ),
+        "manage": Offer(
+            tuple(dict.fromkeys(route.operation.name for route in MANAGE.values())),
+            own={
+                "action": "which of its operations; of a proposal its decision",
+                "id": "the id of whatever the action is about",
+                "reason": "needed by every change",
+                "changes": "of modify",
+                "correction": "of correct",
+                "into": "of promote and share",
+                "field": "of redact",
+                "replacement": "of redact",
+            },
+            absent={
+                "decision": "an action each: accept, defer, reject; accept with `changes` edits",
+                **dict.fromkeys(("force", "manual_override"), _SESSION),
+                **dict.fromkeys(
+                    (
+                        "threshold",
+                        "limit",
+                        "kinds",
+                        "tags",
+                        "since",
+                        "until",
+                        "speaker",
+                        "source_type",
+                        "evidence",
+                        "valid_from",
+                        "recipe",
+                        "repair",
+                    ),
+                    _APPLICATION,
+                ),
+            },
+        ),
+    },
+    excluded={
+        **dict.fromkeys(("remember_many", "modify_many"), "an application's call"),
+        **dict.fromkeys(
+            (
+                "approve",
+                "deny",
+                "revoke",
+                "erase",
+                "erase_recorded",
+                "freeze",
+                "thaw",
+                "purge",
+                "choose_windows",
+                "create_space",
+                "update_space",
+                "export",
+                "backup",
+                "import_from",
+            ),
+            _SESSION,
+        ),
+        **dict.fromkeys(("make_token", "tokens", "rotate_token", "revoke_token"), _SESSION),
+        **dict.fromkeys(("reflect", "end_session"), "an application's call, as a session ends"),
+        "proposal": "the mode `reviews` lists them with all they have",
+        "approval": "the mode `approvals` lists them with all they have",
+        "run": "the resource tally://run/{id}",
+        "step": "`steps` lists them with all they have",
+        "entries": "payloads, which a person reads at a terminal",
+        "changed": "figures for a person",
+        "diff": "figures for a person",
+        "written": "figures for a person",
+        "replay": "a call of a model, which `replay` makes as a job",
+        "spaces": "the mode `scopes` lists what may be reached",
+        "space": "the mode `scopes` lists what may be reached",
+        "preview_member": "the step before `update_space`, which needs a person",
+        "prove_unreachable": "a proof for a person",
+        "prove_erased": "a proof for a person",
+        **dict.fromkeys(
+            ("jobs", "job", "retry_jobs", "cancel_job", "outbound_calls"),
+            "work of the server's owner",
+        ),
+    },
+)
+"""The offers of the MCP server."""

@@ -7,8 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from tallystick.testing.evals import SUITES, run_suite
+from tests.benchmarks.suites import SUITES, run_suite
 
 ONCE = {"feedback-loop"}
 """A loop of 200 turns is too long for `make test`: `make soak` plays it once, `make eval` twice."""
