@@ -321,38 +321,16 @@ class TallyCallbackHandler(BaseCallbackHandler):
 
         Raises what stops the call: see `_refuse`.
         """
-        self._start_chat(serialized, messages, run_id=run_id, metadata=metadata, **kwargs)
-        self._refuse_unenforced_model(run_id, metadata, kwargs)
-
-    @_guard_hook
-    def _start_chat(
-        self,
-        serialized: dict[str, Any],
-        messages: list[list[BaseMessage]],
-        *,
-        run_id: UUID,
-        parent_run_id: UUID | None = None,
-        tags: list[str] | None = None,
-        metadata: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        parameters = kwargs.get("invocation_params") or {}
-        model = model_of(parameters)
-        call = self._begin(
-            "model_call",
-            run_id,
-            parent_run_id,
-            metadata,
-            model or _name_of(serialized, kwargs),
-            tags,
+        self._start_model(
             messages[0],
+            partial(request_of, messages[0]),
+            {"messages": len(messages[0])},
+            serialized,
+            run_id=run_id,
+            metadata=metadata,
+            **kwargs,
         )
-        if call is not None:
-            call.step.record(
-                "request",
-                lambda: request_of(messages[0], parameters),
-                summary={"model": model, "messages": len(messages[0])},
-            )
+        self._refuse_unenforced_model(run_id, metadata, kwargs)
 
     @_awaitable
     def on_llm_start(
@@ -365,14 +343,24 @@ class TallyCallbackHandler(BaseCallbackHandler):
         **kwargs: Any,
     ) -> None:
         """Same as `on_chat_model_start`, for a model that completes text."""
-        self._start_completion(serialized, prompts, run_id=run_id, metadata=metadata, **kwargs)
+        self._start_model(
+            prompts,
+            partial(completion_of, prompts[0]),
+            {},
+            serialized,
+            run_id=run_id,
+            metadata=metadata,
+            **kwargs,
+        )
         self._refuse_unenforced_model(run_id, metadata, kwargs)
 
     @_guard_hook
-    def _start_completion(
+    def _start_model(
         self,
+        inputs: Any,
+        request: Callable[[Any], Any],
+        summary: Mapping[str, Any],
         serialized: dict[str, Any],
-        prompts: list[str],
         *,
         run_id: UUID,
         parent_run_id: UUID | None = None,
@@ -380,20 +368,14 @@ class TallyCallbackHandler(BaseCallbackHandler):
         metadata: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
+        """Begin a step with the request that `request` makes of the parameters of the call."""
         parameters = kwargs.get("invocation_params") or {}
         model = model_of(parameters)
-        call = self._begin(
-            "model_call",
-            run_id,
-            parent_run_id,
-            metadata,
-            model or _name_of(serialized, kwargs),
-            tags,
-            prompts,
-        )
+        name = model or _name_of(serialized, kwargs)
+        call = self._begin("model_call", run_id, parent_run_id, metadata, name, tags, inputs)
         if call is not None:
             call.step.record(
-                "request", lambda: completion_of(prompts[0], parameters), summary={"model": model}
+                "request", lambda: request(parameters), summary={"model": model, **summary}
             )
 
     @_awaitable

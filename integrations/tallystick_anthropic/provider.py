@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 from tallystick.adapters import (
-    TapedProvider,
+    SdkProvider,
     check_count,
     check_flag,
     check_model_name,
+    names_in,
     response_facts,
+    split_request,
     tap,
 )
-from tallystick.errors import InvalidInput, SettingsError, require
+from tallystick.errors import SettingsError, require
 from tallystick.ports import ModelEvent, ModelResponse, ModelResponseStream
-from tallystick.recorder import Player
 from tallystick.records import (
     CompiledContext,
     Json,
@@ -53,13 +54,14 @@ _DELTAS: dict[str, tuple[Literal["text", "reasoning", "tool_call"], str]] = {
 }
 
 
-class MessagesProvider:
+class MessagesProvider(SdkProvider):
     """A model behind Anthropic's Messages API: `bound.call_model(compiled, provider=…)`.
 
     Timeouts and retries are those of the `client`.
     """
 
     name = "anthropic"
+    compared = ("system", "messages", "tools")
 
     def __init__(
         self,
@@ -91,9 +93,6 @@ class MessagesProvider:
             "ttl": ttl,
             "thinking": thinking,
         }
-
-    def __repr__(self) -> str:
-        return f"MessagesProvider({self.model!r})"
 
     @cached_property
     def client(self) -> Anthropic:
@@ -148,7 +147,7 @@ class MessagesProvider:
 
     def send(self, request: Mapping[str, Any]) -> ModelResponse:
         """Send a request and return its answer. Raises what the SDK raises."""
-        fixed, rest = _split(request)
+        fixed, rest = split_request(request, ("model", "max_tokens", "messages"))
         raw = self.client.messages.with_raw_response.create(**fixed, extra_body=rest)
         message = raw.parse()
         return ModelResponse(
@@ -158,7 +157,7 @@ class MessagesProvider:
     @contextmanager
     def stream(self, request: Mapping[str, Any]) -> Iterator[ModelResponseStream]:
         """Send a request and yield its answer as it comes. Raises what the SDK raises."""
-        fixed, rest = _split(request)
+        fixed, rest = split_request(request, ("model", "max_tokens", "messages"))
         with self.client.messages.stream(**fixed, extra_body=rest) as events:
             yield _MessageEvents(
                 events, response_facts(events.response.headers, request_id="request-id")
@@ -167,16 +166,6 @@ class MessagesProvider:
     def parse(self, response: Mapping[str, Any]) -> ModelAnswer:
         """Return an answer in no provider's form."""
         return parse_message(response)
-
-    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a request and return its answer as it is recorded: for `bound.replay(…, call=…)`."""
-        self.check(request)
-        body = self.send(request).body
-        return {"answer": parse_message(body).recorded(), "native": body}
-
-    def on_tape(self, player: Player) -> TapedProvider:
-        """Return this provider as it answers from a tape: `bound.recordings.player(run)`."""
-        return TapedProvider(self, player, comparable=_comparable)
 
 
 def parse_message(response: Mapping[str, Any]) -> ModelAnswer:
@@ -238,28 +227,8 @@ class _MessageEvents:
         return ModelResponse(body, self._facts)
 
 
-def _split(request: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the fields that every SDK has an argument for, and the rest: an older SDK sends fields
-    too that it does not know.
-    """
-    if "stream" in request:
-        raise InvalidInput("Use `stream` of the provider for a streamed answer.", argument="stream")
-    names = ("model", "max_tokens", "messages")
-    rest = {name: value for name, value in request.items() if name not in names}
-    return {name: request[name] for name in names}, rest
-
-
 def _known_models() -> frozenset[str]:
     require("anthropic", extra="anthropic")
     from anthropic.types import Model
 
-    return frozenset(
-        name for member in get_args(Model) for name in get_args(member) if isinstance(name, str)
-    )
-
-
-def _comparable(request: Json) -> Json:
-    """Return the parts of a request by which a tape knows its call."""
-    if not isinstance(request, dict):
-        return request
-    return {name: request.get(name) for name in ("system", "messages", "tools")}
+    return names_in(Model)

@@ -11,10 +11,8 @@ from tallystick.adapters import (
     PlainMemoryTools,
     TallyElsewhere,
     ToolQuestion,
-    memory_tool_specs,
-    text_of,
 )
-from tallystick.records import Scope
+from tallystick.records import ModelAnswer, ModelToolCall, Scope, ToolSpec
 from tallystick.tally import BoundTally, Tally
 from tallystick_anthropic.provider import parse_message
 
@@ -33,35 +31,23 @@ def memory_tools(
     reason against it; without it they are refused. With `approval="elsewhere"` they act at once,
     for agents whose own code asks. All go by the rules of the tally.
     """
-    return MessagesMemoryTools(
-        tally, runtime="anthropic", actor=actor, scope=scope, approval=approval, ask=ask
-    )
+    return MessagesMemoryTools(tally, actor=actor, scope=scope, approval=approval, ask=ask)
 
 
 class MessagesMemoryTools(PlainMemoryTools):
     """The memory tools in Anthropic's form."""
 
-    @property
-    def definitions(self) -> list[dict[str, Any]]:
-        """The tools as `messages.create` takes them, by name."""
-        return [
-            {
-                "name": spec.name,
-                "description": spec.description,
-                "input_schema": spec.parameters,
-            }
-            for spec in memory_tool_specs()
-        ]
+    runtime = "anthropic"
 
-    def outputs(self, response: Any) -> list[dict[str, Any]]:
-        """Run the memory tools that a Message calls; return the blocks for the next message of the
-        user, behind the message itself.
-        """
-        body: Mapping[str, Any] = (
-            response if isinstance(response, Mapping) else response.to_dict(mode="json")
-        )
-        return [
-            {"type": "tool_result", "tool_use_id": call.id, "content": text_of(self.run(call))}
-            for call in parse_message(body).tool_calls
-            if self.has(call.name)
-        ]
+    def _definition(self, spec: ToolSpec) -> dict[str, Any]:
+        return {
+            "name": spec.name,
+            "description": spec.description,
+            "input_schema": spec.parameters,
+        }
+
+    def _parse(self, response: Mapping[str, Any]) -> ModelAnswer:
+        return parse_message(response)
+
+    def _output(self, call: ModelToolCall, text: str) -> dict[str, Any]:
+        return {"type": "tool_result", "tool_use_id": call.id, "content": text}

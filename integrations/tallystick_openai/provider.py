@@ -7,20 +7,21 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 from tallystick.adapters import (
-    TapedProvider,
+    SdkProvider,
     arguments_of,
     check_flag,
     check_model_name,
     check_word,
+    names_in,
     response_facts,
+    split_request,
     tap,
 )
-from tallystick.errors import InvalidInput, SettingsError, require
+from tallystick.errors import SettingsError, require
 from tallystick.ports import ModelEvent, ModelResponse, ModelResponseStream
-from tallystick.recorder import Player
 from tallystick.records import (
     CompiledContext,
     Json,
@@ -65,13 +66,14 @@ _DELTAS: dict[str, Literal["text", "reasoning", "tool_call"]] = {
 _ENDS = ("response.completed", "response.failed", "response.incomplete")
 
 
-class ResponsesProvider:
+class ResponsesProvider(SdkProvider):
     """A model behind OpenAI's Responses API: `bound.call_model(compiled, provider=…)`.
 
     Timeouts and retries are those of the `client`.
     """
 
     name = "openai"
+    compared = ("instructions", "input", "tools")
 
     def __init__(
         self,
@@ -101,9 +103,6 @@ class ResponsesProvider:
             "cache_key": cache_key,
             "continue_stored": continuation == "previous_response_id",
         }
-
-    def __repr__(self) -> str:
-        return f"ResponsesProvider({self.model!r})"
 
     @cached_property
     def client(self) -> OpenAI:
@@ -163,10 +162,8 @@ class ResponsesProvider:
 
     def send(self, request: Mapping[str, Any]) -> ModelResponse:
         """Send a request and return its answer. Raises what the SDK raises."""
-        model, items, rest = _split(request)
-        raw = self.client.responses.with_raw_response.create(
-            model=model, input=items, extra_body=rest
-        )
+        fixed, rest = split_request(request, ("model", "input"))
+        raw = self.client.responses.with_raw_response.create(**fixed, extra_body=rest)
         return ModelResponse(
             raw.parse().to_dict(mode="json"), response_facts(raw.headers, request_id="x-request-id")
         )
@@ -174,26 +171,14 @@ class ResponsesProvider:
     @contextmanager
     def stream(self, request: Mapping[str, Any]) -> Iterator[ModelResponseStream]:
         """Send a request and yield its answer as it comes. Raises what the SDK raises."""
-        model, items, rest = _split(request)
-        with self.client.responses.create(
-            model=model, input=items, stream=True, extra_body=rest
-        ) as events:
+        fixed, rest = split_request(request, ("model", "input"))
+        with self.client.responses.create(**fixed, stream=True, extra_body=rest) as events:
             facts = response_facts(events.response.headers, request_id="x-request-id")
             yield _ResponseEvents(events, facts)
 
     def parse(self, response: Mapping[str, Any]) -> ModelAnswer:
         """Return an answer in no provider's form."""
         return parse_response(response)
-
-    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a request and return its answer as it is recorded: for `bound.replay(…, call=…)`."""
-        self.check(request)
-        body = self.send(request).body
-        return {"answer": parse_response(body).recorded(), "native": body}
-
-    def on_tape(self, player: Player) -> TapedProvider:
-        """Return this provider as it answers from a tape: `bound.recordings.player(run)`."""
-        return TapedProvider(self, player, comparable=_comparable)
 
     def compact(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Return a request whose input OpenAI has compacted: the messages of the user, and one item
@@ -309,28 +294,8 @@ class _ResponseEvents:
         return ModelResponse({**self._response, "output": items}, self._facts)
 
 
-def _split(request: Mapping[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
-    """Return model, input, and the rest, which an older SDK has no argument for."""
-    rest = {name: value for name, value in request.items() if name not in ("model", "input")}
-    if "stream" in rest:
-        raise InvalidInput("Use `stream` of the provider for a streamed answer.", argument="stream")
-    return request["model"], request["input"], rest
-
-
 def _known_models() -> frozenset[str]:
     require("openai", extra="openai")
     from openai.types.shared import ResponsesModel
 
-    return frozenset(
-        name
-        for member in get_args(ResponsesModel)
-        for name in get_args(member)
-        if isinstance(name, str)
-    )
-
-
-def _comparable(request: Json) -> Json:
-    """Return the parts of a request by which a tape knows its call."""
-    if not isinstance(request, dict):
-        return request
-    return {name: request.get(name) for name in ("instructions", "input", "tools")}
+    return names_in(ResponsesModel)

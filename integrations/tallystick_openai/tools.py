@@ -11,10 +11,8 @@ from tallystick.adapters import (
     PlainMemoryTools,
     TallyElsewhere,
     ToolQuestion,
-    memory_tool_specs,
-    text_of,
 )
-from tallystick.records import Scope
+from tallystick.records import ModelAnswer, ModelToolCall, Scope, ToolSpec
 from tallystick.tally import BoundTally, Tally
 from tallystick_openai.provider import parse_response
 
@@ -33,37 +31,25 @@ def memory_tools(
     reason against it; without it they are refused. With `approval="elsewhere"` they act at once,
     for agents whose own code asks. All go by the rules of the tally.
     """
-    return ResponsesMemoryTools(
-        tally, runtime="openai", actor=actor, scope=scope, approval=approval, ask=ask
-    )
+    return ResponsesMemoryTools(tally, actor=actor, scope=scope, approval=approval, ask=ask)
 
 
 class ResponsesMemoryTools(PlainMemoryTools):
     """The memory tools in OpenAI's form."""
 
-    @property
-    def definitions(self) -> list[dict[str, Any]]:
-        """The tools as `responses.create` takes them, by name."""
-        return [
-            {
-                "type": "function",
-                "name": spec.name,
-                "description": spec.description,
-                "parameters": spec.parameters,
-                "strict": False,
-            }
-            for spec in memory_tool_specs()
-        ]
+    runtime = "openai"
 
-    def outputs(self, response: Any) -> list[dict[str, Any]]:
-        """Run the memory tools that a Response calls; return the items for the next `input`, behind
-        the output of that Response.
-        """
-        body: Mapping[str, Any] = (
-            response if isinstance(response, Mapping) else response.to_dict(mode="json")
-        )
-        return [
-            {"type": "function_call_output", "call_id": call.id, "output": text_of(self.run(call))}
-            for call in parse_response(body).tool_calls
-            if self.has(call.name)
-        ]
+    def _definition(self, spec: ToolSpec) -> dict[str, Any]:
+        return {
+            "type": "function",
+            "name": spec.name,
+            "description": spec.description,
+            "parameters": spec.parameters,
+            "strict": False,
+        }
+
+    def _parse(self, response: Mapping[str, Any]) -> ModelAnswer:
+        return parse_response(response)
+
+    def _output(self, call: ModelToolCall, text: str) -> dict[str, Any]:
+        return {"type": "function_call_output", "call_id": call.id, "output": text}

@@ -52,12 +52,15 @@ from tallystick.adapters.plain_tools import (
     tool_arguments,
 )
 from tallystick.adapters.providers import (
+    SdkProvider,
     TapedProvider,
     check_model_name,
     check_pairs,
     images_of,
+    names_in,
     native_part,
     response_facts,
+    split_request,
     with_builtin_tools,
 )
 from tallystick.adapters.remote_binder import RemoteBinder, binder_of
@@ -97,7 +100,10 @@ __all__ = [
     "images_of",
     "check_pairs",
     "check_model_name",
+    "SdkProvider",
     "TapedProvider",
+    "names_in",
+    "split_request",
     "ActorSource",
     "Background",
     "Binder",

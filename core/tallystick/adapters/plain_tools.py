@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, cast, get_type_hints
 
@@ -24,7 +25,7 @@ from tallystick.adapters.tool_calls import (
 from tallystick.errors import ApprovalRequired, Blocked, InvalidInput
 from tallystick.operations import MEMORY_TOOLS, not_approved
 from tallystick.recorder import Step, current_run
-from tallystick.records import ContextItem, JsonObject, ModelToolCall, Scope, ToolSpec
+from tallystick.records import ContextItem, JsonObject, ModelAnswer, ModelToolCall, Scope, ToolSpec
 from tallystick.tally import BoundTally, Tally, ToolCheck
 
 PlainApproval = Literal["ask", "elsewhere"]
@@ -47,14 +48,16 @@ def memory_tool_specs() -> tuple[ToolSpec, ...]:
     )
 
 
-class PlainMemoryTools:
+class PlainMemoryTools(ABC):
     """The memory tools of one tally for calls that a model makes through an SDK."""
+
+    runtime: str
+    """The name of the provider."""
 
     def __init__(
         self,
         tally: Tally | BoundTally | TallyElsewhere,
         *,
-        runtime: str,
         actor: ActorSource | None = None,
         scope: str | Scope | None = None,
         approval: PlainApproval = "ask",
@@ -62,7 +65,7 @@ class PlainMemoryTools:
     ) -> None:
         """`ask` answers True to allow a change, False, or the reason against it as text."""
         self._binder = binder_of(
-            tally, runtime=runtime, piece="memory_tools", actor=actor, scope=scope
+            tally, runtime=self.runtime, piece="memory_tools", actor=actor, scope=scope
         )
         check_word("approval", approval, PlainApproval)
         self._approval, self._ask = approval, ask
@@ -112,6 +115,34 @@ class PlainMemoryTools:
             for call in calls
             if self.has(call.name)
         ]
+
+    @property
+    def definitions(self) -> list[dict[str, Any]]:
+        """The tools as a call of the provider's SDK takes them, by name."""
+        return [self._definition(spec) for spec in memory_tool_specs()]
+
+    def outputs(self, response: Any) -> list[dict[str, Any]]:
+        """Run the memory tools that an answer of the SDK calls; return their results for the next
+        request, where they stand behind that answer.
+        """
+        body = response if isinstance(response, Mapping) else response.to_dict(mode="json")
+        return [
+            self._output(call, text_of(self.run(call)))
+            for call in self._parse(body).tool_calls
+            if self.has(call.name)
+        ]
+
+    @abstractmethod
+    def _definition(self, spec: ToolSpec) -> dict[str, Any]:
+        """Return a tool in the provider's form."""
+
+    @abstractmethod
+    def _parse(self, response: Mapping[str, Any]) -> ModelAnswer:
+        """Return an answer of the provider, as JSON, in no provider's form."""
+
+    @abstractmethod
+    def _output(self, call: ModelToolCall, text: str) -> dict[str, Any]:
+        """Return the result of a call in the provider's form."""
 
     def _answer(self, bound: BoundTally | TallyElsewhere, call: ModelToolCall) -> JsonObject:
         tool = MEMORY_TOOLS[call.name]

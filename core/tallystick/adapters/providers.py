@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, get_args
 
 from tallystick.adapters.arguments import check_player
 from tallystick.adapters.rendering import changed_items
 from tallystick.errors import InvalidContext, InvalidInput
-from tallystick.ports import ModelEvent, ModelProvider, ModelResponse, ModelResponseStream
+from tallystick.ports import ModelEvent, ModelResponse, ModelResponseStream
 from tallystick.recorder import Player
 from tallystick.records import CompiledContext, ContextItem, Json, ModelAnswer
 
@@ -115,17 +116,70 @@ def check_pairs(calls: Mapping[str, str], results: Mapping[str, str]) -> None:
             )
 
 
+def split_request(
+    request: Mapping[str, Any], names: Collection[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the fields of a request that every release of the SDK has an argument for, and the
+    rest: an older one sends fields too that it does not know. Raises InvalidInput.
+    """
+    if "stream" in request:
+        raise InvalidInput("Use `stream` of the provider for a streamed answer.", argument="stream")
+    rest = {name: value for name, value in request.items() if name not in names}
+    return {name: request[name] for name in names}, rest
+
+
+def names_in(union: Any) -> frozenset[str]:
+    """Return the names of models that a union of literals in an SDK holds."""
+    members = (name for member in get_args(union) for name in get_args(member))
+    return frozenset(name for name in members if isinstance(name, str))
+
+
+class SdkProvider(ABC):
+    """The verbs that providers on an SDK have alike, for `ModelProvider`."""
+
+    name: str
+    model: str | None
+    compared: tuple[str, ...]
+    """Fields of a request by which a tape knows its call."""
+
+    @abstractmethod
+    def render(self, compiled: CompiledContext, **parameters: Any) -> dict[str, Any]:
+        """Same as the port."""
+
+    @abstractmethod
+    def check(self, request: Mapping[str, Any]) -> None:
+        """Same as the port."""
+
+    @abstractmethod
+    def send(self, request: Mapping[str, Any]) -> ModelResponse:
+        """Same as the port."""
+
+    @abstractmethod
+    def parse(self, response: Mapping[str, Any]) -> ModelAnswer:
+        """Same as the port."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.model!r})"
+
+    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Send a request and return its answer as it is recorded: for `bound.replay(…, call=…)`."""
+        self.check(request)
+        body = self.send(request).body
+        return {"answer": self.parse(body).recorded(), "native": body}
+
+    def on_tape(self, player: Player) -> TapedProvider:
+        """Return this provider as it answers from a tape: `bound.recordings.player(run)`."""
+        return TapedProvider(self, player)
+
+
 class TapedProvider:
     """A provider that answers from the tape of a recorded run: nothing is sent, and no key is
     needed.
     """
 
-    def __init__(
-        self, provider: ModelProvider, player: Player, *, comparable: Callable[[Json], Json]
-    ) -> None:
-        """`comparable` returns the parts of a request by which two calls are the same."""
+    def __init__(self, provider: SdkProvider, player: Player) -> None:
         check_player(player, "on_tape")
-        self._provider, self._player, self._comparable = provider, player, comparable
+        self._provider, self._player = provider, player
         self.name, self.model = provider.name, provider.model
 
     def render(self, compiled: CompiledContext, **parameters: Any) -> dict[str, Any]:
@@ -139,6 +193,12 @@ class TapedProvider:
     def parse(self, response: Mapping[str, Any]) -> ModelAnswer:
         """Same as the provider."""
         return self._provider.parse(response)
+
+    def _comparable(self, request: Json) -> Json:
+        """Return the parts of a request by which two calls are the same."""
+        if not isinstance(request, dict):
+            return request
+        return {name: request.get(name) for name in self._provider.compared}
 
     def require_ready(self) -> None:
         """Return: a tape needs neither SDK nor key."""
@@ -161,7 +221,7 @@ class TapedProvider:
 class _Whole:
     """A recorded answer as a stream."""
 
-    def __init__(self, response: ModelResponse, provider: ModelProvider) -> None:
+    def __init__(self, response: ModelResponse, provider: SdkProvider) -> None:
         self._response, self._provider = response, provider
 
     def __iter__(self) -> Iterator[ModelEvent]:

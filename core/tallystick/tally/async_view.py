@@ -18,36 +18,38 @@ from tallystick.access import AccessTokens, Spaces
 from tallystick.aio import in_thread
 from tallystick.errors import RecorderError
 from tallystick.memory import WorkingMemory
-from tallystick.ports import ModelEvent, ModelProvider
+from tallystick.ports import ModelEvent
 from tallystick.recorder import Recordings, Run, Step
 from tallystick.recorder.run import status_for
 from tallystick.records import (
     Actor,
-    CompiledContext,
     EntryKind,
     Foil,
-    JsonObject,
     Receipt,
-    Retention,
     RunRecord,
     Scope,
-    StepKind,
     StepRecord,
     StepStatus,
 )
-from tallystick.tally.model_calls import ModelCall, ModelStream, Preflight
+from tallystick.tally.model_calls import ModelCall, ModelStream
 from tallystick.tally.model_verbs import ModelVerbs
 from tallystick.tally.operator import Operator
 
 P = ParamSpec("P")
 R = TypeVar("R")
+B = TypeVar("B")
 
 
-class _Face(Protocol):
-    """An asynchronous face of an object."""
-
+class _HasSync(Protocol):
     @property
     def sync(self) -> Any: ...
+
+
+class AsyncFace:
+    """An object whose verbs are awaited."""
+
+    def __init__(self, sync: Any) -> None:
+        self.sync = sync
 
 
 class Awaited(Generic[P, R]):
@@ -59,9 +61,9 @@ class Awaited(Generic[P, R]):
     @overload
     def __get__(self, face: None, owner: type) -> Awaited[P, R]: ...
     @overload
-    def __get__(self, face: _Face, owner: type) -> Callable[P, Coroutine[Any, Any, R]]: ...
+    def __get__(self, face: _HasSync, owner: type) -> Callable[P, Coroutine[Any, Any, R]]: ...
     def __get__(
-        self, face: _Face | None, owner: type
+        self, face: _HasSync | None, owner: type
     ) -> Awaited[P, R] | Callable[P, Coroutine[Any, Any, R]]:
         if face is None:
             return self
@@ -74,138 +76,27 @@ class Awaited(Generic[P, R]):
         return update_wrapper(call, self.verb)
 
 
-class AsyncBoundTally:
-    """What `bound.aio` is: each verb of a bound tally, awaited. Safe to share between tasks."""
+class Opened(Generic[P, B]):
+    """A verb that opens a block, as one whose block is entered with `async with`."""
 
-    def __init__(self, sync: ModelVerbs) -> None:
-        """Use `bound.aio`."""
-        self.sync = sync
+    def __init__(
+        self, verb: Callable[Concatenate[Any, P], Any], block: Callable[[Callable[[], Any]], B]
+    ) -> None:
+        self.verb, self.block = verb, block
 
-    remember = Awaited(ModelVerbs.remember)
-    remember_many = Awaited(ModelVerbs.remember_many)
-    reads = Awaited(ModelVerbs.reads)
-    recall = Awaited(ModelVerbs.recall)
-    still_stand = Awaited(ModelVerbs.still_stand)
-    get = Awaited(ModelVerbs.get)
-    memories = Awaited(ModelVerbs.memories)
-    modify = Awaited(ModelVerbs.modify)
-    modify_many = Awaited(ModelVerbs.modify_many)
-    forget = Awaited(ModelVerbs.forget)
-    forget_matching = Awaited(ModelVerbs.forget_matching)
-    recover = Awaited(ModelVerbs.recover)
-    correct = Awaited(ModelVerbs.correct)
-    promote = Awaited(ModelVerbs.promote)
-    share = Awaited(ModelVerbs.share)
-    inspect = Awaited(ModelVerbs.inspect)
-    source = Awaited(ModelVerbs.source)
-    activity = Awaited(ModelVerbs.activity)
-    explore = Awaited(ModelVerbs.explore)
-    context_pack = Awaited(ModelVerbs.context_pack)
-    wake = Awaited(ModelVerbs.wake)
-    call_model = Awaited(ModelVerbs.call_model)
-    history = Awaited(ModelVerbs.history)
-    reflect = Awaited(ModelVerbs.reflect)
-    end_session = Awaited(ModelVerbs.end_session)
-    reviews = Awaited(ModelVerbs.reviews)
-    proposal = Awaited(ModelVerbs.proposal)
-    review = Awaited(ModelVerbs.review)
-    preview_access = Awaited(ModelVerbs.preview_access)
-    preview_member = Awaited(ModelVerbs.preview_member)
-    compile = Awaited(ModelVerbs.compile)
-    runs = Awaited(ModelVerbs.runs)
-    verify = Awaited(ModelVerbs.verify)
-    replay = Awaited(ModelVerbs.replay)
-    replay_later = Awaited(ModelVerbs.replay_later)
-    keep_turn = Awaited(ModelVerbs.keep_turn)
-    check_tool_call = Awaited(ModelVerbs.check_tool_call)
-    check_model_call = Awaited(ModelVerbs.check_model_call)
-    approvals = Awaited(ModelVerbs.approvals)
-    approval = Awaited(ModelVerbs.approval)
-    approve = Awaited(ModelVerbs.approve)
-    deny = Awaited(ModelVerbs.deny)
-    revoke = Awaited(ModelVerbs.revoke)
+    @overload
+    def __get__(self, face: None, owner: type) -> Opened[P, B]: ...
+    @overload
+    def __get__(self, face: _HasSync, owner: type) -> Callable[P, B]: ...
+    def __get__(self, face: _HasSync | None, owner: type) -> Opened[P, B] | Callable[P, B]:
+        if face is None:
+            return self
+        verb = getattr(face.sync, self.verb.__name__)
 
-    @property
-    def actor(self) -> Actor:
-        """The actor of the view."""
-        return self.sync.actor
+        def begin(*args: P.args, **kwargs: P.kwargs) -> B:
+            return self.block(partial(verb, *args, **kwargs))
 
-    @property
-    def scope(self) -> Scope:
-        """The scope of the view."""
-        return self.sync.scope
-
-    @property
-    def operator(self) -> AsyncOperator:
-        """Same as `bound.operator`, awaited."""
-        return AsyncOperator(self.sync.operator)
-
-    @property
-    def recordings(self) -> AsyncRecordings:
-        """Same as `bound.recordings`, awaited."""
-        return AsyncRecordings(self.sync.recordings)
-
-    @property
-    def spaces(self) -> AsyncSpaces:
-        """Same as `bound.spaces`, awaited."""
-        return AsyncSpaces(self.sync.spaces)
-
-    @property
-    def tokens(self) -> AsyncAccessTokens:
-        """Same as `bound.tokens`, awaited."""
-        return AsyncAccessTokens(self.sync.tokens)
-
-    def working(self, run_id: str | None = None) -> AsyncWorkingMemory:
-        """Same as `bound.working`, awaited."""
-        return AsyncWorkingMemory(self.sync.working(run_id))
-
-    def stream_model(
-        self,
-        compiled: CompiledContext,
-        *,
-        provider: ModelProvider | str,
-        parameters: Mapping[str, Any] | None = None,
-        agent_name: str = "agent",
-        preflight: Preflight = "off",
-        approval_token: str | None = None,
-    ) -> AsyncModelStream:
-        """Send a context when its `async with` block begins; same arguments as
-        `bound.stream_model`.
-        """
-        return AsyncModelStream(
-            partial(
-                self.sync.stream_model,
-                compiled,
-                provider=provider,
-                parameters=parameters,
-                agent_name=agent_name,
-                preflight=preflight,
-                approval_token=approval_token,
-            )
-        )
-
-    def run(
-        self,
-        agent_name: str,
-        *,
-        domain: str | None = None,
-        goal: str | None = None,
-        metadata: JsonObject | None = None,
-        run_id: str | None = None,
-        retention: Retention | None = None,
-    ) -> AsyncRun:
-        """Start a run when its `async with` block begins; same arguments as `bound.run`."""
-        return AsyncRun(
-            partial(
-                self.sync.run,
-                agent_name,
-                domain=domain,
-                goal=goal,
-                metadata=metadata,
-                run_id=run_id,
-                retention=retention,
-            )
-        )
+        return update_wrapper(begin, self.verb)
 
 
 class AsyncModelStream:
@@ -257,106 +148,6 @@ class AsyncModelStream:
         return await self._in_thread(lambda: self.sync.call)
 
 
-class AsyncOperator:
-    """Same as `Operator`, awaited."""
-
-    def __init__(self, sync: Operator) -> None:
-        self.sync = sync
-
-    erase = Awaited(Operator.erase)
-    erase_recorded = Awaited(Operator.erase_recorded)
-    prove_unreachable = Awaited(Operator.prove_unreachable)
-    prove_erased = Awaited(Operator.prove_erased)
-    purge = Awaited(Operator.purge)
-    choose_windows = Awaited(Operator.choose_windows)
-    jobs = Awaited(Operator.jobs)
-    job = Awaited(Operator.job)
-    retry_jobs = Awaited(Operator.retry_jobs)
-    cancel_job = Awaited(Operator.cancel_job)
-    outbound_calls = Awaited(Operator.outbound_calls)
-    doctor = Awaited(Operator.doctor)
-    sizes = Awaited(Operator.sizes)
-    rebuild_index = Awaited(Operator.rebuild_index)
-    freeze = Awaited(Operator.freeze)
-    thaw = Awaited(Operator.thaw)
-    backup = Awaited(Operator.backup)
-    export = Awaited(Operator.export)
-    import_from = Awaited(Operator.import_from)
-
-
-class AsyncRecordings:
-    """Same as `Recordings`, awaited."""
-
-    def __init__(self, sync: Recordings) -> None:
-        self.sync = sync
-
-    runs = Awaited(Recordings.runs)
-    run = Awaited(Recordings.run)
-    steps = Awaited(Recordings.steps)
-    step_counts = Awaited(Recordings.step_counts)
-    step = Awaited(Recordings.step)
-    find = Awaited(Recordings.find)
-    steps_of_task = Awaited(Recordings.steps_of_task)
-    receipts = Awaited(Recordings.receipts)
-    receipt = Awaited(Recordings.receipt)
-    entries = Awaited(Recordings.entries)
-    compiled = Awaited(Recordings.compiled)
-    candidates = Awaited(Recordings.candidates)
-    knew = Awaited(Recordings.knew)
-    summaries = Awaited(Recordings.summaries)
-    unseen = Awaited(Recordings.unseen)
-    trace = Awaited(Recordings.trace)
-    changed = Awaited(Recordings.changed)
-    diff = Awaited(Recordings.diff)
-    written = Awaited(Recordings.written)
-    uses = Awaited(Recordings.uses)
-    verify = Awaited(Recordings.verify)
-    foil = Awaited(Recordings.foil)
-    export_receipt = Awaited(Recordings.export_receipt)
-    prefix_reuse = Awaited(Recordings.prefix_reuse)
-    tape = Awaited(Recordings.tape)
-    player = Awaited(Recordings.player)
-    replay = Awaited(Recordings.replay)
-    replayed = Awaited(Recordings.replayed)
-
-
-class AsyncSpaces:
-    """Same as `Spaces`, awaited."""
-
-    def __init__(self, sync: Spaces) -> None:
-        self.sync = sync
-
-    create = Awaited(Spaces.create)
-    get = Awaited(Spaces.get)
-    list = Awaited(Spaces.list)
-    update = Awaited(Spaces.update)
-
-
-class AsyncAccessTokens:
-    """Same as `AccessTokens`, awaited."""
-
-    def __init__(self, sync: AccessTokens) -> None:
-        self.sync = sync
-
-    make = Awaited(AccessTokens.make)
-    list = Awaited(AccessTokens.list)
-    rotate = Awaited(AccessTokens.rotate)
-    revoke = Awaited(AccessTokens.revoke)
-
-
-class AsyncWorkingMemory:
-    """Same as `WorkingMemory`, awaited."""
-
-    def __init__(self, sync: WorkingMemory) -> None:
-        self.sync = sync
-
-    set = Awaited(WorkingMemory.set)
-    get = Awaited(WorkingMemory.get)
-    all = Awaited(WorkingMemory.all)
-    drop = Awaited(WorkingMemory.drop)
-    clear = Awaited(WorkingMemory.clear)
-
-
 Recorded = TypeVar("Recorded", Run, Step)
 
 
@@ -400,31 +191,6 @@ class _Block(Generic[Recorded]):
         await in_thread(partial(recorded.end, status_for(kind)))
 
 
-class AsyncRun(_Block[Run]):
-    """A run whose begin and end are awaited: an `async with` block. Verbs inside are recorded."""
-
-    @property
-    def record(self) -> RunRecord:
-        """The run as it is recorded."""
-        return self.sync.record
-
-    def step(
-        self,
-        kind: StepKind,
-        *,
-        name: str | None = None,
-        parent: str | None = None,
-        metadata: Mapping[str, Any] | None = None,
-    ) -> AsyncStep:
-        """Start a step when its `async with` block begins; same arguments as `run.step`."""
-        run = self.sync
-        return AsyncStep(partial(run.step, kind, name=name, parent=parent, metadata=metadata))
-
-    async def end(self, status: StepStatus = "completed") -> Foil:
-        """Same as `run.end`: return the head of the chain once everything is committed."""
-        return await in_thread(partial(self.sync.end, status))
-
-
 class AsyncStep(_Block[Step]):
     """A step whose end is awaited: an `async with` block. Verbs inside are recorded in it."""
 
@@ -447,3 +213,204 @@ class AsyncStep(_Block[Step]):
     async def end(self, status: StepStatus = "completed") -> Receipt:
         """Same as `step.end`: return the receipt after the commit."""
         return await in_thread(partial(self.sync.end, status))
+
+
+class AsyncRun(_Block[Run]):
+    """A run whose begin and end are awaited: an `async with` block. Verbs inside are recorded."""
+
+    @property
+    def record(self) -> RunRecord:
+        """The run as it is recorded."""
+        return self.sync.record
+
+    step = Opened(Run.step, AsyncStep)
+
+    async def end(self, status: StepStatus = "completed") -> Foil:
+        """Same as `run.end`: return the head of the chain once everything is committed."""
+        return await in_thread(partial(self.sync.end, status))
+
+
+class ServedOperator(AsyncFace):
+    """The verbs of `Operator` that a server offers too, awaited."""
+
+    erase = Awaited(Operator.erase)
+    erase_recorded = Awaited(Operator.erase_recorded)
+    prove_unreachable = Awaited(Operator.prove_unreachable)
+    prove_erased = Awaited(Operator.prove_erased)
+    purge = Awaited(Operator.purge)
+    choose_windows = Awaited(Operator.choose_windows)
+    jobs = Awaited(Operator.jobs)
+    job = Awaited(Operator.job)
+    retry_jobs = Awaited(Operator.retry_jobs)
+    cancel_job = Awaited(Operator.cancel_job)
+    outbound_calls = Awaited(Operator.outbound_calls)
+    doctor = Awaited(Operator.doctor)
+    sizes = Awaited(Operator.sizes)
+    rebuild_index = Awaited(Operator.rebuild_index)
+    freeze = Awaited(Operator.freeze)
+    thaw = Awaited(Operator.thaw)
+    export = Awaited(Operator.export)
+
+
+class AsyncOperator(ServedOperator):
+    """Same as `Operator`, awaited."""
+
+    backup = Awaited(Operator.backup)
+    import_from = Awaited(Operator.import_from)
+
+
+class ServedRecordings(AsyncFace):
+    """The verbs of `Recordings` that a server offers too, awaited."""
+
+    run = Awaited(Recordings.run)
+    steps = Awaited(Recordings.steps)
+    step = Awaited(Recordings.step)
+    receipts = Awaited(Recordings.receipts)
+    receipt = Awaited(Recordings.receipt)
+    entries = Awaited(Recordings.entries)
+    knew = Awaited(Recordings.knew)
+    unseen = Awaited(Recordings.unseen)
+    trace = Awaited(Recordings.trace)
+    changed = Awaited(Recordings.changed)
+    diff = Awaited(Recordings.diff)
+    written = Awaited(Recordings.written)
+    uses = Awaited(Recordings.uses)
+    foil = Awaited(Recordings.foil)
+    export_receipt = Awaited(Recordings.export_receipt)
+
+
+class AsyncRecordings(ServedRecordings):
+    """Same as `Recordings`, awaited."""
+
+    runs = Awaited(Recordings.runs)
+    step_counts = Awaited(Recordings.step_counts)
+    find = Awaited(Recordings.find)
+    steps_of_task = Awaited(Recordings.steps_of_task)
+    compiled = Awaited(Recordings.compiled)
+    candidates = Awaited(Recordings.candidates)
+    summaries = Awaited(Recordings.summaries)
+    verify = Awaited(Recordings.verify)
+    prefix_reuse = Awaited(Recordings.prefix_reuse)
+    tape = Awaited(Recordings.tape)
+    player = Awaited(Recordings.player)
+    replay = Awaited(Recordings.replay)
+    replayed = Awaited(Recordings.replayed)
+
+
+class AsyncSpaces(AsyncFace):
+    """Same as `Spaces`, awaited."""
+
+    create = Awaited(Spaces.create)
+    get = Awaited(Spaces.get)
+    list = Awaited(Spaces.list)
+    update = Awaited(Spaces.update)
+
+
+class AsyncAccessTokens(AsyncFace):
+    """Same as `AccessTokens`, awaited."""
+
+    make = Awaited(AccessTokens.make)
+    list = Awaited(AccessTokens.list)
+    rotate = Awaited(AccessTokens.rotate)
+    revoke = Awaited(AccessTokens.revoke)
+
+
+class AsyncWorkingMemory(AsyncFace):
+    """Same as `WorkingMemory`, awaited."""
+
+    set = Awaited(WorkingMemory.set)
+    get = Awaited(WorkingMemory.get)
+    all = Awaited(WorkingMemory.all)
+    drop = Awaited(WorkingMemory.drop)
+    clear = Awaited(WorkingMemory.clear)
+
+
+class ServedTally(AsyncFace):
+    """The verbs of a bound tally that a server offers too, awaited."""
+
+    remember = Awaited(ModelVerbs.remember)
+    remember_many = Awaited(ModelVerbs.remember_many)
+    recall = Awaited(ModelVerbs.recall)
+    get = Awaited(ModelVerbs.get)
+    memories = Awaited(ModelVerbs.memories)
+    modify = Awaited(ModelVerbs.modify)
+    modify_many = Awaited(ModelVerbs.modify_many)
+    forget = Awaited(ModelVerbs.forget)
+    forget_matching = Awaited(ModelVerbs.forget_matching)
+    recover = Awaited(ModelVerbs.recover)
+    correct = Awaited(ModelVerbs.correct)
+    promote = Awaited(ModelVerbs.promote)
+    share = Awaited(ModelVerbs.share)
+    inspect = Awaited(ModelVerbs.inspect)
+    source = Awaited(ModelVerbs.source)
+    explore = Awaited(ModelVerbs.explore)
+    context_pack = Awaited(ModelVerbs.context_pack)
+    wake = Awaited(ModelVerbs.wake)
+    history = Awaited(ModelVerbs.history)
+    reflect = Awaited(ModelVerbs.reflect)
+    end_session = Awaited(ModelVerbs.end_session)
+    reviews = Awaited(ModelVerbs.reviews)
+    proposal = Awaited(ModelVerbs.proposal)
+    review = Awaited(ModelVerbs.review)
+    preview_access = Awaited(ModelVerbs.preview_access)
+    preview_member = Awaited(ModelVerbs.preview_member)
+    compile = Awaited(ModelVerbs.compile)
+    runs = Awaited(ModelVerbs.runs)
+    verify = Awaited(ModelVerbs.verify)
+    replay = Awaited(ModelVerbs.replay)
+    replay_later = Awaited(ModelVerbs.replay_later)
+    approvals = Awaited(ModelVerbs.approvals)
+    approval = Awaited(ModelVerbs.approval)
+    approve = Awaited(ModelVerbs.approve)
+    deny = Awaited(ModelVerbs.deny)
+    revoke = Awaited(ModelVerbs.revoke)
+
+    @property
+    def spaces(self) -> AsyncSpaces:
+        """Same as `spaces` of the synchronous object, awaited."""
+        return AsyncSpaces(self.sync.spaces)
+
+    @property
+    def tokens(self) -> AsyncAccessTokens:
+        """Same as `tokens` of the synchronous object, awaited."""
+        return AsyncAccessTokens(self.sync.tokens)
+
+
+class AsyncBoundTally(ServedTally):
+    """What `bound.aio` is: each verb of a bound tally, awaited. Safe to share between tasks."""
+
+    sync: ModelVerbs
+
+    reads = Awaited(ModelVerbs.reads)
+    still_stand = Awaited(ModelVerbs.still_stand)
+    activity = Awaited(ModelVerbs.activity)
+    call_model = Awaited(ModelVerbs.call_model)
+    keep_turn = Awaited(ModelVerbs.keep_turn)
+    check_tool_call = Awaited(ModelVerbs.check_tool_call)
+    check_model_call = Awaited(ModelVerbs.check_model_call)
+    stream_model = Opened(ModelVerbs.stream_model, AsyncModelStream)
+    run = Opened(ModelVerbs.run, AsyncRun)
+
+    @property
+    def actor(self) -> Actor:
+        """The actor of the view."""
+        return self.sync.actor
+
+    @property
+    def scope(self) -> Scope:
+        """The scope of the view."""
+        return self.sync.scope
+
+    @property
+    def operator(self) -> AsyncOperator:
+        """Same as `bound.operator`, awaited."""
+        return AsyncOperator(self.sync.operator)
+
+    @property
+    def recordings(self) -> AsyncRecordings:
+        """Same as `bound.recordings`, awaited."""
+        return AsyncRecordings(self.sync.recordings)
+
+    def working(self, run_id: str | None = None) -> AsyncWorkingMemory:
+        """Same as `bound.working`, awaited."""
+        return AsyncWorkingMemory(self.sync.working(run_id))

@@ -67,12 +67,6 @@ def test_every_verb_is_awaited_under_its_own_name(sync: type) -> None:
             assert verb is getattr(sync, name)
 
 
-def test_the_arguments_of_an_awaited_run_are_those_of_a_run() -> None:
-    assert list(inspect.signature(AsyncBoundTally.run).parameters) == list(
-        inspect.signature(BoundTally.run).parameters
-    )
-
-
 async def test_memory_is_written_and_read_without_blocking_the_loop(tmp_path: Path) -> None:
     with Tally.open(tmp_path / "t") as tally:
         mine = tally.bind().aio
