@@ -47,7 +47,7 @@ def visit(desk: Any, user: str, config: Any) -> None:
     [question] = state["__interrupt__"]
     state = desk.invoke(Command(resume="yes"), config("booking"))
     print(f"  {user}: {question.value} Yes. {state['messages'][-1].text}")
-    state = desk.invoke({"messages": [("user", "Which train or ferry is booked?")]}, config("question"))
+    state = desk.invoke({"messages": [("user", f"Is {TRIPS[user]} booked?")]}, config("question"))
     print(f"  {user}, in another conversation: {state['messages'][-1].text}")
 
 

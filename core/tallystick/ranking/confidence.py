@@ -69,12 +69,11 @@ def evidence_of(
     best = ranked[:_BEST]
     if not best:
         return None
-    content = len(question.words) - len(question.listed) or len(question.words)
     words = max(hit.signals["content"] for hit in best)
     if sum(corpus.size.slices for corpus in corpora) < _FEW:
         words = max(words, _share_of_words(question, corpora))
     # One word says little: as if a word more had been asked for, which none has.
-    words *= content / (content + 1)
+    words *= len(question.content) / (len(question.content) + 1)
     vector = max(hit.signals["vector"] for hit in best) if vectors else VECTOR_OF_WORDS * words
     about = float(_names_somebody(question, corpora))
     if not about and not _CASED.search(question.text):
@@ -95,9 +94,7 @@ def _share_of_words(question: Question, corpora: Sequence[Corpus]) -> float:
     """Return the share of the question's words that the memories have; of those that are no stop
     words, where there are such.
     """
-    words = {
-        word: term for word, term in question.words.items() if word not in question.listed
-    } or question.words
+    words = question.content
     if not words:
         return 0.0
     present = [

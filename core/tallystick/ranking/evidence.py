@@ -33,7 +33,7 @@ _TEXT = 2.0
 """The weight of shared words: a word that a slice has once counts about a half of it."""
 _SLICE, _OF_SLICES = 700, 0.09
 """Characters of a slice, and what a note needs more for each time that it has e times as many."""
-_SAYS_ENOUGH = 3
+_SAYS_ENOUGH = 2
 """Words of a request, function words aside, from which on it says enough to call a note unrelated:
 "go on" does not.
 """
@@ -44,11 +44,11 @@ def has_evidence(hit: Ranked, question: Question, content: str, *, vectors: bool
     """Return True if a note has enough of a request; `vectors` is False where only words were
     compared.
     """
-    rarity = sum(question.weights[term] for term in question.words.values())
+    rarity = sum(question.weights[term] for term in question.content.values())
     text = hit.signals["text"] / rarity if rarity else 0.0
     vector = hit.signals["vector"] if vectors else VECTOR_OF_WORDS * hit.signals["words"]
     length = math.log(max(1.0, len(content) / _SLICE))
-    least = _LEAST * min(1.0, _FEW_WORDS / max(1, len(question.words)))
+    least = _LEAST * min(1.0, _FEW_WORDS / max(1, len(question.content)))
     return _TEXT * text + vector - _OF_SLICES * length >= least
 
 
@@ -86,8 +86,9 @@ def _stands_in(name: str, text: str) -> bool:
 def says_enough(question: Question) -> bool:
     """Return True if a request has words enough to call a note unrelated to it."""
     # Scripts without spaces are read as overlapping pairs, of which a short word has one or two.
-    unspaced = sum(len(word) == 2 and not is_latin(word) for word in question.words)
-    return len(question.words) - unspaced // 2 >= _SAYS_ENOUGH
+    words = question.words.keys() - question.listed
+    unspaced = sum(len(word) == 2 and not is_latin(word) for word in words)
+    return len(words) - unspaced // 2 >= _SAYS_ENOUGH
 
 
 def is_of_their_language(question: Question, corpora: Sequence[Corpus]) -> bool:

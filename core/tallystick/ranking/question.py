@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 
 from tallystick.ranking.corpus import Corpus
@@ -69,6 +70,13 @@ class Question:
     """Known speakers that the query names."""
     dates: tuple[Span, ...] = ()
     average_length: float = 1.0
+
+    @cached_property
+    def content(self) -> dict[str, str]:
+        """Those of `words` that are no stop words, with their terms; all where none is left."""
+        return {word: term for word, term in self.words.items() if word not in self.listed} or dict(
+            self.words
+        )
 
 
 def ask(query: str, corpora: Sequence[Corpus], now: int) -> Question:

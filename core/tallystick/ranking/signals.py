@@ -159,9 +159,7 @@ def _words(candidates: Candidates, score: Floats) -> Floats:
 
 
 def _content(candidates: Candidates, score: Floats) -> Floats:
-    question = candidates.question
-    content = tuple(word for word in question.words if word not in question.listed)
-    return _share(candidates, content or tuple(question.words))
+    return _share(candidates, tuple(candidates.question.content))
 
 
 def _share(candidates: Candidates, words: Sequence[str]) -> Floats:
