@@ -47,7 +47,7 @@ test: $(VENV)/.dev ## run the tests, on SQLite and on a PostgreSQL of their own
 ON_POSTGRES := tests/core tests/checkpointers tests/callbacks tests/integrations
 
 .PHONY: test-postgres
-test-postgres: $(VENV)/.dev ## run the suites of the core and the adapters on PostgreSQL, those too that `make test` runs on SQLite
+test-postgres: $(VENV)/.dev ## run the suites of the core and the adapters on PostgreSQL, those too that `make test` runs on SQLite only
 	@TESTS_ON=postgres $(BIN)/python -m pytest -q -n 2 --dist worksteal -k "not sqlite" -m "not slow" $(ON_POSTGRES) $(ARGS)
 
 .PHONY: test-browser

@@ -37,14 +37,41 @@ _ON_POSTGRES = os.environ.get("TESTS_ON") == "postgres"
 """True under `make test-postgres`: the whole suite, with PostgreSQL where a test takes either."""
 
 
+_ON_BOTH = (
+    "tests/core/storage",
+    "tests/core/upkeep",
+    "tests/core/testing",
+    "tests/core/tally/test_tally_contract.py",
+    "tests/core/memory/test_isolation.py",
+    "tests/core/memory/test_large_scopes.py",
+    "tests/core/memory/test_memory_machine.py",
+    "tests/core/memory/test_memory_faults.py",
+    "tests/core/memory/test_recall.py",
+    "tests/core/pipeline/test_jobs.py",
+    "tests/core/recorder/test_old_recordings.py",
+    "tests/checkpointers/test_saver_contract.py",
+    "tests/checkpointers/test_conformance.py",
+)
+"""Contract suites, and what differs between the databases: these run on PostgreSQL in `make test`
+too, the others in `make test-postgres`.
+"""
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave what takes too long for each commit to `make soak`."""
-    if settings().max_examples > 100:
-        return
-    left = [item for item in items if item.get_closest_marker("soak") is not None]
+    """Leave what takes too long for each commit to `make soak`, and tests that are the same on
+    PostgreSQL to `make test-postgres`.
+    """
+    left = [item for item in items if not _ON_POSTGRES and _is_the_same_on_postgres(item)]
+    if settings().max_examples <= 100:
+        left += [item for item in items if item.get_closest_marker("soak") is not None]
     if left:
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if item not in left]
+
+
+def _is_the_same_on_postgres(item: pytest.Item) -> bool:
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    return parameters.get("open_tally") == "postgres" and not item.nodeid.startswith(_ON_BOTH)
 
 
 @pytest.fixture(autouse=True)
