@@ -21,7 +21,7 @@ from tallystick_cli.options import (
     Token,
     Where,
 )
-from tallystick_cli.output import print_json, print_preview, print_view
+from tallystick_cli.output import print_json, print_result, print_view
 from tallystick_cli.session import id_of, open_as_owner
 from tallystick_cli.table_help import help_of
 
@@ -78,10 +78,7 @@ def _cross(
             confirm_token=token,
             idempotency_key=key,
         )
-    if as_json:
-        print_json(crossing.dump())
-    else:
-        print_preview(views.crossing_view(crossing), crossing.confirm_token)
+    print_result(crossing, views.crossing_view, as_json=as_json)
 
 
 def prove(
@@ -104,10 +101,7 @@ def prove(
             if erased or text is not None
             else owner.operator.prove_unreachable(name)
         )
-    if as_json:
-        print_json(proof.dump())
-    else:
-        print_view(views.proof_view(proof))
+    print_result(proof, views.proof_view, as_json=as_json)
     if not proof.holds:
         raise typer.Exit(1)
 

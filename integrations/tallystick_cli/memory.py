@@ -22,7 +22,7 @@ from tallystick_cli.options import (
     Token,
     Where,
 )
-from tallystick_cli.output import print_json, print_preview, print_view
+from tallystick_cli.output import print_json, print_preview, print_result
 from tallystick_cli.person import confirm, require_person
 from tallystick_cli.session import id_of, open_as_owner, view_in
 from tallystick_cli.table_help import help_of
@@ -34,20 +34,14 @@ def inspect(memory: MemoryId, where: Where = ".tally", as_json: AsJson = False) 
     """
     with open_as_owner(where) as owner:
         inspection = owner.inspect(id_of(memory))
-    if as_json:
-        print_json(inspection.dump())
-    else:
-        print_view(views.inspection_view(inspection))
+    print_result(inspection, views.inspection_view, as_json=as_json)
 
 
 def history(memory: MemoryId, where: Where = ".tally", as_json: AsJson = False) -> None:
     """Show everything that happened to a memory."""
     with open_as_owner(where) as owner:
         entries = owner.history(id_of(memory))
-    if as_json:
-        print_json([entry.dump() for entry in entries])
-    else:
-        print_view(views.history_table(entries))
+    print_result(entries, views.history_table, as_json=as_json)
 
 
 def modify(
@@ -88,10 +82,7 @@ def modify(
             idempotency_key=key,
             **changes,
         )
-    if as_json:
-        print_json(change.dump())
-    else:
-        print_view(views.change_line(change))
+    print_result(change, views.change_line, as_json=as_json)
 
 
 def correct(
@@ -129,10 +120,7 @@ def correct(
             confirm_token=token,
             idempotency_key=key,
         )
-    if as_json:
-        print_json(result.dump())
-    else:
-        print_preview(views.correction_view(result), result.confirm_token)
+    print_result(result, views.correction_view, as_json=as_json)
 
 
 def forget(
@@ -244,10 +232,7 @@ def recover(
     """Bring a forgotten memory back as it stood, within its window."""
     with open_as_owner(where) as owner:
         change = owner.recover(id_of(memory), reason=reason, idempotency_key=key)
-    if as_json:
-        print_json(change.dump())
-    else:
-        print_view(views.change_line(change))
+    print_result(change, views.change_line, as_json=as_json)
 
 
 COMMANDS: Mapping[str, Callable[..., None]] = {

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from tallystick.records import Record
 from tallystick_cli.steering import STEERING
 
 if TYPE_CHECKING:
@@ -46,6 +48,18 @@ def print_preview(view: RenderableType, token: str | None) -> None:
     print_view(view)
     if token is not None:
         typer.echo(f"To do it, give the same command with:\n--apply --token {token}")
+
+
+def print_result(
+    result: Record | Sequence[Record], view: Callable[[Any], RenderableType], *, as_json: bool
+) -> None:
+    """Print a result as JSON for a program, or as a view, with the token of a preview below it."""
+    if not as_json:
+        print_preview(view(result), getattr(result, "confirm_token", None))
+    elif isinstance(result, Record):
+        print_json(result.dump())
+    else:
+        print_json([each.dump() for each in result])
 
 
 def progress_bar(label: str, unit: str = "", *, as_json: bool = False) -> Progress:

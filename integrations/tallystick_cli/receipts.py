@@ -24,7 +24,7 @@ from tallystick_cli.options import (
     StepId,
     Where,
 )
-from tallystick_cli.output import print_json, print_view
+from tallystick_cli.output import print_json, print_result, print_view
 from tallystick_cli.session import id_of, open_as_owner, recorded
 from tallystick_cli.table_help import help_of
 from tallystick_html import receipt_page, says_its_bundle
@@ -66,10 +66,7 @@ def verify(
         with open_as_owner(where) as owner:
             run_id = recorded(owner, run).run_id
             answer = owner.verify(run_id, foil=_foil(run_id, foil))
-    if as_json:
-        print_json(answer.dump())
-    else:
-        print_view(views.verification_view(answer))
+    print_result(answer, views.verification_view, as_json=as_json)
     if not answer.ok:
         raise typer.Exit(1)
 
@@ -137,10 +134,7 @@ def receipt(
             )
         )
     if html is None or content is None:
-        if as_json:
-            print_json([each.dump() for each in receipts])
-        else:
-            print_view(views.receipt_table(receipts))
+        print_result(receipts, views.receipt_table, as_json=as_json)
         return
     page = receipt_page(content)
     _write_private(html, page)
@@ -179,10 +173,7 @@ def diff(before: StepId, after: StepId, where: Where = ".tally", as_json: AsJson
     """Show how two steps differ: what they saw, what they asked, what they were answered."""
     with open_as_owner(where) as owner:
         result = owner.recordings.diff(_step(owner, before).step_id, _step(owner, after).step_id)
-    if as_json:
-        print_json(result.dump())
-    else:
-        print_view(views.step_diff_view(result))
+    print_result(result, views.step_diff_view, as_json=as_json)
 
 
 def why(step: StepId, where: Where = ".tally", as_json: AsJson = False) -> None:

@@ -15,7 +15,7 @@ from tallystick.errors import InvalidInput, NotFound
 from tallystick.records import Actor, Scope, SpaceMember
 from tallystick_cli import views
 from tallystick_cli.options import AsJson, IfVersion, Key, Reason, Where
-from tallystick_cli.output import print_json, print_view
+from tallystick_cli.output import print_json, print_result, print_view
 from tallystick_cli.session import open_as_owner
 
 _FORM = "user:bob=writer, agent:coder=reader@2026-12-31 or everyone=reader"
@@ -151,10 +151,7 @@ def preview_agent(
     with open_as_owner(where) as owner:
         scopes: list[str | Scope] = list(scope) if scope else list(owner.tally.scopes())
         access = owner.preview_access(actor=subject, scopes=scopes)
-    if as_json:
-        print_json(access.dump())
-    else:
-        print_view(views.preview_table(access))
+    print_result(access, views.preview_table, as_json=as_json)
 
 
 def _changed(

@@ -68,13 +68,12 @@ def context_pack(
     budget_tokens: int,
     counter: TokenCounter,
     home: Scope,
-    request: RecallRequest | None = None,
     working: Sequence[PackItem] = (),
 ) -> ContextPack:
     """Return `working`, the working memory of the run, and the answers to `query`, best first, as
     far as they fit; the pack is framed under the key of `home`. Raises Denied, InvalidInput.
     """
-    hits = recall(context, actor, scope_list, query, request or RecallRequest(limit=_MOST))
+    hits = recall(context, actor, scope_list, query, RecallRequest(limit=_MOST))
     items = [
         _item(
             hit.memory,

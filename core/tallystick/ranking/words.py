@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from tallystick.ranking.languages import (
@@ -72,17 +72,13 @@ def analyze(text: str) -> list[str]:
     return [token for _, token in _tokens(text)]
 
 
-def query_terms(text: str, *, drop: Iterable[str] = ()) -> list[str]:
-    """Return the terms of a query: the tokens of `text` without repeats, function words, and the
-    words in `drop`.
-
-    `drop` takes words or names as a person would write them. If nothing would be left, all terms
-    are kept.
+def query_terms(text: str) -> list[str]:
+    """Return the terms of a query: the tokens of `text` without repeats and function words. If
+    nothing would be left, all terms are kept.
     """
-    dropped = {token for words in drop for token in analyze(words)}
     pairs = list(_tokens(without_function_words(text)))
     listed = frozenset().union(*map(listed_words, languages_of(surface for surface, _ in pairs)))
-    terms = [token for surface, token in pairs if surface not in listed and token not in dropped]
+    terms = [token for surface, token in pairs if surface not in listed]
     return list(dict.fromkeys(terms or [token for _, token in pairs]))
 
 
