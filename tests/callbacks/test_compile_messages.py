@@ -29,6 +29,7 @@ from tallystick_langchain import chat_model_call, compile_messages, render_chat
 from tallystick_langgraph import TallySaver
 
 OpenTally = Callable[..., Tally]
+QUESTION = "Is the key in the shed or under the mat?"
 ANNA, BEN = Actor(user="anna"), Actor(user="ben")
 
 
@@ -55,11 +56,11 @@ def test_a_node_sends_what_its_actor_remembers(open_tally: OpenTally) -> None:
         graph = _graph(tally, sent, budget=2_000)
         for actor, place in ((ANNA, "mat"), (BEN, "shed")):
             config = {"configurable": {"thread_id": "t", "actor": actor}}
-            graph.invoke({"messages": [HumanMessage("Where is the key?")]}, config)
+            graph.invoke({"messages": [HumanMessage(QUESTION)]}, config)
             system, context, request = sent[-1]
             assert system.content == "You plan trips."
             assert place in str(context.content)
-            assert request.content == "Where is the key?"
+            assert request.content == QUESTION
 
 
 def test_each_prompt_begins_as_the_one_before(open_tally: OpenTally) -> None:
@@ -122,21 +123,21 @@ class ModelState(BaseModel):
 
 def test_a_state_of_any_form_gives_its_messages(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
-        said: list[AnyMessage] = [HumanMessage("Where is the key?")]
+        said: list[AnyMessage] = [HumanMessage(QUESTION)]
         other: list[AnyMessage] = [HumanMessage("Who has it?")]
         typed: TypedState = {"messages": said}
         states = (
             said,
             tuple(said),
             typed,
-            {"messages": [{"role": "user", "content": "Where is the key?"}]},
+            {"messages": [{"role": "user", "content": QUESTION}]},
             DataState(said),
             ModelState(messages=said),
             ChatPromptTemplate([("user", "Where is the {thing}?")]).invoke({"thing": "key"}),
         )
         for state in states:
             [message] = compile_messages(state, tally, budget=1_000)
-            assert message.content == "Where is the key?"
+            assert message.content == QUESTION
         for state in (DataState(said, other), ModelState(messages=said, talk=tuple(other))):
             [message] = compile_messages(state, tally, budget=1_000, messages_key="talk")
             assert message.content == "Who has it?"
@@ -145,7 +146,7 @@ def test_a_state_of_any_form_gives_its_messages(open_sqlite: OpenTally) -> None:
 @pytest.mark.parametrize(
     ("state", "reason"),
     [
-        ("Where is the key?", "'Where is the key\\?'"),
+        (QUESTION, "'Where is the key\\?'"),
         (HumanMessage("Where?"), "a HumanMessage"),
         (DataState, "the class DataState"),
         (DataState([]), "with messages, talk"),

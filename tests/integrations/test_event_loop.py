@@ -240,7 +240,7 @@ async def _llama_memory(tally: Tally) -> None:
     with instrument_tags({"user_id": "ada"}):
         await memory.aput(ChatMessage("I like tea."))
         await memory.aput_messages([ChatMessage("Noted.", role="assistant")])
-        assert len(await memory.aget("What do I like?")) == 3
+        assert len(await memory.aget("Which tea do I like?")) == 3
         assert len(await memory.aget_all()) == 2
         await memory.aset([ChatMessage("I like rain.")])
         await memory.areset()
