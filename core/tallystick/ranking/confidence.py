@@ -1,10 +1,9 @@
 """Confidence: how likely it is that anything which was found answers the question, on one scale for
 all questions.
 
-The weights were fitted by logistic regression on generated conversations and on FriendsQA:
-questions whose answer is among the first twenty, and requests that nothing there answers
-(`make fit-confidence` fits them again). They are of the default table; of another embedder they say
-less.
+The weights are set by hand: the meaning of a whole question says more than one word that it shares
+with a memory. `make fit-confidence` fits others to labelled questions, and measures both. They are of
+the default table; of another embedder they say less.
 """
 
 from __future__ import annotations
