@@ -2,8 +2,8 @@
 all questions.
 
 The weights are set by hand: the meaning of a whole question says more than one word that it shares
-with a memory. `make fit-confidence` fits others to labelled questions, and measures both. They are of
-the default table; of another embedder they say less.
+with a memory. `make fit-confidence` fits others to labelled questions, and measures both. They are
+of the default table; of another embedder they say less.
 """
 
 from __future__ import annotations
