@@ -146,7 +146,7 @@ def test_a_state_of_any_form_gives_its_messages(open_sqlite: OpenTally) -> None:
 @pytest.mark.parametrize(
     ("state", "reason"),
     [
-        (QUESTION, "'Where is the key\\?'"),
+        (QUESTION, re.escape(repr(QUESTION))),
         (HumanMessage("Where?"), "a HumanMessage"),
         (DataState, "the class DataState"),
         (DataState([]), "with messages, talk"),

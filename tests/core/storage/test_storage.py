@@ -271,7 +271,7 @@ def test_chroma_and_the_exact_scan_find_the_same(tmp_path: Path) -> None:
             tally.drain()
             recalled = tally.bind().recall("green heron")
             assert recalled.path == way
-            found[way] = [(hit.memory.content, hit.score) for hit in recalled]
+            found[way] = [(hit.memory.content, round(hit.score, 5)) for hit in recalled]
     assert found["exact"] == found["chroma"]
 
 
