@@ -133,7 +133,9 @@ def test_a_state_of_any_form_gives_its_messages(open_sqlite: OpenTally) -> None:
             {"messages": [{"role": "user", "content": QUESTION}]},
             DataState(said),
             ModelState(messages=said),
-            ChatPromptTemplate([("user", "Where is the {thing}?")]).invoke({"thing": "key"}),
+            ChatPromptTemplate([("user", QUESTION.replace("key", "{thing}"))]).invoke(
+                {"thing": "key"}
+            ),
         )
         for state in states:
             [message] = compile_messages(state, tally, budget=1_000)
