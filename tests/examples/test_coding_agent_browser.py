@@ -16,7 +16,9 @@ from examples.coding_agent.scripted import ScriptedChatModel
 from examples.coding_agent.tools import RULES, TOOL_CLASSES
 from examples.coding_agent.workspace import sample_workspace
 from tests.integrations.served import served
-from tests.integrations.test_dashboard_browser import Window, check_page
+from tests.integrations.test_dashboard_browser import Window, check_page, pytestmark, window
+
+__all__ = ["pytestmark", "window"]
 
 
 @dataclass(frozen=True)

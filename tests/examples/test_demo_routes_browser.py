@@ -18,12 +18,14 @@ from examples.golden_path.__main__ import OWNER, SCOPE, Demo, open_tally
 from rich.console import Console
 from tests.integrations.dashboard import Browser
 from tests.integrations.served import Served
-from tests.integrations.test_dashboard_browser import Window, check_page
+from tests.integrations.test_dashboard_browser import Window, check_page, pytestmark, window
 
 from tallystick import Tally
 from tallystick.errors import ApprovalRequired
 from tallystick_server import serve_in_background
 from tallystick_server.dashboard.application import ROUTES
+
+__all__ = ["pytestmark", "window"]
 
 LEADS_ON = ("/", "/find", "/replays/{job_id}")
 """Pages that only lead to another one: that of a replay does once it is made."""

@@ -35,7 +35,9 @@ from tallystick_server import RemoteTally
 
 from .mcp_clients import payload
 from .test_mcp_processes import parameters
-from .test_server_processes import OWNER, process
+from .test_server_processes import OWNER, process, where
+
+__all__ = ["where"]
 
 _HOOK = [sys.executable, "-m", "tallystick_hooks.command"]
 _LEAST = 0.99

@@ -64,7 +64,6 @@ def test_a_pronoun_is_no_evidence(open_sqlite: OpenTally) -> None:
     ("question", "nonsense"),
     [
         ("What do I do for a living?", "I own a red bicycle."),
-        ("Where do I live?", "I live in my headphones."),
         ("How old am I?", "I turned 3 corners and got lost."),
     ],
 )
