@@ -45,7 +45,7 @@ class Evidence(NamedTuple):
     """1 if the question names somebody that is known, else 0."""
 
 
-_WEIGHTS, _NONE = Evidence(3.0, 10.0, 4.1), -6.0
+_WEIGHTS, _NONE = Evidence(3.0, 10.0, 4.1), -6.25
 
 
 def confidence(
