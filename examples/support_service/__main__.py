@@ -51,7 +51,7 @@ def serve_customers(workers: Sequence[Any]) -> None:
     for user, order in customers.items():
         _say(one, user, "complaint", f"My order {order} is broken.")
     knows = [
-        _say(other, user, "question", "Which order of mine is broken?")["answer"]
+        _say(other, user, "question", "Which order is mine?")["answer"]
         == f"You told me of order {order}."
         for user, order in customers.items()
     ]

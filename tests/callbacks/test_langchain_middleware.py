@@ -151,7 +151,7 @@ def test_an_agent_is_given_what_it_remembers_and_each_call_has_a_receipt(
         agent: Any = create_agent(
             model, [double], system_prompt="Be brief.", middleware=[TallyMiddleware(anna)]
         )
-        answer = _ask(agent, "Double the favourite number of Anna.")
+        answer = _ask(agent, "Double my favourite number.")
 
         assert [message.type for message in answer["messages"]] == ["human", "ai", "tool", "ai"]
         assert "tally_run" not in answer
@@ -189,7 +189,7 @@ def test_what_is_forgotten_in_the_middle_of_a_turn_is_not_given_again(
         call = AIMessage("", tool_calls=[{"name": "forget_it", "args": {}, "id": "call_1"}])
         model = _model(call, "Done.")
         agent: Any = create_agent(model, [forget_it], middleware=[TallyMiddleware(anna)])
-        _ask(agent, "Forget the favourite number of Anna.")
+        _ask(agent, "Forget my favourite number.")
         first, second = (str([message.content for message in messages]) for messages in model.asked)
         assert ("number is 21" in first, "number is 21" in second) == (True, False)
 

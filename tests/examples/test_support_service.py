@@ -42,13 +42,13 @@ def test_each_customer_is_known_to_every_worker_by_their_own_order_alone(
         say(workers[number % 2], user, "complaint", f"My order {order} is broken.")
 
     for number, (user, order) in enumerate(orders.items()):
-        answer = say(workers[1 - number % 2], user, "question", "Which order of mine is broken?")
+        answer = say(workers[1 - number % 2], user, "question", "Which order is mine?")
         assert answer == f"You told me of order {order}."
 
     with Tally.open(tmp_path / "tally", create=False, background=False) as tally:
         mine = tally.bind(Actor(user="customer-3"))
         assert [memory.content for memory in mine.memories()] == [
-            "Which order of mine is broken?",
+            "Which order is mine?",
             "My order 103 is broken.",
         ]
         assert all(mine.verify(run.run_id).ok for run in mine.runs())

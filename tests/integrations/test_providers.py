@@ -787,7 +787,7 @@ def test_anthropic_thinks_behind_a_flag_and_marks_at_most_four_breakpoints(
 def test_the_last_turns_and_what_is_remembered_are_one_call(bound: BoundTally) -> None:
     server, provider = CASES[0].make(Openais.answer(Openais.text("No nuts.")))
     bound.remember("I am allergic to nuts.")
-    for message in ("Am I allergic to nuts?", "And for lunch?"):
+    for message in ("May I eat nuts for dinner?", "And for lunch?"):
         with bound.run("cook", metadata={"thread_id": "c1"}) as run:
             compiled = conversation_context(
                 bound, message, conversation="c1", budget=2_000, system="You cook."
@@ -797,7 +797,7 @@ def test_the_last_turns_and_what_is_remembered_are_one_call(bound: BoundTally) -
 
     body = server.bodies[-1]
     texts = [json.dumps(item["content"]) for item in body["input"]]
-    assert "Am I allergic to nuts?" in texts[0]
+    assert "May I eat nuts for dinner?" in texts[0]
     assert "No nuts." in texts[1]
     assert "I am allergic to nuts." in json.dumps(server.bodies[0])
     assert "And for lunch?" in texts[-1]

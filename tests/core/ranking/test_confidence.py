@@ -65,6 +65,11 @@ def test_a_pronoun_is_no_evidence(open_sqlite: OpenTally) -> None:
     [
         ("What do I do for a living?", "I own a red bicycle."),
         ("How old am I?", "I turned 3 corners and got lost."),
+        pytest.param(
+            "Where do I live?",
+            "I live in my headphones.",
+            marks=pytest.mark.xfail(strict=True, reason="one shared word, and near in meaning"),
+        ),
     ],
 )
 def test_nonsense_that_looks_like_an_introduction_answers_nothing(
