@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from tallystick.ranking.corpus import Corpus
 from tallystick.ranking.order import Ranked
-from tallystick.ranking.question import Question
+from tallystick.ranking.question import Question, names_within
 from tallystick.ranking.words import analyze
 
 CONFIDENT = 0.25
@@ -29,7 +29,6 @@ _FEW = 50
 VECTOR_OF_WORDS = 0.6
 """The cosine to expect for a share of words, where there is no vector."""
 _CASED = re.compile(r"[A-Za-z\u00c0-\u024f\u0370-\u052f]")
-_NAME = re.compile(r"(?<=[^\W\d_] )[^\W\d_a-z][^\W\d_]+")
 
 
 class Evidence(NamedTuple):
@@ -85,14 +84,12 @@ def _names_somebody(question: Question, corpora: Sequence[Corpus]) -> bool:
     """Return True if the question names a speaker, or has a name that the memories have too."""
     if question.names or question.speakers:
         return True
-    terms = {term for name in _NAME.findall(question.text) for term in analyze(name)}
+    terms = {term for name in names_within(question.text) for term in analyze(name)}
     return any(corpus.frequency(term) for corpus in corpora for term in sorted(terms))
 
 
 def _share_of_words(question: Question, corpora: Sequence[Corpus]) -> float:
-    """Return the share of the question's words that the memories have; of those that are no stop
-    words, where there are such.
-    """
+    """Return the share of the question's content words that the memories have."""
     words = question.content
     if not words:
         return 0.0

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import islice
 
 from tallystick.ranking.corpus import Corpus
@@ -27,6 +27,7 @@ _MOST_WORDS = 500
 """Different words of a query that are looked for."""
 _LISTED = 0.5
 """What a word counts that is listed as a stop word, and long enough to carry meaning."""
+_NAME = re.compile(r"(?<=[^\W\d_] )[^\W\d_a-z][^\W\d_]+")
 _FREQUENT, _FEW = 0.5, 50
 """The share of a scope's texts, and their number at least, beyond which a listed word is left out.
 """
@@ -89,17 +90,28 @@ def ask(query: str, corpora: Sequence[Corpus], now: int) -> Question:
     words = dict(islice(dict(words_of(query)).items(), _MOST_WORDS))
     own = languages_of(surfaces_of(query))
     listed = frozenset().union(*map(listed_words, own))
-    terms = {term for word, term in words.items() if word not in listed or _is_capital(word, query)}
+    names = {name.lower() for name in names_within(query)}
+    terms = {term for word, term in words.items() if word not in listed or word in names}
     named = {pair for corpus in corpora for term in terms for pair in corpus.named_by.get(term, ())}
     dropped = {term for name, _ in named for term in analyze(name)}
     surfaces = {surface: term for surface, term in words.items() if term not in dropped}
     statistics = Statistics.of(corpora)
-    surfaces = _without_frequent(surfaces, listed, corpora, statistics.slices)
+
+    @cache
+    def frequency(term: str) -> int:
+        return sum(corpus.frequency(term) for corpus in corpora)
+
+    # A listed word that half of the texts have tells none apart.
+    most = max(_FEW, statistics.slices * _FREQUENT)
+    surfaces = {
+        surface: term
+        for surface, term in surfaces.items()
+        if surface not in listed or frequency(term) <= most
+    } or surfaces
     forms = _forms(surfaces, own, corpora)
 
     def weight(*terms: str) -> float:
-        frequency = sum(corpus.frequency(term) for corpus in corpora for term in terms)
-        return _inverse_frequency(statistics.slices, min(frequency, statistics.slices))
+        return _inverse_frequency(statistics.slices, sum(map(frequency, terms)))
 
     weights: dict[str, float] = {}
     for surface, term in surfaces.items():
@@ -121,22 +133,9 @@ def ask(query: str, corpora: Sequence[Corpus], now: int) -> Question:
     )
 
 
-def _is_capital(word: str, query: str) -> bool:
-    """Return True if a word is written as a name within a sentence: "Will" in "Did Will call?"."""
-    return re.search(rf"(?<=[\w,;] ){re.escape(word.capitalize())}(?!\w)", query) is not None
-
-
-def _without_frequent(
-    words: Mapping[str, str], listed: frozenset[str], corpora: Sequence[Corpus], slices: int
-) -> dict[str, str]:
-    """Return the words without listed ones that so many texts have that they tell none apart."""
-    most = max(_FEW, slices * _FREQUENT)
-    kept = {
-        word: term
-        for word, term in words.items()
-        if word not in listed or sum(corpus.frequency(term) for corpus in corpora) <= most
-    }
-    return kept or dict(words)
+def names_within(text: str) -> list[str]:
+    """Return the words that are written as names within a sentence: "Will" in "Did Will call?"."""
+    return _NAME.findall(text)
 
 
 def _languages_of_dates(

@@ -73,13 +73,8 @@ def analyze(text: str) -> list[str]:
 
 
 def query_terms(text: str) -> list[str]:
-    """Return the terms of a query: the tokens of `text` without repeats and function words. If
-    nothing would be left, all terms are kept.
-    """
-    pairs = list(_tokens(without_function_words(text)))
-    listed = frozenset().union(*map(listed_words, languages_of(surface for surface, _ in pairs)))
-    terms = [token for surface, token in pairs if surface not in listed]
-    return list(dict.fromkeys(terms or [token for _, token in pairs]))
+    """Return the terms of the `content_words` of a query, without repeats."""
+    return list(dict.fromkeys(content_words(text).values()))
 
 
 def indexed_words(parts: Sequence[str], *, header: str = "") -> str:
