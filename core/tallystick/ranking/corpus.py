@@ -473,7 +473,7 @@ class Corpus:
                 for segment, posting in zip(self.segments, postings, strict=True)
             )
 
-        return languages_spoken(holds)
+        return languages_spoken(surfaces.keys(), holds)
 
     @property
     def bytes(self) -> int:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 import threading
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence, Set
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
@@ -100,15 +101,27 @@ def unspaced_languages_of(text: str) -> tuple[str, ...]:
     return tuple(name for name, letters in _UNSPACED.items() if re.search(f"[{letters}]", text))
 
 
-def languages_spoken(holds: Callable[[str], bool]) -> tuple[str, ...]:
+def languages_spoken(words: Set[str], holds: Callable[[str], bool]) -> tuple[str, ...]:
     """Return the languages, English aside, of which a scope contains enough distinctive words: at
-    least half as many as of any other.
+    least half as many as of any other. `words` are those that it may contain, `holds` says of one
+    that it does.
     """
-    counts = {language: sum(map(holds, words)) for language, words in _distinctive_words().items()}
-    most = max(counts.values())
-    return tuple(
-        sorted(language for language, count in counts.items() if count >= max(_LEAST, most / 2))
+    by_word = _languages_by_word()
+    counts = Counter(
+        language for word in by_word.keys() & words if holds(word) for language in by_word[word]
     )
+    least = max(_LEAST, max(counts.values(), default=0) / 2)
+    return tuple(sorted(language for language, count in counts.items() if count >= least))
+
+
+@cache
+def _languages_by_word() -> dict[str, list[str]]:
+    """Return, by each distinctive word, the languages that it is distinctive of."""
+    by_word: dict[str, list[str]] = {}
+    for language, words in _distinctive_words().items():
+        for word in words:
+            by_word.setdefault(word, []).append(language)
+    return by_word
 
 
 @cache

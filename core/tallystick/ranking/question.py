@@ -141,12 +141,12 @@ def names_within(text: str) -> list[str]:
 def _languages_of_dates(
     query: str, own: Sequence[str], corpora: Sequence[Corpus]
 ) -> tuple[str, ...]:
-    """Return the languages in which a query may name a date: its own, those of the scopes, and
-    English.
+    """Return the languages in which a query may name a date: its own, where it shows none those of
+    the scopes, and English.
     """
     own = [*unspaced_languages_of(query), *own]
-    spoken = [language for corpus in corpora for language in corpus.languages]
-    return tuple(dict.fromkeys([*own, *spoken, ENGLISH]))
+    own = own or [language for corpus in corpora for language in corpus.languages]
+    return tuple(dict.fromkeys([*own, ENGLISH]))
 
 
 def _forms(
