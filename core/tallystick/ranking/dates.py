@@ -59,16 +59,16 @@ def spans(query: str, now: int, languages: Sequence[str] = ("en",)) -> tuple[Spa
         today = datetime.fromtimestamp(now / 1_000_000, tz=UTC).date()
     except (OverflowError, OSError, ValueError):
         return ()
-    read: dict[tuple[int, int], Span | None] = {}
+    by_place: dict[tuple[int, int], Span | None] = {}
     phrases: set[str] = set()
     for language in languages:
         for start, end in _phrases(text, language):
             phrases.add(text[start:end])
             if len(phrases) > _MOST_PHRASES:
                 break
-            if all(end <= first or start >= last for first, last in read):
-                read[start, end] = _read(text[start:end], language, today)
-    return tuple(dict.fromkeys(span for _, span in sorted(read.items()) if span is not None))
+            if all(end <= first or start >= last for first, last in by_place):
+                by_place[start, end] = _read(text[start:end], language, today)
+    return tuple(dict.fromkeys(span for _, span in sorted(by_place.items()) if span is not None))
 
 
 def date_fit(moment: int | None, named: Sequence[Span]) -> float:
@@ -129,8 +129,7 @@ def _is_named(text: str, start: int, name: str, language: str) -> bool:
         return True
     if name[0].isupper():
         return bool(before) and before[-1] not in ".!?:\n"
-    table = _table(language) or {}
-    return before.rpartition(" ")[2].lower() in (table.get("in") or ())
+    return before.rpartition(" ")[2].lower() in ((_table(language) or {}).get("in") or ())
 
 
 @lru_cache(maxsize=64)
