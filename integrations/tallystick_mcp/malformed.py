@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import TracebackType
 from typing import Any, Self
 
 import anyio
@@ -52,7 +53,12 @@ class AnsweredReads:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
         await self.aclose()
 
 

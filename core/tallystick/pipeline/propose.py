@@ -64,7 +64,8 @@ class Proposer:
         origin: ProposalOrigin,
         job_id: str | None = None,
     ) -> None:
-        self._write, self._scope, self._origin, self._job_id = write, scope, origin, job_id
+        self._write, self._scope, self._job_id = write, scope, job_id
+        self._origin: ProposalOrigin = origin
         self.proposals: list[Proposal] = []
         self.unchanged = 0
         """The number of facts that need no memory."""
