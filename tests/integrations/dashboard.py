@@ -208,7 +208,9 @@ def play(tally: Tally, actor: Actor, *, scope: str | None = None) -> Played:
                 ContextItem(id="note", kind="file", content="The heron nests in March: a note."),
                 ContextItem(id="again", kind="file", content="The heron nests in March: a note."),
                 ContextItem(id="evil", kind="file", content=f"The heron nests. {HOSTILE}"),
-                ContextItem(id="long", kind="file", content="Nothing about birds here. " * 400),
+                ContextItem(
+                    id="long", kind="file", content="Here the heron nests in old trees. " * 400
+                ),
             ]
             bound.compile([*items, *hits], budget=400, rules=[RULE])
             step.record(

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-_DEPTH = 100
+_DEPTH = 50
 """The memories that each of words and vectors proposes, at least."""
 _RERANKED = 50
 """The best hits that are loaded for a reranker."""
@@ -335,8 +335,9 @@ def _analyse(
     request: RecallRequest,
     now: int,
 ) -> _AnalysedQuery:
-    scope_of = {row.id: row.scope for row in scopes.find(connection, scope_list)}
-    revisions = scopes.revisions(connection, scope_list)
+    rows = scopes.revisions(connection, scope_list)
+    scope_of = {row.id: row.scope for row, _ in rows}
+    revisions = {row.id: revision for row, revision in rows}
     by_chroma, fallback = _asked_of_chroma(connection, context, list(revisions))
     corpora = _corpora(connection, context, revisions, by_chroma)
     is_stored = any(corpus.is_sketched for corpus in corpora.values())

@@ -16,56 +16,61 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     WordVectors = Callable[[Sequence[str]], NDArray[np.float32] | None]
 
-_SHARPNESS = 1.5
-"""Power of the cosine of two words: the higher, the less a word counts that is only a little alike.
-"""
-
-
-def word_likeness(
+def likest_words(
     question: Question,
     corpus: Corpus,
-    distinct: NDArray[np.int32],
+    numbers: NDArray[np.int32],
+    counts: Ints,
     vectors: WordVectors | None,
 ) -> Floats:
-    """Return the likeness of words: a row for each word of the corpus, a column for each word of
-    the question, in its order; 1 for equal terms.
+    """Return for each candidate (rows) and each word of the question (columns) the likeness of the
+    likest of the candidate's own words; 0 where it has none.
+
+    `numbers` are the words of the candidates, one candidate after the other, and `counts` says how
+    many each has. It is the inner half of MaxSim (Khattab and Zaharia, "ColBERT", 2020).
+    """
+    import numpy as np
+
+    best = np.zeros((len(counts), len(question.words)), dtype=np.float64)
+    filled = counts > 0
+    if not filled.any():
+        return best
+    starts = (np.cumsum(counts) - counts)[filled]
+    # Most words are those of many candidates.
+    is_present = np.zeros(int(numbers.max()) + 1, dtype=bool)
+    is_present[numbers] = True
+    distinct = np.flatnonzero(is_present)
+    place = (np.cumsum(is_present) - 1)[numbers]
+    likeness = _word_likeness(question, corpus, distinct, vectors)
+    for column, of_word in enumerate(likeness):
+        best[filled, column] = np.maximum.reduceat(of_word[place], starts)
+    return best
+
+
+def _word_likeness(
+    question: Question, corpus: Corpus, distinct: Ints, vectors: WordVectors | None
+) -> NDArray[np.float32]:
+    """Return the likeness of each word of the question (rows) to words of the corpus (columns); 1
+    for equal terms.
     """
     import numpy as np
 
     vocabulary = corpus.vocabulary
     words = list(question.words)
-    likeness = np.zeros((len(distinct), len(words)), dtype=np.float64)
+    likeness = np.zeros((len(words), len(distinct)), dtype=np.float32)
     # A stop word is like itself only.
     content = [place for place, word in enumerate(words) if word not in question.listed]
-    if vectors is not None and content and len(distinct):
-        meant = vectors([words[place] for place in content])
-        rows = vocabulary.meanings(distinct, vectors) if meant is not None else None
-        if meant is not None and rows is not None:
-            # Row by row rather than by a matrix product, whose threads cost more than they save.
-            cosines = np.clip(np.einsum("ij,kj->ik", rows, meant), 0.0, 1.0)
-            likeness[:, content] = cosines.astype(np.float64) ** _SHARPNESS
+    meant = vectors([words[place] for place in content]) if vectors and content else None
+    if vectors is not None and meant is not None:
+        cosines = vocabulary.cosines(distinct, meant, vectors)
+        if cosines is not None:
+            np.clip(cosines, 0.0, 1.0, out=cosines)
+            # To the power of 1.5: a word that is only a little alike counts less.
+            likeness[content] = cosines * np.sqrt(cosines)
     terms = vocabulary.term_of[distinct]
-    for column, word in enumerate(words):
+    for row, word in enumerate(words):
         for term in (question.words[word], *question.forms.get(word, ())):
             number = vocabulary.terms.get(term)
             if number is not None:
-                likeness[terms == number, column] = 1.0
+                likeness[row, terms == number] = 1.0
     return likeness
-
-
-def best_words(likeness: Floats, counts: Ints) -> Floats:
-    """For each candidate (rows) and each word of the query (columns) the likeness of the likest of
-    its own words.
-
-    `likeness` has a row for each word of each candidate, one candidate after the other, and a
-    column for each word of the query; `counts` says how many rows each candidate has. It is the
-    inner half of MaxSim (Khattab and Zaharia, "ColBERT", 2020).
-    """
-    import numpy as np
-
-    best = np.zeros((len(counts), likeness.shape[1]), dtype=np.float64)
-    filled = counts > 0
-    if filled.any() and likeness.shape[1]:
-        starts = np.concatenate([[0], np.cumsum(counts)])[:-1][filled]
-        best[filled] = np.maximum.reduceat(likeness, starts, axis=0)
-    return best

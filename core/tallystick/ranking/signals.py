@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tallystick.ranking.conversations import answered_at_length, is_assistant
 from tallystick.ranking.corpus import Corpus
 from tallystick.ranking.dates import date_fit
-from tallystick.ranking.likeness import best_words, word_likeness
+from tallystick.ranking.likeness import likest_words
 from tallystick.ranking.question import Question
 from tallystick.ranking.segment import NEVER
 
@@ -108,9 +108,7 @@ class Candidates:
         best = []
         for pool in self.pools:
             row_words = pool.corpus.words_of(pool.rows)
-            distinct, place = np.unique(row_words.words, return_inverse=True)
-            likeness = word_likeness(self.question, pool.corpus, distinct, self.vectors)
-            best.append(best_words(likeness[place], row_words.counts))
+            best.append(likest_words(self.question, pool.corpus, *row_words, self.vectors))
         likest = _join(best)
         own = np.vstack([likest, np.zeros((1, likest.shape[1]))])
         for step, places in self.beside.items():
@@ -196,11 +194,10 @@ def _session(candidates: Candidates, score: Floats) -> Floats:
     np.maximum.at(of_session, place, score)
     turns = session >= 0
     best[turns] = of_session[place[turns]]
-    values = (best - best.mean()) / (spread_of(best) or 1.0)
-    # Among few conversations that none is far above, the best one says less.
-    count = int((numbers >= 0).sum())
-    lifts: Floats = np.where(turns, values * min(1.0, count / _MANY), values)
-    return lifts
+    values: Floats = (best - best.mean()) / (spread_of(best) or 1.0)
+    # Among few conversations that none is far above, the best one says less. A note is one alone.
+    count = int((numbers >= 0).sum() + (~turns).sum())
+    return values * min(1.0, count / _MANY)
 
 
 def _date(candidates: Candidates, score: Floats) -> Floats | None:

@@ -15,11 +15,14 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    Ints = NDArray[np.int64]
     Vectors = NDArray[np.float32]
     WordVectors = Callable[[Sequence[str]], Vectors | None]
 
 _MEANINGS = 16_384
 """Vectors of single words that are kept for one scope; beyond, they are computed anew."""
+_PART = 512
+"""Vectors of words that are compared at once."""
 _STRING = 200
 """Bytes of a word with its number and its places in tables."""
 _ROOT = 130
@@ -59,8 +62,8 @@ class Vocabulary:
         root.
         """
         self._guard = threading.Lock()
-        # By surface the row of its vector, from 1: few of a scope's words are ever looked up.
-        self._place = np.zeros(0, dtype=np.int32)
+        # By surface the row of its vector, or -1: few of a scope's words are ever looked up.
+        self._place = np.zeros(0, dtype=np.int64)
         self._meanings = np.zeros((0, 0), dtype=np.float32)
 
     def copy(self) -> Vocabulary:
@@ -73,34 +76,50 @@ class Vocabulary:
         other.spelled, other.term_of, other.says = self.spelled, self.term_of, self.says
         return other
 
-    def meanings(self, numbers: NDArray[np.int32], vectors: WordVectors) -> Vectors | None:
-        """Return the vectors of surfaces by their numbers, each computed once and cached; None if
-        `vectors` returns none.
+    def cosines(
+        self, numbers: NDArray[np.int64], meant: Vectors, vectors: WordVectors
+    ) -> Vectors | None:
+        """Return the cosines of `meant` (rows) with surfaces by their numbers (columns), whose
+        vectors are computed once and cached; None if `vectors` returns none.
         """
         import numpy as np
 
         with self._guard:
-            if len(self._place) < len(self.spelled):
-                enlarged = np.zeros(len(self.spelled), dtype=np.int32)
-                enlarged[: len(self._place)] = self._place
-                self._place = enlarged
-            missing = np.unique(numbers[self._place[numbers] == 0])
-            if len(self._meanings) + len(missing) > _MEANINGS:
-                self._place[:] = 0
-                self._meanings = self._meanings[:0]
-                missing = np.unique(numbers)
-            if len(missing):
-                new_vectors = vectors([self.spelled[number] for number in missing.tolist()])
-                if new_vectors is None:
-                    return None
-                first = len(self._meanings) + 1
-                self._meanings = (
-                    np.concatenate([self._meanings, new_vectors]) if first > 1 else new_vectors
-                )
-                self._place[missing] = np.arange(first, first + len(missing), dtype=np.int32)
-            if not len(numbers):
-                return self._meanings[:0]
-            return self._meanings[self._place[numbers] - 1]
+            places = self._places_of(numbers, vectors)
+            meanings = self._meanings
+        if places is None:
+            return None
+        cosines = np.empty((len(meant), len(places)), dtype=np.float32)
+        # In parts that stay in the processor's cache; row by row rather than by a matrix product,
+        # whose threads cost more than they save.
+        rows = np.empty((_PART, meanings.shape[1]), dtype=np.float32)
+        for start in range(0, len(places), _PART):
+            part = places[start : start + _PART]
+            taken = np.take(meanings, part, axis=0, out=rows[: len(part)], mode="clip")
+            np.einsum("ij,kj->ki", taken, meant, out=cosines[:, start : start + _PART])
+        return cosines
+
+    def _places_of(self, numbers: NDArray[np.int64], vectors: WordVectors) -> Ints | None:
+        """Return the rows of the cached vectors of surfaces, after those that lack were computed."""
+        import numpy as np
+
+        if len(self._place) < len(self.spelled):
+            enlarged = np.full(len(self.spelled), -1, dtype=np.int64)
+            enlarged[: len(self._place)] = self._place
+            self._place = enlarged
+        missing = numbers[self._place[numbers] < 0]
+        if len(self._meanings) + len(missing) > _MEANINGS:
+            self._place[:] = -1
+            self._meanings = self._meanings[:0]
+            missing = numbers
+        if len(missing):
+            new_vectors = vectors([self.spelled[number] for number in missing.tolist()])
+            if new_vectors is None:
+                return None
+            first = len(self._meanings)
+            self._meanings = np.concatenate([self._meanings, new_vectors]) if first else new_vectors
+            self._place[missing] = np.arange(first, first + len(missing))
+        return self._place[numbers]
 
     def related(self, words: Sequence[str], language: str) -> dict[str, frozenset[str]]:
         """Return, for each of some words, the terms of all words here that share its root in a

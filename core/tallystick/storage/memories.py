@@ -158,11 +158,14 @@ _LINK_NEXT = Prepared(
     "SELECT CAST(:doc AS BIGINT), CAST(:source_id AS TEXT), count(*) FROM memory_sources "
     "WHERE doc = :doc",
 )
-_SOURCES_OF = (
-    select(_ms.c.doc, _s.c.id, _s.c.content_hash, _s.c.reference)
+_SOURCES = (
+    select(_ms.c.doc, _s.c.id, _s.c.reference)
     .join(_s, _s.c.id == _ms.c.source_id)
-    .where(_ms.c.doc.in_(bindparam("docs", expanding=True)))
     .order_by(_ms.c.doc, _ms.c.ordinal)
+)
+_SOURCES_OF = Prepared(
+    _SOURCES.where(_ms.c.doc.in_(text("SELECT value FROM json_each(:docs)"))),
+    postgresql=_SOURCES.where(_ms.c.doc == func.any(bindparam("docs"))),
 )
 _HASHES = (
     select(_ms.c.doc, _s.c.id, _s.c.content_hash)
@@ -547,8 +550,10 @@ def statuses(connection: Connection, scope_ids: Iterable[int]) -> list[MemorySta
 def source_refs(connection: Connection, docs: Iterable[int]) -> dict[int, list[SourceLink]]:
     """Return the sources of each memory, by its number, in the order in which they came."""
     refs: dict[int, list[SourceLink]] = {}
-    for row in connection.execute(_SOURCES_OF, {"docs": list(docs)}):
-        refs.setdefault(row.doc, []).append(SourceLink(row.id, SourceRef.loads(row.reference)))
+    for doc, source_id, reference in _SOURCES_OF(
+        connection, {"docs": integer_list(connection, list(docs))}
+    ):
+        refs.setdefault(doc, []).append(SourceLink(source_id, SourceRef.loads(reference)))
     return refs
 
 

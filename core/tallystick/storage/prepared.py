@@ -13,6 +13,7 @@ the text of an insert, by the columns that its values are named after.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -192,6 +193,11 @@ def integer_list(connection: Connection, values: Sequence[int]) -> Any:
     if connection.dialect.name == "postgresql":
         return list(values)
     return f"[{','.join(map(str, values))}]"
+
+
+def text_list(connection: Connection, values: Sequence[str]) -> Any:
+    """Return any number of texts as one value; see `integer_list`."""
+    return list(values) if connection.dialect.name == "postgresql" else json.dumps(list(values))
 
 
 @contextmanager

@@ -9,24 +9,23 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection, bindparam, func, select, text
 
 from tallystick.records import Scope
 from tallystick.storage import settings_rows, tables
 from tallystick.storage.batches import Read
-from tallystick.storage.prepared import Prepared, upsert
+from tallystick.storage.prepared import Prepared, text_list, upsert
 from tallystick.storage.rows import readable
 from tallystick.storage.writes import require
 
 _t = tables.scopes
-_BY_NAMES = select(_t.c.id, _t.c.name, _t.c.secret).where(
-    _t.c.name.in_(bindparam("names", expanding=True))
+_ROWS = select(_t.c.id, _t.c.name, _t.c.secret, _t.c.revision)
+_BY_NAMES = Prepared(
+    _ROWS.where(_t.c.name.in_(text("SELECT value FROM json_each(:names)"))),
+    postgresql=_ROWS.where(_t.c.name == func.any(bindparam("names"))),
 )
 _BY_ID = Prepared(select(_t.c.id, _t.c.name, _t.c.secret).where(_t.c.id == bindparam("id")))
 _INSERT = Prepared(upsert(_t, ("name", "secret"), key=("name",)))
-_REVISIONS = select(_t.c.id, _t.c.name, _t.c.revision).where(
-    _t.c.name.in_(bindparam("names", expanding=True))
-)
 _BY_NAME = Prepared(select(_t.c.id, _t.c.secret).where(_t.c.name == bindparam("name")))
 _NEXT_REVISION = Prepared(
     "UPDATE scopes SET revision = revision + 1 WHERE id = :scope_id RETURNING revision"
@@ -87,7 +86,7 @@ def ensure(tx: Connection, scope: Scope) -> ScopeRow:
 
 
 class ScopeRevision(NamedTuple):
-    """A scope and the revision that its text has from this transaction on."""
+    """A scope and the revision of its text."""
 
     row: ScopeRow
     revision: int
@@ -123,13 +122,20 @@ def changing(tx: Connection, scope: Scope) -> ScopeRevision:
 
 def find(connection: Connection, scopes: Iterable[Scope]) -> list[ScopeRow]:
     """Return the rows of those scopes that have been written to, in no particular order."""
+    return [row for row, _ in revisions(connection, scopes)]
+
+
+def revisions(connection: Connection, scopes: Iterable[Scope]) -> list[ScopeRevision]:
+    """Same as `find`, each row with the revision of the scope's text."""
     names = [str(scope) for scope in scopes]
     if not names:
         return []
     with readable("a scope"):
         return [
-            ScopeRow(row.id, Scope.parse(row.name), bytes(row.secret))
-            for row in connection.execute(_BY_NAMES, {"names": names})
+            ScopeRevision(ScopeRow(number, Scope.parse(name), bytes(secret)), revision)
+            for number, name, secret, revision in _BY_NAMES(
+                connection, {"names": text_list(connection, names)}
+            )
         ]
 
 
@@ -146,16 +152,6 @@ def named(connection: Connection, scope_id: int) -> ScopeRow:
     ((number, name, secret),) = _BY_ID(connection, {"id": scope_id})
     with readable("a scope"):
         return ScopeRow(number, Scope.parse(name), bytes(secret))
-
-
-def revisions(connection: Connection, scopes: Iterable[Scope]) -> dict[int, int]:
-    """Return the revision of the text of those scopes that have been written to, by the number of
-    the scope.
-    """
-    names = [str(scope) for scope in scopes]
-    if not names:
-        return {}
-    return {row.id: row.revision for row in connection.execute(_REVISIONS, {"names": names})}
 
 
 def all_revisions(connection: Connection) -> dict[int, int]:
