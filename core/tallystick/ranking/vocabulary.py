@@ -100,7 +100,7 @@ class Vocabulary:
         return cosines
 
     def _places_of(self, numbers: NDArray[np.int64], vectors: WordVectors) -> Ints | None:
-        """Return the rows of the cached vectors of surfaces, after those that lack were computed."""
+        """Return the rows of the cached vectors of surfaces; what is missing is computed."""
         import numpy as np
 
         if len(self._place) < len(self.spelled):
