@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     WordVectors = Callable[[Sequence[str]], NDArray[np.float32] | None]
 
+
 def likest_words(
     question: Question,
     corpus: Corpus,
