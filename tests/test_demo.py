@@ -40,7 +40,7 @@ def test_the_demo_mends_plays_verifies_and_defends_what_it_recorded(
             lines = " ".join(shown.split())
             assert "Tests before: 1 failed, 3 passed" in lines
             assert "Tests after: 4 passed" in lines
-            assert "words 1.00 (chroma)" in lines
+            assert "content 1.00 (chroma)" in lines
             assert "13 of 13 requests are the recorded ones" in lines
             assert "The record is whole" in lines
             assert lines.count("Caught: ") == 3
