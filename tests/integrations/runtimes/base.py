@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -47,7 +47,7 @@ class Script:
             raise turn
         if isinstance(turn, list):
             return [
-                Call(f"c{len(self.sent)}{place}", each.name, each.arguments)
+                Call(f"c{len(self.sent)}{place}_{each.name}", each.name, each.arguments)
                 for place, each in enumerate(turn)
             ]
         return turn
@@ -127,6 +127,8 @@ class Options:
     """True if the run can ask a person."""
     asks_for: Collection[str] = ()
     """Tools for which the runtime itself asks a person."""
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of the agent that only this runtime has."""
     seconds: float | None = None
     """The longest time of the run, where the runtime has a limit."""
     answers: Callable[[Question], bool | str] | None = None
@@ -150,6 +152,8 @@ class Runtime:
     unasked: ClassVar[tuple[type[Exception], ...]]
     """The errors of a run in which nobody can be asked."""
 
+    inherits: ClassVar[bool]
+    """True if an agent in a tool has the observer of the agent around it."""
     watched: bool = False
     """True if two pieces of Tallystick observe the same run."""
 
@@ -160,7 +164,7 @@ class Runtime:
         return f"{self.name} {self.way}"
 
     def run(
-        self, script: Script | None = None, tools: Sequence[Tool] = (), **options: Any
+        self, script: Script | None = None, tools: Sequence[Any] = (), **options: Any
     ) -> Outcome:
         """Run an agent to its end, or to a question that nobody answers; see `Options`."""
         return self.play(script or Script(), list(tools), Options(**options))

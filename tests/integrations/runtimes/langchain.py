@@ -140,6 +140,7 @@ class LangChain(Runtime):
     model_name = "scripted-1"
     tool_error = ToolException
     model_error = ConnectionError("busy")
+    inherits = True
     unasked = (ApprovalRequired,)
 
     def __init__(self, way: str | None = None, *, watched: bool = False) -> None:
@@ -197,7 +198,8 @@ class LangChain(Runtime):
 
     def _agent(self, script: Script, tools: list[Any], options: Options, **more: Any) -> Any:
         """Return an agent of `create_agent`."""
-        middleware: list[Any] = []
+        more = {**options.more, **more}
+        middleware: list[Any] = list(more.pop("middleware", ()))
         watched = options.ruled or options.remembering
         if watched is not None:
             middleware.append(

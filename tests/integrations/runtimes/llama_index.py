@@ -81,14 +81,13 @@ class LlamaIndex(Runtime):
     model_name = "scripted"
     tool_error = OSError
     model_error = ConnectionError("busy")
+    inherits = True
     unasked = ()
 
     def play(self, script: Script, tools: list[Any], options: Options) -> Outcome:
         return asyncio.run(self._run(script, tools, options))
 
     def expert(self, script: Script | None, tools: Sequence[Tool], **options: Any) -> Tool:
-        options.pop("recorded", None)  # The instrumentation of the outer run sees it.
-
         async def ask_expert(question: str) -> str:
             """Ask the expert."""
             asked = Options(prompt=question, **options)
@@ -142,14 +141,15 @@ class LlamaIndex(Runtime):
         if options.player is not None:
             model = TapeLLM(options.player, like=model if given else None)
             made = [*tape_tools(options.player, made, safe=options.safe)]
-        return FunctionAgent(
-            name="weigher",
-            llm=model,
-            tools=made,
-            system_prompt=options.system,
-            streaming=self.way in self.streamed,
-            timeout=options.seconds,
-        )
+        fields: dict[str, Any] = {
+            "name": "weigher",
+            "llm": model,
+            "tools": made,
+            "system_prompt": options.system,
+            "streaming": self.way in self.streamed,
+            "timeout": options.seconds,
+        }
+        return FunctionAgent(**{**fields, **options.more})
 
 
 async def _drive(running: Any, options: Options) -> Outcome:

@@ -110,6 +110,7 @@ class PydanticAI(Runtime):
     model_name = "function:answer:stream"
     tool_error = ModelRetry
     model_error = ModelHTTPError(503, "scripted", "busy")
+    inherits = False
     unasked = (UserError,)
 
     def play(self, script: Script, tools: list[Any], options: Options) -> Outcome:
@@ -191,16 +192,16 @@ class PydanticAI(Runtime):
             NativeTool(each, requires_approval=True) if each.__name__ in options.asks_for else each
             for each in tools
         ]
-        return Agent(
-            scripted(script),
-            tools=made,
-            toolsets=[] if options.tools_of is None else [memory_toolset(options.tools_of)],
-            instructions=options.system,
-            output_type=output,
-            deps_type=Actor,
-            model_settings=settings,
-            capabilities=capabilities,
-        )
+        fields: dict[str, Any] = {
+            "tools": made,
+            "toolsets": [] if options.tools_of is None else [memory_toolset(options.tools_of)],
+            "instructions": options.system,
+            "output_type": output,
+            "deps_type": Actor,
+            "model_settings": settings,
+            "capabilities": capabilities,
+        }
+        return Agent(scripted(script), **{**fields, **options.more})
 
     async def _call(
         self, agent: Agent[Any, Any], pieces: list[str], *arguments: Any, **options: Any
