@@ -94,8 +94,6 @@ class Outcome:
     tools: list[ToolResult] = field(default_factory=list)
     waiting: list[Question] = field(default_factory=list)
     """The questions that nobody answered: the run stopped with them."""
-    pieces: list[str] = field(default_factory=list)
-    """The texts that were streamed."""
     history: str = ""
     """The conversation that the runtime keeps."""
     native: Any = None
@@ -127,6 +125,8 @@ class Options:
     """True if the run can ask a person."""
     asks_for: Collection[str] = ()
     """Tools for which the runtime itself asks a person."""
+    pieces: list[str] = field(default_factory=list)
+    """The texts that were streamed, filled as they come."""
     more: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the agent that only this runtime has."""
     seconds: float | None = None

@@ -151,7 +151,6 @@ class LangChain(Runtime):
         return f"{super().__repr__()}{' watched' if self.watched else ''}"
 
     def play(self, script: Script, tools: list[Any], options: Options) -> Outcome:
-        pieces: list[str] = []
         agent = self._agent(script, tools, options)
         configurable: dict[str, Any] = {"thread_id": "t"}
         if options.actor is not None:
@@ -160,12 +159,12 @@ class LangChain(Runtime):
         middleware = options.ruled or options.remembering
         if options.recorded is not None and (self.watched or middleware is None):
             config["callbacks"] = [TallyCallbackHandler(options.recorded, strict=True)]
-        state = self._call(agent, {"messages": [("user", options.prompt)]}, config, pieces)
+        state = self._call(agent, {"messages": [("user", options.prompt)]}, config, options.pieces)
         while options.answers is not None and "__interrupt__" in state:
             answers = {
                 each.id: _resume(each.value, options.answers) for each in state["__interrupt__"]
             }
-            state = self._call(agent, Command(resume=answers), config, pieces)
+            state = self._call(agent, Command(resume=answers), config, options.pieces)
         questions = [
             question for each in state.get("__interrupt__", ()) for question in _asked(each.value)
         ]
@@ -175,7 +174,7 @@ class LangChain(Runtime):
             if isinstance(each, ToolMessage)
         ]
         text, history = str(state["messages"][-1].text), str(state["messages"])
-        return Outcome(text, results, questions, pieces, history, state)
+        return Outcome(text, results, questions, history, state)
 
     def expert(self, script: Script | None, tools: Sequence[Tool], **options: Any) -> Tool:
         def ask_expert(question: str) -> str:

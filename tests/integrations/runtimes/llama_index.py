@@ -159,7 +159,7 @@ async def _drive(running: Any, options: Options) -> Outcome:
             output = event.tool_output
             outcome.tools.append(ToolResult(str(output.content), output.is_error))
         elif isinstance(event, AgentStream) and event.delta:
-            outcome.pieces.append(event.delta)
+            options.pieces.append(event.delta)
         elif isinstance(event, InputRequiredEvent):
             question = Question(
                 event.get("tool", "pay"), event.get("arguments", {}), event.get("approval", None)

@@ -148,7 +148,7 @@ class PydanticAI(Runtime):
 
     async def _run(self, script: Script, tools: list[Any], options: Options) -> Outcome:
         agent = self._agent(script, tools, options)
-        pieces: list[str] = []
+        pieces = options.pieces
         result = await self._call(agent, pieces, options.prompt, deps=options.actor)
         questions = _questions(result.output)
         while options.answers is not None and questions:
@@ -168,7 +168,7 @@ class PydanticAI(Runtime):
             questions = _questions(result.output)
         text = "" if questions else str(result.output)
         history = str(result.all_messages())
-        return Outcome(text, results_of(result), [*questions.values()], pieces, history, result)
+        return Outcome(text, results_of(result), [*questions.values()], history, result)
 
     def _agent(self, script: Script, tools: list[Any], options: Options) -> Agent[Any, Any]:
         quiet: dict[str, Any] = {"tools": False, "context": options.remembering is not None}

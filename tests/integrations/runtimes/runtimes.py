@@ -18,6 +18,7 @@ _MARKS = {
         pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecationWarning")
     ]
 }
+_NONE: Mapping[str, str] = MappingProxyType({})
 _PLAIN: list[Runtime] = [LangChain(), PydanticAI(), LlamaIndex()]
 _WAYS: list[Runtime] = [
     *(LangChain(way) for way in LangChain.ways),
@@ -43,7 +44,7 @@ def _parameters(
 
 
 def in_runtimes(
-    *names: str, waits: bool = False, fails: Mapping[str, str] = MappingProxyType({})
+    *names: str, waits: bool = False, fails: Mapping[str, str] = _NONE
 ) -> pytest.MarkDecorator:
     """Run a test in these runtimes, or in each.
 
@@ -53,7 +54,9 @@ def in_runtimes(
     return _parameters([each for each in _PLAIN if not names or each.name in names], waits, fails)
 
 
-def in_ways(*ways: str, watched: bool = False, waits: bool = False) -> pytest.MarkDecorator:
-    """Run a test in these ways to call an agent, or in each."""
+def in_ways(
+    *ways: str, watched: bool = False, waits: bool = False, fails: Mapping[str, str] = _NONE
+) -> pytest.MarkDecorator:
+    """Run a test in these ways to call an agent, or in each; the rest is as in `in_runtimes`."""
     runtimes = [each for each in _WAYS if not ways or each.way in ways]
-    return _parameters([*runtimes, *(_WATCHED if watched else ())], waits, {})
+    return _parameters([*runtimes, *(_WATCHED if watched else ())], waits, fails)
