@@ -233,19 +233,19 @@ def test_a_tool_that_waits_for_a_person_is_played_with_the_answer_or_asks_again(
         return True
 
     def play(player: Player, *safe: str) -> Any:
-        return runtime.run(None, [pay], player=player, safe=safe, answers=agree).tools
+        return runtime.run(None, [erase], player=player, safe=safe, answers=agree).tools
 
     runtime = LlamaIndex()
-    pay = runtime.patient_tool()
+    erase = runtime.patient_tool()
     with open_ready() as tally:
-        script = Script([call("pay", amount=7)], "Paid.")
-        recorded = runtime.run(script, [pay], recorded=tally, answers=agree)
+        script = Script([call("erase", value=7)], "Paid.")
+        recorded = runtime.run(script, [erase], recorded=tally, answers=agree)
         played, real = player_of(tally), player_of(tally)
     assert len(questions) == 1
-    assert play(played) == recorded.tools == [("paid 7: yes", False)]
+    assert play(played) == recorded.tools == [("erased 7: yes", False)]
     assert played.finish().matches
     assert len(questions) == 1
-    assert play(real, "pay") == recorded.tools
+    assert play(real, "erase") == recorded.tools
     assert real.finish().matches
     assert len(questions) == 2
 

@@ -117,7 +117,7 @@ def test_text_grows_for_whoever_reads_the_stream(open_ready: OpenTally) -> None:
     assert seen[-1] == ("It weighs three tons.", "complete")
 
 
-def _steps(tally: Tally) -> tuple[list[str], list[str], list[dict[str, Any]]]:
+def _steps(tally: Tally) -> tuple[list[str], list[str], list[dict[Any, Any]]]:
     """The states of all runs and of all steps, and the entries of each step, oldest first."""
     runs = tally.bind().runs()[::-1]
     steps = [step for run in runs for step in tally.recordings.steps(run.run_id)]

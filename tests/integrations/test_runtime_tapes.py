@@ -264,7 +264,7 @@ def test_an_agent_that_is_a_tool_is_played_as_one_or_runs_on_the_tape_itself(
     open_ready: OpenTally, runtime: Runtime
 ) -> None:
     scale = Scale(runtime)
-    outer = Script([call("ask_expert", question="tea?")], "The expert says three tons.")
+    outer = Script([call("expert", question="tea?")], "The expert says three tons.")
     with open_ready() as tally:
         observer = None if runtime.inherits else tally
         expert = runtime.expert(weighing(), scale.tools, recorded=observer)
@@ -277,7 +277,7 @@ def test_an_agent_that_is_a_tool_is_played_as_one_or_runs_on_the_tape_itself(
     assert played.finish().matches
 
     deep = runtime.expert(None, scale.tools, player=real)
-    assert runtime.run(None, [deep], player=real, safe={"ask_expert"}).text == recorded.text
+    assert runtime.run(None, [deep], player=real, safe={"expert"}).text == recorded.text
     assert real.finish().matches
     assert scale.ran == ["weigh tea"]
 
@@ -289,7 +289,7 @@ _TWICE = "the observer around the tool and the one in it both record the inner c
 def test_an_agent_in_a_tool_with_an_observer_of_its_own_is_recorded_once(
     open_ready: OpenTally, runtime: Runtime
 ) -> None:
-    outer = Script([call("ask_expert", question="tea?")], "The expert says three tons.")
+    outer = Script([call("expert", question="tea?")], "The expert says three tons.")
     with open_ready() as tally:
         expert = runtime.expert(weighing(), Scale(runtime).tools, recorded=tally)
         runtime.run(outer, [expert], recorded=tally)
@@ -321,14 +321,14 @@ def test_a_tool_that_waits_for_a_person_is_safe_or_cannot_be_played(
     open_ready: OpenTally, runtime: Runtime
 ) -> None:
     """A run of LlamaIndex goes on with the answer, so that its tape holds it."""
-    pay = runtime.patient_tool()
+    erase = runtime.patient_tool()
     with open_ready() as tally:
-        runtime.run(Script([call("pay", amount=7)]), [pay], recorded=tally)
+        runtime.run(Script([call("erase", value=7)]), [erase], recorded=tally)
         real, stubbed = player_of(tally), player_of(tally)
-        assert len(runtime.run(None, [pay], player=real, safe={"pay"}).waiting) == 1
+        assert len(runtime.run(None, [erase], player=real, safe={"erase"}).waiting) == 1
         assert real.finish().matches
         with pytest.raises(NotReplayable, match=r"it waits for a person .* name it in `safe`"):
-            runtime.run(None, [pay], player=stubbed)
+            runtime.run(None, [erase], player=stubbed)
 
 
 @in_runtimes()

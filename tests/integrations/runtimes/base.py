@@ -92,6 +92,8 @@ class Outcome:
     text: str
     """The last words of the agent."""
     tools: list[ToolResult] = field(default_factory=list)
+    values: list[Any] = field(default_factory=list)
+    """The results of tools as the runtime has them."""
     waiting: list[Question] = field(default_factory=list)
     """The questions that nobody answered: the run stopped with them."""
     history: str = ""
@@ -174,7 +176,7 @@ class Runtime:
         raise NotImplementedError
 
     def expert(self, script: Script | None, tools: Sequence[Tool], **options: Any) -> Tool:
-        """Return a tool `ask_expert` that runs another agent."""
+        """Return a tool `expert` that runs another agent."""
         raise NotImplementedError
 
     def ask_once(self, player: Player, tools: Sequence[Tool]) -> None:
@@ -182,7 +184,11 @@ class Runtime:
         raise NotImplementedError
 
     def patient_tool(self) -> Tool:
-        """Return a tool `pay` that asks a person itself, in the way of the runtime."""
+        """Return a tool `erase` that asks a person itself, in the way of the runtime."""
+        raise NotImplementedError
+
+    def text_in(self, answer: Any) -> str:
+        """Return the text of a recorded answer."""
         raise NotImplementedError
 
 

@@ -23,6 +23,8 @@ from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool, ToolException, tool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, interrupt
 
 from tallystick.errors import ApprovalRequired
@@ -168,20 +170,18 @@ class LangChain(Runtime):
         questions = [
             question for each in state.get("__interrupt__", ()) for question in _asked(each.value)
         ]
-        results = [
-            ToolResult(str(each.text), each.status == "error")
-            for each in state["messages"]
-            if isinstance(each, ToolMessage)
-        ]
+        returned = [each for each in state["messages"] if isinstance(each, ToolMessage)]
+        results = [ToolResult(str(each.text), each.status == "error") for each in returned]
         text, history = str(state["messages"][-1].text), str(state["messages"])
-        return Outcome(text, results, questions, history, state)
+        values = [each.content for each in returned]
+        return Outcome(text, results, values, questions, history, state)
 
     def expert(self, script: Script | None, tools: Sequence[Tool], **options: Any) -> Tool:
-        def ask_expert(question: str) -> str:
+        def expert(question: str) -> str:
             """Ask the expert."""
             return self.run(script, tools, prompt=question, **options).text
 
-        return ask_expert
+        return expert
 
     def ask_once(self, player: Player, tools: Sequence[Tool]) -> None:
         options = Options(player=player)
@@ -189,11 +189,14 @@ class LangChain(Runtime):
         agent.invoke({"messages": [("user", options.prompt)]}, {"configurable": {"thread_id": "t"}})
 
     def patient_tool(self) -> Tool:
-        def pay(amount: int) -> str:
-            """Pay."""
-            return f"paid {amount}: {interrupt('really?')}"
+        def erase(value: int) -> str:
+            """Erase something, if a person agrees."""
+            return f"erased {value}: {interrupt('really?')}"
 
-        return pay
+        return erase
+
+    def text_in(self, answer: Any) -> str:
+        return str(answer["content"])
 
     def _agent(self, script: Script, tools: list[Any], options: Options, **more: Any) -> Any:
         """Return an agent of `create_agent`."""
@@ -254,6 +257,20 @@ class LangChain(Runtime):
             for mode, chunk in agent.stream(value, config, stream_mode=modes):
                 take(mode, chunk)
         return state
+
+
+class LangGraph(LangChain):
+    """A graph that is made by hand, of a model and its tools."""
+
+    def _agent(self, script: Script, tools: list[Any], options: Options, **more: Any) -> Any:
+        model, made = Scripted(script), tools_of(tools)
+        graph: StateGraph[Any, Any, Any, Any] = StateGraph(MessagesState)
+        graph.add_node("agent", lambda state: {"messages": [model.invoke(state["messages"])]})
+        graph.add_node("tools", ToolNode(made, handle_tool_errors=False))
+        graph.add_edge(START, "agent")
+        graph.add_conditional_edges("agent", tools_condition)
+        graph.add_edge("tools", "agent")
+        return graph.compile(checkpointer=InMemorySaver())
 
 
 def _asked(value: Any) -> list[Question]:

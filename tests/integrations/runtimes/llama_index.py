@@ -88,12 +88,12 @@ class LlamaIndex(Runtime):
         return asyncio.run(self._run(script, tools, options))
 
     def expert(self, script: Script | None, tools: Sequence[Tool], **options: Any) -> Tool:
-        async def ask_expert(question: str) -> str:
+        async def expert(question: str) -> str:
             """Ask the expert."""
             asked = Options(prompt=question, **options)
             return (await self._run(script or Script(), list(tools), asked)).text
 
-        return ask_expert
+        return expert
 
     def ask_once(self, player: Player, tools: Sequence[Tool]) -> None:
         options = Options(player=player)
@@ -101,8 +101,8 @@ class LlamaIndex(Runtime):
         TapeLLM(player).chat_with_tools([*tape_tools(player, tools)], chat_history=messages)
 
     def patient_tool(self) -> Tool:
-        async def pay(ctx: Context, amount: int) -> str:
-            """Pay."""
+        async def erase(ctx: Context, value: int) -> str:
+            """Erase something, if a person agrees."""
             asks = cast(Any, InputRequiredEvent)
             answer = await ctx.wait_for_event(
                 HumanResponseEvent,
@@ -110,11 +110,14 @@ class LlamaIndex(Runtime):
                 waiter_event=asks(prefix="really?"),
                 timeout=60,
             )
-            return f"paid {amount}: {answer.get('response')}"
+            return f"erased {value}: {answer.get('response')}"
 
         # LlamaIndex looks for the class itself, which is text in this module.
-        pay.__annotations__.update(ctx=Context, amount=int)
-        return pay
+        erase.__annotations__.update(ctx=Context, value=int)
+        return erase
+
+    def text_in(self, answer: Any) -> str:
+        return str(answer["blocks"][0]["text"])
 
     async def _run(self, script: Script, tools: list[Any], options: Options) -> Outcome:
         agent = self._agent(script, tools, options)
@@ -158,11 +161,12 @@ async def _drive(running: Any, options: Options) -> Outcome:
         if isinstance(event, ToolCallResult):
             output = event.tool_output
             outcome.tools.append(ToolResult(str(output.content), output.is_error))
+            outcome.values.append(output.raw_output)
         elif isinstance(event, AgentStream) and event.delta:
             options.pieces.append(event.delta)
         elif isinstance(event, InputRequiredEvent):
             question = Question(
-                event.get("tool", "pay"), event.get("arguments", {}), event.get("approval", None)
+                event.get("tool", "erase"), event.get("arguments", {}), event.get("approval", None)
             )
             if options.answers is None:
                 outcome.waiting.append(question)

@@ -92,9 +92,15 @@ def results_of(result: Any) -> list[ToolResult]:
     """Return the results of tools that the model reads."""
     return [
         ToolResult(
-            str(part.content),
-            isinstance(part, RetryPromptPart) or part.outcome != "success",
+            str(part.content), isinstance(part, RetryPromptPart) or part.outcome != "success"
         )
+        for part in _returned(result)
+    ]
+
+
+def _returned(result: Any) -> list[Any]:
+    return [
+        part
         for message in result.all_messages()
         for part in message.parts
         if isinstance(part, ToolReturnPart | RetryPromptPart)
@@ -117,12 +123,12 @@ class PydanticAI(Runtime):
         return asyncio.run(self._run(script, tools, options))
 
     def expert(self, script: Script | None, tools: Sequence[Tool], **options: Any) -> Tool:
-        async def ask_expert(question: str) -> str:
+        async def expert(question: str) -> str:
             """Ask the expert."""
             asked = Options(prompt=question, **options)
             return (await self._run(script or Script(), list(tools), asked)).text
 
-        return ask_expert
+        return expert
 
     def ask_once(self, player: Player, tools: Sequence[Tool]) -> None:
         async def first() -> None:
@@ -136,15 +142,18 @@ class PydanticAI(Runtime):
         asyncio.run(first())
 
     def patient_tool(self) -> Tool:
-        def pay(ctx: RunContext[Any], amount: int) -> str:
-            """Pay."""
+        def erase(ctx: RunContext[Any], value: int) -> str:
+            """Erase something, if a person agrees."""
             if not ctx.tool_call_approved:
                 raise ApprovalRequired
-            return f"paid {amount}"
+            return f"erased {value}"
 
         # PydanticAI looks for the class itself, which is text in this module.
-        pay.__annotations__.update(ctx=RunContext[Any], amount=int)
-        return pay
+        erase.__annotations__.update(ctx=RunContext[Any], value=int)
+        return erase
+
+    def text_in(self, answer: Any) -> str:
+        return str(answer["parts"][0]["content"])
 
     async def _run(self, script: Script, tools: list[Any], options: Options) -> Outcome:
         agent = self._agent(script, tools, options)
@@ -168,7 +177,8 @@ class PydanticAI(Runtime):
             questions = _questions(result.output)
         text = "" if questions else str(result.output)
         history = str(result.all_messages())
-        return Outcome(text, results_of(result), [*questions.values()], history, result)
+        values = [part.content for part in _returned(result)]
+        return Outcome(text, results_of(result), values, [*questions.values()], history, result)
 
     def _agent(self, script: Script, tools: list[Any], options: Options) -> Agent[Any, Any]:
         quiet: dict[str, Any] = {"tools": False, "context": options.remembering is not None}
