@@ -9,17 +9,15 @@ from types import ModuleType
 from typing import Any, cast
 
 import pytest
-from langchain_core.callbacks import CallbackManagerForLLMRun
-from langchain_core.language_models import BaseChatModel, GenericFakeChatModel
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage, messages_to_dict
-from langchain_core.outputs import ChatResult
+from langchain_core.language_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage, ToolMessage, messages_to_dict
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import tool
 
 from tallystick import Actor, Tally
 from tallystick.tally import BoundTally
 from tallystick.testing.adapter_contract import AdapterContract
-from tallystick_langchain import TallyCallbackHandler, chat_model_call
+from tallystick_langchain import TallyCallbackHandler
 
 OpenTally = Callable[..., Tally]
 
@@ -113,74 +111,6 @@ def test_runs_side_by_side_stay_apart(open_sqlite: OpenTally) -> None:
                 response_payload["answer"]["content"]
                 == f"said {request_payload['messages'][0]['data']['content']}"
             )
-
-
-def test_a_model_that_fails_fails_its_step_and_its_run(open_sqlite: OpenTally) -> None:
-    class Broken(BaseChatModel):
-        @property
-        def _llm_type(self) -> str:
-            return "broken"
-
-        def _generate(
-            self,
-            messages: list[BaseMessage],
-            stop: list[str] | None = None,
-            run_manager: CallbackManagerForLLMRun | None = None,
-            **kwargs: Any,
-        ) -> ChatResult:
-            raise ConnectionError("no route")
-
-    with open_sqlite() as tally:
-        handler = TallyCallbackHandler(tally, strict=True)
-        chain: RunnableLambda[str, Any] = RunnableLambda(lambda text: Broken().invoke(text))
-        with pytest.raises(ConnectionError):
-            chain.invoke("hello", config={"callbacks": [handler]})
-
-        [run] = tally.bind().runs()
-        [step] = tally.recordings.steps(run.run_id)
-        assert (run.status, step.status) == ("failed", "failed")
-        assert [entry.kind for entry in tally.recordings.entries(step.step_id)] == [
-            "request",
-            "error",
-        ]
-
-
-def test_a_recorded_model_call_replays_through_a_chat_model(open_sqlite: OpenTally) -> None:
-    with open_sqlite() as tally:
-        _says("heron").invoke(
-            "Say heron.", config={"callbacks": [TallyCallbackHandler(tally, strict=True)]}
-        )
-        [step] = tally.recordings.steps(tally.bind().runs()[0].run_id)
-
-        same = tally.recordings.replay(step.step_id, call=chat_model_call(_says("heron")))
-        other = tally.recordings.replay(step.step_id, call=chat_model_call(_says("stork")))
-
-    assert (same.fidelity, same.request_matches, same.response_matches) == ("exact", True, True)
-    assert other.response_matches is False
-
-
-def test_what_a_tool_remembers_is_joined_to_its_step(open_sqlite: OpenTally) -> None:
-    with open_sqlite() as tally:
-        owner = tally.bind()
-
-        @tool
-        def note(text: str) -> str:
-            """Note something."""
-            return owner.remember(text).id
-
-        note.invoke(
-            {"text": "Noted."}, config={"callbacks": [TallyCallbackHandler(tally, strict=True)]}
-        )
-        owner.remember("Outside of any step.")
-
-        [step] = owner.recordings.steps(owner.runs()[0].run_id)
-        assert [entry.kind for entry in owner.recordings.entries(step.step_id)] == [
-            "tool_call",
-            "memory_write",
-            "tool_result",
-        ]
-        outside, inside = owner.memories()
-        assert (inside.source_step_ids, outside.source_step_ids) == ((step.step_id,), ())
 
 
 def test_a_run_is_named_by_what_was_asked_without_its_secrets(open_sqlite: OpenTally) -> None:

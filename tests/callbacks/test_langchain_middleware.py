@@ -194,17 +194,6 @@ def test_what_is_forgotten_in_the_middle_of_a_turn_is_not_given_again(
         assert ("number is 21" in first, "number is 21" in second) == (True, False)
 
 
-def test_an_agent_without_threads_does_the_same(open_tally: OpenTally) -> None:
-    with open_tally() as tally:
-        anna = tally.bind(ANNA)
-        agent: Any = create_agent(
-            _model(CALL, "It is 42."), [double], middleware=[TallyMiddleware(anna)]
-        )
-        answer = asyncio.run(agent.ainvoke({"messages": [HumanMessage("Double 21.")]}))
-        assert answer["messages"][-1].content == "It is 42."
-        assert [kind for kind, *_ in _steps(anna)] == ["model_call", "tool_call", "model_call"]
-
-
 def test_a_handler_and_the_middleware_fill_the_same_steps(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         anna = tally.bind(ANNA)
@@ -252,18 +241,6 @@ def test_an_answer_may_be_streamed(open_tally: OpenTally) -> None:
         answer_chunks = [chunk for chunk, _ in chunks if isinstance(chunk, AIMessageChunk)]
         assert "".join(str(chunk.content) for chunk in answer_chunks) == "It is forty two."
         assert _steps(anna) == [("model_call", "model", "completed")]
-
-
-def test_a_failing_model_ends_the_run_as_failed(open_tally: OpenTally) -> None:
-    with open_tally() as tally:
-        anna = tally.bind(ANNA)
-        agent: Any = create_agent(
-            _model(ConnectionError("no line")), [], middleware=[TallyMiddleware(anna)]
-        )
-        with pytest.raises(ConnectionError):
-            _ask(agent, "Hello?")
-        assert anna.runs()[0].status == "failed"
-        assert _steps(anna) == [("model_call", "model", "failed")]
 
 
 def test_a_recorder_that_fails_breaks_no_agent_and_its_run_says_so(

@@ -5,17 +5,15 @@ query engines.
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from llama_index.core.agent.workflow import FunctionAgent, base_agent
+from llama_index.core.agent.workflow import FunctionAgent
 from llama_index.core.base.llms.types import ChatMessage
 from llama_index.core.llms import MockLLM
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.tools import FunctionTool
-from llama_index.core.workflow import Context, HumanResponseEvent, InputRequiredEvent
 from llama_index_instrumentation import get_dispatcher
 from llama_index_instrumentation.dispatcher import instrument_tags
 from tests.integrations.llama_scripted import Scripted, calls
@@ -241,102 +239,6 @@ def test_an_asynchronous_retrieval_is_recorded_alike(open_sqlite: OpenTally) -> 
 
         assert _steps(tally) == [("retrieval", "TallyRetriever", "completed")]
         assert list(_payloads(tally)) == ["request", "memory_read", "response"]
-
-
-def test_a_model_that_fails_fails_its_step_and_its_run(open_sqlite: OpenTally) -> None:
-    with open_sqlite() as tally:
-        agent = FunctionAgent(
-            tools=[_double()], llm=Scripted(ConnectionError("no route")), streaming=False
-        )
-        with TallyInstrumentation(tally, strict=True), pytest.raises(ConnectionError):
-            asyncio.run(_ask(agent))
-
-        assert _run(tally).status == "failed"
-        assert [(kind, status) for kind, _, status in _steps(tally)] == [("model_call", "failed")]
-        assert list(_payloads(tally)) == ["request", "error"]
-
-
-def test_what_a_tool_remembers_is_joined_to_its_step(open_sqlite: OpenTally) -> None:
-    with open_sqlite() as tally:
-        owner = tally.bind()
-        note = FunctionTool.from_defaults(
-            lambda text: owner.remember(text).id, name="note", description="Note."
-        )
-        with TallyInstrumentation(tally, strict=True):
-            note.call(text="Noted.")
-            owner.remember("Outside of any step.")
-
-        assert list(_payloads(tally)) == ["tool_call", "memory_write", "tool_result"]
-        outside, inside = owner.memories()
-        assert (len(inside.source_step_ids), outside.source_step_ids) == (1, ())
-
-
-def test_an_agent_in_a_tool_is_part_of_the_run_under_that_tool(open_sqlite: OpenTally) -> None:
-    with open_sqlite() as tally:
-        inner = FunctionAgent(name="inner", tools=[_double()], llm=Scripted("I say 42."))
-
-        async def ask(question: str) -> str:
-            """Ask a colleague."""
-            return str(await inner.run(question))
-
-        outer = FunctionAgent(
-            name="outer",
-            tools=[ask],
-            llm=Scripted(calls(("c1", "ask", {"question": "double 21"})), "42."),
-        )
-        with TallyInstrumentation(tally, strict=True):
-            asyncio.run(_ask(outer))
-
-        assert _run(tally).agent_name == "outer"
-        steps = tally.recordings.steps(_run(tally).run_id)
-        assert [step.step_kind for step in steps] == [
-            "model_call",
-            "tool_call",
-            "model_call",
-            "model_call",
-        ]
-        assert [step.parent_step_id for step in steps] == [None, None, steps[1].step_id, None]
-
-
-@pytest.mark.skipif(
-    "WaitingForEvent" not in inspect.getsource(base_agent),
-    reason="this release of LlamaIndex does not let tools of agents wait",
-)
-def test_a_tool_that_waits_for_a_person_is_blocked_and_called_again(open_sqlite: OpenTally) -> None:
-    async def delete(ctx: Context, name: str) -> str:
-        """Delete a file."""
-        answer = await ctx.wait_for_event(
-            HumanResponseEvent,
-            waiter_id="sure",
-            waiter_event=_event(InputRequiredEvent, prefix=f"Delete {name}?"),
-            timeout=60,
-        )
-        return f"{name}: {answer.response}"
-
-    # LlamaIndex looks for the class itself, which is text in this module.
-    delete.__annotations__ = {"ctx": Context, "name": str, "return": str}
-
-    async def ask(agent: FunctionAgent) -> str:
-        running = agent.run("delete a.txt")
-        async for event in running.stream_events():
-            if isinstance(event, InputRequiredEvent):
-                assert running.ctx is not None
-                running.ctx.send_event(_event(HumanResponseEvent, response="yes"))
-        return str(await running)
-
-    with open_sqlite() as tally:
-        agent = FunctionAgent(
-            tools=[delete], llm=Scripted(calls(("c1", "delete", {"name": "a.txt"})), "Deleted.")
-        )
-        with TallyInstrumentation(tally, strict=True):
-            assert asyncio.run(ask(agent)) == "Deleted."
-
-        assert [(name, status) for kind, name, status in _steps(tally) if kind == "tool_call"] == [
-            ("delete", "blocked"),
-            ("delete", "completed"),
-        ]
-        assert list(_payloads(tally, 1)) == ["tool_call", "approval"]
-        assert _payloads(tally, 2)["tool_call"]["arguments"] == {"name": "a.txt"}
 
 
 def test_agents_side_by_side_stay_apart(open_sqlite: OpenTally) -> None:

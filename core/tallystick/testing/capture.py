@@ -198,6 +198,7 @@ class CaptureContract:
             waits = _payloads(bound)[1]
             assert "approval" in waits
             assert "tool_result" not in waits
+            assert _payloads(bound)[2]["tool_call"]["arguments"] == {"value": 1}
 
     def _play_scene(self, tally: Tally, scene: Scene) -> BoundTally:
         """Play a scene, and compare its receipts with the expected steps."""

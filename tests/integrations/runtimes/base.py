@@ -114,7 +114,7 @@ class Options:
     """The tally whose rules hold for tools and models."""
     remembering: BoundTally | None = None
     """The tally whose memories the model is given."""
-    tools_of: Tally | BoundTally | None = None
+    tools_of: Any = None
     """The tally whose memory tools are offered."""
     player: Player | None = None
     """The tape that stands for the model and the tools."""
@@ -175,6 +175,12 @@ class Runtime:
         """Same as `run`."""
         raise NotImplementedError
 
+    def use_tool(
+        self, tally: Any, tool: str, arguments: Mapping[str, Any], **options: Any
+    ) -> Outcome:
+        """Run an agent that calls one memory tool."""
+        return self.run(Script([call(tool, **arguments)], "done"), tools_of=tally, **options)
+
     def expert(self, script: Script | None, tools: Sequence[Tool], **options: Any) -> Tool:
         """Return a tool `expert` that runs another agent."""
         raise NotImplementedError
@@ -185,6 +191,14 @@ class Runtime:
 
     def patient_tool(self) -> Tool:
         """Return a tool `erase` that asks a person itself, in the way of the runtime."""
+        raise NotImplementedError
+
+    def tool_shapes(self, tally: Tally) -> list[tuple[str, str, list[str]]]:
+        """Return the name, the description and the arguments of each memory tool."""
+        raise NotImplementedError
+
+    def model_call(self, script: Script) -> Callable[..., Any]:
+        """Return a scripted model, as a replay calls it."""
         raise NotImplementedError
 
     def text_in(self, answer: Any) -> str:

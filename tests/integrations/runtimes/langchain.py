@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from langchain.agents import create_agent
@@ -27,12 +27,14 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, interrupt
 
+from tallystick import Tally
 from tallystick.errors import ApprovalRequired
 from tallystick.recorder import Player
 from tallystick_langchain import (
     TallyCallbackHandler,
     TallyMiddleware,
     TapeChatModel,
+    chat_model_call,
     memory_tools,
     tape_tools,
 )
@@ -173,7 +175,7 @@ class LangChain(Runtime):
         returned = [each for each in state["messages"] if isinstance(each, ToolMessage)]
         results = [ToolResult(str(each.text), each.status == "error") for each in returned]
         text, history = str(state["messages"][-1].text), str(state["messages"])
-        values = [each.content for each in returned]
+        values = [_value_of(str(each.text)) for each in returned]
         return Outcome(text, results, values, questions, history, state)
 
     def expert(self, script: Script | None, tools: Sequence[Tool], **options: Any) -> Tool:
@@ -194,6 +196,12 @@ class LangChain(Runtime):
             return f"erased {value}: {interrupt('really?')}"
 
         return erase
+
+    def tool_shapes(self, tally: Tally) -> list[tuple[str, str, list[str]]]:
+        return [(each.name, each.description, list(each.args)) for each in memory_tools(tally)]
+
+    def model_call(self, script: Script) -> Callable[..., Any]:
+        return chat_model_call(Scripted(script))
 
     def text_in(self, answer: Any) -> str:
         return str(answer["content"])
@@ -271,6 +279,11 @@ class LangGraph(LangChain):
         graph.add_conditional_edges("agent", tools_condition)
         graph.add_edge("tools", "agent")
         return graph.compile(checkpointer=InMemorySaver())
+
+
+def _value_of(text: str) -> Any:
+    """Return the result of a tool, which LangChain gives as text."""
+    return json.loads(text) if text.startswith("{") else text
 
 
 def _asked(value: Any) -> list[Question]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
 from typing import Any, cast
 
@@ -19,11 +19,13 @@ from llama_index.core.workflow import Context, HumanResponseEvent, InputRequired
 from llama_index_instrumentation.dispatcher import instrument_tags
 from tests.integrations.llama_scripted import USAGE, Scripted, calls
 
+from tallystick import Tally
 from tallystick.recorder import Player
 from tallystick_llama_index import (
     TallyInstrumentation,
     TallyMemory,
     TapeLLM,
+    llm_call,
     memory_tools,
     ruled_llm,
     ruled_tools,
@@ -115,6 +117,16 @@ class LlamaIndex(Runtime):
         # LlamaIndex looks for the class itself, which is text in this module.
         erase.__annotations__.update(ctx=Context, value=int)
         return erase
+
+    def tool_shapes(self, tally: Tally) -> list[tuple[str, str, list[str]]]:
+        described = [each.metadata for each in memory_tools(tally)]
+        return [
+            (each.get_name(), each.description, list(each.get_parameters_dict()["properties"]))
+            for each in described
+        ]
+
+    def model_call(self, script: Script) -> Callable[..., Any]:
+        return llm_call(Played(script))
 
     def text_in(self, answer: Any) -> str:
         return str(answer["blocks"][0]["text"])

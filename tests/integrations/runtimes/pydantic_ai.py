@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from pydantic_ai import (
@@ -24,12 +24,13 @@ from pydantic_ai import (
     Tool as NativeTool,
 )
 from pydantic_ai.exceptions import ApprovalRequired, ModelHTTPError, UserError
-from pydantic_ai.messages import RetryPromptPart, TextPartDelta, ToolReturnPart
+from pydantic_ai.messages import RetryPromptPart, TextPartDelta, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
+from pydantic_ai.models.test import TestModel
 from pydantic_ai.run import AgentRunResultEvent
 from pydantic_ai.settings import ModelSettings
 
-from tallystick import Actor
+from tallystick import Actor, Tally
 from tallystick.recorder import Player
 from tallystick_pydantic_ai import (
     TallyPolicy,
@@ -37,7 +38,9 @@ from tallystick_pydantic_ai import (
     Tallystick,
     TapeCapability,
     memory_toolset,
+    model_call,
 )
+from tallystick_pydantic_ai.messages import prompt_text
 
 from .base import (
     Options,
@@ -85,7 +88,15 @@ def scripted(*script: Turn | Script) -> FunctionModel:
 
 
 def _seen(messages: list[ModelMessage], info: AgentInfo) -> str:
-    return f"{info.instructions}\n{messages}"
+    """Return the texts of a request."""
+    texts = [
+        prompt_text(part.content)
+        if isinstance(part, UserPromptPart)
+        else getattr(part, "content", part)
+        for message in messages
+        for part in message.parts
+    ]
+    return "\n".join(map(str, [info.instructions, *texts]))
 
 
 def results_of(result: Any) -> list[ToolResult]:
@@ -151,6 +162,19 @@ class PydanticAI(Runtime):
         # PydanticAI looks for the class itself, which is text in this module.
         erase.__annotations__.update(ctx=RunContext[Any], value=int)
         return erase
+
+    def tool_shapes(self, tally: Tally) -> list[tuple[str, str, list[str]]]:
+        model = TestModel(call_tools=[])
+        asyncio.run(Agent(model, toolsets=[memory_toolset(tally, approval="deferred")]).run("Hm?"))
+        parameters = model.last_model_request_parameters
+        assert parameters is not None
+        return [
+            (each.name, each.description or "", list(each.parameters_json_schema["properties"]))
+            for each in parameters.function_tools
+        ]
+
+    def model_call(self, script: Script) -> Callable[..., Any]:
+        return model_call(scripted(script))
 
     def text_in(self, answer: Any) -> str:
         return str(answer["parts"][0]["content"])
