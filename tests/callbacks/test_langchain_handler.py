@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType
@@ -80,16 +79,6 @@ def test_an_agent_is_one_run_with_a_step_for_each_call(open_sqlite: OpenTally) -
         assert (run.agent_name, run.status) == ("agent", "completed")
         assert _steps(tally.bind()) == EXPECTED
         assert tally.recordings.verify(run.run_id).ok
-
-
-def test_an_asynchronous_agent_is_recorded_alike(open_sqlite: OpenTally) -> None:
-    with open_sqlite() as tally:
-        handler = TallyCallbackHandler(tally, strict=True)
-        asyncio.run(
-            _agent().ainvoke({"messages": [("user", "double 21")]}, config={"callbacks": [handler]})
-        )
-
-        assert _steps(tally.bind()) == EXPECTED
 
 
 def test_runs_side_by_side_stay_apart(open_sqlite: OpenTally) -> None:

@@ -219,16 +219,6 @@ def test_calls_inside_of_a_run_are_steps_of_it(open_tally: OpenTally) -> None:
         assert _steps(anna) == [("model_call", "model", "completed")]
 
 
-def test_nothing_is_recorded_where_it_is_not_wanted(open_tally: OpenTally) -> None:
-    with open_tally() as tally:
-        anna = tally.bind(ANNA)
-        agent: Any = create_agent(
-            _model(CALL, "42"), [double], middleware=[TallyMiddleware(anna, record=False)]
-        )
-        assert _ask(agent, "Double 21.")["messages"][-1].content == "42"
-        assert anna.runs() == []
-
-
 def test_an_answer_may_be_streamed(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         anna = tally.bind(ANNA)

@@ -17,13 +17,13 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command
-from tests.integrations.runtimes.base import Script, call
+from tests.integrations.runtimes.base import Script
 from tests.integrations.runtimes.langchain import LangChain, Scripted
 from tests.integrations.runtimes.ruling import ASK, BOT, DENY, PAY, Bank, paying, rule
 
 from tallystick import Tally
 from tallystick.adapters import enforcing
-from tallystick.errors import ActionDenied, ApprovalRequired, Denied
+from tallystick.errors import ActionDenied, Denied
 from tallystick_langchain import TallyCallbackHandler, TallyMiddleware, ToolRules
 
 OpenTally = Callable[..., Tally]
@@ -41,14 +41,6 @@ def _play(agent: Any, value: Any, *, is_async: bool = False, **more: Any) -> Any
 
 def _tool_messages(state: Any) -> list[str]:
     return [str(each.text) for each in state["messages"] if isinstance(each, ToolMessage)]
-
-
-def test_without_a_checkpointer_nobody_can_be_asked(open_ready: OpenTally) -> None:
-    with open_ready(rules=[ASK]) as tally:
-        bank = Bank()
-        with pytest.raises(ApprovalRequired):
-            LangChain().run(paying(PAY), bank.tools, ruled=tally.bind(BOT), asks=False)
-        assert bank.paid == []
 
 
 @is_async
@@ -153,10 +145,3 @@ def test_tool_rules_guard_the_tools_of_a_plain_graph(open_ready: OpenTally, is_a
         assert "__interrupt__" in pay(5, "u")
         _play(graph, APPROVE, is_async=is_async, **_thread("u"))
         assert bank.paid == [("ben", 5)]
-
-
-def test_a_memory_tool_answers_a_denial_with_its_code(open_ready: OpenTally) -> None:
-    with open_ready(rules=[rule("deny", tool=("memory_store",))]) as tally:
-        script = Script([call("memory_store", content="a note")], "done")
-        outcome = LangChain().run(script, tools_of=tally.bind(BOT))
-        assert "action_denied" in outcome.tools[0].text

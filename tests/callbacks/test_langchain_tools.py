@@ -8,8 +8,6 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from tests.integrations.runtimes.base import Script, call
-from tests.integrations.runtimes.langchain import LangChain
 
 from tallystick import Actor, Tally
 from tallystick_langchain import memory_tools
@@ -39,11 +37,3 @@ def test_the_metadata_of_a_call_may_say_who_acts(open_ready: OpenTally) -> None:
         alice = tally.bind(Actor(user="alice"))
         assert [memory.content for memory in alice.memories()] == ["Mine."]
         assert tally.bind().memories() == []
-
-
-def test_the_history_of_what_a_tool_stores_names_the_thread(open_ready: OpenTally) -> None:
-    with open_ready() as tally:
-        owner = tally.bind()
-        LangChain().run(Script([call("memory_store", content="Noted.")], "done"), tools_of=owner)
-        [stored] = owner.memories()
-        assert [entry.session_id for entry in owner.history(stored.id)] == ["t"]

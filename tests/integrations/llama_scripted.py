@@ -18,20 +18,21 @@ from llama_index.core.llms.llm import ToolSelection
 from llama_index.core.tools import BaseTool
 from pydantic import PrivateAttr
 
+from .runtimes.base import Script, Turn, pieces_of, text_of
+
 USAGE = {"usage": {"prompt_tokens": 7, "completion_tokens": 2}}
 
 
 class Scripted(FunctionCallingLLM):
-    """Says what its script says, one answer a call and word by word where it is streamed; an
-    exception is raised.
-    """
+    """Answers by a script or by messages, in pieces where it is streamed."""
 
     _script: Any = PrivateAttr()
     temperature: float = 0.5
 
-    def __init__(self, *script: ChatMessage | str | Exception, **fields: Any) -> None:
+    def __init__(self, *script: ChatMessage | Turn | Script, **fields: Any) -> None:
         super().__init__(**fields)
-        self._script = iter(script)
+        turns: Any = script
+        self._script = turns[0] if turns and isinstance(turns[0], Script) else Script(*turns)
 
     @classmethod
     def class_name(cls) -> str:
@@ -53,17 +54,23 @@ class Scripted(FunctionCallingLLM):
 
     def says(self, messages: Sequence[ChatMessage]) -> ChatMessage:
         """The next answer."""
-        reply = next(self._script)
-        if isinstance(reply, Exception):
-            raise reply
-        return ChatMessage(reply, role="assistant") if isinstance(reply, str) else reply
+        answer = self._script.answer(list(messages))
+        if isinstance(answer, list):
+            return calls(*answer)
+        return answer if isinstance(answer, ChatMessage) else _message(text_of(answer))
 
     def _pieces(self, messages: Sequence[ChatMessage]) -> Generator[ChatResponse, None, None]:
-        reply, whole = self.says(messages), ""
-        for piece in (reply.content or "").split(" ") if not reply.additional_kwargs else []:
-            whole = f"{whole} {piece}".strip()
-            yield ChatResponse(message=ChatMessage(whole, role="assistant"), delta=piece)
-        yield ChatResponse(message=reply, delta="", raw=USAGE)
+        answer: Any = self._script.answer(list(messages))
+        whole = ""
+        if isinstance(answer, str | tuple):
+            for piece in pieces_of(answer):
+                if isinstance(piece, Exception):
+                    raise piece
+                whole += piece
+                yield ChatResponse(message=_message(whole), delta=piece)
+            answer = _message(whole)
+        message = calls(*answer) if isinstance(answer, list) else answer
+        yield ChatResponse(message=message, delta="", raw=USAGE)
 
     @llm_chat_callback()
     def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
@@ -139,6 +146,10 @@ class Scripted(FunctionCallingLLM):
             )
             for call in response.message.additional_kwargs.get("tool_calls", ())
         ]
+
+
+def _message(text: str) -> ChatMessage:
+    return ChatMessage(text, role="assistant")
 
 
 def calls(*calls: tuple[str, str, dict[str, Any]]) -> ChatMessage:

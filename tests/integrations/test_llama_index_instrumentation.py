@@ -34,11 +34,6 @@ OpenTally = Callable[..., Tally]
 pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecationWarning")
 
 
-def _event(kind: Any, **fields: Any) -> Any:
-    """An event; its fields are its own, which types do not know."""
-    return kind(**fields)
-
-
 async def double(value: int) -> int:
     """Twice the value."""
     return value * 2
@@ -165,7 +160,7 @@ def test_a_stream_is_recorded_whole_with_the_times_of_its_first_and_last_chunk(
                 piece.delta for piece in Scripted("her on").stream_chat([ChatMessage("Say heron.")])
             ]
 
-        assert answer == ["her", "on", ""]
+        assert answer == ["her ", "on", ""]
         assert (
             _run(tally).status,
             _payloads(tally)["response"]["answer"]["blocks"][0]["text"],
@@ -190,7 +185,7 @@ def test_a_stream_that_nobody_reads_to_its_end_keeps_what_was_said_and_is_called
             stream.close()
 
         assert [status for _, _, status in _steps(tally)] == ["cancelled"]
-        assert _payloads(tally)["response"]["answer"]["blocks"][0]["text"] == "her"
+        assert _payloads(tally)["response"]["answer"]["blocks"][0]["text"] == "her "
         assert _payloads(tally)["error"]["type"] == "GeneratorExit"
 
 

@@ -15,8 +15,9 @@ from llama_index.core.llms.callbacks import llm_completion_callback
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.tools import FunctionTool
 from llama_index.core.workflow import Context
+from tests.integrations.llama_scripted import Scripted
 from tests.integrations.runtimes.base import Script
-from tests.integrations.runtimes.llama_index import TOOLS_WAIT, LlamaIndex, Played
+from tests.integrations.runtimes.llama_index import TOOLS_WAIT, LlamaIndex
 from tests.integrations.runtimes.ruling import (
     ANNA,
     ASK,
@@ -43,7 +44,7 @@ OpenTally = Callable[..., Tally]
 def test_a_tool_called_directly_is_denied_alike(open_ready: OpenTally) -> None:
     with open_ready(rules=[DENY]) as tally:
         bank = Bank()
-        llm = ruled_llm(tally, Played(Script()), actor=BOT)
+        llm = ruled_llm(tally, Scripted(Script()), actor=BOT)
         [function] = bank.tools
         [tool] = ruled_tools(
             tally, [FunctionTool.from_defaults(function)], actor=BOT, llm=llm, provider="us"
@@ -150,8 +151,8 @@ WAYS = (*CHATS, "complete", "acomplete", "chat_with_tools", "predict")
 def test_a_denied_request_is_sent_in_no_way(open_ready: OpenTally) -> None:
     with open_ready(rules=[rule("deny", "model_call", model=("scripted",))]) as tally:
         script = Script()
-        llm = ruled_llm(tally, Played(script), actor=BOT)
-        assert isinstance(llm, Played)
+        llm = ruled_llm(tally, Scripted(script), actor=BOT)
+        assert isinstance(llm, Scripted)
         for way in WAYS:
             with pytest.raises(ActionDenied) as refused:
                 _ask(llm, way, "hi")
@@ -163,7 +164,7 @@ def test_a_denied_request_is_sent_in_no_way(open_ready: OpenTally) -> None:
 def test_a_redacted_request_is_recorded_as_it_was_sent(open_ready: OpenTally, way: str) -> None:
     with open_ready(rules=[rule("redact", "model_call")]) as tally:
         script = Script("hello")
-        llm = ruled_llm(tally, Played(script), actor=BOT)
+        llm = ruled_llm(tally, Scripted(script), actor=BOT)
         with TallyInstrumentation(tally, actor=BOT, strict=True):
             _ask(llm, way, f"My mail is anna@example.org, my key {KEY}.")
 
@@ -209,7 +210,7 @@ def test_the_instrumentation_alone_refuses_a_ruled_request_in_each_way(
 ) -> None:
     with open_ready(rules=[rule("deny", "model_call")]) as tally:
         script = Script()
-        llm = Played(script)
+        llm = Scripted(script)
         for number, way in enumerate(WAYS, start=1):
             observed = TallyInstrumentation(tally, actor=BOT, strict=True)
             with observed, pytest.raises(ActionDenied) as refused:

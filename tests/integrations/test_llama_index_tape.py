@@ -19,8 +19,9 @@ from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.tools import AsyncBaseTool, FunctionTool, ToolMetadata, ToolOutput
 from llama_index.core.workflow import Context
 from pydantic import BaseModel
+from tests.integrations.llama_scripted import Scripted
 from tests.integrations.runtimes.base import Question, Script, Turn, call, player_of
-from tests.integrations.runtimes.llama_index import TOOLS_WAIT, LlamaIndex, Played
+from tests.integrations.runtimes.llama_index import TOOLS_WAIT, LlamaIndex
 
 from tallystick import Tally
 from tallystick.errors import TapeDiverged
@@ -39,8 +40,8 @@ async def weigh(what: str) -> dict[str, Any]:
     return {"what": what, "tons": 3}
 
 
-def scripted(*turns: Turn) -> Played:
-    return Played(Script(*turns))
+def scripted(*turns: Turn) -> Scripted:
+    return Scripted(*turns)
 
 
 def test_an_agent_that_calls_otherwise_is_told_so_when_it_goes_on(open_ready: OpenTally) -> None:
@@ -110,13 +111,10 @@ note.__annotations__ = {"ctx": Context, "text": str, "return": str}
 def test_tools_of_each_kind_run_or_are_played(open_ready: OpenTally, tool: Any, turn: Turn) -> None:
     with open_ready() as tally:
         recorded = LlamaIndex().run(Script(turn, "Done."), [tool], recorded=tally)
-        players = {safe: player_of(tally) for safe in ("", "note", "lookup")}
+        played, real = player_of(tally), player_of(tally)
     assert recorded.tools in ([("noted tea in Context", False)], [("tea:\nfound", False)])
-    safes = ("", "note" if tool is note else "lookup")
-    for safe in safes:
-        player = players[safe]
-        names = {safe} if safe else set()
-        assert LlamaIndex().run(None, [tool], player=player, safe=names).tools == recorded.tools
+    for player, safe in ((played, set()), (real, {"note" if tool is note else "lookup"})):
+        assert LlamaIndex().run(None, [tool], player=player, safe=safe).tools == recorded.tools
         assert player.finish().matches
 
 

@@ -14,7 +14,6 @@ from llama_index.core.base.llms.types import ChatMessage
 from llama_index.core.llms import MockLLM
 from tests.integrations.llama_scripted import Scripted
 from tests.integrations.runtimes.base import Script, player_of
-from tests.integrations.runtimes.llama_index import Played
 
 from tallystick import Tally
 from tallystick_llama_index import TallyInstrumentation, TapeLLM
@@ -30,7 +29,7 @@ def _pieces(stream: Any) -> list[tuple[str, str]]:
 def test_a_chat_grows_to_the_recorded_answer(open_ready: OpenTally) -> None:
     with open_ready() as tally:
         with TallyInstrumentation(tally, strict=True):
-            recorded = list(Played(Script("It weighs three tons.")).stream_chat(ASKED))
+            recorded = list(Scripted(Script("It weighs three tons.")).stream_chat(ASKED))
         players = [player_of(tally) for _ in range(3)]
     grown = [
         ("It w", "It w"),

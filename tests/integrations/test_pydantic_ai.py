@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,13 +13,13 @@ from pydantic_ai import (
     ModelMessage,
     ModelResponse,
     TextPart,
-    ToolCallPart,
 )
 from pydantic_ai.exceptions import UnexpectedModelBehavior, UserError
-from pydantic_ai.messages import ToolReturnPart
 from pydantic_ai.models import Model
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.instrumented import InstrumentedModel, instrument_model
+from tests.integrations.runtimes.base import call
+from tests.integrations.runtimes.pydantic_ai import scripted
 
 from tallystick import Actor, Tally
 from tallystick.errors import Denied, InvalidInput
@@ -27,24 +27,6 @@ from tallystick.tally.services import services_of
 from tallystick_pydantic_ai import TallyRecorder, Tallystick
 
 OpenTally = Callable[..., Tally]
-
-
-def _calls(name: str, arguments: dict[str, Any]) -> FunctionModel:
-    """A model that calls one tool and then says `done`."""
-
-    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        returned = any(isinstance(part, ToolReturnPart) for part in messages[-1].parts)
-        return ModelResponse(
-            parts=[
-                TextPart("done") if returned else ToolCallPart(name, arguments, tool_call_id="c1")
-            ]
-        )
-
-    return FunctionModel(answer)
-
-
-def _says(text: str) -> FunctionModel:
-    return FunctionModel(lambda messages, info: ModelResponse(parts=[TextPart(text)]))
 
 
 def _run(agent: Agent[Any, Any], *args: Any, **kwargs: Any) -> Any:
@@ -78,32 +60,12 @@ def test_a_streamed_answer_is_recorded_whole(open_sqlite: OpenTally) -> None:
         assert answer["answer"]["parts"][0]["content"] == "heron"
 
 
-@dataclass
-class _Deps:
-    actor: Actor
-
-
-def test_the_deps_say_who_acts(open_sqlite: OpenTally) -> None:
-    with open_sqlite() as tally:
-        agent = Agent(
-            _calls("memory_store", {"content": "Mine."}),
-            deps_type=_Deps,
-            capabilities=[Tallystick(tally)],
-        )
-        _run(agent, "note it", deps=_Deps(Actor(user="alice")))
-
-        assert [memory.content for memory in tally.bind(Actor(user="alice")).memories()] == [
-            "Mine."
-        ]
-        assert tally.bind().memories() == []
-
-
 def test_a_recorder_that_may_not_write_breaks_no_run_and_counts_what_it_missed(
     open_sqlite: OpenTally,
 ) -> None:
     with open_sqlite() as tally:
         watching = TallyRecorder(tally, actor=Actor(user="eve"), scope="project:apollo")
-        assert _run(Agent(_says("fine"), capabilities=[watching]), "go").output == "fine"
+        assert _run(Agent(scripted("fine"), capabilities=[watching]), "go").output == "fine"
         assert watching.failures == 1
         assert any(
             where.startswith("pydantic_ai") for where in services_of(tally).recorder.health.gaps
@@ -116,7 +78,7 @@ def test_a_strict_recorder_raises_what_it_could_not_record(open_sqlite: OpenTall
             tally, actor=Actor(user="eve"), scope="project:apollo", strict=True
         )
         with pytest.raises(Denied, match="project"):
-            _run(Agent(_says("fine"), capabilities=[watching]), "go")
+            _run(Agent(scripted("fine"), capabilities=[watching]), "go")
 
 
 def test_a_call_that_could_not_be_recorded_is_a_gap_of_its_run(
@@ -127,10 +89,8 @@ def test_a_call_that_could_not_be_recorded_is_a_gap_of_its_run(
 
     with open_sqlite() as tally:
         monkeypatch.setattr("tallystick_pydantic_ai.capability.request_of", broken)
-        assert (
-            _run(Agent(_says("fine"), capabilities=[Tallystick(tally, context=False)]), "go").output
-            == "fine"
-        )
+        agent = Agent(scripted("fine"), capabilities=[Tallystick(tally, context=False)])
+        assert _run(agent, "go").output == "fine"
         [run] = tally.bind().runs()
         assert (run.status, run.gaps) == ("completed", 1)
         assert tally.recordings.verify(run.run_id).gaps
@@ -140,7 +100,8 @@ def test_of_two_recorders_in_one_agent_each_call_is_recorded_once(open_sqlite: O
     with open_sqlite() as tally:
         twice = [TallyRecorder(tally, id="one"), TallyRecorder(tally.bind(), id="two")]
         _run(
-            Agent(_calls("double", {"value": 21}), capabilities=twice, tools=[double]), "double 21"
+            Agent(scripted([call("double", value=21)], "done"), capabilities=twice, tools=[double]),
+            "double 21",
         )
         [run] = tally.bind().runs()
         steps = list(tally.recordings.steps(run.run_id))
@@ -169,7 +130,9 @@ def test_a_recorder_that_would_be_loaded_late_is_refused(open_sqlite: OpenTally)
 
 def test_a_failure_outside_of_any_step_has_a_step_that_says_what(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
-        agent = Agent(_says("three"), output_type=int, capabilities=[Tallystick(tally)], retries=0)
+        agent = Agent(
+            scripted("three"), output_type=int, capabilities=[Tallystick(tally)], retries=0
+        )
         with pytest.raises(UnexpectedModelBehavior):
             _run(agent, "go")
         [run] = tally.bind().runs()
@@ -223,7 +186,7 @@ def test_a_model_that_the_user_instrumented_has_one_span(open_sqlite: OpenTally)
     """The recorder stands within the instrumentation: PydanticAI would add a second one around."""
     with open_sqlite() as tally:
         recorder = TallyRecorder(tally, strict=True)
-        model = InstrumentedModel(_says("Yes."))
+        model = InstrumentedModel(scripted("Yes."))
         wrapper = recorder.get_wrapper_model(model)
         assert isinstance(wrapper, InstrumentedModel)
         assert wrapper.instrumentation_settings is model.instrumentation_settings

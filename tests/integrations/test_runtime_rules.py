@@ -370,6 +370,8 @@ def test_memory_tools_go_by_the_rules_by_themselves(
         outcome = runtime.run(script, tools_of=bound, recorded=bound if recorded else None)
 
         assert "deny-tool_call" in outcome.tools[0].text
+        # The others have an outcome of their own for a denial.
+        assert ("action_denied" in outcome.tools[0].text) == (runtime.name == "langchain")
         assert bound.memories() == []
 
 

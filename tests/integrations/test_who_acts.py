@@ -30,13 +30,10 @@ from llama_index_instrumentation.dispatcher import instrument_tags
 from pydantic_ai import (
     Agent,
     DeferredToolRequests,
-    ModelMessage,
     ModelResponse,
     TextPart,
-    ToolCallPart,
 )
-from pydantic_ai.messages import ToolReturnPart
-from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.function import FunctionModel
 
 from tallystick import Actor, CallContext, Tally
 from tallystick.adapters import Binder, named_actor
@@ -61,6 +58,8 @@ from tallystick_llama_index import memory_tools as llama_memory_tools
 from tallystick_pydantic_ai import TallyContext, TallyPolicy, TallyRecorder, memory_toolset
 
 from .llama_scripted import Scripted
+from .runtimes.base import call
+from .runtimes.pydantic_ai import scripted
 
 OpenTally = Callable[..., Tally]
 OWNER = Actor(user="local", role="operator")
@@ -244,15 +243,6 @@ def _tool_rules(tally: Tally, channel: Channel) -> None:
 # The pieces of PydanticAI
 
 
-def _calls(name: str, arguments: dict[str, Any]) -> FunctionModel:
-    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        is_answered = any(isinstance(part, ToolReturnPart) for part in messages[-1].parts)
-        call = ToolCallPart(name, arguments, tool_call_id="c1")
-        return ModelResponse(parts=[TextPart("done") if is_answered else call])
-
-    return FunctionModel(answer)
-
-
 def _run(agent: Agent[Any, Any], channel: Channel) -> Any:
     coroutine = agent.run("What is my salary?", deps=channel.deps, metadata=channel.metadata)
     return asyncio.run(coroutine)
@@ -274,13 +264,15 @@ def _context(tally: Tally, channel: Channel) -> None:
 
 
 def _toolset(tally: Tally, channel: Channel) -> None:
-    agent = Agent(_calls("memory_store", {"content": "a note"}), toolsets=[memory_toolset(tally)])
+    agent = Agent(
+        scripted([call("memory_store", content="a note")], "done"), toolsets=[memory_toolset(tally)]
+    )
     _raise_if_refused(str(_run(agent, channel).all_messages()))
 
 
 def _policy(tally: Tally, channel: Channel) -> None:
     agent = Agent(
-        _calls("_ruled", {"text": "now"}),
+        scripted([call("_ruled", text="now")], "done"),
         tools=[_ruled],
         capabilities=[TallyPolicy(tally)],
         output_type=[str, DeferredToolRequests],

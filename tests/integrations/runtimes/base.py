@@ -143,8 +143,6 @@ class Runtime:
     name: ClassVar[str]
     ways: ClassVar[tuple[str, ...]]
     """The ways to call an agent; the first is the plain one."""
-    streamed: ClassVar[frozenset[str]]
-    """Those ways that stream the answers of the model."""
     model_name: ClassVar[str]
     """Name of the scripted model in receipts."""
     tool_error: ClassVar[type[Exception]]

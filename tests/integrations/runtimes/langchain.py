@@ -140,7 +140,6 @@ class LangChain(Runtime):
 
     name = "langchain"
     ways = ("invoke", "ainvoke", "stream", "astream")
-    streamed = frozenset({"stream", "astream"})
     model_name = "scripted-1"
     tool_error = ToolException
     model_error = ConnectionError("busy")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any, cast
 
@@ -14,10 +14,10 @@ from llama_index.core.agent.workflow import (
     ToolCallResult,
     base_agent,
 )
-from llama_index.core.base.llms.types import ChatMessage, ChatResponse
+from llama_index.core.base.llms.types import ChatMessage
 from llama_index.core.workflow import Context, HumanResponseEvent, InputRequiredEvent
 from llama_index_instrumentation.dispatcher import instrument_tags
-from tests.integrations.llama_scripted import USAGE, Scripted, calls
+from tests.integrations.llama_scripted import Scripted
 
 from tallystick import Tally
 from tallystick.recorder import Player
@@ -40,38 +40,10 @@ from .base import (
     Script,
     Tool,
     ToolResult,
-    pieces_of,
-    text_of,
 )
 
 TOOLS_WAIT = "WaitingForEvent" in inspect.getsource(base_agent)
 """True if a tool of an agent may wait: early releases take it for an error of the tool."""
-
-
-class Played(Scripted):
-    """A model that answers by a script of the contracts."""
-
-    def __init__(self, script: Script, **fields: Any) -> None:
-        super().__init__(**fields)
-        self._script = script
-
-    def says(self, messages: Sequence[ChatMessage]) -> ChatMessage:
-        answer = self._script.answer(list(messages))
-        if isinstance(answer, list):
-            return calls(*answer)
-        return ChatMessage(text_of(answer), role="assistant")
-
-    def _pieces(self, messages: Sequence[ChatMessage]) -> Generator[ChatResponse, None, None]:
-        answer, whole = self._script.answer(list(messages)), ""
-        if isinstance(answer, list):
-            yield ChatResponse(message=calls(*answer), delta="", raw=USAGE)
-            return
-        for piece in pieces_of(answer):
-            if isinstance(piece, Exception):
-                raise piece
-            whole += piece
-            yield ChatResponse(message=ChatMessage(whole, role="assistant"), delta=piece)
-        yield ChatResponse(message=ChatMessage(whole, role="assistant"), delta="", raw=USAGE)
 
 
 class LlamaIndex(Runtime):
@@ -79,7 +51,6 @@ class LlamaIndex(Runtime):
 
     name = "llama_index"
     ways = ("run", "streamed run")
-    streamed = frozenset({"streamed run"})
     model_name = "scripted"
     tool_error = OSError
     model_error = ConnectionError("busy")
@@ -126,7 +97,7 @@ class LlamaIndex(Runtime):
         ]
 
     def model_call(self, script: Script) -> Callable[..., Any]:
-        return llm_call(Played(script))
+        return llm_call(Scripted(script))
 
     def text_in(self, answer: Any) -> str:
         return str(answer["blocks"][0]["text"])
@@ -145,7 +116,7 @@ class LlamaIndex(Runtime):
 
     def _agent(self, script: Script, tools: list[Any], options: Options) -> FunctionAgent:
         given = {} if options.temperature is None else {"temperature": options.temperature}
-        model: Any = Played(script, **given)
+        model: Any = Scripted(script, **given)
         made = list(tools)
         if options.tools_of is not None:
             made += memory_tools(options.tools_of)
@@ -161,7 +132,7 @@ class LlamaIndex(Runtime):
             "llm": model,
             "tools": made,
             "system_prompt": options.system,
-            "streaming": self.way in self.streamed,
+            "streaming": self.way == "streamed run",
             "timeout": options.seconds,
         }
         return FunctionAgent(**{**fields, **options.more})

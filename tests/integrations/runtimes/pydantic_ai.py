@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from pydantic_ai import (
@@ -118,12 +120,18 @@ def _returned(result: Any) -> list[Any]:
     ]
 
 
+@dataclass
+class Deps:
+    """The dependencies of an agent, with the actor among them."""
+
+    actor: Actor
+
+
 class PydanticAI(Runtime):
     """Agents of PydanticAI."""
 
     name = "pydantic_ai"
     ways = ("run", "run_stream", "run_stream_events")
-    streamed = frozenset({"run_stream", "run_stream_events"})
     model_name = "function:answer:stream"
     tool_error = ModelRetry
     model_error = ModelHTTPError(503, "scripted", "busy")
@@ -182,7 +190,8 @@ class PydanticAI(Runtime):
     async def _run(self, script: Script, tools: list[Any], options: Options) -> Outcome:
         agent = self._agent(script, tools, options)
         pieces = options.pieces
-        result = await self._call(agent, pieces, options.prompt, deps=options.actor)
+        deps = None if options.actor is None else Deps(options.actor)
+        result = await self._call(agent, pieces, options.prompt, deps=deps)
         questions = _questions(result.output)
         while options.answers is not None and questions:
             approvals: dict[str, Any] = {}
@@ -196,7 +205,7 @@ class PydanticAI(Runtime):
                 pieces,
                 message_history=result.all_messages(),
                 deferred_tool_results=DeferredToolResults(approvals=approvals),
-                deps=options.actor,
+                deps=deps,
             )
             questions = _questions(result.output)
         text = "" if questions else str(result.output)
@@ -231,7 +240,7 @@ class PydanticAI(Runtime):
             "toolsets": [] if options.tools_of is None else [memory_toolset(options.tools_of)],
             "instructions": options.system,
             "output_type": output,
-            "deps_type": Actor,
+            "deps_type": Deps,
             "model_settings": settings,
             "capabilities": capabilities,
         }
@@ -246,8 +255,8 @@ class PydanticAI(Runtime):
             async with agent.run_stream(*arguments, **options) as streamed:
                 async for piece in streamed.stream_text(delta=True, debounce_by=None):
                     pieces.append(piece)
-                # The output is an attribute of a run only.
-                return _Streamed(await streamed.get_output(), streamed.all_messages())
+                output = await streamed.get_output()
+                return SimpleNamespace(output=output, all_messages=streamed.all_messages)
         result: Any = None
         async with agent.run_stream_events(*arguments, **options) as events:
             async for event in events:
@@ -258,17 +267,6 @@ class PydanticAI(Runtime):
                 elif isinstance(event, AgentRunResultEvent):
                     result = event.result
         return result
-
-
-class _Streamed:
-    """The result of a stream, as that of a run."""
-
-    def __init__(self, output: Any, messages: list[ModelMessage]) -> None:
-        self.output, self._messages = output, messages
-
-    def all_messages(self) -> list[ModelMessage]:
-        """All messages of the run."""
-        return self._messages
 
 
 def _questions(output: Any) -> dict[str, Question]:

@@ -32,17 +32,13 @@ class Bank:
         self.paid: list[tuple[str, int]] = []
         self.notes: list[str] = []
 
-    @property
-    def tools(self) -> list[Any]:
-        """The tool."""
-
         def pay(to: str, euros: int, note: str = "") -> str:
             """Pay somebody."""
             self.paid.append((to, euros))
             self.notes.append(note)
             return f"paid {to}, account {KEY}"
 
-        return [pay]
+        self.tools: list[Any] = [pay]
 
 
 def paying(*payments: dict[str, Any]) -> Script:
