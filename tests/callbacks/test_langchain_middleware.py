@@ -174,9 +174,9 @@ def test_an_agent_is_given_what_it_remembers_and_each_call_has_a_receipt(
 
 
 def test_what_is_forgotten_in_the_middle_of_a_turn_is_not_given_again(
-    open_sqlite: OpenTally,
+    open_ready: OpenTally,
 ) -> None:
-    with open_sqlite() as tally:
+    with open_ready() as tally:
         anna = tally.bind(ANNA)
         memory_id = anna.remember("Anna's favourite number is 21.").id
 
@@ -551,7 +551,7 @@ def _invalid(id: str, arguments: str = '{"value": ') -> InvalidToolCall:
 
 @pytest.mark.parametrize("is_mixed", [False, True], ids=["only invalid", "mixed"])
 def test_the_answer_to_an_invalid_call_reaches_the_model(
-    open_sqlite: OpenTally, is_mixed: bool
+    open_ready: OpenTally, is_mixed: bool
 ) -> None:
     """LangChain answers a call that it could not parse, so that the model sees its mistake."""
     valid = [ToolCall(name="double", args={"value": 2}, id="ok1")] if is_mixed else []
@@ -564,7 +564,7 @@ def test_the_answer_to_an_invalid_call_reaches_the_model(
     requests = []
     for middleware in (False, True):
         model = _model("Four.")
-        with open_sqlite() as tally:
+        with open_ready() as tally:
             ours = [TallyMiddleware(tally, memories=0)] if middleware else []
             inputs: Any = {"messages": list(history)}
             create_agent(model, [double], middleware=ours).invoke(inputs)

@@ -99,7 +99,7 @@ def test_a_tool_that_is_called_otherwise_is_a_divergence_also_where_the_agent_ta
     def ask(model: BaseChatModel, *tools: BaseTool, **config: Any) -> None:
         """Ask an agent of its own, which makes an error of every failure of a tool."""
         bound = model.bind_tools(tools)
-        graph: StateGraph[Any, Any, Any, Any] = StateGraph(MessagesState)
+        graph: Any = StateGraph(MessagesState)
         graph.add_node("model", lambda state: {"messages": [bound.invoke(state["messages"])]})
         graph.add_node("tools", ToolNode(tools, handle_tool_errors=True))
         graph.add_edge(START, "model")
