@@ -15,17 +15,15 @@ from tallystick_langchain import memory_tools
 OpenTally = Callable[..., Tally]
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("is_async", [False, True])
 def test_where_nobody_can_be_asked_nothing_is_changed(
-    open_ready: OpenTally, asynchronous: bool
+    open_ready: OpenTally, is_async: bool
 ) -> None:
     with open_ready() as tally:
         stored = tally.bind().remember("Keep me.")
         forget = memory_tools(tally)[5]
         arguments = {"memory_id": stored.id, "reason": "tidy"}
-        answer = (
-            asyncio.run(forget.ainvoke(arguments)) if asynchronous else forget.invoke(arguments)
-        )
+        answer = asyncio.run(forget.ainvoke(arguments)) if is_async else forget.invoke(arguments)
         assert answer["reason"] == "not_approved"
         assert tally.bind().get(stored.id).content == "Keep me."
 

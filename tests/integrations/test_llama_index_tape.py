@@ -40,10 +40,6 @@ async def weigh(what: str) -> dict[str, Any]:
     return {"what": what, "tons": 3}
 
 
-def scripted(*turns: Turn) -> Scripted:
-    return Scripted(*turns)
-
-
 def test_an_agent_that_calls_otherwise_is_told_so_when_it_goes_on(open_ready: OpenTally) -> None:
     class _Careless(TapeLLM):
         """Calls for something else than the tape says."""
@@ -132,7 +128,7 @@ def test_models_are_asked_without_an_agent_too(open_ready: OpenTally) -> None:
 
     with open_ready() as tally:
         with tally.bind().run("caller") as run, run.active():
-            model = scripted("heron", "stork", "crane", "rook", WEIGH)
+            model = Scripted("heron", "stork", "crane", "rook", WEIGH)
             with TallyInstrumentation(tally, strict=True):
                 answers = ask(model, [FunctionTool.from_defaults(async_fn=weigh)])
         player, streamed = (tally.recordings.player(run.id) for _ in range(2))
@@ -172,7 +168,7 @@ def test_structured_output_is_played(open_ready: OpenTally) -> None:
     prompt = PromptTemplate("How heavy is {what}?")
     with open_ready() as tally:
         with TallyInstrumentation(tally, strict=True):
-            model = scripted([call("Weight", tons=3)])
+            model = Scripted([call("Weight", tons=3)])
             assert model.structured_predict(Weight, prompt, what="tea") == Weight(tons=3)
         player = player_of(tally)
     assert TapeLLM(player).structured_predict(Weight, prompt, what="tea") == Weight(tons=3)
@@ -191,7 +187,7 @@ def test_a_retry_is_played_as_it_went(open_ready: OpenTally) -> None:
     with open_ready() as tally:
         watching = TallyInstrumentation(tally, strict=True)
         with tally.bind().run("caller") as run, run.active(), watching:
-            assert patient(scripted(ConnectionError("no route"), "heron")) == "heron"
+            assert patient(Scripted(ConnectionError("no route"), "heron")) == "heron"
         player = tally.recordings.player(run.id)
     assert patient(TapeLLM(player)) == "heron"
     assert player.finish().matches
@@ -210,9 +206,9 @@ def test_agents_that_hand_over_to_one_another_are_played(open_ready: OpenTally) 
         return asyncio.run(run())
 
     with open_ready() as tally:
-        over = scripted([call("handoff", to_agent="clerk", reason="It can weigh.")])
+        over = Scripted([call("handoff", to_agent="clerk", reason="It can weigh.")])
         with TallyInstrumentation(tally, strict=True):
-            answer = ask(over, scripted(WEIGH, "Three tons."), [weigh])
+            answer = ask(over, Scripted(WEIGH, "Three tons."), [weigh])
         player = player_of(tally)
     assert ask(TapeLLM(player), TapeLLM(player), tape_tools(player, [weigh])) == answer
     assert player.finish().matches

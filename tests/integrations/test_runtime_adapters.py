@@ -24,6 +24,12 @@ from tallystick_llama_index import memory_tools as llama_tools
 OpenTally = Callable[..., Tally]
 
 
+@pytest.fixture
+def open_tally(open_ready: Any) -> Any:
+    """The store of the contract, on SQLite or on PostgreSQL."""
+    return open_ready
+
+
 def double(value: int) -> int:
     """Twice the value."""
     return value * 2
@@ -210,7 +216,7 @@ def test_a_model_that_fails_fails_its_step_and_its_run(
     assert _failed_kinds(open_ready, runtime, ruled=False) == ["request", "error"]
 
 
-@in_runtimes()
+@in_runtimes("langchain")
 def test_a_model_that_fails_under_the_rules_fails_its_step_and_its_run(
     open_ready: OpenTally, runtime: Runtime
 ) -> None:

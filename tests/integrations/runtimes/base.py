@@ -151,7 +151,6 @@ class Runtime:
     """A failure of a model."""
     unasked: ClassVar[tuple[type[Exception], ...]]
     """The errors of a run in which nobody can be asked."""
-
     inherits: ClassVar[bool]
     """True if an agent in a tool has the observer of the agent around it."""
     watched: bool = False
