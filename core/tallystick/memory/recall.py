@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple, overload
 from tallystick.access import is_expired
 from tallystick.errors import EmbeddingError, InvalidInput, ReadOnlyTally, StorageError
 from tallystick.memory.candidates import (
+    BY_SIGNS,
     CandidateSource,
     allowed_rows,
-    by_signs,
     chroma_proposals,
     pool_of,
 )
@@ -423,8 +423,7 @@ def _path(
     others = [corpus for scope_id, corpus in corpora.items() if scope_id not in by_chroma]
     ways = ["chroma"] if by_chroma else []
     if vector is not None and any(corpus.vectors for corpus in others):
-        most = max((by_signs(corpus) for corpus in others if corpus.is_sketched), default=0)
-        ways += [f"{most} by signs"] if most else []
+        ways += [f"{BY_SIGNS} by signs"] if any(corpus.is_sketched for corpus in others) else []
         ways += ["exact"] if not all(corpus.is_sketched for corpus in others) else []
     vectors = ", ".join(ways) or "none"
     return f"database, {vectors}" if is_stored else vectors

@@ -31,7 +31,7 @@ ROOT = Actor(user="root", role="operator")
 ANNA, BEN = Actor(user="anna"), Actor(user="ben")
 LARGE = Settings.read(large_scope=30)
 EXACT = Settings.read(large_scope=30, vector_search="exact")
-BY_SIGNS, BY_CHROMA = "database, 3000 by signs", "database, chroma"
+BY_SIGNS, BY_CHROMA = "database, 2000 by signs", "database, chroma"
 
 SMALL = """
 import sys
