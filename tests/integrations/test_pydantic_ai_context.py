@@ -68,12 +68,12 @@ def test_a_run_is_given_what_is_remembered_of_its_prompt_once(open_sqlite: OpenT
             return "three tons"
 
         async def talk() -> Any:
-            first = await agent.run("Where is the key?", deps=ANNA)
+            first = await agent.run("Is the key under the mat?", deps=ANNA)
             return await agent.run("And the boat?", deps=ANNA, message_history=first.all_messages())
 
         asyncio.run(talk())
         first, second = _texts(seen[0]), _texts(seen[1])
-        assert first[0] == "Where is the key?"
+        assert first[0] == "Is the key under the mat?"
         (context,) = [text for text in first if text.startswith(OPEN)]
         assert context.endswith(CLOSE)
         assert context.count(CLOSE) == 1
