@@ -14,8 +14,7 @@ from pydantic import BaseModel, ConfigDict, create_model, model_validator
 from tallystick.adapters.serving import CALLER, Caller
 from tallystick.aio import in_thread
 from tallystick.errors import InvalidInput
-from tallystick.operations import OPERATIONS, Operation
-from tallystick.operations.operation import Arguments
+from tallystick.operations import OPERATIONS, Arguments, Operation
 from tallystick.tally import BoundTally, Tally
 from tallystick_server.answers import Problem, answer
 from tallystick_server.open_runs import RunHeader, within

@@ -1,32 +1,672 @@
-"""The table of operations: every verb that a surface may offer, by name."""
+"""The table of operations: every verb that a surface may offer, by name.
+
+Arguments and result of an operation are those of the signature of its verb.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tallystick.operations import (
-    approvals,
-    jobs,
-    memory,
-    operate,
-    reviews,
-    runs,
-    spaces,
-    tokens,
-)
 from tallystick.operations.operation import Operation
 
-OPERATIONS: Mapping[str, Operation] = {
-    operation.name: operation
-    for operation in (
-        *memory.OPERATIONS,
-        *reviews.OPERATIONS,
-        *runs.OPERATIONS,
-        *approvals.OPERATIONS,
-        *spaces.OPERATIONS,
-        *tokens.OPERATIONS,
-        *jobs.OPERATIONS,
-        *operate.OPERATIONS,
-    )
-}
+_WRITE = ("denied", "invalid_input", "invalid_record", "idempotency_mismatch", "rate_limited")
+_CHANGE = (*_WRITE, "not_found", "version_conflict", "state_conflict")
+_READ = ("denied", "invalid_input", "rate_limited")
+_REFLECT = (
+    *_READ,
+    "not_found",
+    "extraction_error",
+    "model_unavailable",
+    "egress_denied",
+    "budget_spent",
+)
+_NOT_FOUND = ("not_found",)
+_OPERATE = ("denied", "idempotency_mismatch")
+_MANAGE = (*_OPERATE, "invalid_input")
+_DECIDE = (*_MANAGE, "not_found", "state_conflict")
+
+_TABLE = (
+    # Memory
+    Operation(
+        name="remember",
+        title="Remember",
+        description="Remember a text as it is; it can be recalled at once.",
+        effect="change",
+        errors=(*_WRITE, "not_found", "position_taken"),
+        verb="remember",
+    ),
+    Operation(
+        name="remember_many",
+        title="Remember many",
+        description="Remember many texts in one transaction, all or none.",
+        effect="change",
+        errors=(*_WRITE, "not_found", "position_taken"),
+        verb="remember_many",
+    ),
+    Operation(
+        name="recall",
+        title="Recall",
+        description="Find the memories that answer a question, best first, with the reasons.",
+        effect="read",
+        errors=_READ,
+        verb="recall",
+    ),
+    Operation(
+        name="get",
+        title="Read a memory",
+        description="Read one memory by its id.",
+        effect="read",
+        errors=("not_found", "rate_limited"),
+        verb="get",
+    ),
+    Operation(
+        name="memories",
+        title="List memories",
+        description="List memories of a scope, newest first; what is hidden or forgotten comes "
+        "without its text.",
+        effect="read",
+        errors=_READ,
+        verb="memories",
+    ),
+    Operation(
+        name="modify",
+        title="Change a memory",
+        description="Change a memory; the old version stays in its history.",
+        effect="change",
+        errors=_CHANGE,
+        verb="modify",
+    ),
+    Operation(
+        name="modify_many",
+        title="Change many memories",
+        description="Change many memories, each by itself; what is refused is listed in its place.",
+        effect="change",
+        errors=("idempotency_mismatch",),
+        verb="modify_many",
+    ),
+    Operation(
+        name="forget",
+        title="Forget",
+        description="Remove a memory from every recall; it can be recovered for a while.",
+        effect="change",
+        errors=_CHANGE,
+        verb="forget",
+    ),
+    Operation(
+        name="forget_matching",
+        title="Forget by query",
+        description="Preview what a query and filters would forget, then forget exactly that with "
+        "the token.",
+        effect="change",
+        errors=_CHANGE,
+        verb="forget_matching",
+        needs_preview=True,
+    ),
+    Operation(
+        name="recover",
+        title="Recover",
+        description="Bring a forgotten memory back as it was, within its window.",
+        effect="change",
+        errors=_CHANGE,
+        verb="recover",
+    ),
+    Operation(
+        name="correct",
+        title="Correct",
+        description="Preview a correction and what it affects, then apply it with the token.",
+        effect="change",
+        errors=_CHANGE,
+        verb="correct",
+        needs_preview=True,
+    ),
+    Operation(
+        name="promote",
+        title="Promote",
+        description="Preview a copy of a memory into another scope and who would read it, then "
+        "make it with the token.",
+        effect="change",
+        errors=_CHANGE,
+        verb="promote",
+        needs_preview=True,
+    ),
+    Operation(
+        name="share",
+        title="Share",
+        description="Same as promote, for a copy that follows its origin and is withdrawn with it.",
+        effect="change",
+        errors=_CHANGE,
+        verb="share",
+        needs_preview=True,
+    ),
+    Operation(
+        name="inspect",
+        title="Inspect a memory",
+        description="Show what a memory or a source is, why it can or cannot be seen, what depends "
+        "on it, and what may be done next.",
+        effect="read",
+        errors=("not_found", "rate_limited"),
+        verb="inspect",
+    ),
+    Operation(
+        name="source",
+        title="Read a source",
+        description="Read the raw material behind memories: its text as it arrived, its lifecycle "
+        "and what was drawn from it.",
+        effect="read",
+        errors=("not_found", "rate_limited"),
+        verb="source",
+    ),
+    Operation(
+        name="explore",
+        title="Explore",
+        description="Look around: what there is, what a scope contains, what a memory links to or "
+        "depends on, everything about a name.",
+        effect="read",
+        errors=(*_READ, "not_found"),
+        verb="explore",
+    ),
+    Operation(
+        name="context_pack",
+        title="Context pack",
+        description="Get what answers a question as one framed text within a budget.",
+        effect="read",
+        errors=_READ,
+        verb="context_pack",
+    ),
+    Operation(
+        name="wake",
+        title="Wake",
+        description="Get pins, constraints, preferences, decisions and open tasks as one text.",
+        effect="read",
+        errors=_READ,
+        verb="wake",
+    ),
+    Operation(
+        name="history",
+        title="History of a memory",
+        description="Show everything that happened to a memory.",
+        effect="read",
+        errors=("not_found", "rate_limited"),
+        verb="history",
+    ),
+    Operation(
+        name="preview_access",
+        title="Preview access",
+        description="Show what an agent or person could recall, scope by scope, and why not the "
+        "rest. Changes nothing.",
+        effect="read",
+        errors=("invalid_scope", "rate_limited"),
+        verb="preview_access",
+    ),
+    # Reflection and review
+    Operation(
+        name="reflect",
+        title="Reflect",
+        description="Have a model propose the decisions, procedures, plans, tasks, artifacts, "
+        "claims and relations that memories state; each waits for a person.",
+        effect="change",
+        errors=_REFLECT,
+        verb="reflect",
+    ),
+    Operation(
+        name="end_session",
+        title="End a session",
+        description="Reflect on a conversation that ended, where the tally does that; `processing` "
+        "says whether it did.",
+        effect="change",
+        errors=_REFLECT,
+        verb="end_session",
+    ),
+    Operation(
+        name="reviews",
+        title="List reviews",
+        description="List the proposals that wait for a person, or were decided, oldest first.",
+        effect="read",
+        errors=("denied", "invalid_input", "not_found", "rate_limited"),
+        verb="reviews",
+    ),
+    Operation(
+        name="proposal",
+        title="Read a proposal",
+        description="Read one proposal with everything that happened to it.",
+        effect="read",
+        errors=("not_found", "rate_limited"),
+        verb="proposal",
+    ),
+    Operation(
+        name="review",
+        title="Decide a proposal",
+        description="Accept, edit, defer or reject a proposal, by a person and for a reason.",
+        effect="change",
+        errors=(
+            "denied",
+            "invalid_input",
+            "invalid_record",
+            "not_found",
+            "state_conflict",
+            "idempotency_mismatch",
+            "rate_limited",
+        ),
+        verb="review",
+    ),
+    # Recorded runs
+    Operation(
+        name="runs",
+        title="List runs",
+        description="List recorded runs, newest first.",
+        effect="read",
+        errors=("denied", "not_found"),
+        verb="runs",
+    ),
+    Operation(
+        name="run",
+        title="Read a run",
+        description="Read one recorded run.",
+        effect="read",
+        errors=_NOT_FOUND,
+        verb="recordings.run",
+    ),
+    Operation(
+        name="steps",
+        title="List steps",
+        description="List the steps of a run, in the order in which they started.",
+        effect="read",
+        errors=_NOT_FOUND,
+        verb="recordings.steps",
+    ),
+    Operation(
+        name="step",
+        title="Read a step",
+        description="Read one recorded step.",
+        effect="read",
+        errors=_NOT_FOUND,
+        verb="recordings.step",
+    ),
+    Operation(
+        name="entries",
+        title="Read what a step recorded",
+        description="Read what was recorded in a step, with the payloads that are kept.",
+        effect="read",
+        errors=("not_found", "corrupt_tally"),
+        verb="recordings.entries",
+    ),
+    Operation(
+        name="receipt",
+        title="Read a receipt",
+        description="Read the receipt of a step.",
+        effect="read",
+        errors=_NOT_FOUND,
+        verb="recordings.receipt",
+    ),
+    Operation(
+        name="knew",
+        title="What the agent knew",
+        description="List what went into the context of a step, and why.",
+        effect="read",
+        errors=_NOT_FOUND,
+        verb="recordings.knew",
+    ),
+    Operation(
+        name="unseen",
+        title="What the agent did not see",
+        description="List what was left out of the context of a step, and why.",
+        effect="read",
+        errors=_NOT_FOUND,
+        verb="recordings.unseen",
+    ),
+    Operation(
+        name="trace",
+        title="Trace a sentence",
+        description="Show where a sentence of a step's context came from, to the raw source.",
+        effect="read",
+        errors=_NOT_FOUND,
+        verb="recordings.trace",
+    ),
+    Operation(
+        name="changed",
+        title="What changed since the step before",
+        description="Show what changed since the step of the same kind before.",
+        effect="read",
+        errors=_NOT_FOUND,
+        verb="recordings.changed",
+    ),
+    Operation(
+        name="diff",
+        title="Compare two steps",
+        description="Show how two steps differ: context, request and response.",
+        effect="read",
+        errors=_NOT_FOUND,
+        verb="recordings.diff",
+    ),
+    Operation(
+        name="written",
+        title="What a run wrote",
+        description="List what the steps of a run wrote to memory, and by whom.",
+        effect="read",
+        errors=_NOT_FOUND,
+        verb="recordings.written",
+    ),
+    Operation(
+        name="uses",
+        title="Steps that used a memory",
+        description="List the recorded steps that recalled, saw, left out or wrote a memory.",
+        effect="read",
+        errors=(),
+        verb="recordings.uses",
+    ),
+    Operation(
+        name="verify",
+        title="Verify a run",
+        description="Check every byte that a run's chain covers, and its checkpoint threads; with "
+        "a foil that they match.",
+        effect="read",
+        errors=_NOT_FOUND,
+        verb="verify",
+    ),
+    Operation(
+        name="replay",
+        title="Replay a step",
+        description="Make a recorded model step again as the step of a new run, exactly or with "
+        "changes.",
+        effect="change",
+        errors=("not_found", "denied", "invalid_input", "not_replayable"),
+        verb="replay",
+    ),
+    Operation(
+        name="replay_later",
+        title="Replay a step later",
+        description="Enqueue the replay of a recorded model step, without a model, as a job.",
+        effect="change",
+        errors=("not_found", "denied", "invalid_input"),
+        verb="replay_later",
+    ),
+    # Approvals
+    Operation(
+        name="approvals",
+        title="List approvals",
+        description="List the actions that wait for a person, or were decided, newest first.",
+        effect="read",
+        errors=("invalid_input", "not_found"),
+        verb="approvals",
+    ),
+    Operation(
+        name="approval",
+        title="Read an approval",
+        description="Read one approval: the action, its arguments, and what was decided.",
+        effect="read",
+        errors=("not_found",),
+        verb="approval",
+    ),
+    Operation(
+        name="approve",
+        title="Grant an approval",
+        description="Grant one blocked action, with exactly its arguments, once.",
+        effect="operate",
+        errors=_DECIDE,
+        verb="approve",
+    ),
+    Operation(
+        name="deny",
+        title="Deny an approval",
+        description="Deny one blocked action; its agent gets the reason.",
+        effect="operate",
+        errors=_DECIDE,
+        verb="deny",
+    ),
+    Operation(
+        name="revoke",
+        title="Take a decision back",
+        description="Take back a grant that was not used, or a denial.",
+        effect="operate",
+        errors=_DECIDE,
+        verb="revoke",
+    ),
+    # Spaces
+    Operation(
+        name="create_space",
+        title="Open a scope to others",
+        description="Open a scope to members by creating its space.",
+        effect="operate",
+        errors=(*_MANAGE, "state_conflict"),
+        verb="spaces.create",
+    ),
+    Operation(
+        name="space",
+        title="Read a space",
+        description="Read the space of a scope.",
+        effect="read",
+        errors=("not_found",),
+        verb="spaces.get",
+    ),
+    Operation(
+        name="spaces",
+        title="List spaces",
+        description="List the spaces that one may see, with their members.",
+        effect="read",
+        errors=(),
+        verb="spaces.list",
+    ),
+    Operation(
+        name="preview_member",
+        title="Preview a membership",
+        description="Show what somebody could do and recall as a member of a space, before it is "
+        "made one. Changes nothing.",
+        effect="read",
+        errors=("invalid_input", "invalid_record", "invalid_scope", "not_found", "rate_limited"),
+        verb="preview_member",
+    ),
+    Operation(
+        name="update_space",
+        title="Change a space",
+        description="Change who belongs to a space, its name, or whether it is open.",
+        effect="operate",
+        errors=(*_MANAGE, "not_found", "version_conflict"),
+        verb="spaces.update",
+    ),
+    # Access tokens
+    Operation(
+        name="make_token",
+        title="Let somebody in",
+        description="Make an access token; its secret is shown once.",
+        effect="operate",
+        errors=("denied", "invalid_input", "idempotency_mismatch"),
+        verb="tokens.make",
+    ),
+    Operation(
+        name="tokens",
+        title="List access tokens",
+        description="List the access tokens, and those that have ended.",
+        effect="read",
+        errors=(),
+        verb="tokens.list",
+    ),
+    Operation(
+        name="rotate_token",
+        title="Replace an access token",
+        description="Revoke an access token and make another with the same bounds.",
+        effect="operate",
+        errors=("denied", "not_found", "state_conflict", "idempotency_mismatch"),
+        verb="tokens.rotate",
+    ),
+    Operation(
+        name="revoke_token",
+        title="End an access token",
+        description="Revoke an access token: the next request with it is refused.",
+        effect="operate",
+        errors=("not_found", "invalid_input", "idempotency_mismatch"),
+        verb="tokens.revoke",
+    ),
+    # Jobs
+    Operation(
+        name="jobs",
+        title="List jobs",
+        description="List follow-up work with its state and its last error, newest first.",
+        effect="read",
+        errors=("denied", "invalid_input", "not_found"),
+        verb="operator.jobs",
+    ),
+    Operation(
+        name="job",
+        title="Read a job",
+        description="Read one job: its state, progress, attempts, errors and trail.",
+        effect="read",
+        errors=("not_found",),
+        verb="operator.job",
+    ),
+    Operation(
+        name="retry_jobs",
+        title="Retry jobs",
+        description="Let jobs that failed, died or wait for their next attempt be done anew.",
+        effect="change",
+        errors=("not_found", "state_conflict", "idempotency_mismatch"),
+        verb="operator.retry_jobs",
+    ),
+    Operation(
+        name="cancel_job",
+        title="Cancel a job",
+        description="End a job that has not ended; a worker that holds it stores nothing more.",
+        effect="change",
+        errors=("not_found", "state_conflict", "invalid_input", "idempotency_mismatch"),
+        verb="operator.cancel_job",
+    ),
+    Operation(
+        name="outbound_calls",
+        title="List outbound calls",
+        description="List the calls of models that Tallystick itself made, newest first: to whom, "
+        "about what, how much and how it ended, without the text.",
+        effect="read",
+        errors=("denied", "not_found"),
+        verb="operator.outbound_calls",
+    ),
+    # Somebody in charge
+    Operation(
+        name="erase",
+        title="Erase",
+        description="Preview the destruction of memories' text in every copy, then do it with the "
+        "token, with proof.",
+        effect="operate",
+        errors=(
+            *_OPERATE,
+            "not_found",
+            "invalid_input",
+            "state_conflict",
+            "storage_error",
+            "rate_limited",
+        ),
+        verb="operator.erase",
+        needs_preview=True,
+    ),
+    Operation(
+        name="erase_recorded",
+        title="Erase what was recorded",
+        description="Name the steps of which something recorded would be erased, then erase "
+        "payloads, names, metadata and summaries; receipts stay and verify.",
+        effect="operate",
+        errors=(*_OPERATE, "not_found", "invalid_input", "storage_error", "rate_limited"),
+        verb="operator.erase_recorded",
+    ),
+    Operation(
+        name="prove_unreachable",
+        title="Prove that it is unreachable",
+        description="Try every read path for a forgotten memory, and list the copies still kept.",
+        effect="read",
+        errors=("not_found", "state_conflict", "rate_limited"),
+        verb="operator.prove_unreachable",
+    ),
+    Operation(
+        name="prove_erased",
+        title="Prove that it is erased",
+        description="Search for what is left of an erased memory; with its text in every byte.",
+        effect="operate",
+        errors=("denied", "not_found"),
+        verb="operator.prove_erased",
+    ),
+    Operation(
+        name="purge",
+        title="Purge",
+        description="Count what is past its window, then remove it. Nothing within its window is "
+        "removed.",
+        effect="operate",
+        errors=(*_OPERATE, "rate_limited"),
+        verb="operator.purge",
+    ),
+    Operation(
+        name="choose_windows",
+        title="Choose what is kept how long",
+        description="Choose after how many days journals, forgotten text and ended jobs go by "
+        "themselves.",
+        effect="operate",
+        errors=(*_OPERATE, "invalid_input"),
+        verb="operator.choose_windows",
+    ),
+    Operation(
+        name="doctor",
+        title="Doctor",
+        description="Check chains, commitments, jobs, retention and the index.",
+        effect="operate",
+        errors=("denied",),
+        verb="operator.doctor",
+    ),
+    Operation(
+        name="sizes",
+        title="Sizes",
+        description="Count where the bytes of the tally are, by kind.",
+        effect="operate",
+        errors=("denied",),
+        verb="operator.sizes",
+    ),
+    Operation(
+        name="rebuild_index",
+        title="Rebuild the index",
+        description="Make Chroma anew from the database; return the number of vectors.",
+        effect="operate",
+        errors=("denied", "storage_error"),
+        verb="operator.rebuild_index",
+    ),
+    Operation(
+        name="freeze",
+        title="Freeze",
+        description="Suspend every change of memory, by anybody, until it is thawed.",
+        effect="operate",
+        errors=_OPERATE,
+        verb="operator.freeze",
+    ),
+    Operation(
+        name="thaw",
+        title="Thaw",
+        description="Allow changes of memory again.",
+        effect="operate",
+        errors=_OPERATE,
+        verb="operator.thaw",
+    ),
+    Operation(
+        name="export",
+        title="Export",
+        description="Write scopes to a folder of JSON lines and blobs, each with its digest; or "
+        "count what would be written.",
+        effect="operate",
+        errors=("denied", "invalid_input", "storage_error", "rate_limited"),
+        verb="operator.export",
+    ),
+    Operation(
+        name="backup",
+        title="Backup",
+        description="Write the whole tally as it is now to a new folder, while others read and "
+        "write, with a manifest of digests.",
+        effect="operate",
+        errors=("denied", "invalid_input", "storage_error", "rate_limited"),
+        verb="operator.backup",
+    ),
+    Operation(
+        name="import_from",
+        title="Import",
+        description="Import an export, into a new tally or beside what is there; digests are "
+        "checked first.",
+        effect="operate",
+        errors=(*_OPERATE, "invalid_input", "state_conflict", "corrupt_tally"),
+        verb="operator.import_from",
+    ),
+)
+
+OPERATIONS: Mapping[str, Operation] = {operation.name: operation for operation in _TABLE}
 """The operations by name, in the order in which surfaces list them."""
