@@ -19,6 +19,7 @@ FIRST_LOOK = {
     "policy/test_permissions.py": "access/gate access/spaces memory/access_preview",
     "compiler/test_rules.py": "policy/rules policy/rule_checks",
     "policy/test_arguments.py": "policy/tool_classes",
+    "tally/test_async_view.py": "tally/served_verbs",
     "tally/test_arguments.py": "access/short_ids storage/short_ids tally/change_verbs records/html",
     "access/test_access_tokens.py": "records/access_tokens storage/access_tokens",
     "access/test_approvals.py": "storage/approvals tally/policy_verbs",
