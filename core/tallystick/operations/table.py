@@ -1,13 +1,15 @@
 """The table of operations: every verb that a surface may offer, by name.
 
-Arguments and result of an operation are those of the signature of its verb.
+A line has the name, the title, a sentence for people and the codes of the errors. Arguments and
+result are those of the signature of the verb.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import get_args
 
-from tallystick.operations.operation import Operation
+from tallystick.operations.operation import Effect, Operation
 
 _WRITE = ("denied", "invalid_input", "invalid_record", "idempotency_mismatch", "rate_limited")
 _CHANGE = (*_WRITE, "not_found", "version_conflict", "state_conflict")
@@ -20,225 +22,184 @@ _REFLECT = (
     "egress_denied",
     "budget_spent",
 )
-_NOT_FOUND = ("not_found",)
 _OPERATE = ("denied", "idempotency_mismatch")
 _MANAGE = (*_OPERATE, "invalid_input")
 _DECIDE = (*_MANAGE, "not_found", "state_conflict")
 
+
+def _operation(effect: Effect) -> Callable[..., Operation]:
+    def make(
+        name: str,
+        title: str,
+        description: str,
+        errors: tuple[str, ...],
+        *,
+        verb: str | None = None,
+        needs_preview: bool = False,
+    ) -> Operation:
+        return Operation(name, title, description, effect, errors, verb or name, needs_preview)
+
+    return make
+
+
+_read, _change, _operate = map(_operation, get_args(Effect))
+
 _TABLE = (
     # Memory
-    Operation(
-        name="remember",
-        title="Remember",
-        description="Remember a text as it is; it can be recalled at once.",
-        effect="change",
-        errors=(*_WRITE, "not_found", "position_taken"),
-        verb="remember",
+    _change(
+        "remember",
+        "Remember",
+        "Remember a text as it is; it can be recalled at once.",
+        (*_WRITE, "not_found", "position_taken"),
     ),
-    Operation(
-        name="remember_many",
-        title="Remember many",
-        description="Remember many texts in one transaction, all or none.",
-        effect="change",
-        errors=(*_WRITE, "not_found", "position_taken"),
-        verb="remember_many",
+    _change(
+        "remember_many",
+        "Remember many",
+        "Remember many texts in one transaction, all or none.",
+        (*_WRITE, "not_found", "position_taken"),
     ),
-    Operation(
-        name="recall",
-        title="Recall",
-        description="Find the memories that answer a question, best first, with the reasons.",
-        effect="read",
-        errors=_READ,
-        verb="recall",
+    _read(
+        "recall",
+        "Recall",
+        "Find the memories that answer a question, best first, with the reasons.",
+        _READ,
     ),
-    Operation(
-        name="get",
-        title="Read a memory",
-        description="Read one memory by its id.",
-        effect="read",
-        errors=("not_found", "rate_limited"),
-        verb="get",
+    _read("get", "Read a memory", "Read one memory by its id.", ("not_found", "rate_limited")),
+    _read(
+        "memories",
+        "List memories",
+        "List memories of a scope, newest first; what is hidden or forgotten comes without its "
+        "text.",
+        _READ,
     ),
-    Operation(
-        name="memories",
-        title="List memories",
-        description="List memories of a scope, newest first; what is hidden or forgotten comes "
-        "without its text.",
-        effect="read",
-        errors=_READ,
-        verb="memories",
+    _change(
+        "modify",
+        "Change a memory",
+        "Change a memory; the old version stays in its history.",
+        _CHANGE,
     ),
-    Operation(
-        name="modify",
-        title="Change a memory",
-        description="Change a memory; the old version stays in its history.",
-        effect="change",
-        errors=_CHANGE,
-        verb="modify",
+    _change(
+        "modify_many",
+        "Change many memories",
+        "Change many memories, each by itself; what is refused is listed in its place.",
+        ("idempotency_mismatch",),
     ),
-    Operation(
-        name="modify_many",
-        title="Change many memories",
-        description="Change many memories, each by itself; what is refused is listed in its place.",
-        effect="change",
-        errors=("idempotency_mismatch",),
-        verb="modify_many",
+    _change(
+        "forget",
+        "Forget",
+        "Remove a memory from every recall; it can be recovered for a while.",
+        _CHANGE,
     ),
-    Operation(
-        name="forget",
-        title="Forget",
-        description="Remove a memory from every recall; it can be recovered for a while.",
-        effect="change",
-        errors=_CHANGE,
-        verb="forget",
+    _change(
+        "forget_matching",
+        "Forget by query",
+        "Preview what a query and filters would forget, then forget exactly that with the token.",
+        _CHANGE,
+        needs_preview=True,
     ),
-    Operation(
-        name="forget_matching",
-        title="Forget by query",
-        description="Preview what a query and filters would forget, then forget exactly that with "
+    _change(
+        "recover", "Recover", "Bring a forgotten memory back as it was, within its window.", _CHANGE
+    ),
+    _change(
+        "correct",
+        "Correct",
+        "Preview a correction and what it affects, then apply it with the token.",
+        _CHANGE,
+        needs_preview=True,
+    ),
+    _change(
+        "promote",
+        "Promote",
+        "Preview a copy of a memory into another scope and who would read it, then make it with "
         "the token.",
-        effect="change",
-        errors=_CHANGE,
-        verb="forget_matching",
+        _CHANGE,
         needs_preview=True,
     ),
-    Operation(
-        name="recover",
-        title="Recover",
-        description="Bring a forgotten memory back as it was, within its window.",
-        effect="change",
-        errors=_CHANGE,
-        verb="recover",
-    ),
-    Operation(
-        name="correct",
-        title="Correct",
-        description="Preview a correction and what it affects, then apply it with the token.",
-        effect="change",
-        errors=_CHANGE,
-        verb="correct",
+    _change(
+        "share",
+        "Share",
+        "Same as promote, for a copy that follows its origin and is withdrawn with it.",
+        _CHANGE,
         needs_preview=True,
     ),
-    Operation(
-        name="promote",
-        title="Promote",
-        description="Preview a copy of a memory into another scope and who would read it, then "
-        "make it with the token.",
-        effect="change",
-        errors=_CHANGE,
-        verb="promote",
-        needs_preview=True,
+    _read(
+        "inspect",
+        "Inspect a memory",
+        "Show what a memory or a source is, why it can or cannot be seen, what depends on it, "
+        "and what may be done next.",
+        ("not_found", "rate_limited"),
     ),
-    Operation(
-        name="share",
-        title="Share",
-        description="Same as promote, for a copy that follows its origin and is withdrawn with it.",
-        effect="change",
-        errors=_CHANGE,
-        verb="share",
-        needs_preview=True,
+    _read(
+        "source",
+        "Read a source",
+        "Read the raw material behind memories: its text as it arrived, its lifecycle and what "
+        "was drawn from it.",
+        ("not_found", "rate_limited"),
     ),
-    Operation(
-        name="inspect",
-        title="Inspect a memory",
-        description="Show what a memory or a source is, why it can or cannot be seen, what depends "
-        "on it, and what may be done next.",
-        effect="read",
-        errors=("not_found", "rate_limited"),
-        verb="inspect",
+    _read(
+        "explore",
+        "Explore",
+        "Look around: what there is, what a scope contains, what a memory links to or depends "
+        "on, everything about a name.",
+        (*_READ, "not_found"),
     ),
-    Operation(
-        name="source",
-        title="Read a source",
-        description="Read the raw material behind memories: its text as it arrived, its lifecycle "
-        "and what was drawn from it.",
-        effect="read",
-        errors=("not_found", "rate_limited"),
-        verb="source",
+    _read(
+        "context_pack",
+        "Context pack",
+        "Get what answers a question as one framed text within a budget.",
+        _READ,
     ),
-    Operation(
-        name="explore",
-        title="Explore",
-        description="Look around: what there is, what a scope contains, what a memory links to or "
-        "depends on, everything about a name.",
-        effect="read",
-        errors=(*_READ, "not_found"),
-        verb="explore",
+    _read(
+        "wake",
+        "Wake",
+        "Get pins, constraints, preferences, decisions and open tasks as one text.",
+        _READ,
     ),
-    Operation(
-        name="context_pack",
-        title="Context pack",
-        description="Get what answers a question as one framed text within a budget.",
-        effect="read",
-        errors=_READ,
-        verb="context_pack",
+    _read(
+        "history",
+        "History of a memory",
+        "Show everything that happened to a memory.",
+        ("not_found", "rate_limited"),
     ),
-    Operation(
-        name="wake",
-        title="Wake",
-        description="Get pins, constraints, preferences, decisions and open tasks as one text.",
-        effect="read",
-        errors=_READ,
-        verb="wake",
-    ),
-    Operation(
-        name="history",
-        title="History of a memory",
-        description="Show everything that happened to a memory.",
-        effect="read",
-        errors=("not_found", "rate_limited"),
-        verb="history",
-    ),
-    Operation(
-        name="preview_access",
-        title="Preview access",
-        description="Show what an agent or person could recall, scope by scope, and why not the "
-        "rest. Changes nothing.",
-        effect="read",
-        errors=("invalid_scope", "rate_limited"),
-        verb="preview_access",
+    _read(
+        "preview_access",
+        "Preview access",
+        "Show what an agent or person could recall, scope by scope, and why not the rest. "
+        "Changes nothing.",
+        ("invalid_scope", "rate_limited"),
     ),
     # Reflection and review
-    Operation(
-        name="reflect",
-        title="Reflect",
-        description="Have a model propose the decisions, procedures, plans, tasks, artifacts, "
-        "claims and relations that memories state; each waits for a person.",
-        effect="change",
-        errors=_REFLECT,
-        verb="reflect",
+    _change(
+        "reflect",
+        "Reflect",
+        "Have a model propose the decisions, procedures, plans, tasks, artifacts, claims and "
+        "relations that memories state; each waits for a person.",
+        _REFLECT,
     ),
-    Operation(
-        name="end_session",
-        title="End a session",
-        description="Reflect on a conversation that ended, where the tally does that; `processing` "
-        "says whether it did.",
-        effect="change",
-        errors=_REFLECT,
-        verb="end_session",
+    _change(
+        "end_session",
+        "End a session",
+        "Reflect on a conversation that ended, where the tally does that; `processing` says "
+        "whether it did.",
+        _REFLECT,
     ),
-    Operation(
-        name="reviews",
-        title="List reviews",
-        description="List the proposals that wait for a person, or were decided, oldest first.",
-        effect="read",
-        errors=("denied", "invalid_input", "not_found", "rate_limited"),
-        verb="reviews",
+    _read(
+        "reviews",
+        "List reviews",
+        "List the proposals that wait for a person, or were decided, oldest first.",
+        ("denied", "invalid_input", "not_found", "rate_limited"),
     ),
-    Operation(
-        name="proposal",
-        title="Read a proposal",
-        description="Read one proposal with everything that happened to it.",
-        effect="read",
-        errors=("not_found", "rate_limited"),
-        verb="proposal",
+    _read(
+        "proposal",
+        "Read a proposal",
+        "Read one proposal with everything that happened to it.",
+        ("not_found", "rate_limited"),
     ),
-    Operation(
-        name="review",
-        title="Decide a proposal",
-        description="Accept, edit, defer or reject a proposal, by a person and for a reason.",
-        effect="change",
-        errors=(
+    _change(
+        "review",
+        "Decide a proposal",
+        "Accept, edit, defer or reject a proposal, by a person and for a reason.",
+        (
             "denied",
             "invalid_input",
             "invalid_record",
@@ -247,305 +208,231 @@ _TABLE = (
             "idempotency_mismatch",
             "rate_limited",
         ),
-        verb="review",
     ),
     # Recorded runs
-    Operation(
-        name="runs",
-        title="List runs",
-        description="List recorded runs, newest first.",
-        effect="read",
-        errors=("denied", "not_found"),
-        verb="runs",
-    ),
-    Operation(
-        name="run",
-        title="Read a run",
-        description="Read one recorded run.",
-        effect="read",
-        errors=_NOT_FOUND,
-        verb="recordings.run",
-    ),
-    Operation(
-        name="steps",
-        title="List steps",
-        description="List the steps of a run, in the order in which they started.",
-        effect="read",
-        errors=_NOT_FOUND,
+    _read("runs", "List runs", "List recorded runs, newest first.", ("denied", "not_found")),
+    _read("run", "Read a run", "Read one recorded run.", ("not_found",), verb="recordings.run"),
+    _read(
+        "steps",
+        "List steps",
+        "List the steps of a run, in the order in which they started.",
+        ("not_found",),
         verb="recordings.steps",
     ),
-    Operation(
-        name="step",
-        title="Read a step",
-        description="Read one recorded step.",
-        effect="read",
-        errors=_NOT_FOUND,
-        verb="recordings.step",
-    ),
-    Operation(
-        name="entries",
-        title="Read what a step recorded",
-        description="Read what was recorded in a step, with the payloads that are kept.",
-        effect="read",
-        errors=("not_found", "corrupt_tally"),
+    _read("step", "Read a step", "Read one recorded step.", ("not_found",), verb="recordings.step"),
+    _read(
+        "entries",
+        "Read what a step recorded",
+        "Read what was recorded in a step, with the payloads that are kept.",
+        ("not_found", "corrupt_tally"),
         verb="recordings.entries",
     ),
-    Operation(
-        name="receipt",
-        title="Read a receipt",
-        description="Read the receipt of a step.",
-        effect="read",
-        errors=_NOT_FOUND,
+    _read(
+        "receipt",
+        "Read a receipt",
+        "Read the receipt of a step.",
+        ("not_found",),
         verb="recordings.receipt",
     ),
-    Operation(
-        name="knew",
-        title="What the agent knew",
-        description="List what went into the context of a step, and why.",
-        effect="read",
-        errors=_NOT_FOUND,
+    _read(
+        "knew",
+        "What the agent knew",
+        "List what went into the context of a step, and why.",
+        ("not_found",),
         verb="recordings.knew",
     ),
-    Operation(
-        name="unseen",
-        title="What the agent did not see",
-        description="List what was left out of the context of a step, and why.",
-        effect="read",
-        errors=_NOT_FOUND,
+    _read(
+        "unseen",
+        "What the agent did not see",
+        "List what was left out of the context of a step, and why.",
+        ("not_found",),
         verb="recordings.unseen",
     ),
-    Operation(
-        name="trace",
-        title="Trace a sentence",
-        description="Show where a sentence of a step's context came from, to the raw source.",
-        effect="read",
-        errors=_NOT_FOUND,
+    _read(
+        "trace",
+        "Trace a sentence",
+        "Show where a sentence of a step's context came from, to the raw source.",
+        ("not_found",),
         verb="recordings.trace",
     ),
-    Operation(
-        name="changed",
-        title="What changed since the step before",
-        description="Show what changed since the step of the same kind before.",
-        effect="read",
-        errors=_NOT_FOUND,
+    _read(
+        "changed",
+        "What changed since the step before",
+        "Show what changed since the step of the same kind before.",
+        ("not_found",),
         verb="recordings.changed",
     ),
-    Operation(
-        name="diff",
-        title="Compare two steps",
-        description="Show how two steps differ: context, request and response.",
-        effect="read",
-        errors=_NOT_FOUND,
+    _read(
+        "diff",
+        "Compare two steps",
+        "Show how two steps differ: context, request and response.",
+        ("not_found",),
         verb="recordings.diff",
     ),
-    Operation(
-        name="written",
-        title="What a run wrote",
-        description="List what the steps of a run wrote to memory, and by whom.",
-        effect="read",
-        errors=_NOT_FOUND,
+    _read(
+        "written",
+        "What a run wrote",
+        "List what the steps of a run wrote to memory, and by whom.",
+        ("not_found",),
         verb="recordings.written",
     ),
-    Operation(
-        name="uses",
-        title="Steps that used a memory",
-        description="List the recorded steps that recalled, saw, left out or wrote a memory.",
-        effect="read",
-        errors=(),
+    _read(
+        "uses",
+        "Steps that used a memory",
+        "List the recorded steps that recalled, saw, left out or wrote a memory.",
+        (),
         verb="recordings.uses",
     ),
-    Operation(
-        name="verify",
-        title="Verify a run",
-        description="Check every byte that a run's chain covers, and its checkpoint threads; with "
-        "a foil that they match.",
-        effect="read",
-        errors=_NOT_FOUND,
-        verb="verify",
+    _read(
+        "verify",
+        "Verify a run",
+        "Check every byte that a run's chain covers, and its checkpoint threads; with a foil "
+        "that they match.",
+        ("not_found",),
     ),
-    Operation(
-        name="replay",
-        title="Replay a step",
-        description="Make a recorded model step again as the step of a new run, exactly or with "
-        "changes.",
-        effect="change",
-        errors=("not_found", "denied", "invalid_input", "not_replayable"),
-        verb="replay",
+    _change(
+        "replay",
+        "Replay a step",
+        "Make a recorded model step again as the step of a new run, exactly or with changes.",
+        ("not_found", "denied", "invalid_input", "not_replayable"),
     ),
-    Operation(
-        name="replay_later",
-        title="Replay a step later",
-        description="Enqueue the replay of a recorded model step, without a model, as a job.",
-        effect="change",
-        errors=("not_found", "denied", "invalid_input"),
-        verb="replay_later",
+    _change(
+        "replay_later",
+        "Replay a step later",
+        "Enqueue the replay of a recorded model step, without a model, as a job.",
+        ("not_found", "denied", "invalid_input"),
     ),
     # Approvals
-    Operation(
-        name="approvals",
-        title="List approvals",
-        description="List the actions that wait for a person, or were decided, newest first.",
-        effect="read",
-        errors=("invalid_input", "not_found"),
-        verb="approvals",
+    _read(
+        "approvals",
+        "List approvals",
+        "List the actions that wait for a person, or were decided, newest first.",
+        ("invalid_input", "not_found"),
     ),
-    Operation(
-        name="approval",
-        title="Read an approval",
-        description="Read one approval: the action, its arguments, and what was decided.",
-        effect="read",
-        errors=("not_found",),
-        verb="approval",
+    _read(
+        "approval",
+        "Read an approval",
+        "Read one approval: the action, its arguments, and what was decided.",
+        ("not_found",),
     ),
-    Operation(
-        name="approve",
-        title="Grant an approval",
-        description="Grant one blocked action, with exactly its arguments, once.",
-        effect="operate",
-        errors=_DECIDE,
-        verb="approve",
+    _operate(
+        "approve",
+        "Grant an approval",
+        "Grant one blocked action, with exactly its arguments, once.",
+        _DECIDE,
     ),
-    Operation(
-        name="deny",
-        title="Deny an approval",
-        description="Deny one blocked action; its agent gets the reason.",
-        effect="operate",
-        errors=_DECIDE,
-        verb="deny",
+    _operate(
+        "deny", "Deny an approval", "Deny one blocked action; its agent gets the reason.", _DECIDE
     ),
-    Operation(
-        name="revoke",
-        title="Take a decision back",
-        description="Take back a grant that was not used, or a denial.",
-        effect="operate",
-        errors=_DECIDE,
-        verb="revoke",
+    _operate(
+        "revoke",
+        "Take a decision back",
+        "Take back a grant that was not used, or a denial.",
+        _DECIDE,
     ),
     # Spaces
-    Operation(
-        name="create_space",
-        title="Open a scope to others",
-        description="Open a scope to members by creating its space.",
-        effect="operate",
-        errors=(*_MANAGE, "state_conflict"),
+    _operate(
+        "create_space",
+        "Open a scope to others",
+        "Open a scope to members by creating its space.",
+        (*_MANAGE, "state_conflict"),
         verb="spaces.create",
     ),
-    Operation(
-        name="space",
-        title="Read a space",
-        description="Read the space of a scope.",
-        effect="read",
-        errors=("not_found",),
-        verb="spaces.get",
-    ),
-    Operation(
-        name="spaces",
-        title="List spaces",
-        description="List the spaces that one may see, with their members.",
-        effect="read",
-        errors=(),
+    _read("space", "Read a space", "Read the space of a scope.", ("not_found",), verb="spaces.get"),
+    _read(
+        "spaces",
+        "List spaces",
+        "List the spaces that one may see, with their members.",
+        (),
         verb="spaces.list",
     ),
-    Operation(
-        name="preview_member",
-        title="Preview a membership",
-        description="Show what somebody could do and recall as a member of a space, before it is "
-        "made one. Changes nothing.",
-        effect="read",
-        errors=("invalid_input", "invalid_record", "invalid_scope", "not_found", "rate_limited"),
-        verb="preview_member",
+    _read(
+        "preview_member",
+        "Preview a membership",
+        "Show what somebody could do and recall as a member of a space, before it is made one. "
+        "Changes nothing.",
+        ("invalid_input", "invalid_record", "invalid_scope", "not_found", "rate_limited"),
     ),
-    Operation(
-        name="update_space",
-        title="Change a space",
-        description="Change who belongs to a space, its name, or whether it is open.",
-        effect="operate",
-        errors=(*_MANAGE, "not_found", "version_conflict"),
+    _operate(
+        "update_space",
+        "Change a space",
+        "Change who belongs to a space, its name, or whether it is open.",
+        (*_MANAGE, "not_found", "version_conflict"),
         verb="spaces.update",
     ),
     # Access tokens
-    Operation(
-        name="make_token",
-        title="Let somebody in",
-        description="Make an access token; its secret is shown once.",
-        effect="operate",
-        errors=("denied", "invalid_input", "idempotency_mismatch"),
+    _operate(
+        "make_token",
+        "Let somebody in",
+        "Make an access token; its secret is shown once.",
+        ("denied", "invalid_input", "idempotency_mismatch"),
         verb="tokens.make",
     ),
-    Operation(
-        name="tokens",
-        title="List access tokens",
-        description="List the access tokens, and those that have ended.",
-        effect="read",
-        errors=(),
+    _read(
+        "tokens",
+        "List access tokens",
+        "List the access tokens, and those that have ended.",
+        (),
         verb="tokens.list",
     ),
-    Operation(
-        name="rotate_token",
-        title="Replace an access token",
-        description="Revoke an access token and make another with the same bounds.",
-        effect="operate",
-        errors=("denied", "not_found", "state_conflict", "idempotency_mismatch"),
+    _operate(
+        "rotate_token",
+        "Replace an access token",
+        "Revoke an access token and make another with the same bounds.",
+        ("denied", "not_found", "state_conflict", "idempotency_mismatch"),
         verb="tokens.rotate",
     ),
-    Operation(
-        name="revoke_token",
-        title="End an access token",
-        description="Revoke an access token: the next request with it is refused.",
-        effect="operate",
-        errors=("not_found", "invalid_input", "idempotency_mismatch"),
+    _operate(
+        "revoke_token",
+        "End an access token",
+        "Revoke an access token: the next request with it is refused.",
+        ("not_found", "invalid_input", "idempotency_mismatch"),
         verb="tokens.revoke",
     ),
     # Jobs
-    Operation(
-        name="jobs",
-        title="List jobs",
-        description="List follow-up work with its state and its last error, newest first.",
-        effect="read",
-        errors=("denied", "invalid_input", "not_found"),
+    _read(
+        "jobs",
+        "List jobs",
+        "List follow-up work with its state and its last error, newest first.",
+        ("denied", "invalid_input", "not_found"),
         verb="operator.jobs",
     ),
-    Operation(
-        name="job",
-        title="Read a job",
-        description="Read one job: its state, progress, attempts, errors and trail.",
-        effect="read",
-        errors=("not_found",),
+    _read(
+        "job",
+        "Read a job",
+        "Read one job: its state, progress, attempts, errors and trail.",
+        ("not_found",),
         verb="operator.job",
     ),
-    Operation(
-        name="retry_jobs",
-        title="Retry jobs",
-        description="Let jobs that failed, died or wait for their next attempt be done anew.",
-        effect="change",
-        errors=("not_found", "state_conflict", "idempotency_mismatch"),
+    _change(
+        "retry_jobs",
+        "Retry jobs",
+        "Let jobs that failed, died or wait for their next attempt be done anew.",
+        ("not_found", "state_conflict", "idempotency_mismatch"),
         verb="operator.retry_jobs",
     ),
-    Operation(
-        name="cancel_job",
-        title="Cancel a job",
-        description="End a job that has not ended; a worker that holds it stores nothing more.",
-        effect="change",
-        errors=("not_found", "state_conflict", "invalid_input", "idempotency_mismatch"),
+    _change(
+        "cancel_job",
+        "Cancel a job",
+        "End a job that has not ended; a worker that holds it stores nothing more.",
+        ("not_found", "state_conflict", "invalid_input", "idempotency_mismatch"),
         verb="operator.cancel_job",
     ),
-    Operation(
-        name="outbound_calls",
-        title="List outbound calls",
-        description="List the calls of models that Tallystick itself made, newest first: to whom, "
-        "about what, how much and how it ended, without the text.",
-        effect="read",
-        errors=("denied", "not_found"),
+    _read(
+        "outbound_calls",
+        "List outbound calls",
+        "List the calls of models that Tallystick itself made, newest first: to whom, about "
+        "what, how much and how it ended, without the text.",
+        ("denied", "not_found"),
         verb="operator.outbound_calls",
     ),
     # Somebody in charge
-    Operation(
-        name="erase",
-        title="Erase",
-        description="Preview the destruction of memories' text in every copy, then do it with the "
-        "token, with proof.",
-        effect="operate",
-        errors=(
+    _operate(
+        "erase",
+        "Erase",
+        "Preview the destruction of memories' text in every copy, then do it with the token, "
+        "with proof.",
+        (
             *_OPERATE,
             "not_found",
             "invalid_input",
@@ -556,114 +443,92 @@ _TABLE = (
         verb="operator.erase",
         needs_preview=True,
     ),
-    Operation(
-        name="erase_recorded",
-        title="Erase what was recorded",
-        description="Name the steps of which something recorded would be erased, then erase "
-        "payloads, names, metadata and summaries; receipts stay and verify.",
-        effect="operate",
-        errors=(*_OPERATE, "not_found", "invalid_input", "storage_error", "rate_limited"),
+    _operate(
+        "erase_recorded",
+        "Erase what was recorded",
+        "Name the steps of which something recorded would be erased, then erase payloads, "
+        "names, metadata and summaries; receipts stay and verify.",
+        (*_OPERATE, "not_found", "invalid_input", "storage_error", "rate_limited"),
         verb="operator.erase_recorded",
     ),
-    Operation(
-        name="prove_unreachable",
-        title="Prove that it is unreachable",
-        description="Try every read path for a forgotten memory, and list the copies still kept.",
-        effect="read",
-        errors=("not_found", "state_conflict", "rate_limited"),
+    _read(
+        "prove_unreachable",
+        "Prove that it is unreachable",
+        "Try every read path for a forgotten memory, and list the copies still kept.",
+        ("not_found", "state_conflict", "rate_limited"),
         verb="operator.prove_unreachable",
     ),
-    Operation(
-        name="prove_erased",
-        title="Prove that it is erased",
-        description="Search for what is left of an erased memory; with its text in every byte.",
-        effect="operate",
-        errors=("denied", "not_found"),
+    _operate(
+        "prove_erased",
+        "Prove that it is erased",
+        "Search for what is left of an erased memory; with its text in every byte.",
+        ("denied", "not_found"),
         verb="operator.prove_erased",
     ),
-    Operation(
-        name="purge",
-        title="Purge",
-        description="Count what is past its window, then remove it. Nothing within its window is "
-        "removed.",
-        effect="operate",
-        errors=(*_OPERATE, "rate_limited"),
+    _operate(
+        "purge",
+        "Purge",
+        "Count what is past its window, then remove it. Nothing within its window is removed.",
+        (*_OPERATE, "rate_limited"),
         verb="operator.purge",
     ),
-    Operation(
-        name="choose_windows",
-        title="Choose what is kept how long",
-        description="Choose after how many days journals, forgotten text and ended jobs go by "
-        "themselves.",
-        effect="operate",
-        errors=(*_OPERATE, "invalid_input"),
+    _operate(
+        "choose_windows",
+        "Choose what is kept how long",
+        "Choose after how many days journals, forgotten text and ended jobs go by themselves.",
+        (*_OPERATE, "invalid_input"),
         verb="operator.choose_windows",
     ),
-    Operation(
-        name="doctor",
-        title="Doctor",
-        description="Check chains, commitments, jobs, retention and the index.",
-        effect="operate",
-        errors=("denied",),
+    _operate(
+        "doctor",
+        "Doctor",
+        "Check chains, commitments, jobs, retention and the index.",
+        ("denied",),
         verb="operator.doctor",
     ),
-    Operation(
-        name="sizes",
-        title="Sizes",
-        description="Count where the bytes of the tally are, by kind.",
-        effect="operate",
-        errors=("denied",),
+    _operate(
+        "sizes",
+        "Sizes",
+        "Count where the bytes of the tally are, by kind.",
+        ("denied",),
         verb="operator.sizes",
     ),
-    Operation(
-        name="rebuild_index",
-        title="Rebuild the index",
-        description="Make Chroma anew from the database; return the number of vectors.",
-        effect="operate",
-        errors=("denied", "storage_error"),
+    _operate(
+        "rebuild_index",
+        "Rebuild the index",
+        "Make Chroma anew from the database; return the number of vectors.",
+        ("denied", "storage_error"),
         verb="operator.rebuild_index",
     ),
-    Operation(
-        name="freeze",
-        title="Freeze",
-        description="Suspend every change of memory, by anybody, until it is thawed.",
-        effect="operate",
-        errors=_OPERATE,
+    _operate(
+        "freeze",
+        "Freeze",
+        "Suspend every change of memory, by anybody, until it is thawed.",
+        _OPERATE,
         verb="operator.freeze",
     ),
-    Operation(
-        name="thaw",
-        title="Thaw",
-        description="Allow changes of memory again.",
-        effect="operate",
-        errors=_OPERATE,
-        verb="operator.thaw",
-    ),
-    Operation(
-        name="export",
-        title="Export",
-        description="Write scopes to a folder of JSON lines and blobs, each with its digest; or "
-        "count what would be written.",
-        effect="operate",
-        errors=("denied", "invalid_input", "storage_error", "rate_limited"),
+    _operate("thaw", "Thaw", "Allow changes of memory again.", _OPERATE, verb="operator.thaw"),
+    _operate(
+        "export",
+        "Export",
+        "Write scopes to a folder of JSON lines and blobs, each with its digest; or count what "
+        "would be written.",
+        ("denied", "invalid_input", "storage_error", "rate_limited"),
         verb="operator.export",
     ),
-    Operation(
-        name="backup",
-        title="Backup",
-        description="Write the whole tally as it is now to a new folder, while others read and "
-        "write, with a manifest of digests.",
-        effect="operate",
-        errors=("denied", "invalid_input", "storage_error", "rate_limited"),
+    _operate(
+        "backup",
+        "Backup",
+        "Write the whole tally as it is now to a new folder, while others read and write, with "
+        "a manifest of digests.",
+        ("denied", "invalid_input", "storage_error", "rate_limited"),
         verb="operator.backup",
     ),
-    Operation(
-        name="import_from",
-        title="Import",
-        description="Import an export, into a new tally or beside what is there; digests are "
-        "checked first.",
-        effect="operate",
-        errors=(*_OPERATE, "invalid_input", "state_conflict", "corrupt_tally"),
+    _operate(
+        "import_from",
+        "Import",
+        "Import an export, into a new tally or beside what is there; digests are checked first.",
+        (*_OPERATE, "invalid_input", "state_conflict", "corrupt_tally"),
         verb="operator.import_from",
     ),
 )
