@@ -62,7 +62,10 @@ class PlainMemoryTools(ABC):
         approval: PlainApproval = "ask",
         ask: Callable[[ToolQuestion], bool | str] | None = None,
     ) -> None:
-        """`ask` answers True to allow a change, False, or the reason against it as text."""
+        """`memory_modify` and `memory_forget` ask a person by `ask`, which answers True, False, or
+        the reason against it; without it they are refused. With `approval="elsewhere"` they act at
+        once, for agents whose own code asks. All go by the rules of the tally.
+        """
         self._binder = binder_of(
             tally, runtime=self.runtime, piece="memory_tools", actor=actor, scope=scope
         )
