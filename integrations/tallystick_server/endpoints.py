@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -98,6 +98,33 @@ def add_operations(router: APIRouter) -> None:
                 },
                 response_class=Response,
             )
+
+
+def add_endpoint(
+    router: APIRouter,
+    path: str,
+    endpoint: Callable[..., Awaitable[Response]],
+    result: Any,
+    group: str,
+    *,
+    method: Method = "POST",
+    deaf: Sequence[str] = CONDITIONS,
+    in_reference: bool = True,
+) -> None:
+    """Add a route that is no operation, under the name of its function; `deaf` are the headers that
+    it refuses.
+    """
+    router.add_api_route(
+        path,
+        endpoint,
+        methods=[method],
+        tags=[group],
+        operation_id=endpoint.__name__,
+        include_in_schema=in_reference,
+        responses={200: {RESULT: result, "description": "The result."}, **PROBLEMS},
+        response_class=Response,
+        dependencies=[deaf_to(*deaf)],
+    )
 
 
 def bound_for(request: Request, scope: str | None) -> BoundTally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Request
@@ -16,11 +17,9 @@ from tallystick.records import JsonObject, Memory
 from tallystick_server.answers import answer
 from tallystick_server.endpoints import (
     CONDITIONS,
-    PROBLEMS,
-    RESULT,
     ScopeHeader,
+    add_endpoint,
     bound_for,
-    deaf_to,
 )
 
 _MOST = 1_000
@@ -88,23 +87,13 @@ class ItemAnswer(BaseModel):
 def add_items(router: APIRouter) -> None:
     """Add the routes of items."""
 
-    def add(path: str, endpoint: Any, result: Any, *, is_change: bool = False) -> None:
-        router.add_api_route(
-            path,
-            endpoint,
-            methods=["POST"],
-            tags=["Memory"],
-            operation_id=endpoint.__name__,
-            responses={200: {RESULT: result, "description": "The result."}, **PROBLEMS},
-            response_class=Response,
-            dependencies=[deaf_to(*(CONDITIONS[1:] if is_change else CONDITIONS))],
-        )
-
-    add("/items", put_items, int, is_change=True)
+    add = partial(add_endpoint, router, group="Memory")
+    changes = CONDITIONS[1:]
+    add("/items", put_items, int, deaf=changes)
     add("/items/get", get_items, list[ItemAnswer | None])
     add("/items/find", find_items, list[ItemAnswer])
     add("/items/namespaces", item_namespaces, list[list[str]])
-    add("/items/sweep", sweep_items, int, is_change=True)
+    add("/items/sweep", sweep_items, int, deaf=changes)
 
 
 async def put_items(

@@ -40,12 +40,9 @@ from tallystick.records import (
 from tallystick.tally import ModelCheck, ToolCheck
 from tallystick_server.answers import answer
 from tallystick_server.endpoints import (
-    CONDITIONS,
-    PROBLEMS,
-    RESULT,
     ScopeHeader,
+    add_endpoint,
     bound_for,
-    deaf_to,
 )
 from tallystick_server.open_runs import RunHeader, within
 
@@ -151,28 +148,14 @@ class CheckedCall(BaseModel):
 def add_recording(router: APIRouter) -> None:
     """Add the routes of runs, compiles and checks."""
 
-    def add(path: str, endpoint: Any, result: Any, group: str, *also: str) -> None:
-        for each in (path, *also):
-            router.add_api_route(
-                each,
-                endpoint,
-                methods=["POST"],
-                tags=[group],
-                operation_id=endpoint.__name__,
-                include_in_schema=each == path,
-                responses={
-                    200: {RESULT: result, "description": "The result."},
-                    **PROBLEMS,
-                },
-                response_class=Response,
-                dependencies=[deaf_to(*CONDITIONS)],
-            )
-
-    add("/runs", start_run, RunRecord, "Runs", "/runs/start")
+    add = partial(add_endpoint, router)
+    add("/runs", start_run, RunRecord, "Runs")
+    add("/runs/start", start_run, RunRecord, "Runs", in_reference=False)
     add("/runs/{run_id}/steps", add_step, Receipt, "Runs")
     add("/runs/{run_id}/end", end_run, Foil, "Runs")
     add("/tools/result", add_tool_result, Receipt, "Runs")
-    add("/context/compile", compile_context, CompiledContext, "Context", "/compile")
+    add("/context/compile", compile_context, CompiledContext, "Context")
+    add("/compile", compile_context, CompiledContext, "Context", in_reference=False)
     add("/policy/check", check_policy, CheckedCall, "Approvals")
 
 
