@@ -15,16 +15,18 @@ _WRITE = ("denied", "invalid_input", "invalid_record", "idempotency_mismatch", "
 _CHANGE = (*_WRITE, "not_found", "version_conflict", "state_conflict")
 _READ = ("denied", "invalid_input", "rate_limited")
 _REFLECT = (
-    *_READ,
+    "denied",
+    "invalid_input",
     "not_found",
+    "rate_limited",
     "extraction_error",
     "model_unavailable",
     "egress_denied",
     "budget_spent",
 )
 _OPERATE = ("denied", "idempotency_mismatch")
-_MANAGE = (*_OPERATE, "invalid_input")
-_DECIDE = (*_MANAGE, "not_found", "state_conflict")
+_MANAGE = ("denied", "invalid_input", "idempotency_mismatch")
+_DECIDE = ("not_found", "denied", "invalid_input", "state_conflict", "idempotency_mismatch")
 
 
 def _operation(effect: Effect) -> Callable[..., Operation]:
