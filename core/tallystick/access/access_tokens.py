@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Sequence
-from typing import Annotated, get_args
+from typing import Annotated
 
 from pydantic import Field
 
@@ -327,8 +327,6 @@ def _require_bounds(
     if not name.strip():
         raise InvalidInput("Give the token a name by which you will know it.")
     require_length("name", name)
-    if token_class not in get_args(TokenClass):
-        raise InvalidInput(f"A token is personal, scoped or session, not {token_class!r}.")
     if token_class == "scoped" and scopes is None and operations is None:
         raise InvalidInput("Say what a scoped token is good for: `scopes`, `operations` or both.")
     if token_class == "personal" and (scopes is not None or operations is not None):

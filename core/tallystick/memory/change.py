@@ -474,12 +474,6 @@ def require_reason(reason: str) -> None:
         raise InvalidInput("Say why: `reason` is empty. It is kept in the history.")
 
 
-def require_mode(mode: str) -> None:
-    """Raise InvalidInput unless the mode is `preview` or `apply`."""
-    if mode not in ("preview", "apply"):
-        raise InvalidInput(f"There is no mode {mode!r}. Use 'preview' or 'apply'.")
-
-
 def _require_active(memory: Memory) -> None:
     if memory.state != "active":
         raise StateConflict(

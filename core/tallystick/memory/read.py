@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, get_args
+from typing import Any
 
 from tallystick.access import is_expired, visible_docs
-from tallystick.errors import InvalidInput
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.fields import STORE_ITEM
 from tallystick.memory.recall_request import RecallRequest
@@ -66,9 +65,6 @@ def list_memories(
     are listed, so that nobody learns by them what a hidden one says. Raises Denied, InvalidInput,
     and NotFound for an unknown `before`.
     """
-    require_states(states)
-    if limit < 1:
-        raise InvalidInput("`limit` must be at least 1.")
     context.gate.require(actor, "read", scope)
     with context.store.database.read() as connection:
         ids = [row.id for row in scopes.find(connection, [scope])]
@@ -159,15 +155,6 @@ def still_stand(context: MemoryContext, actor: Actor, recalled: Iterable[Memory]
             if not visible_docs(connection, context.gate, actor, [stored], now):
                 return False
     return True
-
-
-def require_states(states: Sequence[str]) -> None:
-    """Raise InvalidInput for a word that is no state of a memory."""
-    unknown = sorted(set(states) - set(get_args(MemoryState)))
-    if unknown:
-        raise InvalidInput(
-            f"There is no state {unknown[0]!r}. Use {', '.join(get_args(MemoryState))}."
-        )
 
 
 def without_words(memory: Memory) -> Memory:

@@ -376,6 +376,12 @@ def _is_field(part: str) -> bool:
     return part.isidentifier() and part.islower() and part not in vars(builtins)
 
 
+_BOUNDS = {
+    "Input should be greater than or equal to": "must be at least",
+    "Input should be less than or equal to": "must be at most",
+}
+
+
 def _argument_error(
     function: Callable[..., Any],
     args: tuple[Any, ...],
@@ -397,6 +403,8 @@ def _argument_error(
         # Parts that are no field name are the branches of a union, which says nothing to a caller.
         inner = ".".join(str(part) for part in path if isinstance(part, int) or _is_field(part))
         text = explain_problem(problem)
+        for bound, words in _BOUNDS.items():
+            text = text.replace(bound, words)
         problems.setdefault(name, []).append(f"{text}{f' (at {inner})' if inner else ''}")
     listed = "; ".join(
         f"`{name}` {' or '.join(dict.fromkeys(texts))}" for name, texts in problems.items()

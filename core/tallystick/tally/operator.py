@@ -11,7 +11,6 @@ from pydantic import Field
 
 from tallystick.access import full_id
 from tallystick.errors import InvalidInput
-from tallystick.memory.change import require_mode
 from tallystick.records import (
     Actor,
     Backup,
@@ -417,7 +416,6 @@ class Operator:
         counts what would be written. `progress` is called with the rows that were written and how
         many there are. Raises Denied, InvalidInput, StorageError.
         """
-        require_mode(mode)
         gate, services = self._services.gate, self._services
         exported = [self.scope] if scopes is None else [self.actor.home(scope) for scope in scopes]
         if mode == "preview":
