@@ -6,7 +6,6 @@ from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Annotated, Any, Generic, TypeVar, cast, overload
 
 from pydantic import (
-    Field,
     PlainSerializer,
     PlainValidator,
     SkipValidation,
@@ -24,9 +23,6 @@ FIRST_MOMENT, LAST_MOMENT = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 Duration = Annotated[timedelta | int, SkipValidation]
 """A length of time: a timedelta, or whole seconds."""
-
-Micros = Annotated[int, Field(ge=FIRST_MOMENT, le=LAST_MOMENT)]
-"""A moment: microseconds since 1970 UTC."""
 
 _DURATION = TypeAdapter(timedelta)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
