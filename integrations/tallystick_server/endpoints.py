@@ -58,13 +58,13 @@ _IN_HEADERS: Mapping[str, tuple[str, Any]] = {
 _VERSIONED = ("get", "modify", "space", "create_space", "update_space", "recover")
 
 
-class _OfRequest(Arguments):
-    """Arguments in a request, built with their route: FastAPI takes no models that wait."""
+class RequestBody(Arguments):
+    """The body of a request, built with its route: FastAPI takes no models that wait."""
 
     model_config = ConfigDict(defer_build=False)
 
 
-class _OfTheUrl(_OfRequest):
+class _OfTheUrl(RequestBody):
     """Arguments in a URL, where an empty one is None: `?state=` lists approvals in any state."""
 
     @model_validator(mode="before")
@@ -221,7 +221,7 @@ def _arguments_model(
     suffix = "Query" if method in OF_THE_URL else "Body"
     words = "".join(word.title() for word in operation.name.split("_"))
     number = "" if path == route.path else str([each[1] for each in route.also].index(path) + 2)
-    base = _OfTheUrl if method in OF_THE_URL else _OfRequest
+    base = _OfTheUrl if method in OF_THE_URL else RequestBody
     model: type[BaseModel] = create_model(f"{words}{suffix}{number}", __base__=base, **fields)
     return model
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from tallystick.adapters.item_filters import check_filter, passes
 from tallystick.aio import in_thread
@@ -17,6 +17,7 @@ from tallystick.records import JsonObject, Memory
 from tallystick_server.answers import answer
 from tallystick_server.endpoints import (
     CONDITIONS,
+    RequestBody,
     ScopeHeader,
     add_endpoint,
     bound_for,
@@ -32,11 +33,7 @@ _KeyHeader = Annotated[
 ]
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class PutItem(_Body):
+class PutItem(RequestBody):
     """One change of a store."""
 
     namespace: tuple[str, ...]
@@ -49,20 +46,20 @@ class PutItem(_Body):
     """Microseconds that it lives after it was put, or read; None lives on."""
 
 
-class PutItems(_Body):
+class PutItems(RequestBody):
     """Changes of a store, all or none."""
 
     puts: tuple[PutItem, ...] = Field(max_length=_MOST)
 
 
-class GetItems(_Body):
+class GetItems(RequestBody):
     """Addresses, and whether reading each begins its time to live anew."""
 
     addresses: tuple[tuple[tuple[str, ...], str], ...] = Field(max_length=_MOST)
     refresh: tuple[bool, ...] = ()
 
 
-class FindItems(_Body):
+class FindItems(RequestBody):
     """What to find beneath a namespace."""
 
     prefix: tuple[str, ...] = ()

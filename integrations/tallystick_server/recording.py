@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from tallystick.adapters.tool_calls import (
     ToolCall,
@@ -40,6 +40,7 @@ from tallystick.records import (
 from tallystick.tally import ModelCheck, ToolCheck
 from tallystick_server.answers import answer
 from tallystick_server.endpoints import (
+    RequestBody,
     ScopeHeader,
     add_endpoint,
     bound_for,
@@ -47,11 +48,7 @@ from tallystick_server.endpoints import (
 from tallystick_server.open_runs import RunHeader, within
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class StartRun(_Body):
+class StartRun(RequestBody):
     """A run that begins."""
 
     agent_name: str
@@ -62,7 +59,7 @@ class StartRun(_Body):
     retention: Retention | None = None
 
 
-class Entry(_Body):
+class Entry(RequestBody):
     """An input or output of a step."""
 
     kind: EntryKind
@@ -70,7 +67,7 @@ class Entry(_Body):
     summary: JsonObject | None = None
 
 
-class NewStep(_Body):
+class NewStep(RequestBody):
     """A step, as it was."""
 
     kind: StepKind
@@ -81,13 +78,13 @@ class NewStep(_Body):
     status: StepStatus = "completed"
 
 
-class EndRun(_Body):
+class EndRun(RequestBody):
     """The end of a run."""
 
     status: StepStatus = "completed"
 
 
-class ToolResult(_Body):
+class ToolResult(RequestBody):
     """A tool call with its result or its error."""
 
     run_id: str
@@ -98,7 +95,7 @@ class ToolResult(_Body):
     error: str | None = None
 
 
-class Compile(_Body):
+class Compile(RequestBody):
     """Candidates, and the budget for which the best of them are chosen."""
 
     items: tuple[ContextItem | Memory, ...] = Field(max_length=10_000)
@@ -118,7 +115,7 @@ class Compile(_Body):
     as_of: MomentField | None = None
 
 
-class CheckedCallBody(_Body):
+class CheckedCallBody(RequestBody):
     """A call that is about to happen with the caller."""
 
     kind: Annotated[

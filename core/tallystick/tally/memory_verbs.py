@@ -159,12 +159,12 @@ class MemoryVerbs(ChangeVerbs):
         `processing` says how far it came.
 
         A loose statement that repeats an active memory answers `duplicate`, and its source is kept.
-        In a conversation each call is a turn of its own. `derived_from` names memories that this
-        one was concluded from; none may be hidden, redacted or forgotten. `related_to` names
-        memories that it points to, `depends_on` those that come before it. `entities` are names for
-        the graph, kept as the attribute of that name. Raises Denied, NotFound,
-        InvalidRecord, InvalidInput, PositionTaken or IdempotencyMismatch; then nothing was stored.
+        In a conversation each call is a turn of its own. None of `derived_from` may be hidden,
+        redacted or forgotten. `entities` are kept as the attribute of that name. Raises Denied,
+        NotFound, InvalidRecord, InvalidInput, PositionTaken or IdempotencyMismatch; then nothing
+        was stored.
         """
+        # Each argument but `mode` and `timeout_ms` is the field of the same name.
         arguments = {**locals(), "attributes": attributes or {}}
         given = {name: arguments[name] for name in NewMemory.model_fields if name in arguments}
         new = NewMemory.load(given)
@@ -250,20 +250,15 @@ class MemoryVerbs(ChangeVerbs):
         """Return the memories that answer `query`, best first, each with the reasons for its place.
 
         Reads the bound scope, or those of `scopes`, each of which must be open to the actor.
-        Filters keep `kinds`, all of `tags`, a `conversation`, a `source` (its id or address), and
-        what was said or happened, else was remembered, from `since` up to `until`; a timedelta is
-        so long ago. What is valid now comes first; what it replaced follows as `hit.history`.
-        `states` names the states to search instead; `as_of` asks for what was valid at a moment.
-        `status`, `project`, `assignee` and `language` are attributes of a memory; of a project are
-        those of its scope too. Items of stores are left out, but for those beneath `namespace`
-        (`()` is all of them).
-        `asked_at` is the moment from which the query's "last week" is counted.
-        An empty query with filters gives the newest that pass them, with a score of 0; without
-        any it gives nothing.
-        At most `limit` hits (10), or with `budget_tokens` (up to 200 of) the best that fit
-        together. `min_score` keeps those that answer with that likelihood, between 0 and 1;
-        `found.confident` says whether the best is likely to, and `only_confident` gives nothing
-        where it is not: `found.withheld` counts what was found. Raises Denied and InvalidInput.
+        A timedelta as `since` or `until` is so long ago. What is valid now comes first; what it
+        replaced follows as `hit.history`. `status`, `project`, `assignee` and `language` are
+        attributes of a memory; of a project are those of its scope too. Items of stores are left
+        out, but for those beneath `namespace` (`()` is all of them). An empty query with filters
+        gives the newest that pass them, with a score of 0; without any it gives nothing.
+
+        Of up to 200 hits `budget_tokens` keeps the best that fit together. `found.confident` says
+        whether the best is likely to answer, and `only_confident` gives nothing where it is not:
+        `found.withheld` counts what was found. Raises Denied and InvalidInput.
         """
         self._admit("read")
         readable = self._scopes(scopes)
