@@ -147,8 +147,19 @@ class ChangeVerbs(View):
         `correct`.
         """
         if force:
-            return self._forget_by_force(
-                memory_id, reason, if_version, confirm_token, idempotency_key
+            corrected = self.correct(
+                memory_id,
+                "delete",
+                reason=reason,
+                mode="apply",
+                confirm_token=confirm_token,
+                if_version=if_version,
+                force=True,
+                idempotency_key=idempotency_key,
+            )
+            assert corrected.result is not None
+            return Forgotten(
+                **corrected.result.model_dump(), recoverable_until=corrected.reversible_until
             )
         if confirm_token is not None:
             raise InvalidInput("`confirm_token` goes with `force`; else nothing is previewed.")
@@ -165,29 +176,6 @@ class ChangeVerbs(View):
             )
             self._record_change(call, forgotten, {"reason": reason})
         return forgotten
-
-    def _forget_by_force(
-        self,
-        memory_id: MemoryId,
-        reason: str,
-        if_version: int | None,
-        confirm_token: str | None,
-        idempotency_key: str | None,
-    ) -> Forgotten:
-        corrected = self.correct(
-            memory_id,
-            "delete",
-            reason=reason,
-            mode="apply",
-            confirm_token=confirm_token,
-            if_version=if_version,
-            force=True,
-            idempotency_key=idempotency_key,
-        )
-        assert corrected.result is not None
-        return Forgotten(
-            **corrected.result.model_dump(), recoverable_until=corrected.reversible_until
-        )
 
     def forget_matching(
         self,
