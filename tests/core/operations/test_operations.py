@@ -7,7 +7,7 @@ import json
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
@@ -26,7 +26,7 @@ from tallystick.operations import (
     wire_status,
 )
 from tallystick.recorder import Recordings
-from tallystick.records import Actor, Count, JsonObject, OccasionField, PolicyRule
+from tallystick.records import Actor, Count, JsonObject, PolicyRule
 from tallystick.records.arguments import OtherScopes, Since
 from tallystick.records.wire import PROCESS_ONLY, Wire
 from tallystick.tally import BoundTally, Operator, Tally
@@ -150,13 +150,16 @@ def test_the_arguments_of_a_function_are_those_of_its_signature() -> None:
 
     assert (model.__name__, schema["required"]) == ("FindAll", ["query", "labels"])
     assert schema["additionalProperties"] is False
-    assert {name: field.annotation for name, field in model.model_fields.items()} == {
+    annotations = {name: field.annotation for name, field in model.model_fields.items()}
+    assert get_args(annotations.pop("since"))[-1] is type(None)
+    assert annotations == {
         "query": str,
         "limit": int | None,
-        "since": OccasionField | None,
         "scopes": tuple[str, ...] | None,
         "labels": JsonObject,
     }
+    given: Any = model.model_validate({"query": "heron", "since": "P7D", "labels": {}})
+    assert given.since == timedelta(days=7)
     assert schema["properties"]["limit"] == {
         "anyOf": [{"minimum": 1, "type": "integer"}, {"type": "null"}],
         "default": None,
