@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
 from pydantic import BaseModel
 
-from tallystick.adapters.learning_models import declare
+from tallystick.adapters.learning_models import DeclaredLimits, declare
 from tallystick.errors import MissingExtra
 from tallystick.ports import StructuredAnswer
 from tallystick.records import ProviderDeclaration
@@ -27,10 +27,7 @@ class LearningModel:
         model: BaseChatModel | str,
         *,
         local: bool | None = None,
-        timeout_ms: int = 30_000,
-        longest_text: int = 100_000,
-        longest_answer: int = 16_000,
-        structured_output: bool = True,
+        **limits: Unpack[DeclaredLimits],
     ) -> None:
         """Take the model. Raises MissingExtra for a name without the package `langchain`."""
         model = _named(model) if isinstance(model, str) else model
@@ -41,10 +38,7 @@ class LearningModel:
             next((name for name in named if isinstance(name, str)), None),
             address=next((each for name in _ADDRESSES if (each := getattr(model, name, None))), ""),
             local=local,
-            timeout_ms=timeout_ms,
-            longest_text=longest_text,
-            longest_answer=longest_answer,
-            structured_output=structured_output,
+            **limits,
         )
 
     def answer(self, instructions: str, text: str, schema: type[BaseModel]) -> StructuredAnswer:

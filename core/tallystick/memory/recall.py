@@ -215,8 +215,6 @@ def _recall(
 
 def require_answerable(request: RecallRequest) -> None:
     """Raise InvalidInput for a request that nothing can answer."""
-    if not 0 <= request.min_score <= 1:
-        raise InvalidInput("`min_score` is a score, between 0 and 1.")
     if request.limit < 1:
         raise InvalidInput("`limit` must be at least 1.")
     if STORE_ITEM in request.kinds and request.namespace is None:
