@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
+from keyword import iskeyword
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,96 +15,39 @@ from tallystick import __version__
 from tallystick.errors import TallystickError
 from tallystick_cli.failures import failure_of, print_failure, wants_json
 from tallystick_cli.session import set_actor
-from tallystick_cli.table_help import command_help
 
 if TYPE_CHECKING:
     app: typer.Typer
 
 GROUPS: Mapping[str, Mapping[str, str]] = {
-    "Everyday": {
-        "init": "setup",
-        "remember": "everyday",
-        "recall": "everyday",
-        "memories": "everyday",
-        "explore": "everyday",
-        "wake": "everyday",
-        "pack": "everyday",
-    },
-    "One memory": {
-        "inspect": "memory",
-        "history": "memory",
-        "modify": "memory",
-        "correct": "memory",
-        "forget": "memory",
-        "recover": "memory",
-        "promote": "governance",
-        "share": "governance",
-    },
-    "Runs and receipts": {
-        "ui": "serve",
-        "runs": "runs",
-        "show": "runs",
-        "why": "receipts",
-        "trace": "receipts",
-        "uses": "receipts",
-        "diff": "receipts",
-        "recompile": "runs",
-        "verify": "receipts",
-        "receipt": "receipts",
-        "export-receipt": "receipts",
-        "tape": "receipts",
-        "keygen": "receipts",
-    },
-    "Reflection and review": {
-        "reflect": "reviews",
-        "reviews": "reviews",
-        "review": "reviews",
-    },
-    "Policy and approvals": {
-        "approvals": "approvals",
-        "approve": "approvals",
-        "deny": "approvals",
-        "revoke": "approvals",
-        "spaces": "spaces",
-        "space": "spaces",
-        "preview-agent": "spaces",
-        "token": "tokens",
-        "freeze": "governance",
-        "thaw": "governance",
-    },
-    "Checkpoints of LangGraph": {
-        "state": "checkpoints",
-        "verify-threads": "checkpoints",
-        "import-checkpoints": "checkpoints",
-    },
-    "Upkeep": {
-        "doctor": "upkeep",
-        "serve": "serve",
-        "jobs": "jobs",
-        "worker": "jobs",
-        "outbound": "jobs",
-        "purge": "upkeep",
-        "erase": "upkeep",
-        "prove": "governance",
-        "backup": "upkeep",
-        "restore": "upkeep",
-        "migrate": "upkeep",
-        "export": "upkeep",
-        "import": "upkeep",
-        "import-from": "foreign",
-        "export-to": "foreign",
-        "rebuild-index": "upkeep",
-    },
-    "Doors": {
-        "mcp": "doors",
-        "hook": "doors",
-    },
-    "About": {
-        "help": "app",
-    },
+    group: {name: file for file, names in files.items() for name in names.split()}
+    for group, files in {
+        "Everyday": {"setup": "init", "everyday": "remember recall memories explore wake pack"},
+        "One memory": {
+            "memory": "inspect history modify correct forget recover promote share",
+        },
+        "Runs and receipts": {
+            "serve": "ui",
+            "runs": "runs show why trace uses diff recompile",
+            "receipts": "verify receipt export-receipt tape keygen",
+        },
+        "Reflection and review": {"reviews": "reflect reviews review"},
+        "Policy and approvals": {
+            "access": "approvals approve deny revoke spaces space preview-agent token freeze thaw",
+        },
+        "Checkpoints of LangGraph": {"checkpoints": "state verify-threads import-checkpoints"},
+        "Upkeep": {
+            "upkeep": "doctor purge erase prove backup restore migrate export import rebuild-index",
+            "foreign": "import-from export-to",
+            "serve": "serve",
+            "jobs": "jobs worker outbound",
+        },
+        "Doors": {"doors": "mcp hook"},
+        "About": {"app": "help"},
+    }.items()
 }
 """The commands by the group in which `tally --help` lists them, those reached for first on top, and
-the file of each.
+the file of each, which has a function of that name.
 """
 
 
@@ -139,7 +83,7 @@ def who(
         context.get_help()
 
 
-def help_(
+def help(
     context: typer.Context,
     command: Annotated[str | None, typer.Argument(help="A command; by default all.")] = None,
 ) -> None:
@@ -150,9 +94,6 @@ def help_(
         return
     name, found, _ = group.command.resolve_command(group, [command])
     found.make_context(name, ["--help"], parent=group)
-
-
-COMMANDS: Mapping[str, Callable[..., None]] = {"help": help_}
 
 
 class _Commands(Mapping[str, Any]):
@@ -189,9 +130,10 @@ def _app_of(names: Iterable[str]) -> typer.Typer:
     )
     app.callback(invoke_without_command=True)(who)
     for name in names:
-        group = _GROUP_OF[name]
-        command = import_module(f"tallystick_cli.{GROUPS[group][name]}").COMMANDS[name]
-        help = command_help(name) or " ".join((command.__doc__ or "").split())
+        group, attribute = _GROUP_OF[name], name.replace("-", "_")
+        file = import_module(f"tallystick_cli.{GROUPS[group][name]}")
+        command = getattr(file, f"{attribute}_" if iskeyword(attribute) else attribute)
+        help = " ".join((command.__doc__ or "").split())
         app.command(name, help=help, rich_help_panel=group)(command)
     return app
 

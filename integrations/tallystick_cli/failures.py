@@ -15,7 +15,7 @@ import typer
 
 from tallystick.errors import TallystickError
 from tallystick.operations import error_json
-from tallystick_cli.output import print_json
+from tallystick_cli.output import print_json, print_view
 
 _REMEDIES = {
     "unverified_membership": " Here: tally --project NAME and the command.",
@@ -65,25 +65,13 @@ def failure_of(error: TallystickError | OSError | typer.TyperException | typer.A
 def print_failure(failure: Failure, *, as_json: bool) -> None:
     """Print a failure: as JSON on standard output, else for a person on standard error."""
     if as_json:
-        print_json(
-            {
-                "error": {
-                    "code": failure.code,
-                    "message": failure.message,
-                    "facts": failure.facts,
-                }
-            }
-        )
+        facts = {"code": failure.code, "message": failure.message, "facts": failure.facts}
+        print_json({"error": facts})
         return
-    from rich.text import Text
-
-    from tallystick_cli.terminal import Terminal
-
     style = "red" if failure.exit_code > 1 else "yellow"
-    terminal = Terminal(stderr=True)
-    terminal.print(Text(f"tally: {failure.message}", style=style), soft_wrap=True)
+    print_view(f"tally: {failure.message}", style=style, stderr=True)
     if failure.usage is not None:
-        terminal.print(Text(failure.usage, style="dim"), soft_wrap=True)
+        print_view(failure.usage, style="dim", stderr=True)
 
 
 def _usage_failure(error: typer.TyperException) -> Failure:

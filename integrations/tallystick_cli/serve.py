@@ -5,7 +5,6 @@ and its dashboard, in the browser.
 from __future__ import annotations
 
 import webbrowser
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -13,39 +12,35 @@ import typer
 
 from tallystick.errors import InvalidInput
 from tallystick.tally import Tally
-from tallystick_cli.options import AsJson, Where
+from tallystick_cli.commands import Call, command
 from tallystick_cli.output import print_json, print_view
-from tallystick_cli.person import require_person
-from tallystick_cli.session import open_as_owner
+from tallystick_cli.session import open_as_owner, require_person
 
 _SOCKET = "serve.sock"
 Rules = Annotated[
     str | None,
-    typer.Option(
-        "--rules", metavar="FILE", help="TOML file of the rules over tools, models and memory."
-    ),
+    typer.Option(metavar="FILE", help="TOML file of the rules over tools, models and memory."),
 ]
 
 
+@command(tally="place")
 def serve(
+    call: Call,
     port: Annotated[
-        int | None,
-        typer.Option("--port", help="On this port, where every caller needs a token; 0 is any."),
+        int | None, typer.Option(help="On this port, where every caller needs a token; 0 is any.")
     ] = None,
     uds: Annotated[
         str | None,
-        typer.Option("--uds", metavar="PATH", help="On this Unix socket, which only you may open."),
+        typer.Option(metavar="PATH", help="On this Unix socket, which only you may open."),
     ] = None,
     host: Annotated[
-        str, typer.Option("--host", help="The address of the port, such as 0.0.0.0.")
+        str, typer.Option(help="The address of the port, such as 0.0.0.0.")
     ] = "127.0.0.1",
     name: Annotated[
         list[str] | None,
-        typer.Option("--name", help="A name by which this server is reached; repeatable."),
+        typer.Option(help="A name by which this server is reached; repeatable."),
     ] = None,
     rules: Rules = None,
-    where: Where = ".tally",
-    as_json: AsJson = False,
 ) -> None:
     """Serve the tally over HTTP until it is stopped (Ctrl-C, SIGTERM).
 
@@ -54,23 +49,18 @@ def serve(
     """
     from tallystick_server import serve as serve_tally
 
-    with open_as_owner(where, background=True, rules=rules) as owner:
+    with open_as_owner(call.where, background=True, rules=rules) as owner:
         tally = owner.tally
-        socket = uds if uds is not None or port is not None else str(socket_of(tally))
 
         def started(addresses: list[str]) -> None:
-            if as_json:
+            if call.as_json:
                 print_json({"state": "serving", "tally": tally.location, "addresses": addresses})
-                return
-            from rich.text import Text
-
-            for address in addresses:
-                print_view(Text.assemble("Serving at ", (address, "cyan")))
-            print_view(Text("Ctrl-C ends it.", style="dim"))
+            else:
+                print_view(*(f"Serving at {address}" for address in addresses), "Ctrl-C ends it.")
 
         serve_tally(
             tally,
-            uds=socket,
+            uds=uds if uds is not None or port is not None else str(socket_of(tally)),
             port=port,
             host=host,
             hosts=name or (),
@@ -79,16 +69,16 @@ def serve(
         )
 
 
+@command(tally="place")
 def ui(
+    call: Call,
     port: Annotated[
-        int, typer.Option("--port", help="On this port of the loopback; 0 is any that is free.")
+        int, typer.Option(help="On this port of the loopback; 0 is any that is free.")
     ] = 0,
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Whether to open the browser.")
     ] = True,
     rules: Rules = None,
-    where: Where = ".tally",
-    as_json: AsJson = False,
 ) -> None:
     """Open the dashboard in the browser: what agents knew and why, memory, approvals, health.
 
@@ -97,21 +87,16 @@ def ui(
     require_person("tally ui")
     from tallystick_server import serve_dashboard
 
-    with open_as_owner(where, background=True, rules=rules) as owner:
+    with open_as_owner(call.where, background=True, rules=rules) as owner:
 
         def started(link: str) -> None:
             opened = browser and open_in_browser(link)
-            if as_json:
+            if call.as_json:
                 print_json({"state": "serving", "tally": owner.tally.location, "link": link})
                 return
-            from rich.text import Text
-
+            once = [] if opened else ["Open it by this link, which works once:", link]
             address = link.partition("/enter")[0]
-            print_view(Text.assemble("The dashboard is at ", (address, "cyan")))
-            if not opened:
-                print_view(Text("Open it by this link, which works once:", style="dim"))
-                print_view(Text(link, style="cyan", overflow="fold"))
-            print_view(Text("Ctrl-C ends it.", style="dim"))
+            print_view(f"The dashboard is at {address}", *once, "Ctrl-C ends it.")
 
         serve_dashboard(owner, port=port, started=started)
 
@@ -132,6 +117,3 @@ def socket_of(tally: Tally) -> Path:
     if not folder.is_dir():
         raise InvalidInput("This tally has no folder for a socket. Give --uds PATH or --port.")
     return folder / _SOCKET
-
-
-COMMANDS: Mapping[str, Callable[..., None]] = {"ui": ui, "serve": serve}

@@ -1,15 +1,21 @@
-"""Opening a tally for one command: as its owner, or as the actor named with `--as`."""
+"""Opening a tally for one command: as its owner, or as the actor named with `--as`; a person at a
+terminal; and ids by a part of them.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+
+import typer
 
 from tallystick.errors import InvalidInput, NotFound, TallyNotFound
 from tallystick.policy.rules import load_rules
 from tallystick.records import Actor, RunRecord, Scope, StepRecord
 from tallystick.tally import BoundTally, Tally
+from tallystick_cli.output import print_view
 
 SHORTEST = 6
 """Characters of an id that a person gives at least."""
@@ -58,9 +64,7 @@ def open_as_owner(
         ) from error
     with opened as tally:
         if tally.read_only is not None:
-            from tallystick_cli.terminal import Terminal
-
-            Terminal(stderr=True).print(f"Read only: {tally.read_only}", soft_wrap=True)
+            print_view(f"Read only: {tally.read_only}", stderr=True)
         acting, owner = _ACTING.get(), tally.owner
         if owner is None and acting is None:
             raise InvalidInput(
@@ -122,8 +126,36 @@ def recorded(owner: BoundTally, text: str) -> RunRecord | StepRecord:
     return owner.recordings.find(id_of(text))
 
 
+def step_of(owner: BoundTally, text: str) -> StepRecord:
+    """Same as `recorded`, for a step. Raises InvalidInput for a run."""
+    record = recorded(owner, text)
+    if isinstance(record, RunRecord):
+        raise InvalidInput(
+            f"{text} is a run. Name one of its steps; `tally show {text}` lists them."
+        )
+    return record
+
+
 def id_of(text: str) -> str:
     """Return an id, or the part of one that a verb completes. Raises InvalidInput."""
     if len(text) < SHORTEST:
         raise InvalidInput(f"Give at least {SHORTEST} characters of the id.")
     return text
+
+
+def require_person(action: str) -> None:
+    """Raise InvalidInput unless a person can answer: standard input is a terminal."""
+    if not sys.stdin.isatty():
+        raise InvalidInput(
+            f"{action} needs a person at a terminal: run the command there and answer its "
+            "question. No option skips it, and nothing was done."
+        )
+
+
+def confirm(action: str, word: str) -> None:
+    """Let the person type `word`; raise Abort for every other answer, and the command exits with
+    1.
+    """
+    question = f"Type {word} to {action}; anything else leaves it"
+    if typer.prompt(question, default="", show_default=False, err=True).strip() != word:
+        raise typer.Abort

@@ -339,7 +339,7 @@ def _told(place: Path, *arguments: str) -> tuple[int, str]:
     [
         (["init", "--owner", " "], "user"),
         (["init", "--journal-days", "²"], "number of days"),
-        (["memories", "--state", "nope"], "`states` Input should be 'active'"),
+        (["memories", "--state", "nope"], "states.0: Input should be 'active'"),
         (["memories", "--scope", "nope"], "no scope"),
         (["memories", "--scope", "private:eve"], "belongs to somebody else"),
         (["modify", "x" * 40, "--reason", "r"], "Say what is to change"),
@@ -352,7 +352,7 @@ def _told(place: Path, *arguments: str) -> tuple[int, str]:
         (["space", "team:x", "--name", "x", "--member", "user:bob=king", "--reason", "r"], "role"),
         (
             ["space", "team:x", "--name", "x", "--member", "user:bob=reader@soon", "--reason", "r"],
-            "no day",
+            "ISO 8601 text such as",
         ),
         (["space", "private:x", "--name", "x", "--reason", "r"], "unsupported_scope"),
         (

@@ -200,7 +200,7 @@ def test_a_step_is_compiled_anew_with_other_weights_and_another_provider(
         (("show", "12345678"), "not_found", "no run or step"),
         (("memories", "--scope", "private:ada"), "denied", "tally --as USER"),
         (("remember", "x", "--scope", "project:zeus"), "denied", "tally --project NAME"),
-        (("remember", "x", "--occurred-at", "soon"), "invalid_record", "ISO 8601 text such as"),
+        (("remember", "x", "--occurred-at", "soon"), "invalid_input", "ISO 8601 text such as"),
         (("recall", "x", "--scope", "nonsense"), "invalid_scope", "is not a scope"),
         (("recompile", "12345678", "--rules", "/none/rules.toml"), "not_found", "12345678"),
         (("export-receipt", "RUN", "--out", "/none/receipt"), "os_error", "/none/receipt: No such"),

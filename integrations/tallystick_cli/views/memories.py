@@ -1,36 +1,66 @@
-"""Views of memories: hits of a recall, lists, exploration, inspection and history."""
+"""Views of memories: what was recalled, what there is, one in full, changes, and proposals."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.console import Group, RenderableType
-from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from tallystick.records import (
+    Change,
+    Correction,
+    Crossing,
     Explored,
+    ExploredCommunity,
+    ExploredMemory,
+    Forgetting,
     HistoryEntry,
     Hit,
     Inspection,
     Memory,
+    Proposal,
     Remembered,
     Scope,
     SourceInspection,
 )
 from tallystick_cli.views.common import (
-    LINKS,
-    add_affected,
+    affected_facts,
+    counts,
     cut_text,
-    fact_table,
+    done,
+    facts,
+    id_text,
+    link_name,
     local_time,
     one_line,
+    panel,
     plain_table,
+    preview_panel,
+    says,
     short,
+    short_list,
     state_text,
     titled_table,
 )
+
+_USES = 5
+"""Number of steps that are listed as users of a memory."""
+_NAMES = 8
+"""Names of a community that are shown."""
+_TIMES = ("valid_from", "valid_until", "expires_at", "freshness_ts")
+_IMPACT = {
+    "leaves_recall": "it leaves recall",
+    "returns": "it is recalled as before",
+    "history": "it is recalled as what held once",
+    "below_replacement": "it stands below its replacement",
+    "under_canonical": "the other memory stands for it",
+    "metadata_only": "the replacement stands in its place",
+    "field_redacted": "the field shows its replacement",
+    "local_only": "it is labelled, and goes to no distant embedder or reranker",
+    "unchanged": "nothing changes",
+}
 
 
 def remembered_line(stored: Remembered, scope: Scope) -> Text:
@@ -39,212 +69,166 @@ def remembered_line(stored: Remembered, scope: Scope) -> Text:
         return Text("– nothing to remember: all of it was recalled from here", style="yellow")
     if stored.status == "duplicate":
         return Text(f"– {short(stored.id)} in {scope} says this already")
-    return Text(f"✓ {short(stored.id)} is remembered in {scope}", style="green")
+    return done(f"{short(stored.id)} is remembered in {scope}")
 
 
 def hit_table(hits: Sequence[Hit], *, query: str) -> Table:
     """Return recalled memories with their scores, sources and reasons."""
-    table = titled_table(f"Recall: {query}", "id", "score", "memory")
+    rows = []
     for hit in hits:
         memory = hit.memory
         signals = ", ".join(f"{name} {value:.2f}" for name, value in hit.signals.items() if value)
-        sources = ", ".join(
-            dict.fromkeys(
-                source.uri or source.title or source.source_type for source in hit.sources
-            )
-        )
-        standing = ""
-        if hit.history:
-            standing = "holds no longer" + (
-                f", replaced by {short(hit.replaced_by)}" if hit.replaced_by else ""
-            )
-        facts = [
-            standing,
+        sources = [each.uri or each.title or each.source_type for each in hit.sources]
+        replaced = f", replaced by {short(hit.replaced_by)}" if hit.replaced_by else ""
+        about = [
+            f"holds no longer{replaced}" if hit.history else "",
             memory.kind,
             memory.speaker,
-            f"from {sources}",
+            f"from {', '.join(dict.fromkeys(sources))}",
             f"visible to {hit.visible_to}",
             f"{signals} ({hit.path})",
         ]
-        table.add_row(
-            Text(short(memory.id), style="cyan"),
-            Text(f"{hit.score:.2f}", style="green"),
-            Text.assemble(
-                cut_text(memory.content, 300), "\n", (" · ".join(filter(None, facts)), "dim")
-            ),
-        )
-    return table
-
-
-_USES = 5
-"""Number of steps that are listed as users of a memory."""
-
-
-_TIMES = ("valid_from", "valid_until", "expires_at", "freshness_ts")
+        score = Text(f"{hit.score:.2f}", style="green")
+        text = cut_text(memory.content, 300), "\n", (" · ".join(filter(None, about)), "dim")
+        rows.append((id_text(memory.id), score, Text.assemble(*text)))
+    return titled_table(f"Recall: {query}", ("id", "score", "memory"), rows)
 
 
 def memory_table(memories: Iterable[Memory]) -> Table:
     """Return memories, newest first."""
-    table = plain_table("id", "state", "v", "kind", "says")
-    for memory in memories:
-        table.add_row(
-            Text(short(memory.id), style="cyan"),
-            state_text(memory.state),
-            str(memory.version),
-            memory.kind,
-            Text(one_line(memory.content) or "(not shown)", style="" if memory.content else "dim"),
-        )
-    return table
+    return plain_table(
+        ("id", "state", "v", "kind", "says"),
+        (
+            (
+                id_text(memory.id),
+                state_text(memory.state),
+                str(memory.version),
+                memory.kind,
+                says(memory.content),
+            )
+            for memory in memories
+        ),
+    )
 
 
 def explored_view(explored: Explored) -> RenderableType:
     """Return the result of exploring: scopes with counts, memories, and their links."""
     parts: list[RenderableType] = []
     if explored.scopes:
-        scopes = plain_table("scope", "read", "why", "memories", "kinds")
-        for scope in explored.scopes:
-            scopes.add_row(
-                f"{scope.scope}{f' ({scope.name})' if scope.name else ''}",
-                Text(
-                    "yes" if scope.readable else "no", style="green" if scope.readable else "yellow"
-                ),
-                scope.access_reason,
-                _counts(scope.states),
-                _counts(scope.kinds),
+        rows = [
+            (
+                f"{each.scope}{f' ({each.name})' if each.name else ''}",
+                Text("yes", style="green") if each.readable else Text("no", style="yellow"),
+                each.access_reason,
+                counts(each.states),
+                counts(each.kinds),
             )
-        parts.append(scopes)
-    for community in explored.communities:
-        more = "…" if len(community.names) > _NAMES else ""
-        names = Text(f"{'  ' * community.level}{', '.join(community.names[:_NAMES])}{more}")
-        names.stylize("bold")
-        count = "1 memory" if community.memory_count == 1 else f"{community.memory_count} memories"
-        about = f"{community.summary} ({count}; {short(community.id)})"
-        parts += [names, Text(f"{'  ' * community.level}  {about}")]
+            for each in explored.scopes
+        ]
+        parts.append(plain_table(("scope", "read", "why", "memories", "kinds"), rows))
+    parts += [_community_text(community) for community in explored.communities]
     if explored.memories:
-        table = plain_table("id", "state", "kind", "says", "links")
-        for memory in explored.memories:
-            links = {
-                LINKS.get((link.kind, link.direction), link.kind.lower()): link.count
-                for link in memory.links
-            }
-            table.add_row(
-                Text("  " * memory.distance + short(memory.id), style="cyan"),
-                state_text(memory.state),
-                memory.kind,
-                Text(
-                    one_line(memory.preview or "") or "(not shown)",
-                    style="" if memory.preview else "dim",
-                ),
-                _counts(links),
-            )
-        parts.append(table)
-    for link in explored.links:
-        says = LINKS.get((link.kind, "to"), link.kind.lower())
-        parts.append(Text(f"{short(link.from_id)} {says} {short(link.to_id)}", style="dim"))
+        columns = ("id", "state", "kind", "says", "links")
+        parts.append(plain_table(columns, map(_explored_row, explored.memories)))
+    parts += [
+        Text(f"{short(link.from_id)} {link_name(link.kind)} {short(link.to_id)}", style="dim")
+        for link in explored.links
+    ]
     said = {memory.id: one_line(memory.preview or "") for memory in explored.memories}
     for relation in explored.relations:
         line = f"{said[relation.from_id]} {relation.relation} {said[relation.to_id]}"
         parts.append(Text(f"{line} ({len(relation.mentions)} say so)"))
-    for circle in explored.cycles:
-        parts.append(Text(f"in a circle: {', '.join(map(short, circle))}", style="yellow"))
+    warnings = [f"in a circle: {short_list(circle)}" for circle in explored.cycles]
     if explored.unfinished:
-        unfinished = ", ".join(map(short, explored.unfinished))
-        parts.append(Text(f"not finished: {unfinished}", style="yellow"))
+        warnings.append(f"not finished: {short_list(explored.unfinished)}")
+    parts += [Text(warning, style="yellow") for warning in warnings]
     if explored.elsewhere:
         parts.append(Text(f"{explored.elsewhere} more stand where you may not look.", style="dim"))
     if explored.more:
-        parts.append(
-            Text("There is more: raise --limit, or give the last id as --before.", style="dim")
-        )
+        more = "There is more: raise --limit, or give the last id as --before."
+        parts.append(Text(more, style="dim"))
     return Group(*parts)
+
+
+def _community_text(community: ExploredCommunity) -> Text:
+    indent = "  " * community.level
+    more = "…" if len(community.names) > _NAMES else ""
+    count = "1 memory" if community.memory_count == 1 else f"{community.memory_count} memories"
+    return Text.assemble(
+        (f"{indent}{', '.join(community.names[:_NAMES])}{more}", "bold"),
+        f"\n{indent}  {community.summary} ({count}; {short(community.id)})",
+    )
+
+
+def _explored_row(memory: ExploredMemory) -> tuple[RenderableType, ...]:
+    links = {link_name(link.kind, link.direction): link.count for link in memory.links}
+    return (
+        Text("  " * memory.distance) + id_text(memory.id),
+        state_text(memory.state),
+        memory.kind,
+        says(memory.preview),
+        counts(links),
+    )
 
 
 def inspection_view(inspection: Inspection) -> RenderableType:
     """Return one memory with everything about it, and the newest recorded steps that used it."""
-    facts = fact_table()
     is_source = isinstance(inspection, SourceInspection)
-    facts.add_row("source" if is_source else "memory", Text(inspection.id, style="cyan"))
-    facts.add_row(
-        "state",
-        Text.assemble(
-            state_text(inspection.state), f"  version {inspection.version}, {inspection.kind}"
-        ),
-    )
-    facts.add_row(
-        "says",
-        Text(
-            inspection.preview if inspection.preview is not None else "(not shown)",
-            style="bold" if inspection.preview else "dim",
-        ),
-    )
-    facts.add_row(
-        "recalled",
-        Text(
-            f"{'yes' if inspection.shown else 'no'}: {inspection.access_reason}",
-            style="green" if inspection.shown else "yellow",
-        ),
-    )
-    facts.add_row("visible to", ", ".join(inspection.readers) or str(inspection.scope))
-    facts.add_row("written", f"{local_time(inspection.created_at)} by {inspection.created_by}")
-    if inspection.tags:
-        facts.add_row("tags", ", ".join(inspection.tags))
+    version = f"  version {inspection.version}, {inspection.kind}"
+    recalled = f"{'yes' if inspection.shown else 'no'}: {inspection.access_reason}"
+    preview = inspection.preview
+    rows = [
+        ("source" if is_source else "memory", Text(inspection.id, style="cyan")),
+        ("state", Text.assemble(state_text(inspection.state), version)),
+        ("says", Text("(not shown)" if preview is None else preview, "bold" if preview else "dim")),
+        ("recalled", Text(recalled, style="green" if inspection.shown else "yellow")),
+        ("visible to", ", ".join(inspection.readers) or str(inspection.scope)),
+        ("written", f"{local_time(inspection.created_at)} by {inspection.created_by}"),
+        ("tags", ", ".join(inspection.tags)),
+    ]
     if inspection.locked_until:
-        facts.add_row("locked until", local_time(inspection.locked_until))
+        rows.append(("locked until", local_time(inspection.locked_until)))
     if isinstance(inspection, SourceInspection):
-        facts.add_row("changed", local_time(inspection.updated_at))
+        rows.append(("changed", local_time(inspection.updated_at)))
         for derived in inspection.derived:
-            facts.add_row(
-                "drawn from it",
-                Text.assemble(short(derived.id), "  ", state_text(derived.state)),
-            )
+            drawn = Text.assemble(short(derived.id), "  ", state_text(derived.state))
+            rows.append(("drawn from it", drawn))
     else:
-        facts.add_row("holds", _validity(inspection))
-        facts.add_row("sources", ", ".join(short(source) for source in inspection.sources))
-    add_affected(facts, inspection.affected)
-    if inspection.promoted:
-        facts.add_row("copies", ", ".join(short(use) for use in inspection.promoted))
+        rows += [("holds", _validity(inspection)), ("sources", short_list(inspection.sources))]
+    rows += affected_facts(inspection.affected)
+    rows.append(("copies", short_list(inspection.promoted)))
     for use in inspection.uses[:_USES]:
-        facts.add_row(
-            "used by", f"step {short(use.step.step_id)}: {', '.join(use.how).replace('_', ' ')}"
-        )
+        how = ", ".join(use.how).replace("_", " ")
+        rows.append(("used by", f"step {short(use.step.step_id)}: {how}"))
     can = [
-        action.name + ("*" if action.previewed else "")
-        for action in inspection.actions
-        if action.allowed
+        f"{each.name}{'*' if each.previewed else ''}" for each in inspection.actions if each.allowed
     ]
-    facts.add_row("you may", ", ".join(can) or "nothing")
-    facts.add_row("", Text("* is previewed first", style="dim"))
-    parts: list[RenderableType] = [
-        Panel(facts, title="Memory", title_align="left", border_style="dim")
-    ]
-    if inspection.history:
-        parts.append(history_table(inspection.history))
-    return Group(*parts)
+    rows.append(("you may", ", ".join(can) or "nothing"))
+    rows.append((" ", Text("* is previewed first", style="dim")))
+    parts: list[RenderableType] = [panel("Memory", facts(*rows))]
+    return Group(*parts, *([history_table(inspection.history)] if inspection.history else []))
+
+
+def _validity(inspection: Inspection) -> Text:
+    fresh = inspection.freshness
+    if fresh.current:
+        known = f", known {local_time(fresh.known_at)}" if fresh.known_at else ""
+        return Text(f"now{known}", style="green")
+    why = [f"replaced by {short(fresh.replaced_by)}"] if fresh.replaced_by else []
+    why += [f"until {local_time(fresh.valid_until)}"] if fresh.valid_until else []
+    why += [f"{short(id)} changed, from which it was concluded" for id in fresh.origins_changed]
+    return Text("no longer" + (f": {'; '.join(why)}" if why else ""), style="yellow")
 
 
 def history_table(entries: Sequence[HistoryEntry]) -> Table:
     """Return the history of a memory, oldest first."""
-    table = plain_table("when", "what", "who", "why", "change")
+    rows = []
     for entry in entries:
-        what = f"{entry.event} {entry.correction}" if entry.correction else entry.event
         agent = entry.actor.get("agent")
         who = f"{entry.actor.get('user')}{f' ({agent})' if agent else ''} via {entry.surface}"
-        table.add_row(
-            local_time(entry.at),
-            Text(what, style="bold"),
-            who,
-            entry.reason or "",
-            _change_text(entry),
-        )
-    return table
-
-
-_NAMES = 8
-"""Names of a community that are shown."""
-
-
-def _counts(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {name}" for name, count in counts.items())
+        what = Text(f"{entry.event} {entry.correction or ''}".rstrip(), style="bold")
+        rows.append((local_time(entry.at), what, who, entry.reason or "", _change_text(entry)))
+    return plain_table(("when", "what", "who", "why", "change"), rows)
 
 
 def _change_text(entry: HistoryEntry) -> Text:
@@ -255,8 +239,7 @@ def _change_text(entry: HistoryEntry) -> Text:
         old, new = entry.old.get(name), entry.new.get(name)
         text.append(f"{name}: ", style="dim")
         if old not in (None, [], {}):
-            text.append(one_line(old), style="red")
-            text.append(" → ")
+            text.append(one_line(old), style="red").append(" → ")
         shown = local_time(new) if isinstance(new, int) and name in _TIMES else one_line(new)
         text.append(shown + "\n", style="green")
     if entry.erased_at:
@@ -267,17 +250,101 @@ def _change_text(entry: HistoryEntry) -> Text:
     return text
 
 
-def _validity(inspection: Inspection) -> Text:
-    fresh = inspection.freshness
-    if fresh.current:
-        return Text(
-            "now" + (f", known {local_time(fresh.known_at)}" if fresh.known_at else ""),
-            style="green",
+def change_line(change: Change) -> Text:
+    """Return the result of a change in one line."""
+    text = f"{short(change.id)} is {change.state}, version {change.version}"
+    if change.status == "unchanged":
+        return Text(f"– nothing changed: {text}")
+    until = getattr(change, "recoverable_until", None)
+    return done(text + (f"; recoverable until {local_time(until)}" if until else ""))
+
+
+def correction_view(correction: Correction) -> RenderableType:
+    """Return the preview of a correction, or its result."""
+    if correction.result is not None:
+        return change_line(correction.result)
+    until = correction.reversible_until
+    reversible = "yes" + (f" until {local_time(until)}" if until is not None else "")
+    states = state_text(correction.before), " → ", state_text(correction.after)
+    return preview_panel(
+        facts(
+            ("memory", Text(correction.id, style="cyan")),
+            ("correction", Text(correction.correction, style="bold")),
+            ("state", Text.assemble(*states)),
+            ("recall", _IMPACT[correction.recall]),
+            ("other memory", correction.other_id and Text(correction.other_id, style="cyan")),
+            *affected_facts(correction.affected),
+            ("reversible", reversible if correction.reversible else "no"),
         )
-    why = [f"replaced by {short(fresh.replaced_by)}"] if fresh.replaced_by else []
-    why += [f"until {local_time(fresh.valid_until)}"] if fresh.valid_until else []
-    why += [
-        f"{short(memory_id)} changed, from which it was concluded"
-        for memory_id in fresh.origins_changed
+    )
+
+
+def crossing_view(crossing: Crossing) -> RenderableType:
+    """Return the preview of promoting or sharing, or its result."""
+    if crossing.copy_id is not None:
+        return done(f"{short(crossing.copy_id)} stands in {crossing.into}")
+    reach = crossing.reach
+    seen = f"{reach.visible} visible, {reach.redacted} redacted, {reach.hidden} hidden"
+    return preview_panel(
+        facts(
+            ("memory", Text(crossing.id, style="cyan")),
+            ("into", str(crossing.into)),
+            ("readers there", ", ".join(crossing.readers) or "nobody yet"),
+            ("what they see", f"{seen}, {reach.denied} denied"),
+            ("allowed by", ", ".join(decision.reason for decision in crossing.decisions)),
+        )
+    )
+
+
+def forgetting_view(forgetting: Forgetting) -> RenderableType:
+    """Return the memories that a query forgets or would forget."""
+    if forgetting.mode == "apply":
+        return done(f"{len(forgetting.results)} memories forgotten")
+    if not forgetting.matches:
+        return Text("Nothing matches well enough.", style="dim")
+    kept = Text("keep: pinned", style="yellow")
+    rows = [
+        (
+            id_text(match.id),
+            "" if match.score is None else f"{match.score:.2f}",
+            Text("forget") if match.action == "forget" else kept,
+        )
+        for match in forgetting.matches
     ]
-    return Text("no longer" + (f": {'; '.join(why)}" if why else ""), style="yellow")
+    return preview_panel(plain_table(("id", "score", "what"), rows))
+
+
+def proposal_table(proposals: Iterable[Proposal]) -> Table:
+    """Return proposals, one in a row."""
+    rows = (
+        (
+            id_text(proposal.id),
+            proposal.state,
+            proposal.reason,
+            proposal.action.lower(),
+            proposal.kind,
+            _proposed(proposal),
+        )
+        for proposal in proposals
+    )
+    return plain_table(("id", "state", "why", "what", "kind", "says"), rows)
+
+
+def proposal_view(proposal: Proposal) -> RenderableType:
+    """Return everything that a person needs to decide."""
+    return facts(
+        ("proposal", id_text(proposal.id)),
+        ("what", f"{proposal.action.lower()} {proposal.kind} in {proposal.scope}"),
+        ("says", _proposed(proposal)),
+        ("about", proposal.target and short(proposal.target)),
+        ("why it waits", proposal.reason),
+        ("confidence", f"{proposal.confidence} of 100"),
+        ("drawn from", short_list(proposal.derived_from)),
+        ("by", f"{proposal.provider} {proposal.prompt_version or ''}".strip()),
+        ("when", local_time(proposal.created_at)),
+        ("suggested", proposal.suggested_scope),
+    )
+
+
+def _proposed(proposal: Proposal) -> Text:
+    return says(None if proposal.content is None else proposal.content.content)
