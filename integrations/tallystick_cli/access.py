@@ -4,7 +4,7 @@ could recall, make tokens, suspend changes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal
 
 import typer
@@ -21,11 +21,11 @@ _MOST = 1_000_000
 _PERSON = "Shows it first and needs a person at a terminal."
 _FORM = "user:bob=writer, agent:coder=reader@2026-12-31 or everyone=reader"
 
-Reason = Annotated[str, typer.Option("--reason", "-r", help="Why; it is kept in the history.")]
-Agent = Annotated[str | None, typer.Option("--agent", help="The agent that acts for the user.")]
-Projects = Annotated[
-    list[str] | None, typer.Option("--project", help="A project of theirs; repeatable.")
-]
+_HELPS = {
+    "agent": "The agent that acts for the user.",
+    "project": "A project of theirs.",
+    "reason": "Why; it is kept in the history.",
+}
 
 
 @command("approvals", view=views.approval_table, scope="all")
@@ -79,29 +79,28 @@ def spaces(call: Call) -> Answer:
     *("create_space", "update_space", "preview_member"),
     positional=("scope",),
     without=("members", "changes"),
+    helps=_HELPS
+    | {
+        "member": f"Who belongs to it, as what, until when: {_FORM}.",
+        "without": "Who no longer does, such as user:bob.",
+        "preview": "Only show what each --member could do and recall.",
+    },
 )
 def space(
     call: Call,
-    reason: Reason,
-    member: Annotated[
-        list[str] | None,
-        typer.Option(help=f"Who belongs to it, as what, until when: {_FORM}; repeatable."),
-    ] = None,
-    without: Annotated[
-        list[str] | None, typer.Option(help="Who no longer does: user:bob; repeatable.")
-    ] = None,
+    reason: str,
+    member: tuple[str, ...] = (),
+    without: tuple[str, ...] = (),
     state: Annotated[
         bool | None, typer.Option("--open/--close", help="A closed space refuses its members.")
     ] = None,
-    preview: Annotated[
-        bool, typer.Option("--preview", help="Only show what each --member could do and recall.")
-    ] = False,
+    preview: bool = False,
 ) -> Answer:
     """Create the space of a scope, or change it: its members stay as they are but for those that
     are named.
     """
     given, owner = call.arguments, call.owner
-    scope, added = given["scope"], [_member(text) for text in member or ()]
+    scope, added = given["scope"], [_member(text) for text in member]
     names = {"name", "description"} & set(given)
     changes: dict[str, Any] = {name: given.pop(name) for name in sorted(names)}
     if state is not None:
@@ -120,7 +119,7 @@ def space(
         result = call.do("create_space", reason=reason, members=tuple(added), **changes)
     else:
         if added or without:
-            members = _changed(there, added, without or ())
+            members = _changed(there, added, without)
             changes["members"] = [each.dump() for each in members]
         result = call.do("update_space", reason=reason, changes=changes)
     return Answer(result, views.space_table([result]))
@@ -152,60 +151,55 @@ def _member(text: str) -> SpaceMember:
 @command(
     "preview_access",
     view=views.preview_table,
+    positional=("user",),
     without=("actor",),
-    helps={"scopes": "Such as project:apollo; by default all there are."},
+    helps=_HELPS
+    | {
+        "user": "The person it acts for.",
+        "delegation": "A delegation that it holds.",
+        "scopes": "Such as project:apollo; by default all there are.",
+    },
 )
 def preview_agent(
     call: Call,
-    user: Annotated[str, typer.Argument(help="The person it acts for.")],
-    agent: Agent = None,
-    project: Projects = None,
-    delegation: Annotated[
-        list[str] | None, typer.Option(help="A delegation that it holds; repeatable.")
-    ] = None,
+    user: str,
+    agent: str | None = None,
+    project: tuple[str, ...] = (),
+    delegation: tuple[str, ...] = (),
 ) -> Any:
-    names = {"projects": project or (), "delegations": delegation or ()}
-    actor = Actor.load({"user": user, "agent": agent, **{name: set(names[name]) for name in names}})
+    fields = {"user": user, "agent": agent}
+    actor = Actor.load(fields | {"projects": set(project), "delegations": set(delegation)})
     scopes = call.arguments.get("scopes") or tuple(map(str, call.owner.tally.scopes()))
     return call.do(actor=actor, scopes=scopes)
 
 
 @command(
     *("make_token", "tokens", "rotate_token", "revoke_token"),
+    positional=("action", "name_or_token"),
     without=("name", "token_id", "actor", "token_class"),
+    helps=_HELPS
+    | {
+        "action": "list, make NAME, rotate TOKEN or revoke TOKEN.",
+        "name_or_token": "The name of a new token; the id of one, or how it begins or ends.",
+        "user": "Who comes in with it; by default whoever makes it.",
+        "operator": "With the rights of an operator.",
+        "session": "For a person's sitting: grants, forces and erases. At a terminal.",
+    },
 )
 def token(
     call: Call,
-    action: Annotated[
-        Literal["list", "make", "rotate", "revoke"],
-        typer.Argument(metavar="[ACTION]", help="list, make NAME, rotate TOKEN or revoke TOKEN."),
-    ] = "list",
-    what: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[NAME|TOKEN]",
-            help="The name of a new token, or the id of one, or how it begins or ends.",
-        ),
-    ] = None,
-    user: Annotated[
-        str | None, typer.Option(help="Who comes in with it; by default whoever makes it.")
-    ] = None,
-    agent: Agent = None,
-    project: Projects = None,
-    operator: Annotated[
-        bool, typer.Option("--operator", help="With the rights of an operator.")
-    ] = False,
-    session: Annotated[
-        bool,
-        typer.Option(
-            "--session", help="For a person's sitting: grants, forces and erases. At a terminal."
-        ),
-    ] = False,
+    action: Literal["list", "make", "rotate", "revoke"] = "list",
+    name_or_token: str | None = None,
+    user: str | None = None,
+    agent: str | None = None,
+    project: tuple[str, ...] = (),
+    operator: bool = False,
+    session: bool = False,
 ) -> Answer:
     """List access tokens; make one, whose secret is shown once; replace or revoke one: the next
     request with it is refused.
     """
-    if (what is None) != (action == "list"):
+    if (name_or_token is None) != (action == "list"):
         takes = {"list": "no name and no id", "make": "the name of a machine or person"}
         raise InvalidInput(
             f"tally token {action} takes {takes.get(action, 'the id of one token')}."
@@ -223,9 +217,9 @@ def token(
         bounded = {"scopes", "operations"} & set(call.arguments)
         kind: TokenClass = "session" if session else "scoped" if bounded else "personal"
         holder = _holder(call.owner.actor, user, agent, project, operator)
-        made = call.do("make_token", name=what, actor=holder, token_class=kind)
+        made = call.do("make_token", name=name_or_token, actor=holder, token_class=kind)
     else:
-        token_id = complete_id(str(what), (each.id for each in tokens.list()), "token")
+        token_id = complete_id(str(name_or_token), (each.id for each in tokens.list()), "token")
         made = call.do(f"{action}_token", token_id=token_id)
     if made.secret is None:
         return Answer(made, views.token_line(made))
@@ -235,7 +229,7 @@ def token(
 
 
 def _holder(
-    maker: Actor, user: str | None, agent: str | None, projects: list[str] | None, operator: bool
+    maker: Actor, user: str | None, agent: str | None, projects: Sequence[str], operator: bool
 ) -> Actor:
     """Return who comes in: the maker or another user, as a member unless said otherwise."""
     own = user is None or user == maker.user
@@ -244,7 +238,7 @@ def _holder(
             "user": user or maker.user,
             "agent": agent,
             "organization": maker.organization,
-            "projects": set(projects) if projects is not None else maker.projects if own else set(),
+            "projects": set(projects) or (maker.projects if own else set()),
             "delegations": maker.delegations if own else set(),
             "role": "operator" if operator else "member",
         }

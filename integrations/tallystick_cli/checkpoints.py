@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from tallystick.errors import InvalidInput, NotFound, require
 from tallystick_cli.commands import Answer, Call, command
@@ -16,17 +14,18 @@ _NAMED = 10
 """Threads that are named where the one asked for is not there."""
 
 
-@command(view=views.state_table, scope="home")
+@command(
+    view=views.state_table,
+    positional=("thread", "checkpoint"),
+    scope="home",
+    helps={
+        "thread": "Name of a thread of checkpoints.",
+        "checkpoint": "Id of a checkpoint, or how it begins or ends; without it the newest ones.",
+        "limit": "Checkpoints at most.",
+    },
+)
 def state(
-    call: Call,
-    thread: Annotated[str, typer.Argument(help="Name of a thread of checkpoints.")],
-    checkpoint: Annotated[
-        str | None,
-        typer.Argument(
-            help="Id of a checkpoint, or how it begins or ends; without it the newest ten."
-        ),
-    ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at most.")] = 10,
+    call: Call, thread: str, checkpoint: str | None = None, limit: int = 10
 ) -> list[dict[str, Any]]:
     """Show the checkpoints of a thread, what was written at each, and the recorded steps that wrote
     it.
@@ -70,13 +69,12 @@ def state(
     return rows
 
 
-@command(scope="home")
-def verify_threads(
-    call: Call,
-    thread: Annotated[
-        str | None, typer.Argument(help="Name of a thread; without it all of the scope.")
-    ] = None,
-) -> Answer:
+@command(
+    positional=("thread",),
+    scope="home",
+    helps={"thread": "Name of a thread; without it all of the scope."},
+)
+def verify_threads(call: Call, thread: str | None = None) -> Answer:
     """Check every checkpoint and every piece of state. Exits with 1 when something does not
     match.
     """
@@ -92,22 +90,21 @@ def verify_threads(
     return Answer(value, lines or none, not problems)
 
 
-@command(scope="home", tally="create")
-def import_checkpoints(
-    call: Call,
-    source: Annotated[
-        str, typer.Argument(help="File of a SqliteSaver, or postgresql://… of a PostgresSaver.")
-    ],
-    allow: Annotated[
-        list[str] | None,
-        typer.Option(help="Type that state may hold, as module:Name; repeatable."),
-    ] = None,
-) -> Answer:
+@command(
+    positional=("source",),
+    scope="home",
+    helps={
+        "source": "File of a SqliteSaver, or postgresql://… of a PostgresSaver.",
+        "allow": "Type that state may hold, as module:Name.",
+    },
+    tally="create",
+)
+def import_checkpoints(call: Call, source: str, allow: tuple[str, ...] = ()) -> Answer:
     """Copy the threads of LangGraph's own savers into the tally and compare every checkpoint."""
     require("langgraph", extra="langgraph")
     import tallystick_langgraph
 
-    types = [tuple(name.split(":", 1)) for name in allow or ()]
+    types = [tuple(name.split(":", 1)) for name in allow]
     if any(len(name) != 2 for name in types):
         raise InvalidInput("--allow takes a type as module:Name, such as shop.state:Order.")
     saver = tallystick_langgraph.TallySaver(call.bound, allow=types)

@@ -46,8 +46,6 @@ _MODES = {"preview": "Only preview it.", "apply": "Do it, instead of a preview."
 _EVERY = "all"
 """The choice that stands for every state."""
 _SECONDS = {"m": 60, "h": 3_600, "d": 86_400}
-READABLE = {"scopes": "Such as project:apollo; by default all that you may read."}
-"""Help of the scopes of a command that looks into all of them by default."""
 
 
 class Answer(NamedTuple):

@@ -21,55 +21,45 @@ from tallystick_cli.session import open_as_owner
 if TYPE_CHECKING:
     from tallystick_cli.clients import Change
 
-Agent = Annotated[
-    str | None, typer.Option("--agent", help="The agent that acts for you, for the history.")
-]
-Rules = Annotated[
-    str | None, typer.Option("--rules", metavar="FILE", help="TOML file of the rules over tools.")
-]
+_HELPS = {
+    "agent": "The agent that acts for you, for the history.",
+    "rules": "TOML file of the rules over tools.",
+    "show": "Only show what would be written.",
+}
 Place = Annotated[
-    Literal["project", "user"], typer.Option("--scope", help="To install: in this folder, or user.")
+    Literal["project", "user"],
+    typer.Option("--scope", help="To install: project, in this folder, or user."),
 ]
-ShowOnly = Annotated[bool, typer.Option("--show", help="Show what would be written, alone.")]
 
 
-@command(tally="place")
+@command(
+    positional=("action", "client"),
+    helps=_HELPS
+    | {
+        "action": "To serve, or to change a client's configuration.",
+        "client": "To install: claude-code, codex, cursor, vscode or zed.",
+        "stdio": "Serve over standard input and output: the default.",
+        "http": "Serve over HTTP on this port, with tokens.",
+        "uds": "Serve over the Unix socket at this path.",
+        "boundary": "Scope that it leads to, such as project:apollo; the first one is where it "
+        "writes; by default your own.",
+        "answers": "structured, or text for clients that show nothing else.",
+    },
+    tally="place",
+)
 def mcp(
     call: Call,
-    action: Annotated[
-        Literal["serve", "install", "uninstall"],
-        typer.Argument(metavar="ACTION", help="serve, install or uninstall."),
-    ] = "serve",
-    client: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="CLIENT", help="To install: claude-code, codex, cursor, vscode or zed."
-        ),
-    ] = None,
-    stdio: Annotated[
-        bool, typer.Option("--stdio", help="Serve over standard input and output: the default.")
-    ] = False,
-    http: Annotated[
-        int | None, typer.Option(metavar="PORT", help="Serve over HTTP, with tokens.")
-    ] = None,
-    uds: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Serve over a Unix socket.")
-    ] = None,
-    boundary: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Scope that it leads to, such as project:apollo; repeatable, the first one is "
-            "where it writes; by default your own.",
-        ),
-    ] = None,
-    agent: Agent = None,
-    rules: Rules = None,
-    answers: Annotated[
-        Literal["structured", "text"],
-        typer.Option(help="structured, or text for clients that show nothing else."),
-    ] = "structured",
+    action: Literal["serve", "install", "uninstall"] = "serve",
+    client: str | None = None,
+    stdio: bool = False,
+    http: int | None = None,
+    uds: str | None = None,
+    boundary: tuple[str, ...] = (),
+    agent: str | None = None,
+    rules: str | None = None,
+    answers: Literal["structured", "text"] = "structured",
     place: Place = "project",
-    show: ShowOnly = False,
+    show: bool = False,
 ) -> Answer | None:
     """Serve the tally to MCP clients, or put the server into a client's configuration."""
     if action != "serve":
@@ -78,7 +68,7 @@ def mcp(
         if client is None:
             raise InvalidInput(f"Name the client: {', '.join(CLIENTS)}.")
         where = _absolute(call.where) if place == "user" else call.where
-        given = ["--tally", where, *_given("--boundary", *(boundary or ()))]
+        given = ["--tally", where, *_given("--boundary", *boundary)]
         given += _given("--agent", agent)
         given += [] if rules is None else ["--rules", _absolute(rules)]
         line = [_program(), "mcp", "--stdio", *given]
@@ -89,7 +79,7 @@ def mcp(
         raise InvalidInput("Serve over standard input and output, or over HTTP.")
     from tallystick_mcp import run_http, run_stdio, serve
 
-    pipe = report_to()
+    pipe, scopes = report_to(), boundary or None
     with open_as_owner(call.where, background=pipe is None, rules=rules) as owner:
         actor = owner.actor if agent is None else owner.actor.replace(agent=agent)
         if http is not None or uds is not None:
@@ -98,14 +88,14 @@ def mcp(
                 uds=uds,
                 port=http,
                 local=actor,
-                scopes=boundary,
+                scopes=scopes,
                 answers=answers,
                 started=lambda addresses: print_view(
                     *(f"MCP at {address}" for address in addresses), stderr=True
                 ),
             )
             return None
-        server = serve(owner.tally, actor=actor, scopes=boundary, answers=answers)
+        server = serve(owner.tally, actor=actor, scopes=scopes, answers=answers)
         if pipe is None:
             run_stdio(server)
             return None
@@ -116,38 +106,35 @@ def mcp(
             server,
             tally=call.where,
             actor=actor,
-            scopes=boundary,
+            scopes=scopes,
             rules=rules,
             answers=answers,
         )
     return None
 
 
-@command(tally="place")
+@command(
+    positional=("event",),
+    helps=_HELPS
+    | {
+        "event": "session-start, prompt, before-tool, after-tool, before-compact, after-compact, "
+        "turn-end or session-end; or install, uninstall.",
+        "format": "The format of the input: neutral or claude-code.",
+        "boundary": "Scope to work in; by default your private one.",
+        "socket": "Socket of `tally serve`; else that of the tally.",
+    },
+    tally="place",
+)
 def hook(
     call: Call,
-    event: Annotated[
-        str,
-        typer.Argument(
-            metavar="EVENT",
-            help="session-start, prompt, before-tool, after-tool, before-compact, after-compact, "
-            "turn-end or session-end; or install, uninstall.",
-        ),
-    ],
-    format: Annotated[
-        str, typer.Option(help="The format of the input: neutral or claude-code.")
-    ] = "neutral",
-    boundary: Annotated[
-        str | None, typer.Option(help="Scope to work in; by default your private one.")
-    ] = None,
-    agent: Agent = None,
-    rules: Rules = None,
-    socket: Annotated[
-        str | None,
-        typer.Option(metavar="PATH", help="Socket of `tally serve`; else that of the tally."),
-    ] = None,
+    event: str,
+    format: str = "neutral",
+    boundary: str | None = None,
+    agent: str | None = None,
+    rules: str | None = None,
+    socket: str | None = None,
     place: Place = "project",
-    show: ShowOnly = False,
+    show: bool = False,
 ) -> Answer | None:
     """Answer an event of an agent's session, as JSON, or put the hooks into Claude Code."""
     given = [*_given("--boundary", boundary), *_given("--agent", agent)]

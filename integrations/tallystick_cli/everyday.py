@@ -4,38 +4,43 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import RenderableType
 
 from tallystick.errors import InvalidInput
 from tallystick.records import ContextPack, Explored, Scope
 from tallystick.tally import BoundTally
-from tallystick_cli.commands import READABLE, Answer, Call, command
+from tallystick_cli.commands import Answer, Call, command
 from tallystick_cli.output import print_view
 from tallystick_cli.views import memories as views
 
 _HERE = "-"
 """In place of a text: it comes on standard input."""
+_READABLE = {
+    "scopes": "Such as project:apollo; by default all that you may read.",
+    "namespace": "Items of stores beneath this namespace as well, one part each time.",
+}
+_NAMESPACE = {"namespace": "Of the items of stores those beneath it, one part each time."}
 
 
-@command("remember", scope="home")
+@command(
+    "remember",
+    positional=("content",),
+    scope="home",
+    helps={
+        "content": "What to remember, word for word; - or nothing reads standard input.",
+        "source_uri": "Address of where it came from.",
+        "source_title": "Title of where it came from.",
+        "source_type": "Such as file, tool or user.",
+    },
+)
 def remember(
     call: Call,
-    content: Annotated[
-        str | None,
-        typer.Argument(help="What to remember, word for word; - or nothing reads standard input."),
-    ] = None,
-    source_uri: Annotated[
-        str | None, typer.Option("--source-uri", help="Address of where it came from.")
-    ] = None,
-    source_title: Annotated[
-        str | None, typer.Option("--source-title", help="Title of where it came from.")
-    ] = None,
-    source_type: Annotated[
-        str | None, typer.Option("--source-type", help="Such as file, tool or user.")
-    ] = None,
+    content: str | None = None,
+    source_uri: str | None = None,
+    source_title: str | None = None,
+    source_type: str | None = None,
 ) -> Answer:
     text = _standard_input() if content in (None, _HERE) else content
     parts = {"uri": source_uri, "title": source_title, "source_type": source_type}
@@ -45,7 +50,7 @@ def remember(
     return Answer(stored, [line, *_warning_lines(stored.warnings)])
 
 
-@command("recall", positional=("query",), helps=READABLE)
+@command("recall", positional=("query",), helps=_READABLE)
 def recall(call: Call) -> Answer:
     scopes = call.scopes()
     hits = call.do(scopes=tuple(map(str, scopes)))
@@ -64,7 +69,7 @@ def recall(call: Call) -> Answer:
     return Answer({"hits": list(hits), "scopes": list(map(str, scopes)), **facts}, show)
 
 
-@command("memories", view=views.memory_table, scope="home")
+@command("memories", view=views.memory_table, scope="home", helps=_NAMESPACE)
 def memories(call: Call) -> Answer:
     listed = call.do()
     if listed:
@@ -103,12 +108,12 @@ def explore(call: Call) -> Answer:
     return Answer(explored, show)
 
 
-@command("wake", helps=READABLE)
+@command("wake", helps=_READABLE)
 def wake(call: Call) -> Answer:
     return _pack(call, "is pinned, constrains, or is open")
 
 
-@command("context_pack", positional=("query",), helps=READABLE)
+@command("context_pack", positional=("query",), helps=_READABLE)
 def pack(call: Call) -> Answer:
     return _pack(call, "answers this")
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-import typer
 from rich.console import Group
 from rich.text import Text
 
@@ -27,26 +26,20 @@ _MOST = 10
 _ALL = 1_000_000
 """Memories that an export takes at most."""
 
-Format = Annotated[
-    ForeignFormat,
-    typer.Argument(metavar="FORMAT", help="mem0, langmem, langgraph-store, llama-index or jsonl."),
-]
 
-
-@command(scope="home", tally="place")
+@command(
+    positional=("format", "file"),
+    scope="home",
+    helps={
+        "format": "The product.",
+        "file": "Its export: JSON, JSON lines, or the file of a SqliteStore.",
+        "only": "User, namespace or key to take; * for all.",
+        "apply": "Import; without it nothing is written.",
+    },
+    tally="place",
+)
 def import_from(
-    call: Call,
-    format: Format,
-    file: Annotated[
-        Path, typer.Argument(help="Its export: JSON, JSON lines, or the file of a SqliteStore.")
-    ],
-    only: Annotated[
-        list[str] | None,
-        typer.Option(help="User, namespace or key to take; repeatable; * for all."),
-    ] = None,
-    apply: Annotated[
-        bool, typer.Option("--apply", help="Import; without it nothing is written.")
-    ] = False,
+    call: Call, format: ForeignFormat, file: str, only: tuple[str, ...] = (), apply: bool = False
 ) -> Answer:
     """Bring the memories of another product in, each with its source. Doing it again adds nothing
     twice.
@@ -64,19 +57,19 @@ def import_from(
 
         bound = view_in(owner, call.scope)
         mode: Literal["preview", "apply"] = "apply" if apply else "preview"
-        imported = import_memories(bound, format, file, only=only or (), mode=mode, progress=count)
+        imported = import_memories(bound, format, Path(file), only=only, mode=mode, progress=count)
     is_whole = not apply or imported.found == imported.created + imported.present
     return Answer(imported, _view(imported, str(bound.scope), is_whole), is_whole)
 
 
-@command(scope="home")
-def export_to(
-    call: Call,
-    format: Format,
-    file: Annotated[Path, typer.Argument(help="File of JSON lines to write.")],
-) -> Answer:
+@command(
+    positional=("format", "file"),
+    scope="home",
+    helps={"format": "The product.", "file": "File of JSON lines to write."},
+)
+def export_to(call: Call, format: ForeignFormat, file: str) -> Answer:
     """Write the memories of a scope as lines that another product reads."""
-    if file.exists():
+    if Path(file).exists():
         raise InvalidInput(f"{file} is there already: name a file that is not.")
     bound = call.bound
     memories = bound.memories(limit=_ALL)
@@ -85,7 +78,7 @@ def export_to(
     with os.fdopen(os.open(file, flags, 0o600), "w", encoding="utf-8") as opened:
         for line in export_lines(reversed(memories), format, owner=bound.scope.key or "all"):
             opened.write(line + "\n")
-    value = {"file": str(file), "memories": len(memories)}
+    value = {"file": file, "memories": len(memories)}
     return Answer(value, f"✓ {len(memories)} memories in {file}")
 
 

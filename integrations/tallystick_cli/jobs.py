@@ -25,25 +25,24 @@ outbound = operation_command(
 )
 
 
-@command(*("jobs", "job", "retry_jobs", "cancel_job"), without=("job_id", "job_ids"))
+@command(
+    *("jobs", "job", "retry_jobs", "cancel_job"),
+    positional=("action", "job"),
+    without=("job_id", "job_ids"),
+    helps={
+        "action": "list, show JOB, retry [JOB…], cancel JOB, or drain: do it now.",
+        "job": "Ids of jobs, or how they begin or end.",
+    },
+)
 def jobs(
     call: Call,
-    action: Annotated[
-        Literal["list", "show", "retry", "cancel", "drain"],
-        typer.Argument(
-            metavar="[ACTION]",
-            help="list, show JOB, retry [JOB…], cancel JOB, or drain: do it now.",
-        ),
-    ] = "list",
-    job: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[JOB]…", help="Ids of jobs, or how they begin or end."),
-    ] = None,
+    action: Literal["list", "show", "retry", "cancel", "drain"] = "list",
+    job: tuple[str, ...] = (),
 ) -> Answer:
     """List follow-up work; show one job with its trail, retry what failed, cancel one, or drain:
     do all that waits now.
     """
-    named = [id_of(fragment) for fragment in job or ()]
+    named = [id_of(fragment) for fragment in job]
     if action in ("show", "cancel") and len(named) != 1:
         raise InvalidInput(f"tally jobs {action} takes the id of one job.")
     if action in ("list", "drain") and named:
@@ -70,24 +69,25 @@ def _drain(call: Call) -> Answer:
     return Answer(asdict(drained), f"✓ {drained.jobs} jobs, {made}{left}")
 
 
-@command(tally="place")
+@command(
+    helps={
+        "kind": "Only jobs of this kind; by default everything.",
+        "detached": "Go on when the process that started it has ended.",
+    },
+    tally="place",
+)
 def worker(
     call: Call,
-    kind: Annotated[
-        list[str] | None,
-        typer.Option(help="Only jobs of this kind; repeatable; by default everything."),
-    ] = None,
+    kind: tuple[str, ...] = (),
     threads: Annotated[int, typer.Option(min=1, max=64, help="How many at once.")] = 1,
-    detached: Annotated[
-        bool, typer.Option("--detached", help="Go on when the process that started it has ended.")
-    ] = False,
+    detached: bool = False,
 ) -> Answer:
     """Carry out follow-up work until it is stopped (Ctrl-C, SIGTERM). It ends with the process that
     started it.
     """
     stopping = _Stopping(follow=None if detached else os.getppid())
     with open_as_owner(call.where) as owner, stopping:
-        workers = [owner.tally.worker(kind).start() for _ in range(threads)]
+        workers = [owner.tally.worker(kind or None).start() for _ in range(threads)]
         location = owner.tally.location
         if call.as_json:
             print_json({"state": "working", "tally": location})

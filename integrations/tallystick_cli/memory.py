@@ -21,53 +21,48 @@ promote = operation_command("promote", views.crossing_view, positional=("into",)
 share = operation_command("share", views.crossing_view, positional=("into",))
 
 
-@command("modify", view=views.change_line)
+@command(
+    "modify",
+    view=views.change_line,
+    helps={
+        "content": "What it says from now on.",
+        "tag": "Its tags from now on.",
+        "kind": "Its kind from now on.",
+        "importance": "Its importance from now on, 0 to 100.",
+        "lock": "Let no agent change it for a while.",
+    },
+)
 def modify(
     call: Call,
-    content: Annotated[
-        str | None, typer.Option("--content", help="What it says from now on.")
-    ] = None,
-    tags: Annotated[
-        list[str] | None, typer.Option("--tag", help="Its tags from now on; repeatable.")
-    ] = None,
-    kind: Annotated[str | None, typer.Option("--kind", help="Its kind from now on.")] = None,
-    importance: Annotated[
-        int | None, typer.Option("--importance", min=0, max=100, help="0 to 100.")
-    ] = None,
+    content: str | None = None,
+    tag: tuple[str, ...] = (),
+    kind: str | None = None,
+    importance: int | None = None,
     pinned: Annotated[
         bool | None, typer.Option("--pin/--unpin", help="Whether to keep it in every pack.")
     ] = None,
-    lock: Annotated[
-        bool, typer.Option("--lock", help="Let no agent change it for a while.")
-    ] = False,
+    lock: bool = False,
 ) -> Any:
-    fields = {
-        "content": content,
-        "tags": tags and list(tags),
-        "kind": kind,
-        "importance": importance,
-        "pinned": pinned,
-    }
-    changes = call.arguments.pop("changes", {})
-    changes |= {name: value for name, value in fields.items() if value is not None}
+    fields = {"content": content, "kind": kind, "importance": importance, "pinned": pinned}
+    changes = {name: value for name, value in fields.items() if value is not None}
+    changes |= call.arguments.pop("changes", {}) | ({"tags": list(tag)} if tag else {})
     override = call.arguments.pop("manual_override", lock)
     return call.do(changes=changes, manual_override=override)
 
 
-@command("forget", "forget_matching", without=("memory_id", "query"), scope="home")
+@command(
+    *("forget", "forget_matching"),
+    positional=("memory_or_query",),
+    without=("memory_id", "query"),
+    scope="home",
+    helps={
+        "memory_or_query": "Id of a memory; with --matching a query.",
+        "matching": "Forget what recall finds for QUERY, or what filters keep.",
+        "preview": "Only show what would be done.",
+    },
+)
 def forget(
-    call: Call,
-    what: Annotated[
-        str | None,
-        typer.Argument(metavar="[MEMORY|QUERY]", help="Id of a memory; with --matching a query."),
-    ] = None,
-    matching: Annotated[
-        bool,
-        typer.Option("--matching", help="Forget what recall finds for QUERY, or filters keep."),
-    ] = False,
-    preview: Annotated[bool, typer.Option("--preview", help="Only show what would be done.")] = (
-        False
-    ),
+    call: Call, memory_or_query: str | None = None, matching: bool = False, preview: bool = False
 ) -> Any:
     """Take a memory out of recall; it can be recovered. With --matching: preview, then --apply with
     its --token.
@@ -79,22 +74,23 @@ def forget(
     if force and matching:
         raise InvalidInput("--force is for one memory, not for --matching.")
     if matching:
-        forgetting = call.do("forget_matching", query=what)
+        forgetting = call.do("forget_matching", query=memory_or_query)
         return Answer(forgetting, views.forgetting_view(forgetting))
     one = {"mode", "reason", "if_version", "force", "confirm_token", "idempotency_key"}
     if set(given) - one:
         raise InvalidInput("Filters choose among many memories: give --matching too.")
-    if what is None:
+    if memory_or_query is None:
         raise InvalidInput("Name the memory to forget, or give --matching and filters.")
+    memory_id = id_of(memory_or_query)
     if force and apply:
         require_person("tally forget --force --apply")
         confirm("forget it although it is pinned", "force")
     given.pop("mode", None)
     if preview or (force and not apply):
-        reason = {"memory_id": id_of(what), "reason": given["reason"], "force": force}
+        reason = {"memory_id": memory_id, "reason": given["reason"], "force": force}
         correction = call.bound.correct(correction="delete", **reason)
         # Without force nothing takes its token.
         value = correction if force else correction.dump()
         return Answer(value, views.correction_view(correction))
-    change = call.do("forget", memory_id=id_of(what))
+    change = call.do("forget", memory_id=memory_id)
     return Answer(change, views.change_line(change))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -18,28 +18,28 @@ from tallystick_cli.session import open_as_owner, recorded
 from tallystick_cli.views import runs as views
 from tallystick_html import receipt_page, says_its_bundle
 
-Run = Annotated[str, typer.Argument(help="Id of a run, or how it begins or ends.")]
-Key = Annotated[Path | None, typer.Option("--sign", help="Private key in PEM.", exists=True)]
+_HELPS = {
+    "run": "Id of a run, or how it begins or ends.",
+    "sign": "Private key in PEM.",
+    "html": "File to write: one page that shows the run and holds it.",
+    "out": "File to write; by default RUN.receipt.",
+}
 
 
 @command(
     "verify",
+    positional=("run",),
     without=("run_id",),
+    helps={
+        "run": "Id of a run, or how it begins or ends; or a bundle.",
+        "foil": "COUNT:DIGEST that you kept, to catch what was cut off.",
+        "public_key": "Of the one who signed the bundle.",
+    },
     note="A bundle is checked without the tally. Exits with 1 when something differs.",
     tally="place",
 )
-def verify(
-    call: Call,
-    run: Annotated[str, typer.Argument(help="Id of a run, or how it begins or ends; or a bundle.")],
-    foil: Annotated[
-        str | None,
-        typer.Option(help="COUNT:DIGEST that you kept, to catch what was cut off."),
-    ] = None,
-    public_key: Annotated[
-        Path | None, typer.Option(help="Of the one who signed the bundle.", exists=True)
-    ] = None,
-) -> Answer:
-    key, file = None if public_key is None else public_key.read_bytes(), Path(run)
+def verify(call: Call, run: str, foil: str | None = None, public_key: str | None = None) -> Answer:
+    key, file = None if public_key is None else Path(public_key).read_bytes(), Path(run)
     if is_bundle(file):
         content = file.read_bytes()
         named = None if foil is None else _foil(verify_bundle(content).run_id, foil)
@@ -78,16 +78,8 @@ def _foil(run_id: str, text: str) -> Foil:
     return Foil(run_id=run_id, count=int(count), head=head)
 
 
-@command(view=views.receipt_table)
-def receipt(
-    call: Call,
-    run: Run,
-    html: Annotated[
-        Path | None,
-        typer.Option(help="File to write: one page that shows the run and holds it."),
-    ] = None,
-    sign: Key = None,
-) -> Any:
+@command(view=views.receipt_table, positional=("run",), helps=_HELPS)
+def receipt(call: Call, run: str, html: str | None = None, sign: str | None = None) -> Any:
     """Show the receipts of a run, or write it as one page that anybody can open and check."""
     if html is None and sign is not None:
         raise InvalidInput("--sign signs what a page holds: give --html FILE too.")
@@ -98,45 +90,35 @@ def receipt(
     return _written(html, receipt_page(bundle), bundle)
 
 
-@command()
-def export_receipt(
-    call: Call,
-    run: Run,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="File to write; by default RUN.receipt.")
-    ] = None,
-    sign: Key = None,
-) -> Answer:
+@command(positional=("run",), helps=_HELPS)
+def export_receipt(call: Call, run: str, out: str | None = None, sign: str | None = None) -> Answer:
     """Write a run as one file that `tally verify FILE` checks without the tally."""
     run_id = recorded(call.owner, run).run_id
     bundle = _bundle(call, run_id, sign)
-    return _written(out or Path(f"{run_id[-8:]}.receipt"), bundle, bundle)
+    return _written(out or f"{run_id[-8:]}.receipt", bundle, bundle)
 
 
-def _bundle(call: Call, run_id: str, sign: Path | None) -> bytes:
-    key = None if sign is None else sign.read_bytes()
+def _bundle(call: Call, run_id: str, sign: str | None) -> bytes:
+    key = None if sign is None else Path(sign).read_bytes()
     return call.owner.recordings.export_receipt(run_id, key=key)
 
 
-def _written(file: Path, content: bytes, bundle: bytes) -> Answer:
+def _written(file: str, content: bytes, bundle: bytes) -> Answer:
     """Write what an agent was told: for whoever runs this, until he gives it to somebody."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     with os.fdopen(os.open(file, flags, 0o600), "wb") as stream:
         stream.write(content)
     foil = verify_bundle(bundle).foil
     line = f"✓ {file} ({len(content):,} bytes){', signed' if foil.signature else ''}"
-    value = {"file": str(file), "bytes": len(content), "foil": foil}
+    value = {"file": file, "bytes": len(content), "foil": foil}
     return Answer(value, [line, f"  foil: {foil.count}:{foil.head}"])
 
 
-@command()
-def tape(
-    call: Call,
-    run: Run,
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="File to write, such as tests/tapes/refund.json.")
-    ],
-) -> Answer:
+@command(
+    positional=("run",),
+    helps=_HELPS | {"out": "File to write, such as tests/tapes/refund.json."},
+)
+def tape(call: Call, run: str, out: str) -> Answer:
     """Write the calls of a run as a tape: a test plays it to the agent, without a network."""
     written = call.owner.recordings.tape(recorded(call.owner, run).run_id)
     write_tape(written, out)
@@ -148,19 +130,18 @@ def tape(
     ]
     fields = {"run_id": written.run_id, "calls": calls, "fidelity": written.fidelity}
     line = f"✓ {out}: {', '.join(counts)} ({written.fidelity})"
-    return Answer({"file": str(out), **fields}, line)
+    return Answer({"file": out, **fields}, line)
 
 
-@command(tally="none")
-def keygen(
-    call: Call,
-    out: Annotated[
-        Path, typer.Argument(help="File for the private key; the public one is written beside it.")
-    ],
-) -> Answer:
+@command(
+    positional=("out",),
+    helps={"out": "File for the private key; the public one is written beside it."},
+    tally="none",
+)
+def keygen(call: Call, out: str) -> Answer:
     """Make a key to sign bundles with. Keep the private one where the tally is not."""
-    public = out.with_name(f"{out.name}.pub")
-    if out.exists() or public.exists():
+    public = Path(f"{out}.pub")
+    if Path(out).exists() or public.exists():
         raise InvalidInput(
             f"{out} or {public} is there already, and a key that is lost cannot be made again."
         )
@@ -168,5 +149,5 @@ def keygen(
     with os.fdopen(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(private_key)
     public.write_bytes(public_key)
-    keys = {"private_key": str(out), "public_key": str(public)}
+    keys = {"private_key": out, "public_key": str(public)}
     return Answer(keys, f"✓ {out} (keep it secret) and {public}")

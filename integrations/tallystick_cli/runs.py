@@ -7,9 +7,8 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import RenderableType
 
 from tallystick.errors import InvalidInput, NotFound
@@ -47,15 +46,15 @@ def runs(call: Call) -> Answer:
     )
 
 
-@command(*("run", "steps", "step", "entries", "receipt"), without=("run_id", "step_id"))
-def show(
-    call: Call,
-    identity: Annotated[
-        str, typer.Argument(metavar="STEP", help="Id of a step or run, or how it begins or ends.")
-    ],
-) -> Answer:
+@command(
+    *("run", "steps", "step", "entries", "receipt"),
+    positional=("step",),
+    without=("run_id", "step_id"),
+    helps={"step": "Id of a step or run, or how it begins or ends."},
+)
+def show(call: Call, step: str) -> Answer:
     """Show a step: what the agent saw, why, what it did, and its receipt. For a run, its steps."""
-    record, recordings = recorded(call.owner, identity), call.owner.recordings
+    record, recordings = recorded(call.owner, step), call.owner.recordings
     if isinstance(record, RunRecord):
         steps: list[StepRecord] = call.do("steps", run_id=record.run_id)
         runs = views.run_table([(record, len(steps))])
@@ -145,52 +144,43 @@ def diff(call: Call) -> Any:
     return call.do(**steps)
 
 
-@command("replay", without=("recipe",))
+@command(
+    "replay",
+    without=("recipe",),
+    helps={
+        "drop": "Leave this item or memory out.",
+        "without_source": "Leave out what comes from this source.",
+        "model": "Compile for this model instead.",
+        "provider": "Compile for this provider instead, and make its request: openai, anthropic, "
+        "or one of yours.",
+        "send": "Send the request to the provider, and compare its answer; needs a key.",
+        "weights": "NAME=VALUE of a score weight, in thousandths, or a TOML file of them.",
+        "budget": "Tokens, or a share of them such as 50%.",
+        "rules": "TOML file of rules to use instead.",
+        "keep": "Record it as a run of its own, with the changes.",
+    },
+)
 def recompile(
     call: Call,
-    drop: Annotated[
-        list[str] | None, typer.Option(help="Leave this item or memory out; repeatable.")
-    ] = None,
-    without_source: Annotated[
-        list[str] | None, typer.Option(help="Leave out what comes from this source; repeatable.")
-    ] = None,
-    model: Annotated[str | None, typer.Option(help="Compile for this model instead.")] = None,
-    provider: Annotated[
-        str | None,
-        typer.Option(
-            help="Compile for this provider instead, and make its request: openai, anthropic, or "
-            "one of yours."
-        ),
-    ] = None,
-    send: Annotated[
-        bool,
-        typer.Option(
-            "--send", help="Send the request to the provider, and compare its answer; needs a key."
-        ),
-    ] = False,
-    weights: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="NAME=VALUE of a score weight, in thousandths, or a TOML file of them; repeatable."
-        ),
-    ] = None,
-    budget: Annotated[
-        str | None, typer.Option(help="Tokens, or a share of them such as 50%.")
-    ] = None,
-    rules: Annotated[Path | None, typer.Option(help="TOML file of rules to use instead.")] = None,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Record it as a run of its own, with the changes.")
-    ] = False,
+    drop: tuple[str, ...] = (),
+    without_source: tuple[str, ...] = (),
+    model: str | None = None,
+    provider: str | None = None,
+    send: bool = False,
+    weights: tuple[str, ...] = (),
+    budget: str | None = None,
+    rules: str | None = None,
+    keep: bool = False,
 ) -> Answer:
     """Compile a recorded step anew with a change, and show what differs. No model is called but
     with --send.
     """
     owner, record = call.owner, step_of(call.owner, call.arguments["step_id"])
     changes: dict[str, Any] = {
-        **_left_out(owner, record, drop or (), without_source or ()),
+        **_left_out(owner, record, drop, without_source),
         "model_override": model,
         "provider_override": provider,
-        "score_weights": _weights(weights or ()),
+        "score_weights": _weights(weights),
     }
     if budget is not None:
         changes["token_budget"] = _budget(owner, record, budget)

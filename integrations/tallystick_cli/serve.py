@@ -6,9 +6,6 @@ from __future__ import annotations
 
 import webbrowser
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from tallystick.errors import InvalidInput
 from tallystick.tally import Tally
@@ -17,30 +14,26 @@ from tallystick_cli.output import print_json, print_view
 from tallystick_cli.session import open_as_owner, require_person
 
 _SOCKET = "serve.sock"
-Rules = Annotated[
-    str | None,
-    typer.Option(metavar="FILE", help="TOML file of the rules over tools, models and memory."),
-]
+_RULES = {"rules": "TOML file of the rules over tools, models and memory."}
 
 
-@command(tally="place")
+@command(
+    helps=_RULES
+    | {
+        "port": "On this port, where every caller needs a token; 0 is any.",
+        "uds": "On the Unix socket at this path, which only you may open.",
+        "host": "The address of the port, such as 0.0.0.0.",
+        "name": "A name by which this server is reached.",
+    },
+    tally="place",
+)
 def serve(
     call: Call,
-    port: Annotated[
-        int | None, typer.Option(help="On this port, where every caller needs a token; 0 is any.")
-    ] = None,
-    uds: Annotated[
-        str | None,
-        typer.Option(metavar="PATH", help="On this Unix socket, which only you may open."),
-    ] = None,
-    host: Annotated[
-        str, typer.Option(help="The address of the port, such as 0.0.0.0.")
-    ] = "127.0.0.1",
-    name: Annotated[
-        list[str] | None,
-        typer.Option(help="A name by which this server is reached; repeatable."),
-    ] = None,
-    rules: Rules = None,
+    port: int | None = None,
+    uds: str | None = None,
+    host: str = "127.0.0.1",
+    name: tuple[str, ...] = (),
+    rules: str | None = None,
 ) -> None:
     """Serve the tally over HTTP until it is stopped (Ctrl-C, SIGTERM).
 
@@ -63,23 +56,21 @@ def serve(
             uds=uds if uds is not None or port is not None else str(socket_of(tally)),
             port=port,
             host=host,
-            hosts=name or (),
+            hosts=name,
             local=owner.actor,
             started=started,
         )
 
 
-@command(tally="place")
-def ui(
-    call: Call,
-    port: Annotated[
-        int, typer.Option(help="On this port of the loopback; 0 is any that is free.")
-    ] = 0,
-    browser: Annotated[
-        bool, typer.Option("--browser/--no-browser", help="Whether to open the browser.")
-    ] = True,
-    rules: Rules = None,
-) -> None:
+@command(
+    helps=_RULES
+    | {
+        "port": "On this port of the loopback; 0 is any that is free.",
+        "browser": "Whether to open the browser.",
+    },
+    tally="place",
+)
+def ui(call: Call, port: int = 0, browser: bool = True, rules: str | None = None) -> None:
     """Open the dashboard in the browser: what agents knew and why, memory, approvals, health.
 
     The link works once. The session that it begins ends with the command (Ctrl-C).

@@ -6,7 +6,7 @@ import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -43,27 +43,25 @@ _QUESTIONS = {
 """What is asked together where nobody has chosen how long forgotten text is kept."""
 
 
-@command("choose_windows", without=("idempotency_key",), tally="place")
+@command(
+    "choose_windows",
+    without=("idempotency_key",),
+    helps={
+        "owner": "Who acts where a runtime names nobody.",
+        "project": "A project of the owner.",
+        "retention": "What recorded steps keep: redacted_payloads, full_payloads or metadata_only; "
+        f"written to {SETTINGS_FILE}.",
+        "time_zone": "Zone of dates without one: UTC, local or a name such as Europe/Zurich; "
+        f"written to {SETTINGS_FILE}.",
+    },
+    tally="place",
+)
 def init(
     call: Call,
-    owner: Annotated[str, typer.Option(help="Who acts where a runtime names nobody.")] = "local",
-    project: Annotated[
-        list[str] | None, typer.Option(help="A project of the owner; repeatable.")
-    ] = None,
-    retention: Annotated[
-        str | None,
-        typer.Option(
-            help="What recorded steps keep: redacted_payloads, full_payloads or metadata_only; "
-            f"written to {SETTINGS_FILE}.",
-        ),
-    ] = None,
-    time_zone: Annotated[
-        str | None,
-        typer.Option(
-            help="Zone of dates without one: UTC, local or a name such as Europe/Zurich; written "
-            f"to {SETTINGS_FILE}.",
-        ),
-    ] = None,
+    owner: str = "local",
+    project: tuple[str, ...] = (),
+    retention: str | None = None,
+    time_zone: str | None = None,
 ) -> Answer:
     """Make a tally: name its owner, choose what recorded runs keep and how long things are kept. At
     a terminal it asks.
@@ -89,7 +87,7 @@ def init(
     chosen = {name: value for name, value in named.items() if value is not None}
     settings = Settings.read(**chosen)
     added = _new_settings(file, written, chosen)
-    person = Actor.load({"user": owner, "projects": set(project or ()), "role": "operator"})
+    person = Actor.load({"user": owner, "projects": set(project), "role": "operator"})
     actor = None if owner == "local" and not project else person
     with Tally.open(call.where, owner=actor, settings=settings, background=False) as tally:
         # On PostgreSQL a tally has no owner: whoever is named acts.

@@ -5,9 +5,7 @@ move, rebuild.
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from tallystick.errors import InvalidInput
 from tallystick.records import Proof, Transfer
@@ -21,13 +19,8 @@ from tallystick_cli.views import upkeep as views
 purge = operation_command("purge", views.purge_view)
 
 
-@command("doctor", "sizes")
-def doctor(
-    call: Call,
-    sizes: Annotated[
-        bool, typer.Option("--sizes", help="Show where the bytes are instead.")
-    ] = False,
-) -> Answer:
+@command("doctor", "sizes", helps={"sizes": "Show where the bytes are instead."})
+def doctor(call: Call, sizes: bool = False) -> Answer:
     """Check chains, commitments, jobs, retention and the index. Exits with 1 when something is
     wrong.
     """
@@ -102,10 +95,8 @@ def backup(call: Call) -> Answer:
     return Answer(result, views.backup_view(result, call.arguments["folder"]))
 
 
-@command(tally="place")
-def restore(
-    call: Call, folder: Annotated[str, typer.Argument(help="The folder of a backup.")]
-) -> Answer:
+@command(positional=("folder",), helps={"folder": "The folder of a backup."}, tally="place")
+def restore(call: Call, folder: str) -> Answer:
     """Restore a backup into a new place, never over a tally: a folder or postgresql://…, whichever
     it was taken from. Digests, rows, chains and texts are checked before it is there.
     """
@@ -114,22 +105,23 @@ def restore(
     return Answer(result, views.backup_view(result, call.where))
 
 
-@command(tally="place")
+@command(
+    helps={
+        "plan": "Only say what would change; the default.",
+        "dry_run": "Do it, check the result, and take it back.",
+        "apply": "Do it.",
+        "backup": "A new folder for the backup before it.",
+        "no_backup": "Do it without a backup of ours.",
+    },
+    tally="place",
+)
 def migrate(
     call: Call,
-    plan: Annotated[
-        bool, typer.Option("--plan", help="Only say what would change; the default.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Do it, check the result, and take it back.")
-    ] = False,
-    apply: Annotated[bool, typer.Option("--apply", help="Do it.")] = False,
-    backup: Annotated[
-        str | None, typer.Option(help="A new folder for the backup before it.")
-    ] = None,
-    no_backup: Annotated[
-        bool, typer.Option("--no-backup", help="Do it without a backup of ours.")
-    ] = False,
+    plan: bool = False,
+    dry_run: bool = False,
+    apply: bool = False,
+    backup: str | None = None,
+    no_backup: bool = False,
 ) -> Answer:
     """Bring a tally of an older release to the schema of this one: say what changes, try it, or do
     it after a backup. By default only says it.
@@ -148,13 +140,12 @@ def migrate(
     return Answer(result, views.migration_view(result))
 
 
-@command("rebuild_index", note="With --check only says whether it matches.")
-def rebuild_index(
-    call: Call,
-    check: Annotated[
-        bool, typer.Option("--check", help="Change nothing; exit with 1 when it does not match.")
-    ] = False,
-) -> Any:
+@command(
+    "rebuild_index",
+    helps={"check": "Change nothing; exit with 1 when it does not match."},
+    note="With --check only says whether it matches.",
+)
+def rebuild_index(call: Call, check: bool = False) -> Any:
     if check:
         compared = call.owner.tally.reconcile_index(repair=False)
         value = {**asdict(compared), "whole": compared.whole}
