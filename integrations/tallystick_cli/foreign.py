@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from operator import itemgetter
 from pathlib import Path
 from typing import Literal
 
@@ -19,7 +20,7 @@ from tallystick.errors import InvalidInput
 from tallystick_cli.commands import Answer, Call, command
 from tallystick_cli.output import progress_bar
 from tallystick_cli.session import open_as_owner, view_in
-from tallystick_cli.views.common import counts, plain_table
+from tallystick_cli.views.common import counts, table
 
 _MOST = 10
 """Owners and reasons that a terminal shows."""
@@ -102,7 +103,7 @@ def _view(imported: Imported, scope: str, is_whole: bool) -> Group:
         skipped.append(f"{imported.skipped_count - _MOST} more were skipped")
     return Group(
         head,
-        plain_table(("of", "memories"), rows),
+        table(rows, {"of": itemgetter(0), "memories": itemgetter(1)}),
         Text(below, style="dim"),
         *(Text(f"✗ {line}", style="yellow") for line in skipped),
     )

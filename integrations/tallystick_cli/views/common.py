@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,36 +12,26 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from tallystick.adapters import words
 from tallystick.records import Affected
 
 WHOLE = frozenset({"id", "state", "status", "v", "score", "when", "steps", "took", "#"})
 """Columns that no width of a terminal cuts: what names a row, and what says how it is."""
 _LEAST = {"id": 8, "started": 10, "scope": 20}
 """The least width of a column, by its name."""
-LINKS = {
-    ("SUPERSEDES", "from"): "replaced by",
-    ("SUPERSEDES", "to"): "replaces",
-    ("DUPLICATE_OF", "to"): "repeats",
-    ("DUPLICATE_OF", "from"): "repeated by",
-    ("DERIVED_FROM", "to"): "concluded from",
-    ("DERIVED_FROM", "from"): "used by",
-    ("SHARES", "to"): "shared from",
-    ("SHARES", "from"): "shared as",
-    ("DEPENDS_ON", "to"): "depends on",
-    ("DEPENDS_ON", "from"): "needed by",
-    ("REFERENCES", "to"): "points to",
-    ("REFERENCES", "from"): "pointed to by",
-    ("MENTIONS", "to"): "mentions",
-    ("MENTIONS", "from"): "mentioned by",
-}
-_STATE = {
-    "active": "green",
-    "superseded": "yellow",
-    "duplicate": "yellow",
-    "redacted": "magenta",
+_STYLES = {
+    **dict.fromkeys(("active", "completed", "done"), "green"),
+    **dict.fromkeys(
+        ("superseded", "duplicate", "cancelled", "interrupted", "retry_scheduled"), "yellow"
+    ),
+    **dict.fromkeys(("deleted", "failed", "dead"), "red"),
+    **dict.fromkeys(("redacted", "blocked"), "magenta"),
     "hidden": "dim",
-    "deleted": "red",
+    "running": "cyan",
 }
+"""Styles of states, of memories, runs and jobs."""
+Cell = str | Callable[[Any], Any]
+"""A field of a record, or what is shown of it."""
 
 
 def short(identity: str) -> str:
@@ -79,55 +69,63 @@ def counts(numbers: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in numbers.items())
 
 
+def state_text(state: str) -> Text:
+    return Text(state, style=_STYLES.get(state, ""))
+
+
 def done(text: str, ok: bool = True) -> Text:
     return Text(f"✓ {text}" if ok else f"✗ {text}", style="green" if ok else "red")
 
 
-def state_text(state: str) -> Text:
-    return Text(state, style=_STATE.get(state, ""))
+def view_of(record: Any, cell: Cell) -> Any:
+    """Return what a cell shows of a record: by a function, or a field by its name."""
+    if callable(cell):
+        return cell(record)
+    value = getattr(record, cell)
+    if value is None or isinstance(value, Text):
+        return value
+    if cell == "id" or cell.endswith("_id"):
+        return id_text(value)
+    if cell in ("state", "status"):
+        return state_text(value)
+    return local_time(value) if cell == "at" or cell.endswith("_at") else value
 
 
-def facts(*rows: tuple[str, Any]) -> Table:
-    """Return facts by their names, one a line; those without a value are left out."""
+def facts(record: Any, rows: Mapping[str, Cell]) -> Table:
+    """Return facts about a record by their names, one a line, or several of one name; those
+    without a value are left out.
+    """
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
-    for name, value in rows:
-        if value not in (None, ""):
-            table.add_row(name, value)
+    for name, cell in rows.items():
+        value = view_of(record, cell)
+        for each in value if isinstance(value, list) else [value]:
+            if each not in (None, ""):
+                table.add_row(name, each if isinstance(each, Text) else Text(str(each)))
     return table
 
 
-def plain_table(columns: Sequence[str], rows: Iterable[Sequence[RenderableType]]) -> Table:
-    """Return a table without rules, whose cells wrap, but for those of the columns in `WHOLE`."""
-    return _filled(Table(box=None, pad_edge=False, header_style="dim"), columns, rows)
-
-
-def titled_table(
-    title: str, columns: Sequence[str], rows: Iterable[Sequence[RenderableType]]
-) -> Table:
-    """Same as `plain_table`, with a title and a rule under the names of its columns."""
+def table(records: Iterable[Any], columns: Mapping[str, Cell], *, title: str = "") -> Table:
+    """Return records, one in a row, whose cells wrap, but for those of the columns in `WHOLE`. A
+    title comes with a rule under the names of the columns.
+    """
     table = Table(
-        title=title,
+        title=title or None,
         title_justify="left",
         title_style="bold",
         header_style="dim",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
+        box=box.SIMPLE_HEAD if title else None,
+        padding=(0, 1, 0, 0) if title else (0, 1),
         pad_edge=False,
     )
-    return _filled(table, columns, rows)
-
-
-def _filled(
-    table: Table, columns: Sequence[str], rows: Iterable[Sequence[RenderableType]]
-) -> Table:
     # rich takes from columns that do not wrap only when the others are at their least width, and
     # cuts what is then still too wide at the right: so whole columns come first.
     for name in columns:
         table.add_column(name, no_wrap=name in WHOLE, min_width=_LEAST.get(name), overflow="fold")
-    for row in rows:
-        table.add_row(*row)
+    for record in records:
+        cells = (view_of(record, cell) for cell in columns.values())
+        table.add_row(*(each if isinstance(each, Text) else str(each or "") for each in cells))
     return table
 
 
@@ -146,17 +144,24 @@ def preview_panel(body: RenderableType, *, more: str = "") -> Panel:
     return panel("Preview", body, below=f"Nothing was changed.{more}")
 
 
-def affected_facts(affected: Affected) -> list[tuple[str, Any]]:
-    """Return the facts about what hangs on a memory."""
-    links = [
-        f"{link_name(link.kind, link.direction)} {short(link.memory_id)}" for link in affected.links
-    ]
-    elsewhere = f"{affected.elsewhere} linked memories that you may not see"
-    return [
-        ("links", "\n".join(links)),
-        ("elsewhere", elsewhere if affected.elsewhere else None),
-    ]
+def affected_links(affected: Affected) -> str:
+    """Return what hangs on a memory, a link in a line."""
+    return "\n".join(
+        f"{words.link(link.kind, link.direction)} {short(link.memory_id)}"
+        for link in affected.links
+    )
 
 
-def link_name(kind: str, direction: str = "to") -> str:
-    return LINKS.get((kind, direction), kind.lower())
+def affected_elsewhere(affected: Affected) -> str:
+    count = affected.elsewhere
+    return f"{count} linked memories that you may not see" if count else ""
+
+
+def yes(is_so: bool, style: str) -> Text:
+    """Return yes in green, or no in another style."""
+    return Text("yes", style="green") if is_so else Text("no", style=style)
+
+
+def who(actor: Mapping[str, Any]) -> str:
+    agent = actor.get("agent")
+    return f"{actor.get('user')}{f' with agent {agent}' if agent else ''}"

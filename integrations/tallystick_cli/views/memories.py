@@ -3,67 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tallystick.records import (
-    Change,
-    Correction,
-    Crossing,
-    Explored,
-    ExploredCommunity,
-    ExploredMemory,
-    Forgetting,
-    HistoryEntry,
-    Hit,
-    Inspection,
-    Memory,
-    Proposal,
-    Remembered,
-    Scope,
-    SourceInspection,
-)
-from tallystick_cli.views.common import (
-    affected_facts,
-    counts,
-    cut_text,
-    done,
-    facts,
-    id_text,
-    link_name,
-    local_time,
-    one_line,
-    panel,
-    plain_table,
-    preview_panel,
-    says,
-    short,
-    short_list,
-    state_text,
-    titled_table,
-)
+from tallystick import records
+from tallystick.adapters import words
+from tallystick_cli.views import common
+from tallystick_cli.views.common import done, facts, local_time, short, state_text, table
 
 _USES = 5
 """Number of steps that are listed as users of a memory."""
 _NAMES = 8
 """Names of a community that are shown."""
 _TIMES = ("valid_from", "valid_until", "expires_at", "freshness_ts")
-_IMPACT = {
-    "leaves_recall": "it leaves recall",
-    "returns": "it is recalled as before",
-    "history": "it is recalled as what held once",
-    "below_replacement": "it stands below its replacement",
-    "under_canonical": "the other memory stands for it",
-    "metadata_only": "the replacement stands in its place",
-    "field_redacted": "the field shows its replacement",
-    "local_only": "it is labelled, and goes to no distant embedder or reranker",
-    "unchanged": "nothing changes",
-}
 
 
-def remembered_line(stored: Remembered, scope: Scope) -> Text:
+def remembered_line(stored: records.Remembered, scope: records.Scope) -> Text:
     """Return what was remembered, in a line."""
     if stored.status == "skipped":
         return Text("– nothing to remember: all of it was recalled from here", style="yellow")
@@ -72,75 +30,95 @@ def remembered_line(stored: Remembered, scope: Scope) -> Text:
     return done(f"{short(stored.id)} is remembered in {scope}")
 
 
-def hit_table(hits: Sequence[Hit], *, query: str) -> Table:
+def hit_table(hits: Iterable[records.Hit], *, query: str) -> Table:
     """Return recalled memories with their scores, sources and reasons."""
-    rows = []
-    for hit in hits:
-        memory = hit.memory
-        signals = ", ".join(f"{name} {value:.2f}" for name, value in hit.signals.items() if value)
-        sources = [each.uri or each.title or each.source_type for each in hit.sources]
-        replaced = f", replaced by {short(hit.replaced_by)}" if hit.replaced_by else ""
-        about = [
-            f"holds no longer{replaced}" if hit.history else "",
-            memory.kind,
-            memory.speaker,
-            f"from {', '.join(dict.fromkeys(sources))}",
-            f"visible to {hit.visible_to}",
-            f"{signals} ({hit.path})",
-        ]
-        score = Text(f"{hit.score:.2f}", style="green")
-        text = cut_text(memory.content, 300), "\n", (" · ".join(filter(None, about)), "dim")
-        rows.append((id_text(memory.id), score, Text.assemble(*text)))
-    return titled_table(f"Recall: {query}", ("id", "score", "memory"), rows)
-
-
-def memory_table(memories: Iterable[Memory]) -> Table:
-    """Return memories, newest first."""
-    return plain_table(
-        ("id", "state", "v", "kind", "says"),
-        (
-            (
-                id_text(memory.id),
-                state_text(memory.state),
-                str(memory.version),
-                memory.kind,
-                says(memory.content),
-            )
-            for memory in memories
-        ),
+    return table(
+        hits,
+        {
+            "id": lambda hit: common.id_text(hit.memory.id),
+            "score": lambda hit: Text(f"{hit.score:.2f}", style="green"),
+            "memory": _hit_text,
+        },
+        title=f"Recall: {query}",
     )
 
 
-def explored_view(explored: Explored) -> RenderableType:
+def _hit_text(hit: records.Hit) -> Text:
+    memory = hit.memory
+    signals = ", ".join(f"{name} {value:.2f}" for name, value in hit.signals.items() if value)
+    sources = [each.uri or each.title or each.source_type for each in hit.sources]
+    replaced = f", replaced by {short(hit.replaced_by)}" if hit.replaced_by else ""
+    about = [
+        f"holds no longer{replaced}" if hit.history else "",
+        memory.kind,
+        memory.speaker,
+        f"from {', '.join(dict.fromkeys(sources))}",
+        f"visible to {hit.visible_to}",
+        f"{signals} ({hit.path})",
+    ]
+    text = common.cut_text(memory.content, 300)
+    return Text.assemble(text, "\n", (" · ".join(filter(None, about)), "dim"))
+
+
+def memory_table(memories: Iterable[records.Memory]) -> Table:
+    """Return memories, newest first."""
+    return table(
+        memories,
+        {
+            "id": "id",
+            "state": "state",
+            "v": "version",
+            "kind": "kind",
+            "says": lambda memory: common.says(memory.content),
+        },
+    )
+
+
+def explored_view(explored: records.Explored) -> RenderableType:
     """Return the result of exploring: scopes with counts, memories, and their links."""
     parts: list[RenderableType] = []
     if explored.scopes:
-        rows = [
-            (
-                f"{each.scope}{f' ({each.name})' if each.name else ''}",
-                Text("yes", style="green") if each.readable else Text("no", style="yellow"),
-                each.access_reason,
-                counts(each.states),
-                counts(each.kinds),
+        parts.append(
+            table(
+                explored.scopes,
+                {
+                    "scope": lambda each: f"{each.scope}{f' ({each.name})' if each.name else ''}",
+                    "read": lambda each: common.yes(each.readable, "yellow"),
+                    "why": "access_reason",
+                    "memories": lambda each: common.counts(each.states),
+                    "kinds": lambda each: common.counts(each.kinds),
+                },
             )
-            for each in explored.scopes
-        ]
-        parts.append(plain_table(("scope", "read", "why", "memories", "kinds"), rows))
+        )
     parts += [_community_text(community) for community in explored.communities]
     if explored.memories:
-        columns = ("id", "state", "kind", "says", "links")
-        parts.append(plain_table(columns, map(_explored_row, explored.memories)))
+        parts.append(
+            table(
+                explored.memories,
+                {
+                    "id": lambda each: Text("  " * each.distance) + common.id_text(each.id),
+                    "state": "state",
+                    "kind": "kind",
+                    "says": lambda each: common.says(each.preview),
+                    "links": lambda each: common.counts(
+                        {words.link(link.kind, link.direction): link.count for link in each.links}
+                    ),
+                },
+            )
+        )
     parts += [
-        Text(f"{short(link.from_id)} {link_name(link.kind)} {short(link.to_id)}", style="dim")
+        Text(
+            f"{short(link.from_id)} {words.link(link.kind, 'to')} {short(link.to_id)}", style="dim"
+        )
         for link in explored.links
     ]
-    said = {memory.id: one_line(memory.preview or "") for memory in explored.memories}
+    said = {memory.id: common.one_line(memory.preview or "") for memory in explored.memories}
     for relation in explored.relations:
         line = f"{said[relation.from_id]} {relation.relation} {said[relation.to_id]}"
         parts.append(Text(f"{line} ({len(relation.mentions)} say so)"))
-    warnings = [f"in a circle: {short_list(circle)}" for circle in explored.cycles]
+    warnings = [f"in a circle: {common.short_list(circle)}" for circle in explored.cycles]
     if explored.unfinished:
-        warnings.append(f"not finished: {short_list(explored.unfinished)}")
+        warnings.append(f"not finished: {common.short_list(explored.unfinished)}")
     parts += [Text(warning, style="yellow") for warning in warnings]
     if explored.elsewhere:
         parts.append(Text(f"{explored.elsewhere} more stand where you may not look.", style="dim"))
@@ -150,66 +128,59 @@ def explored_view(explored: Explored) -> RenderableType:
     return Group(*parts)
 
 
-def _community_text(community: ExploredCommunity) -> Text:
+def _community_text(community: records.ExploredCommunity) -> Text:
     indent = "  " * community.level
     more = "…" if len(community.names) > _NAMES else ""
     count = "1 memory" if community.memory_count == 1 else f"{community.memory_count} memories"
-    return Text.assemble(
-        (f"{indent}{', '.join(community.names[:_NAMES])}{more}", "bold"),
-        f"\n{indent}  {community.summary} ({count}; {short(community.id)})",
-    )
+    names = f"{indent}{', '.join(community.names[:_NAMES])}{more}"
+    about = f"{community.summary} ({count}; {short(community.id)})"
+    return Text.assemble((names, "bold"), f"\n{indent}  {about}")
 
 
-def _explored_row(memory: ExploredMemory) -> tuple[RenderableType, ...]:
-    links = {link_name(link.kind, link.direction): link.count for link in memory.links}
-    return (
-        Text("  " * memory.distance) + id_text(memory.id),
-        state_text(memory.state),
-        memory.kind,
-        says(memory.preview),
-        counts(links),
-    )
-
-
-def inspection_view(inspection: Inspection) -> RenderableType:
+def inspection_view(inspection: records.Inspection) -> RenderableType:
     """Return one memory with everything about it, and the newest recorded steps that used it."""
-    is_source = isinstance(inspection, SourceInspection)
+    is_source = isinstance(inspection, records.SourceInspection)
     version = f"  version {inspection.version}, {inspection.kind}"
     recalled = f"{'yes' if inspection.shown else 'no'}: {inspection.access_reason}"
     preview = inspection.preview
-    rows = [
-        ("source" if is_source else "memory", Text(inspection.id, style="cyan")),
-        ("state", Text.assemble(state_text(inspection.state), version)),
-        ("says", Text("(not shown)" if preview is None else preview, "bold" if preview else "dim")),
-        ("recalled", Text(recalled, style="green" if inspection.shown else "yellow")),
-        ("visible to", ", ".join(inspection.readers) or str(inspection.scope)),
-        ("written", f"{local_time(inspection.created_at)} by {inspection.created_by}"),
-        ("tags", ", ".join(inspection.tags)),
-    ]
-    if inspection.locked_until:
-        rows.append(("locked until", local_time(inspection.locked_until)))
-    if isinstance(inspection, SourceInspection):
-        rows.append(("changed", local_time(inspection.updated_at)))
-        for derived in inspection.derived:
-            drawn = Text.assemble(short(derived.id), "  ", state_text(derived.state))
-            rows.append(("drawn from it", drawn))
+    says = Text("(not shown)" if preview is None else preview, style="bold" if preview else "dim")
+    allowed = [each for each in inspection.actions if each.allowed]
+    rows: dict[str, common.Cell] = {
+        "source" if is_source else "memory": lambda each: Text(each.id, style="cyan"),
+        "state": lambda each: Text.assemble(state_text(each.state), version),
+        "says": lambda each: says,
+        "recalled": lambda each: Text(recalled, style="green" if each.shown else "yellow"),
+        "visible to": lambda each: ", ".join(each.readers) or each.scope,
+        "written": lambda each: f"{local_time(each.created_at)} by {each.created_by}",
+        "tags": lambda each: ", ".join(each.tags),
+        "locked until": lambda each: each.locked_until and local_time(each.locked_until),
+    }
+    if isinstance(inspection, records.SourceInspection):
+        rows["changed"] = "updated_at"
+        rows["drawn from it"] = lambda source: [
+            Text.assemble(short(each.id), "  ", state_text(each.state)) for each in source.derived
+        ]
     else:
-        rows += [("holds", _validity(inspection)), ("sources", short_list(inspection.sources))]
-    rows += affected_facts(inspection.affected)
-    rows.append(("copies", short_list(inspection.promoted)))
-    for use in inspection.uses[:_USES]:
-        how = ", ".join(use.how).replace("_", " ")
-        rows.append(("used by", f"step {short(use.step.step_id)}: {how}"))
-    can = [
-        f"{each.name}{'*' if each.previewed else ''}" for each in inspection.actions if each.allowed
-    ]
-    rows.append(("you may", ", ".join(can) or "nothing"))
-    rows.append((" ", Text("* is previewed first", style="dim")))
-    parts: list[RenderableType] = [panel("Memory", facts(*rows))]
-    return Group(*parts, *([history_table(inspection.history)] if inspection.history else []))
+        rows["holds"] = _validity
+        rows["sources"] = lambda each: common.short_list(each.sources)
+    rows |= {
+        "links": lambda each: common.affected_links(each.affected),
+        "elsewhere": lambda each: common.affected_elsewhere(each.affected),
+        "copies": lambda each: common.short_list(each.promoted),
+        "used by": lambda each: [
+            f"step {short(use.step.step_id)}: {', '.join(use.how).replace('_', ' ')}"
+            for use in each.uses[:_USES]
+        ],
+        "you may": lambda each: (
+            ", ".join(f"{can.name}{'*' if can.previewed else ''}" for can in allowed) or "nothing"
+        ),
+        "": lambda each: Text("* is previewed first", style="dim"),
+    }
+    history = [history_table(inspection.history)] if inspection.history else []
+    return Group(common.panel("Memory", facts(inspection, rows)), *history)
 
 
-def _validity(inspection: Inspection) -> Text:
+def _validity(inspection: records.Inspection) -> Text:
     fresh = inspection.freshness
     if fresh.current:
         known = f", known {local_time(fresh.known_at)}" if fresh.known_at else ""
@@ -220,18 +191,23 @@ def _validity(inspection: Inspection) -> Text:
     return Text("no longer" + (f": {'; '.join(why)}" if why else ""), style="yellow")
 
 
-def history_table(entries: Sequence[HistoryEntry]) -> Table:
+def history_table(entries: Sequence[records.HistoryEntry]) -> Table:
     """Return the history of a memory, oldest first."""
-    rows = []
-    for entry in entries:
-        agent = entry.actor.get("agent")
-        who = f"{entry.actor.get('user')}{f' ({agent})' if agent else ''} via {entry.surface}"
-        what = Text(f"{entry.event} {entry.correction or ''}".rstrip(), style="bold")
-        rows.append((local_time(entry.at), what, who, entry.reason or "", _change_text(entry)))
-    return plain_table(("when", "what", "who", "why", "change"), rows)
+    return table(
+        entries,
+        {
+            "when": "at",
+            "what": lambda each: Text(
+                f"{each.event} {each.correction or ''}".rstrip(), style="bold"
+            ),
+            "who": lambda each: f"{common.who(each.actor)} via {each.surface}",
+            "why": "reason",
+            "change": _change_text,
+        },
+    )
 
 
-def _change_text(entry: HistoryEntry) -> Text:
+def _change_text(entry: records.HistoryEntry) -> Text:
     text = Text()
     for name in dict.fromkeys((*entry.old, *entry.new)):
         if name == "corrected" or (entry.event == "ADD" and name != "content"):
@@ -239,8 +215,9 @@ def _change_text(entry: HistoryEntry) -> Text:
         old, new = entry.old.get(name), entry.new.get(name)
         text.append(f"{name}: ", style="dim")
         if old not in (None, [], {}):
-            text.append(one_line(old), style="red").append(" → ")
-        shown = local_time(new) if isinstance(new, int) and name in _TIMES else one_line(new)
+            text.append(common.one_line(old), style="red").append(" → ")
+        is_time = isinstance(new, int) and name in _TIMES
+        shown = local_time(new) if is_time and isinstance(new, int) else common.one_line(new)
         text.append(shown + "\n", style="green")
     if entry.erased_at:
         text.append("erased", style="red")
@@ -250,7 +227,7 @@ def _change_text(entry: HistoryEntry) -> Text:
     return text
 
 
-def change_line(change: Change) -> Text:
+def change_line(change: records.Change) -> Text:
     """Return the result of a change in one line."""
     text = f"{short(change.id)} is {change.state}, version {change.version}"
     if change.status == "unchanged":
@@ -259,92 +236,105 @@ def change_line(change: Change) -> Text:
     return done(text + (f"; recoverable until {local_time(until)}" if until else ""))
 
 
-def correction_view(correction: Correction) -> RenderableType:
+def correction_view(correction: records.Correction) -> RenderableType:
     """Return the preview of a correction, or its result."""
     if correction.result is not None:
         return change_line(correction.result)
     until = correction.reversible_until
     reversible = "yes" + (f" until {local_time(until)}" if until is not None else "")
-    states = state_text(correction.before), " → ", state_text(correction.after)
-    return preview_panel(
+    return common.preview_panel(
         facts(
-            ("memory", Text(correction.id, style="cyan")),
-            ("correction", Text(correction.correction, style="bold")),
-            ("state", Text.assemble(*states)),
-            ("recall", _IMPACT[correction.recall]),
-            ("other memory", correction.other_id and Text(correction.other_id, style="cyan")),
-            *affected_facts(correction.affected),
-            ("reversible", reversible if correction.reversible else "no"),
+            correction,
+            {
+                "memory": lambda each: Text(each.id, style="cyan"),
+                "correction": lambda each: Text(each.correction, style="bold"),
+                "state": lambda each: (
+                    state_text(each.before) + Text(" → ") + state_text(each.after)
+                ),
+                "recall": lambda each: words.IMPACTS[each.recall],
+                "other memory": lambda each: each.other_id and Text(each.other_id, style="cyan"),
+                "links": lambda each: common.affected_links(each.affected),
+                "elsewhere": lambda each: common.affected_elsewhere(each.affected),
+                "reversible": lambda each: reversible if each.reversible else "no",
+            },
         )
     )
 
 
-def crossing_view(crossing: Crossing) -> RenderableType:
+def crossing_view(crossing: records.Crossing) -> RenderableType:
     """Return the preview of promoting or sharing, or its result."""
     if crossing.copy_id is not None:
         return done(f"{short(crossing.copy_id)} stands in {crossing.into}")
     reach = crossing.reach
     seen = f"{reach.visible} visible, {reach.redacted} redacted, {reach.hidden} hidden"
-    return preview_panel(
+    return common.preview_panel(
         facts(
-            ("memory", Text(crossing.id, style="cyan")),
-            ("into", str(crossing.into)),
-            ("readers there", ", ".join(crossing.readers) or "nobody yet"),
-            ("what they see", f"{seen}, {reach.denied} denied"),
-            ("allowed by", ", ".join(decision.reason for decision in crossing.decisions)),
+            crossing,
+            {
+                "memory": lambda each: Text(each.id, style="cyan"),
+                "into": "into",
+                "readers there": lambda each: ", ".join(each.readers) or "nobody yet",
+                "what they see": lambda each: f"{seen}, {reach.denied} denied",
+                "allowed by": lambda each: ", ".join(
+                    decision.reason for decision in each.decisions
+                ),
+            },
         )
     )
 
 
-def forgetting_view(forgetting: Forgetting) -> RenderableType:
+def forgetting_view(forgetting: records.Forgetting) -> RenderableType:
     """Return the memories that a query forgets or would forget."""
     if forgetting.mode == "apply":
         return done(f"{len(forgetting.results)} memories forgotten")
     if not forgetting.matches:
         return Text("Nothing matches well enough.", style="dim")
     kept = Text("keep: pinned", style="yellow")
-    rows = [
-        (
-            id_text(match.id),
-            "" if match.score is None else f"{match.score:.2f}",
-            Text("forget") if match.action == "forget" else kept,
+    return common.preview_panel(
+        table(
+            forgetting.matches,
+            {
+                "id": "id",
+                "score": lambda match: "" if match.score is None else f"{match.score:.2f}",
+                "what": lambda match: "forget" if match.action == "forget" else kept,
+            },
         )
-        for match in forgetting.matches
-    ]
-    return preview_panel(plain_table(("id", "score", "what"), rows))
-
-
-def proposal_table(proposals: Iterable[Proposal]) -> Table:
-    """Return proposals, one in a row."""
-    rows = (
-        (
-            id_text(proposal.id),
-            proposal.state,
-            proposal.reason,
-            proposal.action.lower(),
-            proposal.kind,
-            _proposed(proposal),
-        )
-        for proposal in proposals
     )
-    return plain_table(("id", "state", "why", "what", "kind", "says"), rows)
 
 
-def proposal_view(proposal: Proposal) -> RenderableType:
+def proposal_table(proposals: Iterable[records.Proposal]) -> Table:
+    """Return proposals, one in a row."""
+    return table(
+        proposals,
+        {
+            "id": "id",
+            "state": lambda each: each.state,
+            "why": "reason",
+            "what": lambda each: each.action.lower(),
+            "kind": "kind",
+            "says": _proposed,
+        },
+    )
+
+
+def proposal_view(proposal: records.Proposal) -> RenderableType:
     """Return everything that a person needs to decide."""
     return facts(
-        ("proposal", id_text(proposal.id)),
-        ("what", f"{proposal.action.lower()} {proposal.kind} in {proposal.scope}"),
-        ("says", _proposed(proposal)),
-        ("about", proposal.target and short(proposal.target)),
-        ("why it waits", proposal.reason),
-        ("confidence", f"{proposal.confidence} of 100"),
-        ("drawn from", short_list(proposal.derived_from)),
-        ("by", f"{proposal.provider} {proposal.prompt_version or ''}".strip()),
-        ("when", local_time(proposal.created_at)),
-        ("suggested", proposal.suggested_scope),
+        proposal,
+        {
+            "proposal": "id",
+            "what": lambda each: f"{each.action.lower()} {each.kind} in {each.scope}",
+            "says": _proposed,
+            "about": lambda each: each.target and short(each.target),
+            "why it waits": "reason",
+            "confidence": lambda each: f"{each.confidence} of 100",
+            "drawn from": lambda each: common.short_list(each.derived_from),
+            "by": lambda each: f"{each.provider} {each.prompt_version or ''}".strip(),
+            "when": "created_at",
+            "suggested": "suggested_scope",
+        },
     )
 
 
-def _proposed(proposal: Proposal) -> Text:
-    return says(None if proposal.content is None else proposal.content.content)
+def _proposed(proposal: Any) -> Text:
+    return common.says(None if proposal.content is None else proposal.content.content)

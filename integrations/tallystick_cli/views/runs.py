@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -13,59 +14,25 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from tallystick.records import (
-    CompilationDecision,
-    CompilationRequest,
-    CompiledContext,
-    CompileDiff,
-    Json,
-    PrefixReuse,
-    Provenance,
-    Receipt,
-    ReplayResult,
-    RunRecord,
-    StepDiff,
-    StepEntry,
-    StepRecord,
-    Verification,
-)
+from tallystick import records
+from tallystick.adapters import words
 from tallystick_cli.views.common import (
+    Cell,
     cut_text,
     done,
     facts,
     id_text,
     local_time,
     panel,
-    plain_table,
     short,
-    titled_table,
+    state_text,
+    table,
 )
 
-_STATUS = {
-    "completed": "green",
-    "running": "cyan",
-    "failed": "red",
-    "cancelled": "yellow",
-    "blocked": "magenta",
-    "interrupted": "yellow",
-}
 _GOAL = 120
 """Characters of a goal in a list of runs."""
 _LINES = 40
 """Lines of a payload that are shown."""
-_PHRASES = {
-    "tool_pair_of_included": "goes with",
-    "tool_pair_excluded": "left with",
-    "dependency_of_included": "needed by",
-    "dependency_missing": "needs the absent",
-    "dependency_excluded": "needs the excluded",
-    "duplicate": "same as",
-    "conflict_loser": "contradicted by",
-    "superseded": "replaced by",
-    "selected_by_score": "score",
-    "required_latest_request": "latest request",
-}
-"""Reasons as a person reads them, before the item that they point to; others read as their code."""
 _PLAIN = 72
 """Columns of a terminal from which two fifths are kept for names of items, if they need as much:
 reasons break better over lines than names.
@@ -81,59 +48,59 @@ _DECISIONS = {
 """The sign and the style of each decision, in the order of a table."""
 
 
-def run_table(runs: Iterable[tuple[RunRecord, int]]) -> Table:
+def run_table(runs: Iterable[tuple[records.RunRecord, int]]) -> Table:
     """Return runs with their number of steps: the agent, and below it what it was asked."""
-    rows = []
-    for run, steps in runs:
-        goal = cut_text(" ".join((run.user_goal or "").split()), _GOAL)
-        missed = Text(f" {run.gaps} missed" if run.gaps else "", style="yellow")
-        agent = Text.assemble((run.agent_name, "bold"), f"\n{goal}" if goal else "")
-        started = local_time(run.started_at)
-        rows.append((id_text(run.run_id), _status(run.status) + missed, started, str(steps), agent))
-    return titled_table("Runs", ("id", "status", "started", "steps", "agent and goal"), rows)
+    columns: dict[str, Cell] = {
+        "id": lambda row: id_text(row[0].run_id),
+        "status": lambda row: Text.assemble(
+            state_text(row[0].status), (f" {row[0].gaps} missed" if row[0].gaps else "", "yellow")
+        ),
+        "started": lambda row: local_time(row[0].started_at),
+        "steps": lambda row: str(row[1]),
+        "agent and goal": lambda row: _agent_text(row[0]),
+    }
+    return table(runs, columns, title="Runs")
 
 
-def step_table(steps: Iterable[StepRecord]) -> Table:
+def _agent_text(run: records.RunRecord) -> Text:
+    goal = cut_text(" ".join((run.user_goal or "").split()), _GOAL)
+    return Text.assemble((run.agent_name, "bold"), f"\n{goal}" if goal else "")
+
+
+def step_table(steps: Iterable[records.StepRecord]) -> Table:
     """Return the steps of a run, as a table."""
-    rows = [
-        (
-            str(step.step_index),
-            id_text(step.step_id),
-            _status(step.status),
-            "" if step.ended_at is None else f"{(step.ended_at - step.started_at) / 1000:.0f} ms",
-            step.step_kind,
-            Text(step.name or "", style="bold"),
-        )
-        for step in steps
-    ]
-    table = titled_table("Steps", ("#", "id", "status", "took", "kind", "name"), rows)
-    table.columns[3].justify = "right"
-    return table
+    columns: dict[str, Cell] = {
+        "#": lambda step: str(step.step_index),
+        "id": "step_id",
+        "status": "status",
+        "took": lambda step: step.ended_at and f"{(step.ended_at - step.started_at) / 1000:.0f} ms",
+        "kind": "step_kind",
+        "name": lambda step: Text(step.name or "", style="bold"),
+    }
+    shown = table(steps, columns, title="Steps")
+    shown.columns[3].justify = "right"
+    return shown
 
 
-def receipt_table(receipts: Iterable[Receipt]) -> Table:
+def receipt_table(receipts: Iterable[records.Receipt]) -> Table:
     """Return the receipts of a run in the order of its chain."""
-    rows = [
-        (
-            str(receipt.position),
-            Text(f"{receipt.step_index} {receipt.name or receipt.step_kind}", style="bold"),
-            _status(receipt.status),
-            str(len(receipt.entries)),
-            str(sum(sum(entry.redactions.values()) for entry in receipt.entries) or ""),
-            Text(receipt.digest.removeprefix("sha256:")[:16], style="cyan"),
-        )
-        for receipt in receipts
-    ]
-    columns = ("#", "step", "status", "entries", "redacted", "digest")
-    return titled_table("Receipts", columns, rows)
+    columns: dict[str, Cell] = {
+        "#": lambda each: str(each.position),
+        "step": lambda each: Text(f"{each.step_index} {each.name or each.step_kind}", style="bold"),
+        "status": "status",
+        "entries": lambda each: str(len(each.entries)),
+        "redacted": lambda each: sum(sum(entry.redactions.values()) for entry in each.entries),
+        "digest": lambda each: Text(each.digest.removeprefix("sha256:")[:16], style="cyan"),
+    }
+    return table(receipts, columns, title="Receipts")
 
 
 def step_view(
-    run: RunRecord,
-    step: StepRecord,
-    receipt: Receipt | None,
-    entries: Sequence[StepEntry],
-    compiled: tuple[CompilationRequest, CompiledContext] | None,
+    run: records.RunRecord,
+    step: records.StepRecord,
+    receipt: records.Receipt | None,
+    entries: Sequence[records.StepEntry],
+    compiled: tuple[records.CompilationRequest, records.CompiledContext] | None,
     places: Sequence[str] = (),
     *,
     width: int = 80,
@@ -141,22 +108,19 @@ def step_view(
     """Return one step: its context with the reasons, its entries, and its receipt."""
     goal = f" · {run.user_goal}" if run.user_goal else ""
     name = f" {step.name}" if step.name else ""
-    rows: list[tuple[str, Any]] = [
-        ("run", f"{run.agent_name}{goal} ({short(run.run_id)}) in {run.scope}"),
-        ("step", f"#{step.step_index} {step.step_kind}{name} ({step.step_id})"),
-        ("when", local_time(step.started_at)),
-        ("status", _status(step.status)),
-    ]
-    if receipt is not None:
-        rows += [
-            ("receipt", Text(receipt.digest, style="cyan")),
-            ("after", Text(receipt.previous, style="dim")),
-            ("tokens by", receipt.token_method),
-        ]
-        prefixes = [entry.summary.get("prefix") for entry in receipt.entries]
-        rows += [("prefix", _prefix(each)) for each in prefixes if isinstance(each, dict)]
-    rows += [("state", f"tally state {place}") for place in places]
-    parts: list[RenderableType] = [panel("Step", facts(*rows), style="blue")]
+    prefixes = [entry.summary.get("prefix") for entry in (receipt.entries if receipt else ())]
+    rows: dict[str, Cell] = {
+        "run": lambda _: f"{run.agent_name}{goal} ({short(run.run_id)}) in {run.scope}",
+        "step": lambda each: f"#{each.step_index} {each.step_kind}{name} ({each.step_id})",
+        "when": "started_at",
+        "status": "status",
+        "receipt": lambda _: receipt and Text(receipt.digest, style="cyan"),
+        "after": lambda _: receipt and Text(receipt.previous, style="dim"),
+        "tokens by": lambda _: receipt and receipt.token_method,
+        "prefix": lambda _: [_prefix(each) for each in prefixes if isinstance(each, dict)],
+        "state": lambda _: [f"tally state {place}" for place in places],
+    }
+    parts: list[RenderableType] = [panel("Step", facts(step, rows), style="blue")]
     if compiled is not None:
         parts.append(decision_table(*compiled, width=width))
     shown = (entry for entry in entries if entry.kind not in {"compile_request", "compiled"})
@@ -165,20 +129,21 @@ def step_view(
 
 def state_table(states: Sequence[Mapping[str, Any]]) -> RenderableType:
     """Return checkpoints, each with its writes and the steps that wrote them."""
-    rows = []
-    for checkpoint in states:
-        writers = "\n".join(
+    columns: dict[str, Cell] = {
+        "id": lambda each: id_text(each["checkpoint"]),
+        "#": lambda each: str(each["metadata"].get("step", "")),
+        "source": lambda each: each["metadata"].get("source", ""),
+        "channels": lambda each: ", ".join(each["channels"]),
+        "written by": lambda each: "\n".join(
             f"{', '.join(write['channels'])} ← "
             f"{' '.join(short(step) for step in write['steps']) or short(write['task'])}"
-            for write in checkpoint["writes"]
-        )
-        step, source = (str(checkpoint["metadata"].get(name, "")) for name in ("step", "source"))
-        channels = ", ".join(checkpoint["channels"])
-        rows.append((id_text(checkpoint["checkpoint"]), step, source, channels, writers))
-    return plain_table(("id", "#", "source", "channels", "written by"), rows)
+            for write in each["writes"]
+        ),
+    }
+    return table(states, columns)
 
 
-def origin_text(origin: Provenance) -> Text:
+def origin_text(origin: records.Provenance) -> Text:
     """Return where words of a context came from, to the raw source."""
     text = Text.assemble((short(origin.item_id), "cyan"), "  ", origin.quote)
     if origin.memory_id is not None:
@@ -191,7 +156,7 @@ def origin_text(origin: Provenance) -> Text:
 
 
 def decision_table(
-    request: CompilationRequest, compiled: CompiledContext, *, width: int = 80
+    request: records.CompilationRequest, compiled: records.CompiledContext, *, width: int = 80
 ) -> Table:
     """Return every candidate of a compile: in or out, why, and its tokens; from a width of 110 also
     its text.
@@ -199,79 +164,68 @@ def decision_table(
     order = list(_DECISIONS)
     contents = _contents(request, compiled)
     is_wide = width >= _WIDE
-    rows = []
-    for decision in sorted(compiled.decisions, key=lambda each: order.index(each.decision)):
-        sign, style = _DECISIONS[decision.decision]
-        says = " ".join(contents.get(decision.item_id, "").split())[:80]
-        rows.append(
-            (
-                Text(sign, style=style),
-                _score(decision) if decision.score_breakdown else Text(),
-                Text(_tokens(decision)),
-                Text(_item(decision.item_id), style=style),
-                Text(_reason(decision), style=style),
-                *([Text(says, style="dim")] if is_wide else []),
-            )
-        )
-    table = titled_table(
-        "What the model saw, and why",
-        ("status", "score", "tokens", "item", "why", *(["says"] if is_wide else [])),
-        rows,
-    )
+    columns: dict[str, Cell] = {
+        "status": lambda each: Text(*_DECISIONS[each.decision]),
+        "score": lambda each: _score(each) if each.score_breakdown else "",
+        "tokens": _tokens,
+        "item": lambda each: Text(_item(each.item_id), style=_DECISIONS[each.decision][1]),
+        "why": lambda each: Text(_reason(each), style=_DECISIONS[each.decision][1]),
+    }
     if is_wide:
-        column = table.columns[5]
+        columns["says"] = lambda each: Text(
+            " ".join(contents.get(each.item_id, "").split())[:80], style="dim"
+        )
+    decisions = sorted(compiled.decisions, key=lambda each: order.index(each.decision))
+    shown = table(decisions, columns, title="What the model saw, and why")
+    if is_wide:
+        column = shown.columns[5]
         column.ratio, column.no_wrap, column.overflow = 1, True, "ellipsis"
-    for column in table.columns[1:3]:
+    for column in shown.columns[1:3]:
         column.justify, column.no_wrap = "right", True
     names = [len(_item(decision.item_id)) for decision in compiled.decisions]
     if names and width >= _PLAIN:
-        table.columns[3].min_width = min(max(names), width * 2 // 5)
+        shown.columns[3].min_width = min(max(names), width * 2 // 5)
     allocation = compiled.token_allocation
     used, budget = allocation.get("used", 0), allocation.get("budget", request.token_budget)
-    table.caption = f"{used} of {budget} tokens{'' if compiled.token_exact else ' (estimated)'}"
-    table.caption_justify = "left"
-    return table
+    shown.caption = f"{used} of {budget} tokens{'' if compiled.token_exact else ' (estimated)'}"
+    shown.caption_justify = "left"
+    return shown
 
 
-def diff_table(diff: CompileDiff) -> Table:
+def diff_table(diff: records.CompileDiff) -> Table:
     """Return the differences of two compiles, candidate by candidate."""
     listed = {change.item_id for change in (*diff.removed, *diff.added, *diff.changed)}
     policy = [change for change in diff.policy if change.item_id not in listed]
-    rows: list[tuple[RenderableType, ...]] = [
+    groups = (
+        ("- left", "red", diff.removed),
+        ("+ came", "green", diff.added),
+        ("~ changed", "yellow", diff.changed),
+        ("~ policy", "magenta", policy),
+        ("~ score", "dim", diff.rescored),
+    )
+    rows = [
         (
             Text(sign, style=style),
             Text(_item(change.item_id), style=style),
-            _fate(change.before),
-            _fate(change.after),
+            fate(change.before),
+            fate(change.after),
         )
-        for sign, style, changes in (
-            ("- left", "red", diff.removed),
-            ("+ came", "green", diff.added),
-            ("~ changed", "yellow", diff.changed),
-            ("~ policy", "magenta", policy),
-        )
+        for sign, style, changes in groups
+        for fate in [_score if sign == "~ score" else _fate]
         for change in changes
     ]
-    rows += [
-        (
-            Text("~ score", style="dim"),
-            Text(_item(change.item_id), style="dim"),
-            _score(change.before),
-            _score(change.after),
-        )
-        for change in diff.rescored
-    ]
-    if diff.is_empty and not diff.rescored:
-        rows.append(("=", "nothing", "", ""))
+    if not rows:
+        rows.append((Text("="), Text("nothing"), Text(), Text()))
     title = f"{diff.tokens_before} → {diff.tokens_after} tokens, {diff.unchanged} items as before"
-    table = titled_table(title, ("status", "item", "before", "after"), rows)
+    names = ("status", "item", "before", "after")
+    shown = table(rows, {name: itemgetter(place) for place, name in enumerate(names)}, title=title)
     if diff.budget_before != diff.budget_after:
-        table.caption = f"budget {diff.budget_before} → {diff.budget_after} tokens"
-        table.caption_justify = "left"
-    return table
+        shown.caption = f"budget {diff.budget_before} → {diff.budget_after} tokens"
+        shown.caption_justify = "left"
+    return shown
 
 
-def step_diff_view(diff: StepDiff) -> RenderableType:
+def step_diff_view(diff: records.StepDiff) -> RenderableType:
     """Return the differences of two steps: the context, the request, the answer."""
     parts: list[RenderableType] = [] if diff.compile is None else [diff_table(diff.compile)]
     if diff.compaction:
@@ -287,7 +241,7 @@ def step_diff_view(diff: StepDiff) -> RenderableType:
     return panel(f"{short(diff.before)} → {short(diff.after)}", Group(*parts), style="blue")
 
 
-def replay_view(result: ReplayResult) -> RenderableType:
+def replay_view(result: records.ReplayResult) -> RenderableType:
     """Return the result of a replay and its comparison with the receipt."""
     claims = (
         ("request is the one in the receipt", result.request_matches),
@@ -305,7 +259,7 @@ def replay_view(result: ReplayResult) -> RenderableType:
     return panel(f"{name} ({result.fidelity})", Group(*parts), style="blue")
 
 
-def verification_view(verification: Verification) -> RenderableType:
+def verification_view(verification: records.Verification) -> RenderableType:
     """Return the result for stock and foil, the checks, and the limits of the proof."""
     ok, foil, count = verification.ok, verification.foil, verification.threads_checked
     threads = f", {count} checkpoint thread{'' if count == 1 else 's'}" if count else ""
@@ -338,7 +292,7 @@ def verification_view(verification: Verification) -> RenderableType:
     return panel(title, Group(*lines), style="green" if ok else "red")
 
 
-def _entry_panel(entry: StepEntry) -> Panel:
+def _entry_panel(entry: records.StepEntry) -> Panel:
     if entry.payload_state in {"not_kept", "erased"}:
         summary = f"\n{_readable(entry.summary)}" if entry.summary else ""
         stands = "; its commitment stands" if entry.commitment else ""
@@ -351,7 +305,7 @@ def _entry_panel(entry: StepEntry) -> Panel:
     return panel(title, body)
 
 
-def _readable(payload: Json) -> str:
+def _readable(payload: records.Json) -> str:
     text = json.dumps(payload, ensure_ascii=False, indent=2, sort_keys=True)
     lines = text.splitlines()
     if (more := len(lines) - _LINES + 2) > 2:
@@ -360,7 +314,7 @@ def _readable(payload: Json) -> str:
 
 
 def _prefix(fields: Mapping[str, Any]) -> str:
-    reuse = PrefixReuse.load(dict(fields))
+    reuse = records.PrefixReuse.load(dict(fields))
     if reuse.cause == "first":
         return "first prompt of the run"
     share = f"{reuse.reused} of {reuse.before} tokens begin as before"
@@ -369,11 +323,9 @@ def _prefix(fields: Mapping[str, Any]) -> str:
     return f"{share}; {reuse.cause.replace('_', ' ')} at {reuse.item_id}"
 
 
-def _status(status: str) -> Text:
-    return Text(status, style=_STATUS.get(status, ""))
-
-
-def _contents(request: CompilationRequest, compiled: CompiledContext) -> dict[str, str]:
+def _contents(
+    request: records.CompilationRequest, compiled: records.CompiledContext
+) -> dict[str, str]:
     """Return the text of each candidate; a text that policy withheld is not shown here either."""
     says = {memory.id: memory.content for memory in request.memory_records}
     says |= {f"tool:{tool.name}": tool.description for tool in request.tool_specs}
@@ -391,12 +343,12 @@ def _item(identity: str) -> str:
     return f"memory …{short(identity)}" if is_memory else identity
 
 
-def _reason(decision: CompilationDecision) -> str:
-    text = _PHRASES.get(decision.reason_code, decision.reason_code.replace("_", " "))
-    return f"{text} {_item(decision.related_id)}" if decision.related_id else text
+def _reason(decision: records.CompilationDecision) -> str:
+    related = f" {_item(decision.related_id)}" if decision.related_id else ""
+    return f"{words.reason(decision)}{related}"
 
 
-def _tokens(decision: CompilationDecision) -> str:
+def _tokens(decision: records.CompilationDecision) -> str:
     if decision.decision == "include":
         return str(decision.final_tokens)
     if decision.decision == "exclude":
@@ -404,12 +356,12 @@ def _tokens(decision: CompilationDecision) -> str:
     return f"{decision.original_tokens} → {decision.final_tokens}"
 
 
-def _score(decision: CompilationDecision | None) -> Text:
+def _score(decision: records.CompilationDecision | None) -> Text:
     total = 0 if decision is None else decision.score_breakdown.get("total", 0)
     return Text(f"{total / 1_000_000:.2f}")
 
 
-def _fate(decision: CompilationDecision | None) -> Text:
+def _fate(decision: records.CompilationDecision | None) -> Text:
     if decision is None:
         return Text("not a candidate", style="dim")
     sign, style = _DECISIONS[decision.decision]

@@ -5,37 +5,23 @@ follow-up work.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tallystick import records
 from tallystick.pipeline import Reconciled
-from tallystick.records import (
-    Backup,
-    Erasure,
-    Finding,
-    Job,
-    Migration,
-    OutboundCall,
-    Proof,
-    Purge,
-    RebuiltIndex,
-    Sizes,
-    Transfer,
-)
 from tallystick_cli.views.common import (
     counts,
     done,
     facts,
-    id_text,
     local_time,
     panel,
-    plain_table,
     preview_panel,
     short,
     short_list,
+    table,
 )
 
 _FINDING = {
@@ -44,7 +30,7 @@ _FINDING = {
     "problem": ("✗", "red"),
     "repaired": ("✓", "cyan"),
 }
-_JOB = {"done": "green", "failed": "red", "dead": "red", "retry_scheduled": "yellow"}
+_WARNING = {"notice": "yellow", "problem": "red"}
 _MIGRATED = {
     "plan": "would be migrated from",
     "dry_run": "can be migrated (tried, checked and taken back) from",
@@ -52,48 +38,51 @@ _MIGRATED = {
 }
 
 
-def proof_view(proof: Proof) -> RenderableType:
+def proof_view(proof: records.Proof) -> RenderableType:
     """Return the checks of a proof, the problems, and the limits of the proof."""
     claim = "nothing reaches it" if proof.claim == "unreachable" else "nothing holds it"
-    searched = proof.searched
-    rows: list[tuple[str, Any]] = [
-        ("memory", Text(proof.id, style="cyan")),
-        ("claim", done(claim, proof.holds)),
-        ("looked at", ", ".join(proof.checked)),
-        *(("but", Text(problem, style="red")) for problem in proof.problems),
-    ]
-    if searched is not None:
-        where = f"{local_time(searched.at)}, found in {searched.problems} places"
-        rows.append(("last search", where))
-    rows += [("kept", copy) for copy in proof.copies]
-    rows.append(("cannot prove", Text("\n".join(proof.cannot_prove), style="dim")))
-    return panel("Proof", facts(*rows))
-
-
-def erasure_view(erasure: Erasure) -> RenderableType:
-    """Return the copies that an erasure destroys or would destroy, with the proof."""
-    beside = f"what people wrote beside {erasure.journal} entries" if erasure.journal else None
-    verdicts = [
-        done(
-            "erased: nothing of it was found" if proof.holds else "; ".join(proof.problems),
-            proof.holds,
-        )
-        for proof in erasure.proofs
-    ]
+    at = proof.searched
     rows = facts(
-        ("memories", short_list(erasure.memory_ids)),
-        ("versions", str(erasure.versions)),
-        ("sources", short_list(erasure.sources) or "none of their own"),
-        ("recorded steps", short_list(erasure.payloads) or "none"),
-        ("threads", ", ".join(erasure.threads) or "none"),
-        ("approvals", short_list(erasure.approvals)),
-        ("names, goals of runs", short_list(erasure.runs)),
-        ("names of steps", short_list(erasure.steps)),
-        ("journal", beside),
-        ("stays in the chain", _kept(", ".join(erasure.in_chain))),
-        ("stays in", _kept(short_list(erasure.elsewhere))),
-        *(("proof", verdict) for verdict in verdicts),
-        ("cannot prove", Text("\n".join(erasure.cannot_prove), style="dim")),
+        proof,
+        {
+            "memory": lambda each: Text(each.id, style="cyan"),
+            "claim": lambda each: done(claim, each.holds),
+            "looked at": lambda each: ", ".join(each.checked),
+            "but": lambda each: [Text(problem, style="red") for problem in each.problems],
+            "last search": lambda each: (
+                at and f"{local_time(at.at)}, found in {at.problems} places"
+            ),
+            "kept": lambda each: list(each.copies),
+            "cannot prove": lambda each: Text("\n".join(each.cannot_prove), style="dim"),
+        },
+    )
+    return panel("Proof", rows)
+
+
+def erasure_view(erasure: records.Erasure) -> RenderableType:
+    """Return the copies that an erasure destroys or would destroy, with the proof."""
+    rows = facts(
+        erasure,
+        {
+            "memories": lambda each: short_list(each.memory_ids),
+            "versions": "versions",
+            "sources": lambda each: short_list(each.sources) or "none of their own",
+            "recorded steps": lambda each: short_list(each.payloads) or "none",
+            "threads": lambda each: ", ".join(each.threads) or "none",
+            "approvals": lambda each: short_list(each.approvals),
+            "names, goals of runs": lambda each: short_list(each.runs),
+            "names of steps": lambda each: short_list(each.steps),
+            "journal": lambda each: (
+                each.journal and f"what people wrote beside {each.journal} entries"
+            ),
+            "stays in the chain": lambda each: _kept(", ".join(each.in_chain)),
+            "stays in": lambda each: _kept(short_list(each.elsewhere)),
+            "proof": lambda each: [
+                done("; ".join(proof.problems) or "erased: nothing of it was found", proof.holds)
+                for proof in each.proofs
+            ],
+            "cannot prove": lambda each: Text("\n".join(each.cannot_prove), style="dim"),
+        },
     )
     if erasure.mode == "apply":
         return panel("Erased", rows)
@@ -104,25 +93,30 @@ def _kept(names: str) -> Text | None:
     return Text(names, style="yellow") if names else None
 
 
-def purge_view(purge: Purge) -> RenderableType:
+def purge_view(purge: records.Purge) -> RenderableType:
     """Return the data that is past its window, or was removed."""
     kept = Text("kept: no window was chosen, or for ever", style="dim")
     rows = facts(
-        ("expired memories", f"{purge.expired} (forgotten, recoverable for their window)"),
-        ("forgotten memories", str(purge.tombstones)),
-        ("journal entries", f"{purge.journal} of {len(purge.streams)} journals"),
-        ("recorded runs", str(len(purge.runs))),
-        ("access log", str(purge.reads)),
-        ("approvals", str(purge.approvals)),
-        ("jobs", str(purge.jobs)),
-        ("first answers", f"{purge.answers} (of calls under an idempotency key)"),
-        ("working memory", str(purge.working)),
-        ("journal", kept if purge.journal_window_days is None else None),
+        purge,
+        {
+            "expired memories": lambda each: (
+                f"{each.expired} (forgotten, recoverable for their window)"
+            ),
+            "forgotten memories": "tombstones",
+            "journal entries": lambda each: f"{each.journal} of {len(each.streams)} journals",
+            "recorded runs": lambda each: len(each.runs),
+            "access log": "reads",
+            "approvals": "approvals",
+            "jobs": "jobs",
+            "first answers": lambda each: f"{each.answers} (of calls under an idempotency key)",
+            "working memory": "working",
+            "journal": lambda each: kept if each.journal_window_days is None else None,
+        },
     )
     return panel("Past their window" if purge.mode == "preview" else "Removed", rows)
 
 
-def transfer_view(transfer: Transfer, what: str) -> Text:
+def transfer_view(transfer: records.Transfer, what: str) -> Text:
     """Return the contents of an export or import."""
     return done(
         f"{len(transfer.scopes)} scopes {what}: {transfer.memories} memories, "
@@ -131,7 +125,7 @@ def transfer_view(transfer: Transfer, what: str) -> Text:
     )
 
 
-def transfer_preview(transfer: Transfer) -> Text:
+def transfer_preview(transfer: records.Transfer) -> Text:
     """Return what an export would write, in numbers."""
     states = f" ({counts(transfer.states)})" if transfer.states else ""
     return Text(
@@ -141,7 +135,7 @@ def transfer_preview(transfer: Transfer) -> Text:
     )
 
 
-def backup_view(backup: Backup, folder: str) -> Text:
+def backup_view(backup: records.Backup, folder: str) -> Text:
     """Return what a backup has, or what was restored from one."""
     verb = "backed up to" if backup.mode == "backup" else "restored to"
     text = done(
@@ -153,7 +147,7 @@ def backup_view(backup: Backup, folder: str) -> Text:
     return text.append("\n".join([*lines, *(f"  left out: {line}" for line in backup.left_out)]))
 
 
-def migration_view(migration: Migration) -> Text:
+def migration_view(migration: records.Migration) -> Text:
     """Return what migrating changes, would change or changed."""
     if not migration.steps:
         return done(f"schema {migration.after}: nothing to migrate")
@@ -167,34 +161,39 @@ def migration_view(migration: Migration) -> Text:
     return Text("\n".join(lines))
 
 
-def sizes_table(sizes: Sizes) -> RenderableType:
+def sizes_table(sizes: records.Sizes) -> RenderableType:
     """Return where the bytes of a tally are."""
-    rows = [
-        (use.kind, f"{use.size / 1e6:,.2f}", f"{use.size / max(sizes.total, 1):.0%}")
-        for use in sizes.uses
-    ]
-    table = plain_table(("what", "MB", "share"), rows)
-    for column in table.columns[1:]:
+    shown = table(
+        sizes.uses,
+        {
+            "what": "kind",
+            "MB": lambda use: f"{use.size / 1e6:,.2f}",
+            "share": lambda use: f"{use.size / max(sizes.total, 1):.0%}",
+        },
+    )
+    for column in shown.columns[1:]:
         column.justify = "right"
-    table.add_section()
-    table.add_row("together", f"{sizes.total / 1e6:,.2f}", "")
+    shown.add_section()
+    shown.add_row("together", f"{sizes.total / 1e6:,.2f}", "")
     if sizes.text:
         times = f"{sizes.total / sizes.text:,.1f} times the text that arrived"
-        table.add_row(times, f"{sizes.text / 1e6:,.2f}", style="dim")
-    return table
+        shown.add_row(times, f"{sizes.text / 1e6:,.2f}", style="dim")
+    return shown
 
 
-def doctor_table(findings: Iterable[Finding]) -> Table:
+def doctor_table(findings: Iterable[records.Finding]) -> Table:
     """Return the findings of the doctor, one a line."""
-    rows = []
-    for finding in findings:
-        sign, style = _FINDING[finding.status]
-        text = Text(finding.text, style="" if sign == "✓" else style)
-        rows.append((Text(sign, style=style), finding.check, text))
-    return plain_table(("", "check", "finding"), rows)
+    return table(
+        findings,
+        {
+            "": lambda each: Text(*_FINDING[each.status]),
+            "check": "check",
+            "finding": lambda each: Text(each.text, style=_WARNING.get(each.status, "")),
+        },
+    )
 
 
-def rebuilt_view(rebuilt: RebuiltIndex) -> Text:
+def rebuilt_view(rebuilt: records.RebuiltIndex) -> Text:
     """Return the number of vectors in the index that was made anew."""
     return done(f"{rebuilt.chroma} vectors in Chroma")
 
@@ -212,87 +211,94 @@ def reconciled_view(reconciled: Reconciled) -> Text:
     return done(f"the index does not match: {differing}. Run tally rebuild-index.", False)
 
 
-def job_table(jobs: Iterable[Job]) -> Table:
+def job_table(jobs: Iterable[records.Job]) -> Table:
     """Return jobs, one in a row."""
-    rows = [
-        (
-            id_text(job.id),
-            Text(job.state, style=_JOB.get(job.state, "")),
-            local_time(job.updated_at),
-            Text.assemble(f"{_work(job)}{_progress(job)}", (_error(job), "dim")),
-        )
-        for job in jobs
-    ]
-    return plain_table(("id", "state", "when", "what"), rows)
+    return table(
+        jobs,
+        {
+            "id": "id",
+            "state": "state",
+            "when": "updated_at",
+            "what": lambda job: Text.assemble(_work(job), _progress(job), (_error(job), "dim")),
+        },
+    )
 
 
-def job_view(job: Job) -> RenderableType:
+def job_view(job: records.Job) -> RenderableType:
     """Return one job with its trail."""
-    due: tuple[str, Any] = ("", None)
-    if job.is_over or job.due_at is None:
-        due = ("ended", local_time(job.updated_at))
-    elif job.due_at:
-        name = "lease ends" if job.state == "leased" else "next attempt"
-        due = (name, local_time(job.due_at))
+    is_over = job.is_over or job.due_at is None
+    due = "ended" if is_over else "lease ends" if job.state == "leased" else "next attempt"
+    moment = job.updated_at if is_over else job.due_at
     trail = [
         f"{local_time(event.at)} {event.state}{f': {event.code}' if event.code else ''}"
         for event in job.trail
     ]
     waits = f"{job.waits} times for what was away, which counts for nothing"
-    error = f"{job.error_code}. {job.error_text or ''}".strip()
-    result = ", ".join(f"{name} {value}" for name, value in (job.result or {}).items())
     rows = facts(
-        ("what", _work(job)),
-        ("state", Text(job.state, style=_JOB.get(job.state, ""))),
-        due,
-        ("worker", job.leased_by),
-        ("attempts", f"{job.attempts} of {job.max_attempts}"),
-        ("waited", waits if job.waits else None),
-        ("progress", _progress(job).strip(" ()")),
-        ("cost", ", ".join(f"{count} {name}" for name, count in job.cost.items())),
-        ("error", None if job.error_code is None else Text(error)),
-        ("result", Text(result) if result else None),
-        ("authority", job.user or "none that can be read"),
-        ("trail", Text("\n".join(trail) or f"{local_time(job.created_at)} enqueued")),
+        job,
+        {
+            "what": _work,
+            "state": "state",
+            due: lambda each: moment and local_time(moment),
+            "worker": "leased_by",
+            "attempts": lambda each: f"{each.attempts} of {each.max_attempts}",
+            "waited": lambda each: waits if each.waits else None,
+            "progress": lambda each: _progress(each).strip(" ()"),
+            "cost": lambda each: counts(each.cost),
+            "error": lambda each: (
+                each.error_code and f"{each.error_code}. {each.error_text or ''}".strip()
+            ),
+            "result": lambda each: ", ".join(
+                f"{name} {value}" for name, value in (each.result or {}).items()
+            ),
+            "authority": lambda each: each.user or "none that can be read",
+            "trail": lambda each: "\n".join(trail) or f"{local_time(each.created_at)} enqueued",
+        },
     )
     return panel(f"Job {job.id}", rows)
 
 
-def outbound_table(calls: Iterable[OutboundCall]) -> Table:
+def outbound_table(calls: Iterable[records.OutboundCall]) -> Table:
     """Return calls of models, one in a row."""
-    rows = []
-    for call in calls:
-        to = "/".join(filter(None, (call.provider, call.model)))
-        sent = f"{call.characters:,} characters"
-        style = "green" if call.outcome == "answered" else "red"
+
+    def outcome(call: records.OutboundCall) -> Text:
         cost = f" ${call.micros / 1_000_000:.4f}" if call.micros else ""
-        rows.append(
-            (
-                local_time(call.at),
-                Text.assemble(call.purpose, (f" {short(call.subject_id or '')}".rstrip(), "cyan")),
-                Text.assemble(to, (" here" if call.local else " far", "dim")),
-                Text.assemble(sent, (f", {call.redacted} hidden" if call.redacted else "", "dim")),
-                f"{call.input_tokens:,} + {call.output_tokens:,}",
-                Text.assemble(
-                    (call.outcome, style), (f" {call.duration_ms:,} ms", "dim"), (cost, "dim")
-                ),
-            )
-        )
-    return plain_table(("when", "what", "to", "sent", "tokens", "outcome"), rows)
+        style = "green" if call.outcome == "answered" else "red"
+        return Text.assemble((call.outcome, style), (f" {call.duration_ms:,} ms{cost}", "dim"))
+
+    def to(call: records.OutboundCall) -> Text:
+        model = "/".join(filter(None, (call.provider, call.model)))
+        return Text.assemble(model, (" here" if call.local else " far", "dim"))
+
+    def sent(call: records.OutboundCall) -> Text:
+        hidden = f", {call.redacted} hidden" if call.redacted else ""
+        return Text.assemble(f"{call.characters:,} characters", (hidden, "dim"))
+
+    return table(
+        calls,
+        {
+            "when": "at",
+            "what": lambda call: f"{call.purpose} {short(call.subject_id or '')}".rstrip(),
+            "to": to,
+            "sent": sent,
+            "tokens": lambda call: f"{call.input_tokens:,} + {call.output_tokens:,}",
+            "outcome": outcome,
+        },
+    )
 
 
-def _work(job: Job) -> str:
+def _work(job: records.Job) -> str:
     where = "the whole tally" if job.scope is None else str(job.scope)
     return f"{job.kind} in {where}"
 
 
-def _progress(job: Job) -> str:
+def _progress(job: records.Job) -> str:
     if not job.progress and not job.total:
         return ""
     return f" ({job.progress}{f' of {job.total}' if job.total else ''})"
 
 
-def _error(job: Job) -> str:
+def _error(job: records.Job) -> str:
     if job.error_code is None:
         return ""
     waited = f", waited {job.waits} times" if job.waits else ""
