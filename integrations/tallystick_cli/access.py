@@ -79,22 +79,17 @@ def spaces(call: Call) -> Answer:
     *("create_space", "update_space", "preview_member"),
     positional=("scope",),
     without=("members", "changes"),
-    helps=_HELPS
-    | {
-        "member": f"Who belongs to it, as what, until when: {_FORM}.",
-        "without": "Who no longer does, such as user:bob.",
-        "preview": "Only show what each --member could do and recall.",
-    },
+    helps=_HELPS,
 )
 def space(
     call: Call,
     reason: str,
-    member: tuple[str, ...] = (),
-    without: tuple[str, ...] = (),
+    member: Annotated[tuple[str, ...], f"Who belongs to it, as what, until when: {_FORM}."] = (),
+    without: Annotated[tuple[str, ...], "Who no longer does, such as user:bob."] = (),
     state: Annotated[
         bool | None, typer.Option("--open/--close", help="A closed space refuses its members.")
     ] = None,
-    preview: bool = False,
+    preview: Annotated[bool, "Only show what each --member could do and recall."] = False,
 ) -> Answer:
     """Create the space of a scope, or change it: its members stay as they are but for those that
     are named.
@@ -151,21 +146,16 @@ def _member(text: str) -> SpaceMember:
 @command(
     "preview_access",
     view=views.preview_table,
-    positional=("user",),
     without=("actor",),
-    helps=_HELPS
-    | {
-        "user": "The person it acts for.",
-        "delegation": "A delegation that it holds.",
-        "scopes": "Such as project:apollo; by default all there are.",
-    },
+    helps=_HELPS | {"scopes": "Such as project:apollo; by default all there are."},
 )
 def preview_agent(
     call: Call,
-    user: str,
+    user: Annotated[str, "The person it acts for."],
+    /,
     agent: str | None = None,
     project: tuple[str, ...] = (),
-    delegation: tuple[str, ...] = (),
+    delegation: Annotated[tuple[str, ...], "A delegation that it holds."] = (),
 ) -> Any:
     fields = {"user": user, "agent": agent}
     actor = Actor.load(fields | {"projects": set(project), "delegations": set(delegation)})
@@ -175,14 +165,11 @@ def preview_agent(
 
 @command(
     *("make_token", "tokens", "rotate_token", "revoke_token"),
-    positional=("action", "name_or_token"),
     without=("name", "token_id", "actor", "token_class"),
     helps=_HELPS
     | {
         "action": "list, make NAME, rotate TOKEN or revoke TOKEN.",
         "name_or_token": "The name of a new token; the id of one, or how it begins or ends.",
-        "user": "Who comes in with it; by default whoever makes it.",
-        "operator": "With the rights of an operator.",
         "session": "For a person's sitting: grants, forces and erases. At a terminal.",
     },
 )
@@ -190,10 +177,11 @@ def token(
     call: Call,
     action: Literal["list", "make", "rotate", "revoke"] = "list",
     name_or_token: str | None = None,
-    user: str | None = None,
+    /,
+    user: Annotated[str | None, "Who comes in with it; by default whoever makes it."] = None,
     agent: str | None = None,
     project: tuple[str, ...] = (),
-    operator: bool = False,
+    operator: Annotated[bool, "With the rights of an operator."] = False,
     session: bool = False,
 ) -> Answer:
     """List access tokens; make one, whose secret is shown once; replace or revoke one: the next
@@ -263,6 +251,5 @@ freeze = _suspension(
     },
 )
 thaw = _suspension(
-    "thaw",
-    {"mutations": "memory may be changed again", "autonomy": "autonomous work goes on"},
+    "thaw", {"mutations": "memory may be changed again", "autonomy": "autonomous work goes on"}
 )

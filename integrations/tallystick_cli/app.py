@@ -23,9 +23,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     group: {name: file for file, names in files.items() for name in names.split()}
     for group, files in {
         "Everyday": {"setup": "init", "everyday": "remember recall memories explore wake pack"},
-        "One memory": {
-            "memory": "inspect history modify correct forget recover promote share",
-        },
+        "One memory": {"memory": "inspect history modify correct forget recover promote share"},
         "Runs and receipts": {
             "serve": "ui",
             "runs": "runs show why trace uses diff recompile",
@@ -33,7 +31,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         },
         "Reflection and review": {"reviews": "reflect reviews review"},
         "Policy and approvals": {
-            "access": "approvals approve deny revoke spaces space preview-agent token freeze thaw",
+            "access": "approvals approve deny revoke spaces space preview-agent token freeze thaw"
         },
         "Checkpoints of LangGraph": {"checkpoints": "state verify-threads import-checkpoints"},
         "Upkeep": {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from tallystick.errors import InvalidInput, NotFound, require
 from tallystick_cli.commands import Answer, Call, command
@@ -16,16 +16,17 @@ _NAMED = 10
 
 @command(
     view=views.state_table,
-    positional=("thread", "checkpoint"),
     scope="home",
     helps={
-        "thread": "Name of a thread of checkpoints.",
-        "checkpoint": "Id of a checkpoint, or how it begins or ends; without it the newest ones.",
-        "limit": "Checkpoints at most.",
+        "checkpoint": "Id of a checkpoint, or how it begins or ends; without it the newest ones."
     },
 )
 def state(
-    call: Call, thread: str, checkpoint: str | None = None, limit: int = 10
+    call: Call,
+    thread: Annotated[str, "Name of a thread of checkpoints."],
+    checkpoint: str | None = None,
+    /,
+    limit: Annotated[int, "Checkpoints at most."] = 10,
 ) -> list[dict[str, Any]]:
     """Show the checkpoints of a thread, what was written at each, and the recorded steps that wrote
     it.
@@ -69,12 +70,12 @@ def state(
     return rows
 
 
-@command(
-    positional=("thread",),
-    scope="home",
-    helps={"thread": "Name of a thread; without it all of the scope."},
-)
-def verify_threads(call: Call, thread: str | None = None) -> Answer:
+@command(scope="home")
+def verify_threads(
+    call: Call,
+    thread: Annotated[str | None, "Name of a thread; without it all of the scope."] = None,
+    /,
+) -> Answer:
     """Check every checkpoint and every piece of state. Exits with 1 when something does not
     match.
     """
@@ -90,16 +91,13 @@ def verify_threads(call: Call, thread: str | None = None) -> Answer:
     return Answer(value, lines or none, not problems)
 
 
-@command(
-    positional=("source",),
-    scope="home",
-    helps={
-        "source": "File of a SqliteSaver, or postgresql://… of a PostgresSaver.",
-        "allow": "Type that state may hold, as module:Name.",
-    },
-    tally="create",
-)
-def import_checkpoints(call: Call, source: str, allow: tuple[str, ...] = ()) -> Answer:
+@command(scope="home", tally="create")
+def import_checkpoints(
+    call: Call,
+    source: Annotated[str, "File of a SqliteSaver, or postgresql://… of a PostgresSaver."],
+    /,
+    allow: Annotated[tuple[str, ...], "Type that state may hold, as module:Name."] = (),
+) -> Answer:
     """Copy the threads of LangGraph's own savers into the tally and compare every checkpoint."""
     require("langgraph", extra="langgraph")
     import tallystick_langgraph

@@ -45,6 +45,7 @@ _LETTERS = {"--reason": "-r", "--limit": "-n", "--scope": "-s", "--out": "-o"}
 _MODES = {"preview": "Only preview it.", "apply": "Do it, instead of a preview."}
 _EVERY = "all"
 """The choice that stands for every state."""
+_POSITIONAL = inspect.Parameter.POSITIONAL_ONLY
 _SECONDS = {"m": 60, "h": 3_600, "d": 86_400}
 
 
@@ -106,17 +107,19 @@ def command(
     note: str = "",
     tally: Literal["open", "create", "place", "none"] = "open",
 ) -> Callable[[Callable[..., Any]], Command]:
-    """Make a command of a function that takes the Call and options of its own, and returns a
-    result, an Answer, or None where it has printed.
+    """Make a command of a function that takes the Call, arguments and options of its own, and
+    returns a result, an Answer, or None where it has printed.
 
-    It takes every argument of the operations but those in `without` and the function's own. `helps`
-    describes its own and replaces descriptions of the table, `note` follows the description of the
-    command, `empty` is printed for an empty list. With `place` the function opens the tally itself.
+    What the function takes by its place alone is an argument, all else an option; a text in its
+    annotation is its help. The command takes every argument of the operations too, but those in
+    `without`, with the helps of the table, or of `helps`. `note` follows the description, `empty`
+    is printed for an empty list. With `place` the function opens the tally itself.
     """
 
     def decorate(run: Callable[..., Any]) -> Command:
         own = list(inspect.signature(run, eval_str=True).parameters.values())[1:]
-        inputs = {each.name: _own_input(each, helps or {}, positional) for each in own}
+        inputs = {each.name: _own_input(each, helps or {}) for each in own}
+        placed = [*(each.name for each in own if each.kind is _POSITIONAL), *positional]
         for name, field in _fields(operations, without).items():
             if name not in inputs:
                 help = (helps or {}).get(name, field.description or "")
@@ -128,7 +131,13 @@ def command(
                 for name, each in inputs.items()
                 if _is_typed(context, name)
             }
-            mine = {each.name: values.pop(each.name, each.default) for each in own}
+            by_place, mine = [], {}
+            for each in own:
+                value = values.pop(each.name, each.default)
+                if each.kind is _POSITIONAL:
+                    by_place.append(value)
+                else:
+                    mine[each.name] = value
             is_json, named = typed["as_json"], typed["scope"] if scope is not None else None
             with ExitStack() as stack:
                 owner: Any = None
@@ -138,7 +147,7 @@ def command(
                 bound, name = owner and view_in(owner, named), str(context.info_name)
                 place = typed.get("where", "")
                 call = Call(name, operations, place, owner, bound, named, values, is_json)
-                result = run(call, **mine)
+                result = run(call, *by_place, **mine)
                 answer = result if isinstance(result, Answer) else Answer(result)
                 if result is not None and is_json:
                     print_json(answer.value)
@@ -150,7 +159,7 @@ def command(
 
         common = [*([] if tally == "none" else [_WHERE]), *([_SCOPES[scope]] if scope else [])]
         parameters = [each.parameter for each in inputs.values()] + [*common, _AS_JSON]
-        parameters.sort(key=lambda each: _place(each, positional))
+        parameters.sort(key=lambda each: _place(each, placed))
         described = run.__doc__ or OPERATIONS[operations[0]].description
         invoke.__doc__ = f"{' '.join(described.split())} {note}".strip()
         invoke.__annotations__ = {}
@@ -280,15 +289,18 @@ class _Input:
         return text
 
 
-def _own_input(
-    parameter: inspect.Parameter, helps: Mapping[str, str], positional: Sequence[str]
-) -> _Input:
-    """Return an argument of a command's own; typer's annotation of one is left as it is."""
-    name, annotation = parameter.name, parameter.annotation
+def _own_input(parameter: inspect.Parameter, helps: Mapping[str, str]) -> _Input:
+    """Return an argument of a command's own, with the help that its annotation has; an annotation
+    of typer is left as it is.
+    """
+    name, annotation, *notes = parameter.name, parameter.annotation
+    if get_origin(annotation) is Annotated:
+        annotation, *notes = get_args(annotation)
     is_required = parameter.default is inspect.Parameter.empty
     field = FieldInfo(annotation=annotation, default=... if is_required else parameter.default)
-    made = _Input(name, field, helps.get(name, ""), name in positional, is_own=True)
-    if get_origin(annotation) is Annotated:
+    help = next((note for note in notes if isinstance(note, str)), helps.get(name, ""))
+    made = _Input(name, field, help, parameter.kind is _POSITIONAL, is_own=True)
+    if notes and not isinstance(notes[0], str):
         made.parameter = parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
     return made
 

@@ -33,14 +33,9 @@ Place = Annotated[
 
 
 @command(
-    positional=("action", "client"),
     helps=_HELPS
     | {
         "action": "To serve, or to change a client's configuration.",
-        "client": "To install: claude-code, codex, cursor, vscode or zed.",
-        "stdio": "Serve over standard input and output: the default.",
-        "http": "Serve over HTTP on this port, with tokens.",
-        "uds": "Serve over the Unix socket at this path.",
         "boundary": "Scope that it leads to, such as project:apollo; the first one is where it "
         "writes; by default your own.",
         "answers": "structured, or text for clients that show nothing else.",
@@ -50,10 +45,11 @@ Place = Annotated[
 def mcp(
     call: Call,
     action: Literal["serve", "install", "uninstall"] = "serve",
-    client: str | None = None,
-    stdio: bool = False,
-    http: int | None = None,
-    uds: str | None = None,
+    client: Annotated[str | None, "To install: claude-code, codex, cursor, vscode or zed."] = None,
+    /,
+    stdio: Annotated[bool, "Serve over standard input and output: the default."] = False,
+    http: Annotated[int | None, "Serve over HTTP on this port, with tokens."] = None,
+    uds: Annotated[str | None, "Serve over the Unix socket at this path."] = None,
     boundary: tuple[str, ...] = (),
     agent: str | None = None,
     rules: str | None = None,
@@ -102,37 +98,28 @@ def mcp(
         from tallystick_mcp.front import report
 
         report(
-            pipe,
-            server,
-            tally=call.where,
-            actor=actor,
-            scopes=scopes,
-            rules=rules,
-            answers=answers,
+            pipe, server, tally=call.where, actor=actor, scopes=scopes, rules=rules, answers=answers
         )
     return None
 
 
 @command(
-    positional=("event",),
     helps=_HELPS
     | {
         "event": "session-start, prompt, before-tool, after-tool, before-compact, after-compact, "
-        "turn-end or session-end; or install, uninstall.",
-        "format": "The format of the input: neutral or claude-code.",
-        "boundary": "Scope to work in; by default your private one.",
-        "socket": "Socket of `tally serve`; else that of the tally.",
+        "turn-end or session-end; or install, uninstall."
     },
     tally="place",
 )
 def hook(
     call: Call,
     event: str,
-    format: str = "neutral",
-    boundary: str | None = None,
+    /,
+    format: Annotated[str, "The format of the input: neutral or claude-code."] = "neutral",
+    boundary: Annotated[str | None, "Scope to work in; by default your private one."] = None,
     agent: str | None = None,
     rules: str | None = None,
-    socket: str | None = None,
+    socket: Annotated[str | None, "Socket of `tally serve`; else that of the tally."] = None,
     place: Place = "project",
     show: bool = False,
 ) -> Answer | None:

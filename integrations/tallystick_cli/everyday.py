@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Annotated, Any
 
 from rich.console import RenderableType
 
@@ -26,21 +26,16 @@ _NAMESPACE = {"namespace": "Of the items of stores those beneath it, one part ea
 
 @command(
     "remember",
-    positional=("content",),
     scope="home",
-    helps={
-        "content": "What to remember, word for word; - or nothing reads standard input.",
-        "source_uri": "Address of where it came from.",
-        "source_title": "Title of where it came from.",
-        "source_type": "Such as file, tool or user.",
-    },
+    helps={"content": "What to remember, word for word; - or nothing reads standard input."},
 )
 def remember(
     call: Call,
     content: str | None = None,
-    source_uri: str | None = None,
-    source_title: str | None = None,
-    source_type: str | None = None,
+    /,
+    source_uri: Annotated[str | None, "Address of where it came from."] = None,
+    source_title: Annotated[str | None, "Title of where it came from."] = None,
+    source_type: Annotated[str | None, "Such as file, tool or user."] = None,
 ) -> Answer:
     text = _standard_input() if content in (None, _HERE) else content
     parts = {"uri": source_uri, "title": source_title, "source_type": source_type}

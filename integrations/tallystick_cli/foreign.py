@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from operator import itemgetter
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from rich.console import Group
 from rich.text import Text
@@ -28,19 +28,14 @@ _ALL = 1_000_000
 """Memories that an export takes at most."""
 
 
-@command(
-    positional=("format", "file"),
-    scope="home",
-    helps={
-        "format": "The product.",
-        "file": "Its export: JSON, JSON lines, or the file of a SqliteStore.",
-        "only": "User, namespace or key to take; * for all.",
-        "apply": "Import; without it nothing is written.",
-    },
-    tally="place",
-)
+@command(scope="home", tally="place")
 def import_from(
-    call: Call, format: ForeignFormat, file: str, only: tuple[str, ...] = (), apply: bool = False
+    call: Call,
+    format: Annotated[ForeignFormat, "The product."],
+    file: Annotated[str, "Its export: JSON, JSON lines, or the file of a SqliteStore."],
+    /,
+    only: Annotated[tuple[str, ...], "User, namespace or key to take; * for all."] = (),
+    apply: Annotated[bool, "Import; without it nothing is written."] = False,
 ) -> Answer:
     """Bring the memories of another product in, each with its source. Doing it again adds nothing
     twice.
@@ -63,12 +58,13 @@ def import_from(
     return Answer(imported, _view(imported, str(bound.scope), is_whole), is_whole)
 
 
-@command(
-    positional=("format", "file"),
-    scope="home",
-    helps={"format": "The product.", "file": "File of JSON lines to write."},
-)
-def export_to(call: Call, format: ForeignFormat, file: str) -> Answer:
+@command(scope="home")
+def export_to(
+    call: Call,
+    format: Annotated[ForeignFormat, "The product."],
+    file: Annotated[str, "File of JSON lines to write."],
+    /,
+) -> Answer:
     """Write the memories of a scope as lines that another product reads."""
     if Path(file).exists():
         raise InvalidInput(f"{file} is there already: name a file that is not.")
@@ -103,7 +99,7 @@ def _view(imported: Imported, scope: str, is_whole: bool) -> Group:
         skipped.append(f"{imported.skipped_count - _MOST} more were skipped")
     return Group(
         head,
-        table(rows, {"of": itemgetter(0), "memories": itemgetter(1)}),
+        table(rows, "", of=itemgetter(0), memories=itemgetter(1)),
         Text(below, style="dim"),
         *(Text(f"✗ {line}", style="yellow") for line in skipped),
     )

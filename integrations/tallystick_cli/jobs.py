@@ -27,17 +27,14 @@ outbound = operation_command(
 
 @command(
     *("jobs", "job", "retry_jobs", "cancel_job"),
-    positional=("action", "job"),
     without=("job_id", "job_ids"),
-    helps={
-        "action": "list, show JOB, retry [JOB…], cancel JOB, or drain: do it now.",
-        "job": "Ids of jobs, or how they begin or end.",
-    },
+    helps={"action": "list, show JOB, retry [JOB…], cancel JOB, or drain: do it now."},
 )
 def jobs(
     call: Call,
     action: Literal["list", "show", "retry", "cancel", "drain"] = "list",
-    job: tuple[str, ...] = (),
+    job: Annotated[tuple[str, ...], "Ids of jobs, or how they begin or end."] = (),
+    /,
 ) -> Answer:
     """List follow-up work; show one job with its trail, retry what failed, cancel one, or drain:
     do all that waits now.
@@ -69,18 +66,12 @@ def _drain(call: Call) -> Answer:
     return Answer(asdict(drained), f"✓ {drained.jobs} jobs, {made}{left}")
 
 
-@command(
-    helps={
-        "kind": "Only jobs of this kind; by default everything.",
-        "detached": "Go on when the process that started it has ended.",
-    },
-    tally="place",
-)
+@command(tally="place")
 def worker(
     call: Call,
-    kind: tuple[str, ...] = (),
+    kind: Annotated[tuple[str, ...], "Only jobs of this kind; by default everything."] = (),
     threads: Annotated[int, typer.Option(min=1, max=64, help="How many at once.")] = 1,
-    detached: bool = False,
+    detached: Annotated[bool, "Go on when the process that started it has ended."] = False,
 ) -> Answer:
     """Carry out follow-up work until it is stopped (Ctrl-C, SIGTERM). It ends with the process that
     started it.

@@ -21,27 +21,17 @@ promote = operation_command("promote", views.crossing_view, positional=("into",)
 share = operation_command("share", views.crossing_view, positional=("into",))
 
 
-@command(
-    "modify",
-    view=views.change_line,
-    helps={
-        "content": "What it says from now on.",
-        "tag": "Its tags from now on.",
-        "kind": "Its kind from now on.",
-        "importance": "Its importance from now on, 0 to 100.",
-        "lock": "Let no agent change it for a while.",
-    },
-)
+@command("modify", view=views.change_line)
 def modify(
     call: Call,
-    content: str | None = None,
-    tag: tuple[str, ...] = (),
-    kind: str | None = None,
-    importance: int | None = None,
+    content: Annotated[str | None, "What it says from now on."] = None,
+    tag: Annotated[tuple[str, ...], "Its tags from now on."] = (),
+    kind: Annotated[str | None, "Its kind from now on."] = None,
+    importance: Annotated[int | None, "Its importance from now on, 0 to 100."] = None,
     pinned: Annotated[
         bool | None, typer.Option("--pin/--unpin", help="Whether to keep it in every pack.")
     ] = None,
-    lock: bool = False,
+    lock: Annotated[bool, "Let no agent change it for a while."] = False,
 ) -> Any:
     fields = {"content": content, "kind": kind, "importance": importance, "pinned": pinned}
     changes = {name: value for name, value in fields.items() if value is not None}
@@ -50,19 +40,13 @@ def modify(
     return call.do(changes=changes, manual_override=override)
 
 
-@command(
-    *("forget", "forget_matching"),
-    positional=("memory_or_query",),
-    without=("memory_id", "query"),
-    scope="home",
-    helps={
-        "memory_or_query": "Id of a memory; with --matching a query.",
-        "matching": "Forget what recall finds for QUERY, or what filters keep.",
-        "preview": "Only show what would be done.",
-    },
-)
+@command(*("forget", "forget_matching"), without=("memory_id", "query"), scope="home")
 def forget(
-    call: Call, memory_or_query: str | None = None, matching: bool = False, preview: bool = False
+    call: Call,
+    memory_or_query: Annotated[str | None, "Id of a memory; with --matching a query."] = None,
+    /,
+    matching: Annotated[bool, "Forget what recall finds for QUERY, or what filters keep."] = False,
+    preview: Annotated[bool, "Only show what would be done."] = False,
 ) -> Any:
     """Take a memory out of recall; it can be recovered. With --matching: preview, then --apply with
     its --token.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -28,17 +28,17 @@ _HELPS = {
 
 @command(
     "verify",
-    positional=("run",),
     without=("run_id",),
-    helps={
-        "run": "Id of a run, or how it begins or ends; or a bundle.",
-        "foil": "COUNT:DIGEST that you kept, to catch what was cut off.",
-        "public_key": "Of the one who signed the bundle.",
-    },
     note="A bundle is checked without the tally. Exits with 1 when something differs.",
     tally="place",
 )
-def verify(call: Call, run: str, foil: str | None = None, public_key: str | None = None) -> Answer:
+def verify(
+    call: Call,
+    run: Annotated[str, "Id of a run, or how it begins or ends; or a bundle."],
+    /,
+    foil: Annotated[str | None, "COUNT:DIGEST that you kept, to catch what was cut off."] = None,
+    public_key: Annotated[str | None, "Of the one who signed the bundle."] = None,
+) -> Answer:
     key, file = None if public_key is None else Path(public_key).read_bytes(), Path(run)
     if is_bundle(file):
         content = file.read_bytes()
@@ -78,8 +78,8 @@ def _foil(run_id: str, text: str) -> Foil:
     return Foil(run_id=run_id, count=int(count), head=head)
 
 
-@command(view=views.receipt_table, positional=("run",), helps=_HELPS)
-def receipt(call: Call, run: str, html: str | None = None, sign: str | None = None) -> Any:
+@command(view=views.receipt_table, helps=_HELPS)
+def receipt(call: Call, run: str, /, html: str | None = None, sign: str | None = None) -> Any:
     """Show the receipts of a run, or write it as one page that anybody can open and check."""
     if html is None and sign is not None:
         raise InvalidInput("--sign signs what a page holds: give --html FILE too.")
@@ -90,8 +90,10 @@ def receipt(call: Call, run: str, html: str | None = None, sign: str | None = No
     return _written(html, receipt_page(bundle), bundle)
 
 
-@command(positional=("run",), helps=_HELPS)
-def export_receipt(call: Call, run: str, out: str | None = None, sign: str | None = None) -> Answer:
+@command(helps=_HELPS)
+def export_receipt(
+    call: Call, run: str, /, out: str | None = None, sign: str | None = None
+) -> Answer:
     """Write a run as one file that `tally verify FILE` checks without the tally."""
     run_id = recorded(call.owner, run).run_id
     bundle = _bundle(call, run_id, sign)
@@ -114,11 +116,10 @@ def _written(file: str, content: bytes, bundle: bytes) -> Answer:
     return Answer(value, [line, f"  foil: {foil.count}:{foil.head}"])
 
 
-@command(
-    positional=("run",),
-    helps=_HELPS | {"out": "File to write, such as tests/tapes/refund.json."},
-)
-def tape(call: Call, run: str, out: str) -> Answer:
+@command(helps=_HELPS)
+def tape(
+    call: Call, run: str, /, out: Annotated[str, "File to write, such as tests/tapes/refund.json."]
+) -> Answer:
     """Write the calls of a run as a tape: a test plays it to the agent, without a network."""
     written = call.owner.recordings.tape(recorded(call.owner, run).run_id)
     write_tape(written, out)
@@ -133,12 +134,12 @@ def tape(call: Call, run: str, out: str) -> Answer:
     return Answer({"file": out, **fields}, line)
 
 
-@command(
-    positional=("out",),
-    helps={"out": "File for the private key; the public one is written beside it."},
-    tally="none",
-)
-def keygen(call: Call, out: str) -> Answer:
+@command(tally="none")
+def keygen(
+    call: Call,
+    out: Annotated[str, "File for the private key; the public one is written beside it."],
+    /,
+) -> Answer:
     """Make a key to sign bundles with. Keep the private one where the tally is not."""
     public = Path(f"{out}.pub")
     if Path(out).exists() or public.exists():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import Annotated, get_args
 
 import typer
 
@@ -30,13 +30,13 @@ def reflect(call: Call) -> Answer:
 
 
 @command(
-    *("review", "proposal"),
-    positional=("proposal",),
-    without=("proposal_id", "decision", "reason", "changes"),
-    scope="home",
-    helps={"proposal": "Id of a proposal, or how it begins or ends; else all."},
+    *("review", "proposal"), without=("proposal_id", "decision", "reason", "changes"), scope="home"
 )
-def review(call: Call, proposal: str | None = None) -> Answer:
+def review(
+    call: Call,
+    proposal: Annotated[str | None, "Id of a proposal, or how it begins or ends; else all."] = None,
+    /,
+) -> Answer:
     """Accept, edit, defer or reject a proposal, by a person and for a reason. Without PROPOSAL it
     walks through all that wait. A person answers at a terminal.
     """

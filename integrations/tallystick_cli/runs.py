@@ -7,7 +7,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from rich.console import RenderableType
 
@@ -46,13 +46,10 @@ def runs(call: Call) -> Answer:
     )
 
 
-@command(
-    *("run", "steps", "step", "entries", "receipt"),
-    positional=("step",),
-    without=("run_id", "step_id"),
-    helps={"step": "Id of a step or run, or how it begins or ends."},
-)
-def show(call: Call, step: str) -> Answer:
+@command(*("run", "steps", "step", "entries", "receipt"), without=("run_id", "step_id"))
+def show(
+    call: Call, step: Annotated[str, "Id of a step or run, or how it begins or ends."], /
+) -> Answer:
     """Show a step: what the agent saw, why, what it did, and its receipt. For a run, its steps."""
     record, recordings = recorded(call.owner, step), call.owner.recordings
     if isinstance(record, RunRecord):
@@ -148,29 +145,23 @@ def diff(call: Call) -> Any:
     "replay",
     without=("recipe",),
     helps={
-        "drop": "Leave this item or memory out.",
-        "without_source": "Leave out what comes from this source.",
-        "model": "Compile for this model instead.",
         "provider": "Compile for this provider instead, and make its request: openai, anthropic, "
         "or one of yours.",
         "send": "Send the request to the provider, and compare its answer; needs a key.",
         "weights": "NAME=VALUE of a score weight, in thousandths, or a TOML file of them.",
-        "budget": "Tokens, or a share of them such as 50%.",
-        "rules": "TOML file of rules to use instead.",
-        "keep": "Record it as a run of its own, with the changes.",
     },
 )
 def recompile(
     call: Call,
-    drop: tuple[str, ...] = (),
-    without_source: tuple[str, ...] = (),
-    model: str | None = None,
+    drop: Annotated[tuple[str, ...], "Leave this item or memory out."] = (),
+    without_source: Annotated[tuple[str, ...], "Leave out what comes from this source."] = (),
+    model: Annotated[str | None, "Compile for this model instead."] = None,
     provider: str | None = None,
     send: bool = False,
     weights: tuple[str, ...] = (),
-    budget: str | None = None,
-    rules: str | None = None,
-    keep: bool = False,
+    budget: Annotated[str | None, "Tokens, or a share of them such as 50%."] = None,
+    rules: Annotated[str | None, "TOML file of rules to use instead."] = None,
+    keep: Annotated[bool, "Record it as a run of its own, with the changes."] = False,
 ) -> Answer:
     """Compile a recorded step anew with a change, and show what differs. No model is called but
     with --send.

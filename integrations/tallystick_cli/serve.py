@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import webbrowser
 from pathlib import Path
+from typing import Annotated
 
 from tallystick.errors import InvalidInput
 from tallystick.tally import Tally
@@ -17,22 +18,13 @@ _SOCKET = "serve.sock"
 _RULES = {"rules": "TOML file of the rules over tools, models and memory."}
 
 
-@command(
-    helps=_RULES
-    | {
-        "port": "On this port, where every caller needs a token; 0 is any.",
-        "uds": "On the Unix socket at this path, which only you may open.",
-        "host": "The address of the port, such as 0.0.0.0.",
-        "name": "A name by which this server is reached.",
-    },
-    tally="place",
-)
+@command(helps=_RULES, tally="place")
 def serve(
     call: Call,
-    port: int | None = None,
-    uds: str | None = None,
-    host: str = "127.0.0.1",
-    name: tuple[str, ...] = (),
+    port: Annotated[int | None, "On this port, where every caller needs a token; 0 is any."] = None,
+    uds: Annotated[str | None, "On the Unix socket at this path, which only you may open."] = None,
+    host: Annotated[str, "The address of the port, such as 0.0.0.0."] = "127.0.0.1",
+    name: Annotated[tuple[str, ...], "A name by which this server is reached."] = (),
     rules: str | None = None,
 ) -> None:
     """Serve the tally over HTTP until it is stopped (Ctrl-C, SIGTERM).
@@ -62,15 +54,13 @@ def serve(
         )
 
 
-@command(
-    helps=_RULES
-    | {
-        "port": "On this port of the loopback; 0 is any that is free.",
-        "browser": "Whether to open the browser.",
-    },
-    tally="place",
-)
-def ui(call: Call, port: int = 0, browser: bool = True, rules: str | None = None) -> None:
+@command(helps=_RULES, tally="place")
+def ui(
+    call: Call,
+    port: Annotated[int, "On this port of the loopback; 0 is any that is free."] = 0,
+    browser: Annotated[bool, "Whether to open the browser."] = True,
+    rules: str | None = None,
+) -> None:
     """Open the dashboard in the browser: what agents knew and why, memory, approvals, health.
 
     The link works once. The session that it begins ends with the command (Ctrl-C).

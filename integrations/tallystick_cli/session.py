@@ -43,11 +43,7 @@ def acting() -> Actor | None:
 
 @contextmanager
 def open_as_owner(
-    where: str,
-    *,
-    create: bool = False,
-    background: bool = False,
-    rules: str | None = None,
+    where: str, *, create: bool = False, background: bool = False, rules: str | None = None
 ) -> Iterator[BoundTally]:
     """Open the tally as its owner, or as the actor named with `--as`, with the rules of a TOML
     file; close it afterwards.

@@ -6,7 +6,7 @@ import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -47,8 +47,6 @@ _QUESTIONS = {
     "choose_windows",
     without=("idempotency_key",),
     helps={
-        "owner": "Who acts where a runtime names nobody.",
-        "project": "A project of the owner.",
         "retention": "What recorded steps keep: redacted_payloads, full_payloads or metadata_only; "
         f"written to {SETTINGS_FILE}.",
         "time_zone": "Zone of dates without one: UTC, local or a name such as Europe/Zurich; "
@@ -58,8 +56,8 @@ _QUESTIONS = {
 )
 def init(
     call: Call,
-    owner: str = "local",
-    project: tuple[str, ...] = (),
+    owner: Annotated[str, "Who acts where a runtime names nobody."] = "local",
+    project: Annotated[tuple[str, ...], "A project of the owner."] = (),
     retention: str | None = None,
     time_zone: str | None = None,
 ) -> Answer:

@@ -5,7 +5,7 @@ move, rebuild.
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any
 
 from tallystick.errors import InvalidInput
 from tallystick.records import Proof, Transfer
@@ -19,8 +19,10 @@ from tallystick_cli.views import upkeep as views
 purge = operation_command("purge", views.purge_view)
 
 
-@command("doctor", "sizes", helps={"sizes": "Show where the bytes are instead."})
-def doctor(call: Call, sizes: bool = False) -> Answer:
+@command("doctor", "sizes")
+def doctor(
+    call: Call, sizes: Annotated[bool, "Show where the bytes are instead."] = False
+) -> Answer:
     """Check chains, commitments, jobs, retention and the index. Exits with 1 when something is
     wrong.
     """
@@ -67,9 +69,8 @@ def export(call: Call) -> Answer:
     given["scopes"] = given.get("scopes") or _exportable(call.owner)
     with progress_bar("Exporting", "rows", hidden=call.as_json or "mode" in given) as advance:
         transfer: Transfer = call.owner.operator.export(**given, progress=advance)
-    if "mode" in given:
-        return Answer(transfer, views.transfer_preview(transfer))
-    return Answer(transfer, views.transfer_view(transfer, f"exported to {given['folder']}"))
+    what = "would be exported" if "mode" in given else f"exported to {given['folder']}"
+    return Answer(transfer, views.transfer_view(transfer, what))
 
 
 def _exportable(owner: BoundTally) -> list[str]:
@@ -95,8 +96,8 @@ def backup(call: Call) -> Answer:
     return Answer(result, views.backup_view(result, call.arguments["folder"]))
 
 
-@command(positional=("folder",), helps={"folder": "The folder of a backup."}, tally="place")
-def restore(call: Call, folder: str) -> Answer:
+@command(tally="place")
+def restore(call: Call, folder: Annotated[str, "The folder of a backup."], /) -> Answer:
     """Restore a backup into a new place, never over a tally: a folder or postgresql://…, whichever
     it was taken from. Digests, rows, chains and texts are checked before it is there.
     """
@@ -105,23 +106,14 @@ def restore(call: Call, folder: str) -> Answer:
     return Answer(result, views.backup_view(result, call.where))
 
 
-@command(
-    helps={
-        "plan": "Only say what would change; the default.",
-        "dry_run": "Do it, check the result, and take it back.",
-        "apply": "Do it.",
-        "backup": "A new folder for the backup before it.",
-        "no_backup": "Do it without a backup of ours.",
-    },
-    tally="place",
-)
+@command(tally="place")
 def migrate(
     call: Call,
-    plan: bool = False,
-    dry_run: bool = False,
-    apply: bool = False,
-    backup: str | None = None,
-    no_backup: bool = False,
+    plan: Annotated[bool, "Only say what would change; the default."] = False,
+    dry_run: Annotated[bool, "Do it, check the result, and take it back."] = False,
+    apply: Annotated[bool, "Do it."] = False,
+    backup: Annotated[str | None, "A new folder for the backup before it."] = None,
+    no_backup: Annotated[bool, "Do it without a backup of ours."] = False,
 ) -> Answer:
     """Bring a tally of an older release to the schema of this one: say what changes, try it, or do
     it after a backup. By default only says it.
@@ -140,12 +132,11 @@ def migrate(
     return Answer(result, views.migration_view(result))
 
 
-@command(
-    "rebuild_index",
-    helps={"check": "Change nothing; exit with 1 when it does not match."},
-    note="With --check only says whether it matches.",
-)
-def rebuild_index(call: Call, check: bool = False) -> Any:
+@command("rebuild_index", note="With --check only says whether it matches.")
+def rebuild_index(
+    call: Call,
+    check: Annotated[bool, "Change nothing; exit with 1 when it does not match."] = False,
+) -> Any:
     if check:
         compared = call.owner.tally.reconcile_index(repair=False)
         value = {**asdict(compared), "whole": compared.whole}

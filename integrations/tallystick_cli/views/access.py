@@ -12,54 +12,37 @@ from rich.table import Table
 from rich.text import Text
 
 from tallystick import records
-from tallystick_cli.views.common import (
-    Cell,
-    counts,
-    cut_text,
-    done,
-    facts,
-    local_time,
-    panel,
-    short,
-    table,
-    who,
-    yes,
-)
+from tallystick_cli.views import common
+from tallystick_cli.views.common import done, local_time, table, who
 
 
 def approval_table(approvals: Iterable[records.Approval]) -> Table:
     """Return approvals, one in a row."""
 
-    def what(approval: records.Approval) -> Text:
-        action = f"{approval.action} {approval.subject} {cut_text(_arguments(approval), 60)}\n"
-        by = f"asked by {who(approval.asked_by)} in {approval.scope}"
-        return Text.assemble(action, (f"{by}, by the rule {approval.rule_id}", "dim"))
+    def what(each: records.Approval) -> Text:
+        action = f"{each.action} {each.subject} {common.cut_text(_arguments(each), 60)}\n"
+        by = f"asked by {who(each.asked_by)} in {each.scope}, by the rule {each.rule_id}"
+        return Text.assemble(action, (by, "dim"))
 
-    columns: dict[str, Cell] = {"id": "id", "state": "state", "when": "created_at", "what": what}
-    return table(approvals, columns)
+    return table(approvals, "id state when=created_at", what=what)
 
 
 def approval_view(approval: records.Approval) -> RenderableType:
     """Return everything that a person needs to decide, the arguments in full."""
     by = approval.decided_by
-    rows = facts(
+    shown = common.facts(
         approval,
-        {
-            "action": lambda each: f"{each.action} {each.subject}",
-            "arguments": lambda each: _arguments(each, indent=2),
-            "reason": "reason",
-            "rule": lambda each: each.rule_id,
-            "asked by": lambda each: f"{who(each.asked_by)} through {each.surface}",
-            "scope": "scope",
-            "run": lambda each: each.run_id,
-            "step": lambda each: each.step_id,
-            "receipts": lambda each: "\n".join(each.receipts),
-            "asked at": "created_at",
-            "until": "expires_at",
-            approval.state: lambda each: by and f"{who(by)}: {each.decided_reason}",
-        },
+        "reason scope asked_at=created_at until=expires_at",
+        action=lambda each: f"{each.action} {each.subject}",
+        arguments=lambda each: _arguments(each, indent=2),
+        rule=lambda each: each.rule_id,
+        asked_by=lambda each: f"{who(each.asked_by)} through {each.surface}",
+        run=lambda each: each.run_id,
+        step=lambda each: each.step_id,
+        receipts=lambda each: list(each.receipts),
+        decided=lambda each: by and f"{each.state} by {who(by)}: {each.decided_reason}",
     )
-    return panel(f"Approval {approval.id}", rows)
+    return common.panel(f"Approval {approval.id}", shown)
 
 
 def approval_line(approval: records.Approval) -> Text:
@@ -84,12 +67,12 @@ def space_table(spaces: Iterable[records.MemorySpace]) -> Table:
     """Return spaces with their members."""
 
     def members(space: records.MemorySpace) -> str:
-        ends = [local_time(each.ends_at) if each.ends_at else "" for each in space.members]
-        lines = zip(map(_member, space.members), ends, strict=True)
-        return "\n".join(f"{member}{f' until {end}' if end else ''}" for member, end in lines)
+        ends = (
+            f" until {local_time(each.ends_at)}" if each.ends_at else "" for each in space.members
+        )
+        return "\n".join(map("".join, zip(map(_member, space.members), ends, strict=True)))
 
-    columns: dict[str, Cell] = {"scope": "scope", "name": "name", "state": "state"}
-    return table(spaces, {**columns, "members": members})
+    return table(spaces, "scope name state", members=members)
 
 
 def _member(member: records.SpaceMember) -> str:
@@ -98,35 +81,33 @@ def _member(member: records.SpaceMember) -> str:
 
 def preview_table(preview: records.AccessPreview) -> Table:
     """Return the memories that somebody could recall, scope by scope."""
-    name = who({"user": preview.user, "agent": preview.agent})
     return table(
         preview.scopes,
-        {
-            "scope": "scope",
-            "may recall": lambda each: yes(each.decision.allowed, "red"),
-            "why": lambda each: each.decision.reason,
-            "visible": lambda each: str(len(each.visible)),
-            "hidden": lambda each: counts(each.hidden) or "0",
-            "denied": lambda each: str(len(each.denied)),
-        },
-        title=f"What {name} could recall",
+        "scope",
+        f"What {who({'user': preview.user, 'agent': preview.agent})} could recall",
+        may_recall=lambda each: common.state_text("yes" if each.decision.allowed else "no"),
+        why=lambda each: each.decision.reason,
+        visible=lambda each: str(len(each.visible)),
+        hidden=lambda each: common.counts(each.hidden) or "0",
+        denied=lambda each: str(len(each.denied)),
     )
 
 
 def member_table(previews: Iterable[records.MemberPreview]) -> Table:
     """Return what each principal could do and recall as a member."""
+
+    def could(each: records.MemberPreview) -> str:
+        return ", ".join(each.operations) or f"nothing ({each.after.decision.reason})"
+
     return table(
         previews,
-        {
-            "member": lambda each: _member(each.member),
-            "could": lambda each: (
-                ", ".join(each.operations) or f"nothing ({each.after.decision.reason})"
-            ),
-            "recalls now": lambda each: str(len(each.before.visible)),
-            "would recall": lambda each: str(len(each.after.visible)),
-            "hidden": lambda each: counts(each.after.hidden) or "0",
-            "denied": lambda each: str(len(each.after.denied)),
-        },
+        "",
+        member=lambda each: _member(each.member),
+        could=could,
+        recalls_now=lambda each: str(len(each.before.visible)),
+        would_recall=lambda each: str(len(each.after.visible)),
+        hidden=lambda each: common.counts(each.after.hidden) or "0",
+        denied=lambda each: str(len(each.after.denied)),
     )
 
 
@@ -137,15 +118,14 @@ def token_table(tokens: Iterable[records.AccessToken], now: int) -> Table:
         end = local_time(token.revoked_at or token.expires_at)
         return Text(end) if token.is_good_at(now) else Text(f"ended {end}", style="dim")
 
-    columns: dict[str, Cell] = {"id": "id", "name": "name", "class": "token_class", "who": _holder}
-    return table(tokens, {**columns, "good for": _bounds, "until": until})
+    return table(tokens, "id name class=token_class", who=_holder, good_for=_bounds, until=until)
 
 
 def token_line(token: records.AccessToken) -> Text:
     """Return what became of one token."""
     if token.revoked_at is not None:
         return done(f"{token.name} lets nobody in any more")
-    about = f"{token.token_class} token {short(token.id)} for {_holder(token)}"
+    about = f"{token.token_class} token {common.short(token.id)} for {_holder(token)}"
     until = local_time(token.expires_at)
     return done(f"{token.name}: {about}, good for {_bounds(token)} until {until}")
 
@@ -156,5 +136,4 @@ def _holder(token: records.AccessToken) -> str:
 
 def _bounds(token: records.AccessToken) -> str:
     operations = "all" if token.operations is None else ", ".join(token.operations)
-    scopes = "" if token.scopes is None else f" in {', '.join(map(str, token.scopes))}"
-    return f"{operations}{scopes}"
+    return operations + ("" if token.scopes is None else f" in {common.joined(token.scopes)}")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import Any
 
 from rich import box
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -20,27 +21,24 @@ WHOLE = frozenset({"id", "state", "status", "v", "score", "when", "steps", "took
 _LEAST = {"id": 8, "started": 10, "scope": 20}
 """The least width of a column, by its name."""
 _STYLES = {
-    **dict.fromkeys(("active", "completed", "done"), "green"),
-    **dict.fromkeys(
-        ("superseded", "duplicate", "cancelled", "interrupted", "retry_scheduled"), "yellow"
-    ),
-    **dict.fromkeys(("deleted", "failed", "dead"), "red"),
+    **dict.fromkeys(("active", "completed", "done", "yes"), "green"),
+    **dict.fromkeys(("superseded", "duplicate", "cancelled", "interrupted"), "yellow"),
+    **dict.fromkeys(("deleted", "failed", "dead", "no"), "red"),
     **dict.fromkeys(("redacted", "blocked"), "magenta"),
+    "retry_scheduled": "yellow",
     "hidden": "dim",
     "running": "cyan",
 }
-"""Styles of states, of memories, runs and jobs."""
-Cell = str | Callable[[Any], Any]
-"""A field of a record, or what is shown of it."""
+"""Styles of states, of memories, runs and jobs, and of answers."""
+_ID = 36
+"""Characters of an id."""
+Cell = Callable[[Any], Any]
+"""What is shown of a record."""
 
 
 def short(identity: str) -> str:
     """Return the end of an id: enough to name it, and accepted wherever a command takes an id."""
     return identity[-8:]
-
-
-def short_list(identities: Iterable[str]) -> str:
-    return ", ".join(map(short, identities))
 
 
 def id_text(identity: str) -> Text:
@@ -65,51 +63,80 @@ def says(content: str | None) -> Text:
     return Text(one_line(content)) if content else Text("(not shown)", style="dim")
 
 
+def joined(values: Iterable[Any]) -> str:
+    """Return values in a line, ids by their ends."""
+    texts = map(str, values)
+    return ", ".join(short(text) if len(text) == _ID else text for text in texts)
+
+
 def counts(numbers: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in numbers.items())
 
 
-def state_text(state: str) -> Text:
-    return Text(state, style=_STYLES.get(state, ""))
+def who(actor: Mapping[str, Any]) -> str:
+    agent = actor.get("agent")
+    return f"{actor.get('user')}{f' with agent {agent}' if agent else ''}"
 
 
 def done(text: str, ok: bool = True) -> Text:
     return Text(f"✓ {text}" if ok else f"✗ {text}", style="green" if ok else "red")
 
 
-def view_of(record: Any, cell: Cell) -> Any:
-    """Return what a cell shows of a record: by a function, or a field by its name."""
-    if callable(cell):
-        return cell(record)
-    value = getattr(record, cell)
-    if value is None or isinstance(value, Text):
-        return value
-    if cell == "id" or cell.endswith("_id"):
-        return id_text(value)
-    if cell in ("state", "status"):
-        return state_text(value)
-    return local_time(value) if cell == "at" or cell.endswith("_at") else value
+def note(text: str) -> Text:
+    return Text(f"! {text}", style="yellow")
 
 
-def facts(record: Any, rows: Mapping[str, Cell]) -> Table:
-    """Return facts about a record by their names, one a line, or several of one name; those
-    without a value are left out.
+def state_text(state: str) -> Text:
+    return Text(state, style=_STYLES.get(state, ""))
+
+
+def _cells(fields: str, more: Mapping[str, Cell]) -> dict[str, Cell]:
+    """Return cells by their names: of fields as `name`, or `shown_as=name.of.field`, and others."""
+    pairs = (field.partition("=")[::2] for field in fields.split())
+    plain = {name: _field_cell(field or name) for name, field in pairs}
+    return {name.replace("_", " "): cell for name, cell in (plain | dict(more)).items()}
+
+
+def _field_cell(field: str) -> Cell:
+    get, last = attrgetter(field), field.rpartition(".")[2]
+
+    def show(record: Any) -> Any:
+        value = get(record)
+        if value is None or isinstance(value, Text):
+            return value
+        if isinstance(value, dict):
+            return counts(value)
+        if isinstance(value, tuple | list):
+            return joined(value)
+        if last == "id" or last.endswith("_id"):
+            return id_text(value)
+        if last in ("state", "status"):
+            return state_text(value)
+        return local_time(value) if last == "at" or last.endswith("_at") else str(value)
+
+    return show
+
+
+def facts(record: Any, fields: str, /, **more: Cell) -> Table:
+    """Return facts about a record, one a line, or several of one name; those without a value are
+    left out.
     """
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
-    for name, cell in rows.items():
-        value = view_of(record, cell)
+    for name, cell in _cells(fields, more).items():
+        value = cell(record)
         for each in value if isinstance(value, list) else [value]:
             if each not in (None, ""):
                 table.add_row(name, each if isinstance(each, Text) else Text(str(each)))
     return table
 
 
-def table(records: Iterable[Any], columns: Mapping[str, Cell], *, title: str = "") -> Table:
+def table(records: Iterable[Any], fields: str, title: str = "", /, **more: Cell) -> Table:
     """Return records, one in a row, whose cells wrap, but for those of the columns in `WHOLE`. A
     title comes with a rule under the names of the columns.
     """
+    columns = _cells(fields, more)
     table = Table(
         title=title or None,
         title_justify="left",
@@ -124,14 +151,14 @@ def table(records: Iterable[Any], columns: Mapping[str, Cell], *, title: str = "
     for name in columns:
         table.add_column(name, no_wrap=name in WHOLE, min_width=_LEAST.get(name), overflow="fold")
     for record in records:
-        cells = (view_of(record, cell) for cell in columns.values())
+        cells = (cell(record) for cell in columns.values())
         table.add_row(*(each if isinstance(each, Text) else str(each or "") for each in cells))
     return table
 
 
-def panel(title: str, body: RenderableType, *, style: str = "dim", below: str = "") -> Panel:
+def panel(title: str, *parts: RenderableType, style: str = "dim", below: str = "") -> Panel:
     return Panel(
-        body,
+        Group(*parts),
         title=title,
         title_align="left",
         border_style=style,
@@ -144,24 +171,11 @@ def preview_panel(body: RenderableType, *, more: str = "") -> Panel:
     return panel("Preview", body, below=f"Nothing was changed.{more}")
 
 
-def affected_links(affected: Affected) -> str:
-    """Return what hangs on a memory, a link in a line."""
-    return "\n".join(
-        f"{words.link(link.kind, link.direction)} {short(link.memory_id)}"
-        for link in affected.links
-    )
-
-
-def affected_elsewhere(affected: Affected) -> str:
-    count = affected.elsewhere
-    return f"{count} linked memories that you may not see" if count else ""
-
-
-def yes(is_so: bool, style: str) -> Text:
-    """Return yes in green, or no in another style."""
-    return Text("yes", style="green") if is_so else Text("no", style=style)
-
-
-def who(actor: Mapping[str, Any]) -> str:
-    agent = actor.get("agent")
-    return f"{actor.get('user')}{f' with agent {agent}' if agent else ''}"
+def affected_links(affected: Affected) -> list[str]:
+    """Return what hangs on a memory, and how many more do that one may not see."""
+    links = [
+        f"{words.link(each.kind, each.direction)} {short(each.memory_id)}"
+        for each in affected.links
+    ]
+    hidden = f"{affected.elsewhere} linked memories that you may not see"
+    return [*links, *([hidden] if affected.elsewhere else [])]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -12,7 +11,7 @@ from rich.text import Text
 from tallystick import records
 from tallystick.adapters import words
 from tallystick_cli.views import common
-from tallystick_cli.views.common import done, facts, local_time, short, state_text, table
+from tallystick_cli.views.common import done, facts, joined, local_time, short, state_text, table
 
 _USES = 5
 """Number of steps that are listed as users of a memory."""
@@ -34,12 +33,10 @@ def hit_table(hits: Iterable[records.Hit], *, query: str) -> Table:
     """Return recalled memories with their scores, sources and reasons."""
     return table(
         hits,
-        {
-            "id": lambda hit: common.id_text(hit.memory.id),
-            "score": lambda hit: Text(f"{hit.score:.2f}", style="green"),
-            "memory": _hit_text,
-        },
-        title=f"Recall: {query}",
+        "id=memory.id",
+        f"Recall: {query}",
+        score=lambda hit: Text(f"{hit.score:.2f}", style="green"),
+        memory=_hit_text,
     )
 
 
@@ -48,30 +45,17 @@ def _hit_text(hit: records.Hit) -> Text:
     signals = ", ".join(f"{name} {value:.2f}" for name, value in hit.signals.items() if value)
     sources = [each.uri or each.title or each.source_type for each in hit.sources]
     replaced = f", replaced by {short(hit.replaced_by)}" if hit.replaced_by else ""
-    about = [
-        f"holds no longer{replaced}" if hit.history else "",
-        memory.kind,
-        memory.speaker,
-        f"from {', '.join(dict.fromkeys(sources))}",
-        f"visible to {hit.visible_to}",
-        f"{signals} ({hit.path})",
-    ]
-    text = common.cut_text(memory.content, 300)
-    return Text.assemble(text, "\n", (" · ".join(filter(None, about)), "dim"))
+    past = f"holds no longer{replaced}" if hit.history else ""
+    origin = f"from {', '.join(dict.fromkeys(sources))}"
+    about = [past, memory.kind, memory.speaker, origin, f"visible to {hit.visible_to}"]
+    line = " · ".join(filter(None, [*about, f"{signals} ({hit.path})"]))
+    return Text.assemble(common.cut_text(memory.content, 300), "\n", (line, "dim"))
 
 
 def memory_table(memories: Iterable[records.Memory]) -> Table:
     """Return memories, newest first."""
-    return table(
-        memories,
-        {
-            "id": "id",
-            "state": "state",
-            "v": "version",
-            "kind": "kind",
-            "says": lambda memory: common.says(memory.content),
-        },
-    )
+    fields = "id state v=version kind"
+    return table(memories, fields, says=lambda each: common.says(each.content))
 
 
 def explored_view(explored: records.Explored) -> RenderableType:
@@ -81,13 +65,12 @@ def explored_view(explored: records.Explored) -> RenderableType:
         parts.append(
             table(
                 explored.scopes,
-                {
-                    "scope": lambda each: f"{each.scope}{f' ({each.name})' if each.name else ''}",
-                    "read": lambda each: common.yes(each.readable, "yellow"),
-                    "why": "access_reason",
-                    "memories": lambda each: common.counts(each.states),
-                    "kinds": lambda each: common.counts(each.kinds),
-                },
+                "",
+                scope=lambda each: f"{each.scope}{f' ({each.name})' if each.name else ''}",
+                read=lambda each: state_text("yes" if each.readable else "no"),
+                why=lambda each: each.access_reason,
+                memories=lambda each: common.counts(each.states),
+                kinds=lambda each: common.counts(each.kinds),
             )
         )
     parts += [_community_text(community) for community in explored.communities]
@@ -95,30 +78,26 @@ def explored_view(explored: records.Explored) -> RenderableType:
         parts.append(
             table(
                 explored.memories,
-                {
-                    "id": lambda each: Text("  " * each.distance) + common.id_text(each.id),
-                    "state": "state",
-                    "kind": "kind",
-                    "says": lambda each: common.says(each.preview),
-                    "links": lambda each: common.counts(
-                        {words.link(link.kind, link.direction): link.count for link in each.links}
-                    ),
-                },
+                "",
+                id=lambda each: Text("  " * each.distance) + common.id_text(each.id),
+                state=lambda each: state_text(each.state),
+                kind=lambda each: each.kind,
+                says=lambda each: common.says(each.preview),
+                links=lambda each: common.counts(
+                    {words.link(link.kind, link.direction): link.count for link in each.links}
+                ),
             )
         )
     parts += [
-        Text(
-            f"{short(link.from_id)} {words.link(link.kind, 'to')} {short(link.to_id)}", style="dim"
-        )
-        for link in explored.links
+        Text(f"{short(each.from_id)} {words.link(each.kind, 'to')} {short(each.to_id)}", "dim")
+        for each in explored.links
     ]
     said = {memory.id: common.one_line(memory.preview or "") for memory in explored.memories}
     for relation in explored.relations:
         line = f"{said[relation.from_id]} {relation.relation} {said[relation.to_id]}"
         parts.append(Text(f"{line} ({len(relation.mentions)} say so)"))
-    warnings = [f"in a circle: {common.short_list(circle)}" for circle in explored.cycles]
-    if explored.unfinished:
-        warnings.append(f"not finished: {common.short_list(explored.unfinished)}")
+    warnings = [f"in a circle: {joined(circle)}" for circle in explored.cycles]
+    warnings += [f"not finished: {joined(explored.unfinished)}"] if explored.unfinished else []
     parts += [Text(warning, style="yellow") for warning in warnings]
     if explored.elsewhere:
         parts.append(Text(f"{explored.elsewhere} more stand where you may not look.", style="dim"))
@@ -139,45 +118,47 @@ def _community_text(community: records.ExploredCommunity) -> Text:
 
 def inspection_view(inspection: records.Inspection) -> RenderableType:
     """Return one memory with everything about it, and the newest recorded steps that used it."""
-    is_source = isinstance(inspection, records.SourceInspection)
+    preview = inspection.preview
     version = f"  version {inspection.version}, {inspection.kind}"
     recalled = f"{'yes' if inspection.shown else 'no'}: {inspection.access_reason}"
-    preview = inspection.preview
-    says = Text("(not shown)" if preview is None else preview, style="bold" if preview else "dim")
-    allowed = [each for each in inspection.actions if each.allowed]
+    can = [
+        f"{each.name}{'*' if each.previewed else ''}" for each in inspection.actions if each.allowed
+    ]
     rows: dict[str, common.Cell] = {
-        "source" if is_source else "memory": lambda each: Text(each.id, style="cyan"),
         "state": lambda each: Text.assemble(state_text(each.state), version),
-        "says": lambda each: says,
+        "says": lambda _: Text(preview or "(not shown)", style="bold" if preview else "dim"),
         "recalled": lambda each: Text(recalled, style="green" if each.shown else "yellow"),
-        "visible to": lambda each: ", ".join(each.readers) or each.scope,
+        "visible_to": lambda each: ", ".join(each.readers) or each.scope,
         "written": lambda each: f"{local_time(each.created_at)} by {each.created_by}",
         "tags": lambda each: ", ".join(each.tags),
-        "locked until": lambda each: each.locked_until and local_time(each.locked_until),
+        "locked_until": lambda each: each.locked_until and local_time(each.locked_until),
     }
     if isinstance(inspection, records.SourceInspection):
-        rows["changed"] = "updated_at"
-        rows["drawn from it"] = lambda source: [
+        rows["changed"] = lambda source: local_time(source.updated_at)
+        rows["drawn_from_it"] = lambda source: [
             Text.assemble(short(each.id), "  ", state_text(each.state)) for each in source.derived
         ]
     else:
-        rows["holds"] = _validity
-        rows["sources"] = lambda each: common.short_list(each.sources)
-    rows |= {
-        "links": lambda each: common.affected_links(each.affected),
-        "elsewhere": lambda each: common.affected_elsewhere(each.affected),
-        "copies": lambda each: common.short_list(each.promoted),
-        "used by": lambda each: [
+        rows |= {"holds": _validity, "sources": lambda each: joined(each.sources)}
+    shown = facts(
+        inspection,
+        "",
+        **{"source" if isinstance(inspection, records.SourceInspection) else "memory": _whole_id},
+        **rows,
+        links=lambda each: common.affected_links(each.affected),
+        copies=lambda each: joined(each.promoted),
+        used_by=lambda each: [
             f"step {short(use.step.step_id)}: {', '.join(use.how).replace('_', ' ')}"
             for use in each.uses[:_USES]
         ],
-        "you may": lambda each: (
-            ", ".join(f"{can.name}{'*' if can.previewed else ''}" for can in allowed) or "nothing"
-        ),
-        "": lambda each: Text("* is previewed first", style="dim"),
-    }
+        you_may=lambda _: f"{', '.join(can) or 'nothing'} (* is previewed first)",
+    )
     history = [history_table(inspection.history)] if inspection.history else []
-    return Group(common.panel("Memory", facts(inspection, rows)), *history)
+    return Group(common.panel("Memory", shown), *history)
+
+
+def _whole_id(record: records.Inspection | records.Correction | records.Crossing) -> Text:
+    return Text(record.id, style="cyan")
 
 
 def _validity(inspection: records.Inspection) -> Text:
@@ -191,19 +172,15 @@ def _validity(inspection: records.Inspection) -> Text:
     return Text("no longer" + (f": {'; '.join(why)}" if why else ""), style="yellow")
 
 
-def history_table(entries: Sequence[records.HistoryEntry]) -> Table:
+def history_table(entries: Iterable[records.HistoryEntry]) -> Table:
     """Return the history of a memory, oldest first."""
     return table(
         entries,
-        {
-            "when": "at",
-            "what": lambda each: Text(
-                f"{each.event} {each.correction or ''}".rstrip(), style="bold"
-            ),
-            "who": lambda each: f"{common.who(each.actor)} via {each.surface}",
-            "why": "reason",
-            "change": _change_text,
-        },
+        "when=at",
+        what=lambda each: Text(f"{each.event} {each.correction or ''}".rstrip(), style="bold"),
+        who=lambda each: f"{common.who(each.actor)} via {each.surface}",
+        why=lambda each: each.reason,
+        change=_change_text,
     )
 
 
@@ -242,23 +219,18 @@ def correction_view(correction: records.Correction) -> RenderableType:
         return change_line(correction.result)
     until = correction.reversible_until
     reversible = "yes" + (f" until {local_time(until)}" if until is not None else "")
-    return common.preview_panel(
-        facts(
-            correction,
-            {
-                "memory": lambda each: Text(each.id, style="cyan"),
-                "correction": lambda each: Text(each.correction, style="bold"),
-                "state": lambda each: (
-                    state_text(each.before) + Text(" → ") + state_text(each.after)
-                ),
-                "recall": lambda each: words.IMPACTS[each.recall],
-                "other memory": lambda each: each.other_id and Text(each.other_id, style="cyan"),
-                "links": lambda each: common.affected_links(each.affected),
-                "elsewhere": lambda each: common.affected_elsewhere(each.affected),
-                "reversible": lambda each: reversible if each.reversible else "no",
-            },
-        )
+    shown = facts(
+        correction,
+        "",
+        memory=_whole_id,
+        correction=lambda each: Text(each.correction, style="bold"),
+        state=lambda each: state_text(each.before) + Text(" → ") + state_text(each.after),
+        recall=lambda each: words.IMPACTS[each.recall],
+        other_memory=lambda each: each.other_id and Text(each.other_id, style="cyan"),
+        links=lambda each: common.affected_links(each.affected),
+        reversible=lambda each: reversible if each.reversible else "no",
     )
+    return common.preview_panel(shown)
 
 
 def crossing_view(crossing: records.Crossing) -> RenderableType:
@@ -267,20 +239,15 @@ def crossing_view(crossing: records.Crossing) -> RenderableType:
         return done(f"{short(crossing.copy_id)} stands in {crossing.into}")
     reach = crossing.reach
     seen = f"{reach.visible} visible, {reach.redacted} redacted, {reach.hidden} hidden"
-    return common.preview_panel(
-        facts(
-            crossing,
-            {
-                "memory": lambda each: Text(each.id, style="cyan"),
-                "into": "into",
-                "readers there": lambda each: ", ".join(each.readers) or "nobody yet",
-                "what they see": lambda each: f"{seen}, {reach.denied} denied",
-                "allowed by": lambda each: ", ".join(
-                    decision.reason for decision in each.decisions
-                ),
-            },
-        )
+    shown = facts(
+        crossing,
+        "into",
+        memory=_whole_id,
+        readers_there=lambda each: ", ".join(each.readers) or "nobody yet",
+        what_they_see=lambda _: f"{seen}, {reach.denied} denied",
+        allowed_by=lambda each: ", ".join(decision.reason for decision in each.decisions),
     )
+    return common.preview_panel(shown)
 
 
 def forgetting_view(forgetting: records.Forgetting) -> RenderableType:
@@ -290,51 +257,35 @@ def forgetting_view(forgetting: records.Forgetting) -> RenderableType:
     if not forgetting.matches:
         return Text("Nothing matches well enough.", style="dim")
     kept = Text("keep: pinned", style="yellow")
-    return common.preview_panel(
-        table(
-            forgetting.matches,
-            {
-                "id": "id",
-                "score": lambda match: "" if match.score is None else f"{match.score:.2f}",
-                "what": lambda match: "forget" if match.action == "forget" else kept,
-            },
-        )
+    shown = table(
+        forgetting.matches,
+        "id",
+        score=lambda match: "" if match.score is None else f"{match.score:.2f}",
+        what=lambda match: "forget" if match.action == "forget" else kept,
     )
+    return common.preview_panel(shown)
 
 
 def proposal_table(proposals: Iterable[records.Proposal]) -> Table:
     """Return proposals, one in a row."""
-    return table(
-        proposals,
-        {
-            "id": "id",
-            "state": lambda each: each.state,
-            "why": "reason",
-            "what": lambda each: each.action.lower(),
-            "kind": "kind",
-            "says": _proposed,
-        },
-    )
+    fields = "id state why=reason"
+    return table(proposals, fields, what=lambda each: each.action.lower(), says=_proposed)
 
 
 def proposal_view(proposal: records.Proposal) -> RenderableType:
     """Return everything that a person needs to decide."""
     return facts(
         proposal,
-        {
-            "proposal": "id",
-            "what": lambda each: f"{each.action.lower()} {each.kind} in {each.scope}",
-            "says": _proposed,
-            "about": lambda each: each.target and short(each.target),
-            "why it waits": "reason",
-            "confidence": lambda each: f"{each.confidence} of 100",
-            "drawn from": lambda each: common.short_list(each.derived_from),
-            "by": lambda each: f"{each.provider} {each.prompt_version or ''}".strip(),
-            "when": "created_at",
-            "suggested": "suggested_scope",
-        },
+        "proposal=id why_it_waits=reason drawn_from=derived_from when=created_at "
+        "suggested=suggested_scope",
+        what=lambda each: f"{each.action.lower()} {each.kind} in {each.scope}",
+        says=_proposed,
+        about=lambda each: each.target and short(each.target),
+        confidence=lambda each: f"{each.confidence} of 100",
+        by=lambda each: f"{each.provider} {each.prompt_version or ''}".strip(),
     )
 
 
-def _proposed(proposal: Any) -> Text:
-    return common.says(None if proposal.content is None else proposal.content.content)
+def _proposed(proposal: records.Proposal) -> Text:
+    kind = Text(f"{proposal.kind}: ", style="dim")
+    return kind + common.says(None if proposal.content is None else proposal.content.content)

@@ -50,49 +50,46 @@ _DECISIONS = {
 
 def run_table(runs: Iterable[tuple[records.RunRecord, int]]) -> Table:
     """Return runs with their number of steps: the agent, and below it what it was asked."""
-    columns: dict[str, Cell] = {
-        "id": lambda row: id_text(row[0].run_id),
-        "status": lambda row: Text.assemble(
-            state_text(row[0].status), (f" {row[0].gaps} missed" if row[0].gaps else "", "yellow")
-        ),
-        "started": lambda row: local_time(row[0].started_at),
-        "steps": lambda row: str(row[1]),
-        "agent and goal": lambda row: _agent_text(row[0]),
-    }
-    return table(runs, columns, title="Runs")
 
+    def agent(row: tuple[records.RunRecord, int]) -> Text:
+        goal = cut_text(" ".join((row[0].user_goal or "").split()), _GOAL)
+        missed = (f" {row[0].gaps} missed" if row[0].gaps else "", "yellow")
+        return Text.assemble((row[0].agent_name, "bold"), missed, f"\n{goal}" if goal else "")
 
-def _agent_text(run: records.RunRecord) -> Text:
-    goal = cut_text(" ".join((run.user_goal or "").split()), _GOAL)
-    return Text.assemble((run.agent_name, "bold"), f"\n{goal}" if goal else "")
+    return table(
+        runs,
+        "",
+        "Runs",
+        id=lambda row: id_text(row[0].run_id),
+        status=lambda row: state_text(row[0].status),
+        started=lambda row: local_time(row[0].started_at),
+        steps=lambda row: str(row[1]),
+        agent_and_goal=agent,
+    )
 
 
 def step_table(steps: Iterable[records.StepRecord]) -> Table:
     """Return the steps of a run, as a table."""
-    columns: dict[str, Cell] = {
-        "#": lambda step: str(step.step_index),
-        "id": "step_id",
-        "status": "status",
-        "took": lambda step: step.ended_at and f"{(step.ended_at - step.started_at) / 1000:.0f} ms",
-        "kind": "step_kind",
-        "name": lambda step: Text(step.name or "", style="bold"),
-    }
-    shown = table(steps, columns, title="Steps")
-    shown.columns[3].justify = "right"
-    return shown
+
+    def took(step: records.StepRecord) -> str:
+        ms = step.ended_at and (step.ended_at - step.started_at) / 1_000
+        return "" if ms is None else f"{ms:.0f} ms"
+
+    fields = "#=step_index id=step_id status kind=step_kind"
+    return table(steps, fields, "Steps", took=took, name=lambda step: step.name)
 
 
 def receipt_table(receipts: Iterable[records.Receipt]) -> Table:
     """Return the receipts of a run in the order of its chain."""
-    columns: dict[str, Cell] = {
-        "#": lambda each: str(each.position),
-        "step": lambda each: Text(f"{each.step_index} {each.name or each.step_kind}", style="bold"),
-        "status": "status",
-        "entries": lambda each: str(len(each.entries)),
-        "redacted": lambda each: sum(sum(entry.redactions.values()) for entry in each.entries),
-        "digest": lambda each: Text(each.digest.removeprefix("sha256:")[:16], style="cyan"),
-    }
-    return table(receipts, columns, title="Receipts")
+    return table(
+        receipts,
+        "#=position status",
+        "Receipts",
+        step=lambda each: Text(f"{each.step_index} {each.name or each.step_kind}", style="bold"),
+        entries=lambda each: len(each.entries),
+        redacted=lambda each: sum(sum(entry.redactions.values()) for entry in each.entries),
+        digest=lambda each: Text(each.digest.removeprefix("sha256:")[:16], style="cyan"),
+    )
 
 
 def step_view(
@@ -109,38 +106,43 @@ def step_view(
     goal = f" · {run.user_goal}" if run.user_goal else ""
     name = f" {step.name}" if step.name else ""
     prefixes = [entry.summary.get("prefix") for entry in (receipt.entries if receipt else ())]
-    rows: dict[str, Cell] = {
-        "run": lambda _: f"{run.agent_name}{goal} ({short(run.run_id)}) in {run.scope}",
-        "step": lambda each: f"#{each.step_index} {each.step_kind}{name} ({each.step_id})",
-        "when": "started_at",
-        "status": "status",
-        "receipt": lambda _: receipt and Text(receipt.digest, style="cyan"),
-        "after": lambda _: receipt and Text(receipt.previous, style="dim"),
-        "tokens by": lambda _: receipt and receipt.token_method,
-        "prefix": lambda _: [_prefix(each) for each in prefixes if isinstance(each, dict)],
-        "state": lambda _: [f"tally state {place}" for place in places],
-    }
-    parts: list[RenderableType] = [panel("Step", facts(step, rows), style="blue")]
+    shown = facts(
+        step,
+        "when=started_at status",
+        run=lambda _: f"{run.agent_name}{goal} ({short(run.run_id)}) in {run.scope}",
+        step=lambda each: f"#{each.step_index} {each.step_kind}{name} ({each.step_id})",
+        receipt=lambda _: receipt and Text(receipt.digest, style="cyan"),
+        after=lambda _: receipt and Text(receipt.previous, style="dim"),
+        tokens_by=lambda _: receipt and receipt.token_method,
+        prefix=lambda _: [_prefix(each) for each in prefixes if isinstance(each, dict)],
+        state=lambda _: [f"tally state {place}" for place in places],
+    )
+    parts: list[RenderableType] = [panel("Step", shown, style="blue")]
     if compiled is not None:
         parts.append(decision_table(*compiled, width=width))
-    shown = (entry for entry in entries if entry.kind not in {"compile_request", "compiled"})
-    return Group(*parts, *map(_entry_panel, shown))
+    others = (entry for entry in entries if entry.kind not in {"compile_request", "compiled"})
+    return Group(*parts, *map(_entry_panel, others))
 
 
 def state_table(states: Sequence[Mapping[str, Any]]) -> RenderableType:
     """Return checkpoints, each with its writes and the steps that wrote them."""
-    columns: dict[str, Cell] = {
-        "id": lambda each: id_text(each["checkpoint"]),
-        "#": lambda each: str(each["metadata"].get("step", "")),
-        "source": lambda each: each["metadata"].get("source", ""),
-        "channels": lambda each: ", ".join(each["channels"]),
-        "written by": lambda each: "\n".join(
+
+    def writers(checkpoint: Mapping[str, Any]) -> str:
+        return "\n".join(
             f"{', '.join(write['channels'])} ← "
-            f"{' '.join(short(step) for step in write['steps']) or short(write['task'])}"
-            for write in each["writes"]
-        ),
-    }
-    return table(states, columns)
+            f"{' '.join(map(short, write['steps'])) or short(write['task'])}"
+            for write in checkpoint["writes"]
+        )
+
+    return table(
+        states,
+        "",
+        id=lambda each: id_text(each["checkpoint"]),
+        step=lambda each: str(each["metadata"].get("step", "")),
+        source=lambda each: each["metadata"].get("source", ""),
+        channels=lambda each: ", ".join(each["channels"]),
+        written_by=writers,
+    )
 
 
 def origin_text(origin: records.Provenance) -> Text:
@@ -172,11 +174,9 @@ def decision_table(
         "why": lambda each: Text(_reason(each), style=_DECISIONS[each.decision][1]),
     }
     if is_wide:
-        columns["says"] = lambda each: Text(
-            " ".join(contents.get(each.item_id, "").split())[:80], style="dim"
-        )
+        columns["says"] = lambda each: " ".join(contents.get(each.item_id, "").split())[:80]
     decisions = sorted(compiled.decisions, key=lambda each: order.index(each.decision))
-    shown = table(decisions, columns, title="What the model saw, and why")
+    shown = table(decisions, "", "What the model saw, and why", **columns)
     if is_wide:
         column = shown.columns[5]
         column.ratio, column.no_wrap, column.overflow = 1, True, "ellipsis"
@@ -197,28 +197,20 @@ def diff_table(diff: records.CompileDiff) -> Table:
     listed = {change.item_id for change in (*diff.removed, *diff.added, *diff.changed)}
     policy = [change for change in diff.policy if change.item_id not in listed]
     groups = (
-        ("- left", "red", diff.removed),
-        ("+ came", "green", diff.added),
-        ("~ changed", "yellow", diff.changed),
-        ("~ policy", "magenta", policy),
-        ("~ score", "dim", diff.rescored),
+        ("- left", "red", _fate, diff.removed),
+        ("+ came", "green", _fate, diff.added),
+        ("~ changed", "yellow", _fate, diff.changed),
+        ("~ policy", "magenta", _fate, policy),
+        ("~ score", "dim", _score, diff.rescored),
     )
     rows = [
-        (
-            Text(sign, style=style),
-            Text(_item(change.item_id), style=style),
-            fate(change.before),
-            fate(change.after),
-        )
-        for sign, style, changes in groups
-        for fate in [_score if sign == "~ score" else _fate]
-        for change in changes
-    ]
-    if not rows:
-        rows.append((Text("="), Text("nothing"), Text(), Text()))
+        (Text(sign, style), Text(_item(each.item_id), style), show(each.before), show(each.after))
+        for sign, style, show, changes in groups
+        for each in changes
+    ] or [(Text("="), Text("nothing"), Text(), Text())]
     title = f"{diff.tokens_before} → {diff.tokens_after} tokens, {diff.unchanged} items as before"
     names = ("status", "item", "before", "after")
-    shown = table(rows, {name: itemgetter(place) for place, name in enumerate(names)}, title=title)
+    shown = table(rows, "", title, **{name: itemgetter(place) for place, name in enumerate(names)})
     if diff.budget_before != diff.budget_after:
         shown.caption = f"budget {diff.budget_before} → {diff.budget_after} tokens"
         shown.caption_justify = "left"
@@ -233,12 +225,12 @@ def step_diff_view(diff: records.StepDiff) -> RenderableType:
         parts.append(Text(f"left the history: {gone}", style="yellow"))
     for title, lines in (("request", diff.request), ("response", diff.response)):
         if lines:
-            parts.append(panel(title, Group(*map(_diff_line, lines))))
+            parts.append(panel(title, *map(_diff_line, lines)))
     parts += [Text(f"! {note}", style="yellow") for note in diff.notes]
     if diff.is_empty:
         same = "nothing else could be compared" if diff.notes else "nothing differs"
         parts.append(Text(f"= {same}", style="green"))
-    return panel(f"{short(diff.before)} → {short(diff.after)}", Group(*parts), style="blue")
+    return panel(f"{short(diff.before)} → {short(diff.after)}", *parts, style="blue")
 
 
 def replay_view(result: records.ReplayResult) -> RenderableType:
@@ -256,7 +248,7 @@ def replay_view(result: records.ReplayResult) -> RenderableType:
     parts += [] if result.diff is None else [diff_table(result.diff)]
     parts += map(_diff_line, result.prompt_diff)
     name = "Exact replay" if result.recipe.is_exact else "Mutated replay"
-    return panel(f"{name} ({result.fidelity})", Group(*parts), style="blue")
+    return panel(f"{name} ({result.fidelity})", *parts, style="blue")
 
 
 def verification_view(verification: records.Verification) -> RenderableType:
@@ -289,7 +281,7 @@ def verification_view(verification: records.Verification) -> RenderableType:
     ]
     lines[0].stylize("bold")
     title = f"Verify run {short(verification.run_id)}"
-    return panel(title, Group(*lines), style="green" if ok else "red")
+    return panel(title, *lines, style="green" if ok else "red")
 
 
 def _entry_panel(entry: records.StepEntry) -> Panel:

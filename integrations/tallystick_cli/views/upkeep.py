@@ -12,25 +12,16 @@ from rich.text import Text
 
 from tallystick import records
 from tallystick.pipeline import Reconciled
-from tallystick_cli.views.common import (
-    counts,
-    done,
-    facts,
-    local_time,
-    panel,
-    preview_panel,
-    short,
-    short_list,
-    table,
-)
+from tallystick_cli.views import common
+from tallystick_cli.views.common import done, facts, local_time, panel, table
 
-_FINDING = {
+_SIGNS = {
     "ok": ("✓", "green"),
     "notice": ("!", "yellow"),
     "problem": ("✗", "red"),
     "repaired": ("✓", "cyan"),
 }
-_WARNING = {"notice": "yellow", "problem": "red"}
+"""The sign and the style of a finding."""
 _MIGRATED = {
     "plan": "would be migrated from",
     "dry_run": "can be migrated (tried, checked and taken back) from",
@@ -41,98 +32,65 @@ _MIGRATED = {
 def proof_view(proof: records.Proof) -> RenderableType:
     """Return the checks of a proof, the problems, and the limits of the proof."""
     claim = "nothing reaches it" if proof.claim == "unreachable" else "nothing holds it"
-    at = proof.searched
-    rows = facts(
+    last = proof.searched
+    searched = last and f"{local_time(last.at)}, found in {last.problems} places"
+    shown = facts(
         proof,
-        {
-            "memory": lambda each: Text(each.id, style="cyan"),
-            "claim": lambda each: done(claim, each.holds),
-            "looked at": lambda each: ", ".join(each.checked),
-            "but": lambda each: [Text(problem, style="red") for problem in each.problems],
-            "last search": lambda each: (
-                at and f"{local_time(at.at)}, found in {at.problems} places"
-            ),
-            "kept": lambda each: list(each.copies),
-            "cannot prove": lambda each: Text("\n".join(each.cannot_prove), style="dim"),
-        },
+        "memory=id looked_at=checked",
+        claim=lambda each: done(claim, each.holds),
+        but=lambda each: [Text(problem, style="red") for problem in each.problems],
+        last_search=lambda _: searched,
+        kept=lambda each: list(each.copies),
+        cannot_prove=lambda each: Text("\n".join(each.cannot_prove), style="dim"),
     )
-    return panel("Proof", rows)
+    return panel("Proof", shown)
 
 
 def erasure_view(erasure: records.Erasure) -> RenderableType:
     """Return the copies that an erasure destroys or would destroy, with the proof."""
-    rows = facts(
+    beside = f"what people wrote beside {erasure.journal} entries"
+    in_chain, elsewhere = ", ".join(erasure.in_chain), common.joined(erasure.elsewhere)
+    shown = facts(
         erasure,
-        {
-            "memories": lambda each: short_list(each.memory_ids),
-            "versions": "versions",
-            "sources": lambda each: short_list(each.sources) or "none of their own",
-            "recorded steps": lambda each: short_list(each.payloads) or "none",
-            "threads": lambda each: ", ".join(each.threads) or "none",
-            "approvals": lambda each: short_list(each.approvals),
-            "names, goals of runs": lambda each: short_list(each.runs),
-            "names of steps": lambda each: short_list(each.steps),
-            "journal": lambda each: (
-                each.journal and f"what people wrote beside {each.journal} entries"
-            ),
-            "stays in the chain": lambda each: _kept(", ".join(each.in_chain)),
-            "stays in": lambda each: _kept(short_list(each.elsewhere)),
-            "proof": lambda each: [
-                done("; ".join(proof.problems) or "erased: nothing of it was found", proof.holds)
-                for proof in each.proofs
-            ],
-            "cannot prove": lambda each: Text("\n".join(each.cannot_prove), style="dim"),
-        },
+        "memories=memory_ids versions sources recorded_steps=payloads threads approvals "
+        "names,_goals_of_runs=runs names_of_steps=steps",
+        journal=lambda each: beside if each.journal else None,
+        stays_in_the_chain=lambda _: in_chain and Text(in_chain, style="yellow"),
+        stays_in=lambda _: elsewhere and Text(elsewhere, style="yellow"),
+        proof=lambda each: [
+            done("; ".join(proof.problems) or "erased: nothing of it was found", proof.holds)
+            for proof in each.proofs
+        ],
+        cannot_prove=lambda each: Text("\n".join(each.cannot_prove), style="dim"),
     )
     if erasure.mode == "apply":
-        return panel("Erased", rows)
-    return preview_panel(rows, more=" This cannot be taken back.")
-
-
-def _kept(names: str) -> Text | None:
-    return Text(names, style="yellow") if names else None
+        return panel("Erased", shown)
+    return common.preview_panel(shown, more=" This cannot be taken back.")
 
 
 def purge_view(purge: records.Purge) -> RenderableType:
     """Return the data that is past its window, or was removed."""
     kept = Text("kept: no window was chosen, or for ever", style="dim")
-    rows = facts(
+    shown = facts(
         purge,
-        {
-            "expired memories": lambda each: (
-                f"{each.expired} (forgotten, recoverable for their window)"
-            ),
-            "forgotten memories": "tombstones",
-            "journal entries": lambda each: f"{each.journal} of {len(each.streams)} journals",
-            "recorded runs": lambda each: len(each.runs),
-            "access log": "reads",
-            "approvals": "approvals",
-            "jobs": "jobs",
-            "first answers": lambda each: f"{each.answers} (of calls under an idempotency key)",
-            "working memory": "working",
-            "journal": lambda each: kept if each.journal_window_days is None else None,
-        },
+        "expired_memories=expired forgotten_memories=tombstones access_log=reads approvals jobs "
+        "answers_under_idempotency_keys=answers working_memory=working",
+        journal_entries=lambda each: f"{each.journal} of {len(each.streams)} journals",
+        recorded_runs=lambda each: len(each.runs),
+        journal=lambda each: kept if each.journal_window_days is None else None,
     )
-    return panel("Past their window" if purge.mode == "preview" else "Removed", rows)
+    return panel("Past their window" if purge.mode == "preview" else "Removed", shown)
 
 
 def transfer_view(transfer: records.Transfer, what: str) -> Text:
-    """Return the contents of an export or import."""
-    return done(
-        f"{len(transfer.scopes)} scopes {what}: {transfer.memories} memories, "
-        f"{transfer.sources} sources, {transfer.entries} journal entries, "
-        f"{transfer.blobs} blobs\n  {transfer.digest}"
-    )
-
-
-def transfer_preview(transfer: records.Transfer) -> Text:
-    """Return what an export would write, in numbers."""
-    states = f" ({counts(transfer.states)})" if transfer.states else ""
-    return Text(
-        f"{len(transfer.scopes)} scopes would be exported: {transfer.memories} memories{states}, "
+    """Return the contents of an export or import, or what an export would write."""
+    states = f" ({common.counts(transfer.states)})" if transfer.states else ""
+    text = (
+        f"{len(transfer.scopes)} scopes {what}: {transfer.memories} memories{states}, "
         f"{transfer.sources} sources, {transfer.runs} runs, {transfer.threads} threads, "
         f"{transfer.entries} journal entries, {transfer.blobs} blobs of {transfer.bytes:,} bytes"
     )
+    return done(f"{text}\n  {transfer.digest}") if transfer.digest else Text(text)
 
 
 def backup_view(backup: records.Backup, folder: str) -> Text:
@@ -165,11 +123,9 @@ def sizes_table(sizes: records.Sizes) -> RenderableType:
     """Return where the bytes of a tally are."""
     shown = table(
         sizes.uses,
-        {
-            "what": "kind",
-            "MB": lambda use: f"{use.size / 1e6:,.2f}",
-            "share": lambda use: f"{use.size / max(sizes.total, 1):.0%}",
-        },
+        "what=kind",
+        MB=lambda use: f"{use.size / 1e6:,.2f}",
+        share=lambda use: f"{use.size / max(sizes.total, 1):.0%}",
     )
     for column in shown.columns[1:]:
         column.justify = "right"
@@ -183,14 +139,13 @@ def sizes_table(sizes: records.Sizes) -> RenderableType:
 
 def doctor_table(findings: Iterable[records.Finding]) -> Table:
     """Return the findings of the doctor, one a line."""
-    return table(
-        findings,
-        {
-            "": lambda each: Text(*_FINDING[each.status]),
-            "check": "check",
-            "finding": lambda each: Text(each.text, style=_WARNING.get(each.status, "")),
-        },
-    )
+
+    def text(finding: records.Finding) -> Text:
+        sign, style = _SIGNS[finding.status]
+        return Text(finding.text, style="" if sign == "✓" else style)
+
+    signs = {" ": lambda each: Text(*_SIGNS[each.status]), "check": lambda each: each.check}
+    return table(findings, "", **signs, finding=text)
 
 
 def rebuilt_view(rebuilt: records.RebuiltIndex) -> Text:
@@ -213,49 +168,38 @@ def reconciled_view(reconciled: Reconciled) -> Text:
 
 def job_table(jobs: Iterable[records.Job]) -> Table:
     """Return jobs, one in a row."""
-    return table(
-        jobs,
-        {
-            "id": "id",
-            "state": "state",
-            "when": "updated_at",
-            "what": lambda job: Text.assemble(_work(job), _progress(job), (_error(job), "dim")),
-        },
-    )
+
+    def what(job: records.Job) -> Text:
+        waited = f", waited {job.waits} times" if job.waits else ""
+        error = f"\n{job.error_code}, {job.attempts} of {job.max_attempts} attempts{waited}"
+        progress = f" ({_progress(job)})" if _progress(job) else ""
+        return Text.assemble(_work(job), progress, (error if job.error_code else "", "dim"))
+
+    return table(jobs, "id state when=updated_at", what=what)
 
 
 def job_view(job: records.Job) -> RenderableType:
     """Return one job with its trail."""
     is_over = job.is_over or job.due_at is None
-    due = "ended" if is_over else "lease ends" if job.state == "leased" else "next attempt"
+    due = "ended" if is_over else "lease_ends" if job.state == "leased" else "next_attempt"
     moment = job.updated_at if is_over else job.due_at
     trail = [
         f"{local_time(event.at)} {event.state}{f': {event.code}' if event.code else ''}"
         for event in job.trail
     ]
     waits = f"{job.waits} times for what was away, which counts for nothing"
-    rows = facts(
+    shown = facts(
         job,
-        {
-            "what": _work,
-            "state": "state",
-            due: lambda each: moment and local_time(moment),
-            "worker": "leased_by",
-            "attempts": lambda each: f"{each.attempts} of {each.max_attempts}",
-            "waited": lambda each: waits if each.waits else None,
-            "progress": lambda each: _progress(each).strip(" ()"),
-            "cost": lambda each: counts(each.cost),
-            "error": lambda each: (
-                each.error_code and f"{each.error_code}. {each.error_text or ''}".strip()
-            ),
-            "result": lambda each: ", ".join(
-                f"{name} {value}" for name, value in (each.result or {}).items()
-            ),
-            "authority": lambda each: each.user or "none that can be read",
-            "trail": lambda each: "\n".join(trail) or f"{local_time(each.created_at)} enqueued",
-        },
+        "kind state worker=leased_by cost result error=error_code error_text",
+        what=_work,
+        **{due: lambda _: moment and local_time(moment)},
+        attempts=lambda each: f"{each.attempts} of {each.max_attempts}",
+        waited=lambda each: waits if each.waits else None,
+        progress=_progress,
+        authority=lambda each: each.user or "none that can be read",
+        trail=lambda each: trail or f"{local_time(each.created_at)} enqueued",
     )
-    return panel(f"Job {job.id}", rows)
+    return panel(f"Job {job.id}", shown)
 
 
 def outbound_table(calls: Iterable[records.OutboundCall]) -> Table:
@@ -276,14 +220,12 @@ def outbound_table(calls: Iterable[records.OutboundCall]) -> Table:
 
     return table(
         calls,
-        {
-            "when": "at",
-            "what": lambda call: f"{call.purpose} {short(call.subject_id or '')}".rstrip(),
-            "to": to,
-            "sent": sent,
-            "tokens": lambda call: f"{call.input_tokens:,} + {call.output_tokens:,}",
-            "outcome": outcome,
-        },
+        "when=at",
+        what=lambda call: f"{call.purpose} {common.short(call.subject_id or '')}".rstrip(),
+        to=to,
+        sent=sent,
+        tokens=lambda call: f"{call.input_tokens:,} + {call.output_tokens:,}",
+        outcome=outcome,
     )
 
 
@@ -295,11 +237,4 @@ def _work(job: records.Job) -> str:
 def _progress(job: records.Job) -> str:
     if not job.progress and not job.total:
         return ""
-    return f" ({job.progress}{f' of {job.total}' if job.total else ''})"
-
-
-def _error(job: records.Job) -> str:
-    if job.error_code is None:
-        return ""
-    waited = f", waited {job.waits} times" if job.waits else ""
-    return f"\n{job.error_code}, {job.attempts} of {job.max_attempts} attempts{waited}"
+    return f"{job.progress}{f' of {job.total}' if job.total else ''}"
