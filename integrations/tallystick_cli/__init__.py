@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tallystick_cli.app import app
-
-__all__ = ["app", "main"]
+__all__ = ["main"]
 
 
 def main() -> None:
@@ -34,15 +32,6 @@ def main() -> None:
     from tallystick_cli.app import main as run
 
     run()
-
-
-def __getattr__(name: str) -> Any:
-    if name != "app":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    _require_extras()
-    from tallystick_cli.app import app
-
-    return app
 
 
 def _answer_here(arguments: Sequence[str], text: str | None, refusal: str | None) -> int:

@@ -1,10 +1,8 @@
-"""Commands of access: decide approvals at a terminal, open scopes to others, preview what somebody
-could recall, make tokens, suspend changes.
-"""
+"""Commands of access: approvals, spaces, previews of access, tokens, and freezing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import typer
@@ -21,11 +19,8 @@ _MOST = 1_000_000
 _PERSON = "Shows it first and needs a person at a terminal."
 _FORM = "user:bob=writer, agent:coder=reader@2026-12-31 or everyone=reader"
 
-_HELPS = {
-    "agent": "The agent that acts for the user.",
-    "project": "A project of theirs.",
-    "reason": "Why; it is kept in the history.",
-}
+Agent = Annotated[str | None, "The agent that acts for the user."]
+Projects = Annotated[tuple[str, ...], "A project of theirs."]
 
 
 @command("approvals", view=views.approval_table, scope="all")
@@ -40,10 +35,10 @@ def approvals(call: Call) -> Answer:
     if listed:
         return Answer(listed[:limit])
     state = call.arguments.get("state", "pending")
-    nothing = "Nothing waits for a person" if state == "pending" else f"Nothing is {state}"
     here = "" if call.scope is None else f" in {call.scope}"
     if state is None:
         return Answer([], f"Nothing was ever asked{here}.")
+    nothing = "Nothing waits for a person" if state == "pending" else f"Nothing is {state}"
     others = "`tally approvals --state all` lists what was decided."
     return Answer([], f"{nothing}{here}. {others}")
 
@@ -79,11 +74,10 @@ def spaces(call: Call) -> Answer:
     *("create_space", "update_space", "preview_member"),
     positional=("scope",),
     without=("members", "changes"),
-    helps=_HELPS,
 )
 def space(
     call: Call,
-    reason: str,
+    reason: Annotated[str, "Why; it is kept in the history."],
     member: Annotated[tuple[str, ...], f"Who belongs to it, as what, until when: {_FORM}."] = (),
     without: Annotated[tuple[str, ...], "Who no longer does, such as user:bob."] = (),
     state: Annotated[
@@ -91,9 +85,7 @@ def space(
     ] = None,
     preview: Annotated[bool, "Only show what each --member could do and recall."] = False,
 ) -> Answer:
-    """Create the space of a scope, or change it: its members stay as they are but for those that
-    are named.
-    """
+    """Create the space of a scope, or change it: members that are not named stay as they are."""
     given, owner = call.arguments, call.owner
     scope, added = given["scope"], [_member(text) for text in member]
     names = {"name", "description"} & set(given)
@@ -114,26 +106,17 @@ def space(
         result = call.do("create_space", reason=reason, members=tuple(added), **changes)
     else:
         if added or without:
-            members = _changed(there, added, without)
-            changes["members"] = [each.dump() for each in members]
+            members = {f"{each.principal_type}:{each.principal_id}": each for each in there}
+            if strangers := [name for name in without if members.pop(name, None) is None]:
+                raise InvalidInput(f"{', '.join(strangers)} is no member of this space.")
+            members |= {f"{each.principal_type}:{each.principal_id}": each for each in added}
+            changes["members"] = [each.dump() for each in members.values()]
         result = call.do("update_space", reason=reason, changes=changes)
     return Answer(result, views.space_table([result]))
 
 
-def _changed(
-    existing: Iterable[SpaceMember], added: Iterable[SpaceMember], without: Iterable[str]
-) -> list[SpaceMember]:
-    members = {f"{each.principal_type}:{each.principal_id}": each for each in existing}
-    for text in without:
-        if members.pop(text, None) is None:
-            raise InvalidInput(f"{text} is no member of this space.")
-    return list((members | {f"{m.principal_type}:{m.principal_id}": m for m in added}).values())
-
-
 def _member(text: str) -> SpaceMember:
-    """A member as the command line names it; names may hold any sign. Raises InvalidInput,
-    InvalidRecord.
-    """
+    """Return a member as it was typed. Raises InvalidInput, InvalidRecord."""
     principal_text, separator, role = text.rpartition("=")
     role, _, day = role.partition("@")
     kind, _, principal = principal_text.partition(":")
@@ -147,14 +130,14 @@ def _member(text: str) -> SpaceMember:
     "preview_access",
     view=views.preview_table,
     without=("actor",),
-    helps=_HELPS | {"scopes": "Such as project:apollo; by default all there are."},
+    helps={"scopes": "Such as project:apollo; by default all there are."},
 )
 def preview_agent(
     call: Call,
     user: Annotated[str, "The person it acts for."],
     /,
-    agent: str | None = None,
-    project: tuple[str, ...] = (),
+    agent: Agent = None,
+    project: Projects = (),
     delegation: Annotated[tuple[str, ...], "A delegation that it holds."] = (),
 ) -> Any:
     fields = {"user": user, "agent": agent}
@@ -166,8 +149,7 @@ def preview_agent(
 @command(
     *("make_token", "tokens", "rotate_token", "revoke_token"),
     without=("name", "token_id", "actor", "token_class"),
-    helps=_HELPS
-    | {
+    helps={
         "action": "list, make NAME, rotate TOKEN or revoke TOKEN.",
         "name_or_token": "The name of a new token; the id of one, or how it begins or ends.",
         "session": "For a person's sitting: grants, forces and erases. At a terminal.",
@@ -179,8 +161,8 @@ def token(
     name_or_token: str | None = None,
     /,
     user: Annotated[str | None, "Who comes in with it; by default whoever makes it."] = None,
-    agent: str | None = None,
-    project: tuple[str, ...] = (),
+    agent: Agent = None,
+    project: Projects = (),
     operator: Annotated[bool, "With the rights of an operator."] = False,
     session: bool = False,
 ) -> Answer:
@@ -233,23 +215,21 @@ def _holder(
     )
 
 
-def _suspension(operation: Literal["freeze", "thaw"], lines: dict[str, str]) -> Command:
+def _suspension(operation: Literal["freeze", "thaw"], *, mutations: str, autonomy: str) -> Command:
     def suspend(call: Call) -> Answer:
         call.do()
         what, reason = call.arguments.get("what", "mutations"), call.arguments["reason"]
         value = {"frozen": operation == "freeze", "what": what, "reason": reason}
-        return Answer(value, f"✓ {lines[what]}")
+        return Answer(value, f"✓ {mutations if what == 'mutations' else autonomy}")
 
     return command(operation)(suspend)
 
 
 freeze = _suspension(
     "freeze",
-    {
-        "mutations": "nothing is changed until you thaw it: tally thaw --reason …",
-        "autonomy": "nothing is learned until you thaw it: tally thaw --what autonomy --reason …",
-    },
+    mutations="nothing is changed until you thaw it: tally thaw --reason …",
+    autonomy="nothing is learned until you thaw it: tally thaw --what autonomy --reason …",
 )
 thaw = _suspension(
-    "thaw", {"mutations": "memory may be changed again", "autonomy": "autonomous work goes on"}
+    "thaw", mutations="memory may be changed again", autonomy="autonomous work goes on"
 )

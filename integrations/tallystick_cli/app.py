@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from keyword import iskeyword
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -15,9 +15,6 @@ from tallystick import __version__
 from tallystick.errors import TallystickError
 from tallystick_cli.failures import failure_of, print_failure, wants_json
 from tallystick_cli.session import set_actor
-
-if TYPE_CHECKING:
-    app: typer.Typer
 
 GROUPS: Mapping[str, Mapping[str, str]] = {
     group: {name: file for file, names in files.items() for name in names.split()}
@@ -49,6 +46,10 @@ the file of each, which has a function of that name.
 """
 
 
+_AS = "Who acts, where it is not the owner; a tally on PostgreSQL has none."
+_VERSION = "Print the version."
+
+
 def _print_version(value: bool) -> None:
     if value:
         typer.echo(f"tallystick {__version__}")
@@ -57,22 +58,12 @@ def _print_version(value: bool) -> None:
 
 def who(
     context: typer.Context,
-    user: Annotated[
-        str | None,
-        typer.Option(
-            "--as",
-            envvar="TALLYSTICK_AS",
-            help="Who acts, where it is not the owner; a tally on PostgreSQL has none.",
-        ),
-    ] = None,
+    user: Annotated[str | None, typer.Option("--as", envvar="TALLYSTICK_AS", help=_AS)] = None,
     project: Annotated[
         list[str] | None, typer.Option("--project", help="A project of theirs; repeatable.")
     ] = None,
     version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version."
-        ),
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help=_VERSION)
     ] = False,
 ) -> None:
     """Say who acts."""
@@ -94,6 +85,9 @@ def help(
     found.make_context(name, ["--help"], parent=group)
 
 
+_GROUP_OF = {name: group for group, names in GROUPS.items() for name in names}
+
+
 class _Commands(Mapping[str, Any]):
     """The commands by name, each loaded and built when it is asked for: a server keeps what its
     process has loaded for as long as it runs, and one command needs none of the others.
@@ -106,49 +100,32 @@ class _Commands(Mapping[str, Any]):
         return len(_GROUP_OF)
 
     def __getitem__(self, name: str) -> Any:
-        if name not in _GROUP_OF:
-            raise KeyError(name)
         return _built(name)
-
-
-_GROUP_OF = {name: group for group, names in GROUPS.items() for name in names}
 
 
 @cache
 def _built(name: str) -> Any:
-    return typer.main.get_command(_app_of([name])).commands[name]  # type: ignore[attr-defined]
+    group, attribute = _GROUP_OF[name], name.replace("-", "_")
+    file = import_module(f"tallystick_cli.{GROUPS[group][name]}")
+    command = getattr(file, f"{attribute}_" if iskeyword(attribute) else attribute)
+    app = typer.Typer(add_completion=False)
+    help = " ".join((command.__doc__ or "").split())
+    app.command(name, help=help, rich_help_panel=group)(command)
+    return typer.main.get_command(app)
 
 
-def _app_of(names: Iterable[str]) -> typer.Typer:
-    """Return the application with these commands."""
+@cache
+def build_command() -> Any:
+    """Return the group of commands, of which each is built once in a process."""
     app = typer.Typer(
         help="Memory, context and receipts of agents.",
         add_completion=False,
         pretty_exceptions_enable=False,
     )
     app.callback(invoke_without_command=True)(who)
-    for name in names:
-        group, attribute = _GROUP_OF[name], name.replace("-", "_")
-        file = import_module(f"tallystick_cli.{GROUPS[group][name]}")
-        command = getattr(file, f"{attribute}_" if iskeyword(attribute) else attribute)
-        help = " ".join((command.__doc__ or "").split())
-        app.command(name, help=help, rich_help_panel=group)(command)
-    return app
-
-
-@cache
-def build_command() -> Any:
-    """Return the group of commands, of which each is built once in a process."""
-    group: Any = typer.main.get_command(_app_of([]))
+    group: Any = typer.main.get_command(app)
     group.commands = _Commands()
     return group
-
-
-def __getattr__(name: str) -> Any:
-    # The application with all commands, for who describes them.
-    if name != "app":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return globals().setdefault("app", _app_of(_GROUP_OF))
 
 
 def main() -> None:

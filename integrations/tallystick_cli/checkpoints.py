@@ -28,9 +28,7 @@ def state(
     /,
     limit: Annotated[int, "Checkpoints at most."] = 10,
 ) -> list[dict[str, Any]]:
-    """Show the checkpoints of a thread, what was written at each, and the recorded steps that wrote
-    it.
-    """
+    """Show the checkpoints of a thread, what was written at each, and the steps that wrote it."""
     threads = call.bound.threads
     checkpoints = list(threads.history(thread))
     if not checkpoints:
@@ -76,9 +74,7 @@ def verify_threads(
     thread: Annotated[str | None, "Name of a thread; without it all of the scope."] = None,
     /,
 ) -> Answer:
-    """Check every checkpoint and every piece of state. Exits with 1 when something does not
-    match.
-    """
+    """Check every checkpoint and every piece of state. Exits with 1 when one does not match."""
     threads, scope = call.bound.threads, call.bound.scope
     names = threads.names() if thread is None else [thread]
     problems = threads.verify(thread)

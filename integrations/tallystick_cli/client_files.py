@@ -35,9 +35,7 @@ class _Node:
 
 
 def json_with(text: str, path: tuple[str, ...], value: Any) -> str:
-    """Return a JSON text, which may have comments, with `value` at a path of keys. Raises
-    SettingsError for a text that is no JSON object.
-    """
+    """Return a JSON text with `value` at a path of keys. Raises SettingsError."""
     text = text if text.strip() else "{}\n"
     node = _object(text)
     for depth, key in enumerate(path):
@@ -58,9 +56,7 @@ def json_without(text: str, path: tuple[str, ...]) -> str:
 
 
 def list_with(text: str, path: tuple[str, ...], item: Any) -> str:
-    """Return a JSON text with an item at the end of the list at a path, which is made if there is
-    none.
-    """
+    """Return a JSON text with an item at the end of the list at a path, or of a new one."""
     node = _at(text, path)
     if node is None:
         return json_with(text, path, [item])
@@ -92,9 +88,7 @@ def list_without(text: str, path: tuple[str, ...], left: Callable[[Any], Any]) -
 
 
 def toml_with(text: str, table: str, values: dict[str, Any]) -> str:
-    """Return a TOML text with a table, in place of the one that had its name. Raises
-    SettingsError.
-    """
+    """Return a TOML text with a table, in place of one of its name. Raises SettingsError."""
     lines = [f"[{table}]", *(f"{name} = {json.dumps(value)}" for name, value in values.items())]
     before = toml_without(text, table).rstrip("\n")
     return (before + "\n\n" if before else "") + "\n".join(lines) + "\n"

@@ -117,9 +117,7 @@ def change_server(
     folder: Path | None = None,
     home: Path | None = None,
 ) -> Change:
-    """Return the change that puts the MCP server into a client's configuration, or out of it.
-    Raises InvalidInput, SettingsError.
-    """
+    """Return the change that puts the MCP server into a configuration, or out of it."""
     known = CLIENTS.get(client)
     if known is None:
         raise InvalidInput(f"There is no client {client!r}. Clients are: {', '.join(CLIENTS)}.")
@@ -163,9 +161,7 @@ def change_hooks(
 
 
 def _without_ours(group: Any) -> Any:
-    """Return a group of hooks without ours, as it was where it has none; None where it has no
-    other.
-    """
+    """Return a group of hooks without ours; None where it has no other."""
     hooks = group.get("hooks") if isinstance(group, dict) else None
     if not isinstance(hooks, list):
         return group

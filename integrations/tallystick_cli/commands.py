@@ -89,9 +89,7 @@ class Call:
         return called.call(self.bound, self.arguments | changes)
 
     def scopes(self) -> list[Scope]:
-        """Return the scopes that were named, by default all that one may read. Raises
-        InvalidScope.
-        """
+        """Return the scopes that were named, by default all that one may read."""
         names = self.arguments.get("scopes")
         return [Scope.parse(name) for name in names] if names else readable_scopes(self.owner)
 
@@ -126,18 +124,11 @@ def command(
                 inputs[name] = _Input(name, field, help, name in positional)
 
         def invoke(context: typer.Context, **typed: Any) -> None:
-            values = {
-                name: each.read(typed[name])
-                for name, each in inputs.items()
-                if _is_typed(context, name)
-            }
-            by_place, mine = [], {}
-            for each in own:
-                value = values.pop(each.name, each.default)
-                if each.kind is _POSITIONAL:
-                    by_place.append(value)
-                else:
-                    mine[each.name] = value
+            given = [name for name in inputs if _is_typed(context, name)]
+            values = {name: inputs[name].read(typed[name]) for name in given}
+            mine = [(each, values.pop(each.name, each.default)) for each in own]
+            by_place = [value for each, value in mine if each.kind is _POSITIONAL]
+            by_name = {each.name: value for each, value in mine if each.kind is not _POSITIONAL}
             is_json, named = typed["as_json"], typed["scope"] if scope is not None else None
             with ExitStack() as stack:
                 owner: Any = None
@@ -147,7 +138,7 @@ def command(
                 bound, name = owner and view_in(owner, named), str(context.info_name)
                 place = typed.get("where", "")
                 call = Call(name, operations, place, owner, bound, named, values, is_json)
-                result = run(call, *by_place, **mine)
+                result = run(call, *by_place, **by_name)
                 answer = result if isinstance(result, Answer) else Answer(result)
                 if result is not None and is_json:
                     print_json(answer.value)
@@ -185,9 +176,7 @@ def option_of(name: str, *, is_several: bool = False) -> str:
 
 
 def _fields(operations: Sequence[str], without: Sequence[str]) -> dict[str, FieldInfo]:
-    """Return the arguments of operations; those that are not required by each of them that takes
-    any are optional.
-    """
+    """Return the arguments of operations: optional where one that takes any does without."""
     models = [OPERATIONS[operation].arguments.model_fields for operation in operations]
     models = [model for model in models if not set(model) <= set(without)]
     spread = {OPERATIONS[operation].spread for operation in operations}
@@ -290,9 +279,7 @@ class _Input:
 
 
 def _own_input(parameter: inspect.Parameter, helps: Mapping[str, str]) -> _Input:
-    """Return an argument of a command's own, with the help that its annotation has; an annotation
-    of typer is left as it is.
-    """
+    """Return an argument of a command's own; an annotation of typer is left as it is."""
     name, annotation, *notes = parameter.name, parameter.annotation
     if get_origin(annotation) is Annotated:
         annotation, *notes = get_args(annotation)
@@ -365,23 +352,17 @@ def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, keyword, annotation=annotation, default=default)
 
 
-_PLACE = "Folder of the tally, or postgresql://…"
-_WHERE = _parameter(
-    "where",
-    Annotated[str, typer.Option("--tally", "-t", envvar="TALLYSTICK_TALLY", help=_PLACE)],
-    ".tally",
-)
-_AS_JSON = _parameter(
-    "as_json", Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")], False
-)
+def _common(name: str, kind: Any, default: Any, *spelled: str, **options: Any) -> inspect.Parameter:
+    return _parameter(name, Annotated[kind, typer.Option(*spelled, **options)], default)
+
+
+_PLACE = {"envvar": "TALLYSTICK_TALLY", "help": "Folder of the tally, or postgresql://…"}
+_WHERE = _common("where", str, ".tally", "--tally", "-t", **_PLACE)
+_AS_JSON = _common("as_json", bool, False, "--json", help="Print JSON instead of tables.")
 _SCOPES = {
-    place: _parameter(
-        "scope",
-        Annotated[
-            str | None,
-            typer.Option("--scope", "-s", help=f"Such as project:apollo; by default {of}."),
-        ],
-        None,
-    )
-    for place, of in {"home": "your private one", "all": "all that you may look into"}.items()
+    place: _common("scope", str | None, None, "--scope", "-s", help=f"Such as project:apollo; {by}")
+    for place, by in {
+        "home": "by default your private one.",
+        "all": "by default all that you may look into.",
+    }.items()
 }

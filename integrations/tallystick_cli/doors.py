@@ -1,6 +1,4 @@
-"""The commands that open doors to a tally: the MCP server, hooks, and their places in the
-configuration of clients.
-"""
+"""The commands that open doors to a tally: the MCP server and hooks, also in clients' files."""
 
 from __future__ import annotations
 
@@ -21,11 +19,9 @@ from tallystick_cli.session import open_as_owner
 if TYPE_CHECKING:
     from tallystick_cli.clients import Change
 
-_HELPS = {
-    "agent": "The agent that acts for you, for the history.",
-    "rules": "TOML file of the rules over tools.",
-    "show": "Only show what would be written.",
-}
+Agent = Annotated[str | None, "The agent that acts for you, for the history."]
+Rules = Annotated[str | None, "TOML file of the rules over tools."]
+ShowOnly = Annotated[bool, "Only show what would be written."]
 Place = Annotated[
     Literal["project", "user"],
     typer.Option("--scope", help="To install: project, in this folder, or user."),
@@ -33,8 +29,7 @@ Place = Annotated[
 
 
 @command(
-    helps=_HELPS
-    | {
+    helps={
         "action": "To serve, or to change a client's configuration.",
         "boundary": "Scope that it leads to, such as project:apollo; the first one is where it "
         "writes; by default your own.",
@@ -51,11 +46,11 @@ def mcp(
     http: Annotated[int | None, "Serve over HTTP on this port, with tokens."] = None,
     uds: Annotated[str | None, "Serve over the Unix socket at this path."] = None,
     boundary: tuple[str, ...] = (),
-    agent: str | None = None,
-    rules: str | None = None,
+    agent: Agent = None,
+    rules: Rules = None,
     answers: Literal["structured", "text"] = "structured",
     place: Place = "project",
-    show: bool = False,
+    show: ShowOnly = False,
 ) -> Answer | None:
     """Serve the tally to MCP clients, or put the server into a client's configuration."""
     if action != "serve":
@@ -104,8 +99,7 @@ def mcp(
 
 
 @command(
-    helps=_HELPS
-    | {
+    helps={
         "event": "session-start, prompt, before-tool, after-tool, before-compact, after-compact, "
         "turn-end or session-end; or install, uninstall."
     },
@@ -117,11 +111,11 @@ def hook(
     /,
     format: Annotated[str, "The format of the input: neutral or claude-code."] = "neutral",
     boundary: Annotated[str | None, "Scope to work in; by default your private one."] = None,
-    agent: str | None = None,
-    rules: str | None = None,
+    agent: Agent = None,
+    rules: Rules = None,
     socket: Annotated[str | None, "Socket of `tally serve`; else that of the tally."] = None,
     place: Place = "project",
-    show: bool = False,
+    show: ShowOnly = False,
 ) -> Answer | None:
     """Answer an event of an agent's session, as JSON, or put the hooks into Claude Code."""
     given = [*_given("--boundary", boundary), *_given("--agent", agent)]

@@ -55,9 +55,8 @@ def recall(call: Call) -> Answer:
         warnings = _warning_lines(hits.warnings)
         if len(hits):
             return [*warnings, views.hit_table(hits, query=call.arguments["query"])]
-        filters = (
-            ", with these filters" if set(call.arguments) - {"query", "limit", "scopes"} else ""
-        )
+        is_filtered = bool(set(call.arguments) - {"query", "limit", "scopes"})
+        filters = ", with these filters" if is_filtered else ""
         nothing = f"Nothing in {_listed(scopes)} answers this{filters}."
         return [*warnings, nothing, *_elsewhere(call.owner, scopes)]
 
@@ -69,16 +68,10 @@ def memories(call: Call) -> Answer:
     listed = call.do()
     if listed:
         return Answer(listed)
-    filters = set(call.arguments) - {"limit"}
+    filters, here = set(call.arguments) - {"limit"}, call.bound.scope
     what = "Nothing with these filters" if filters else "Nothing"
-    here = call.bound.scope
-    return Answer(
-        listed,
-        lambda: [
-            f"{what} is remembered in {here}.",
-            *_elsewhere(call.owner, [here], states=not filters),
-        ],
-    )
+    line = f"{what} is remembered in {here}."
+    return Answer(listed, lambda: [line, *_elsewhere(call.owner, [here], states=not filters)])
 
 
 @command("explore", positional=("around",))
@@ -121,16 +114,12 @@ def _pack(call: Call, nothing: str) -> Answer:
     def show() -> list[RenderableType]:
         if not packed.items:
             return [f"Nothing in {_listed(scopes)} {nothing}.", *_elsewhere(call.owner, scopes)]
-        count = len(packed.items)
+        count = "1 memory" if len(packed.items) == 1 else f"{len(packed.items)} memories"
         size = f"{packed.tokens} of {packed.budget_tokens} tokens"
-        size += "" if packed.exact else " (estimated)"
         left_out = f"; {packed.left_out} more did not fit" if packed.left_out else ""
+        about = f"{count}, {size}{'' if packed.exact else ' (estimated)'}{left_out}"
         print_view(packed.text)
-        print_view(
-            f"{count} {'memory' if count == 1 else 'memories'}, {size}{left_out}",
-            style="dim",
-            stderr=True,
-        )
+        print_view(about, style="dim", stderr=True)
         return []
 
     return Answer(packed, show)

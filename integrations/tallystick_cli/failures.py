@@ -51,12 +51,10 @@ def failure_of(error: TallystickError | OSError | typer.TyperException | typer.A
         return Failure(described["code"], described["message"] + remedy, described["facts"])
     if isinstance(error, OSError):
         reason = error.strerror or str(error) or type(error).__name__
-        message = reason if error.filename is None else f"{error.filename}: {reason}"
-        facts = {
-            "errno": None if error.errno is None else errno.errorcode.get(error.errno),
-            "file": None if error.filename is None else str(error.filename),
-        }
-        return Failure("os_error", f"{message}.", facts)
+        file = None if error.filename is None else str(error.filename)
+        name = None if error.errno is None else errno.errorcode.get(error.errno)
+        message = reason if file is None else f"{file}: {reason}"
+        return Failure("os_error", f"{message}.", {"errno": name, "file": file})
     if isinstance(error, typer.TyperException):
         return _usage_failure(error)
     return Failure("aborted", "Nothing was done.", exit_code=1)
@@ -83,17 +81,9 @@ def _usage_failure(error: typer.TyperException) -> Failure:
     if context is None:
         return Failure("usage", message)
     option = getattr(error, "option_name", None)
-    if context.parent is None and option is not None and _is_of_commands(context.command, option):
+    commands = context.command.commands.values() if context.parent is None else ()
+    if any(option in each.opts for command in commands for each in command.params):
         message += f" {option} comes after the command: tally COMMAND {option}."
     path = context.command_path.removeprefix("tally").strip()
     usage = f"{context.get_usage()}\nAll options: tally help {path}".strip()
     return Failure("usage", message, {"command": path or None}, usage)
-
-
-def _is_of_commands(group: Any, option: str) -> bool:
-    """Return True if commands of the group take this option."""
-    return any(
-        option in parameter.opts
-        for command in group.commands.values()
-        for parameter in command.params
-    )

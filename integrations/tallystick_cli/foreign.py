@@ -37,9 +37,7 @@ def import_from(
     only: Annotated[tuple[str, ...], "User, namespace or key to take; * for all."] = (),
     apply: Annotated[bool, "Import; without it nothing is written."] = False,
 ) -> Answer:
-    """Bring the memories of another product in, each with its source. Doing it again adds nothing
-    twice.
-    """
+    """Bring the memories of another product in, each with its source; again, it adds nothing."""
     hidden, done = call.as_json or not apply, 0
     with (
         open_as_owner(call.where, create=apply) as owner,

@@ -1,14 +1,12 @@
-"""Commands of follow-up work: look at it, retry it, cancel it, do it now, run a worker, and see the
-calls of models that it made.
-"""
+"""Commands of follow-up work: list, retry, cancel, do it now, a worker, and calls of models."""
 
 from __future__ import annotations
 
 import os
 import signal
-import time
+import threading
 from dataclasses import asdict
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -73,50 +71,32 @@ def worker(
     threads: Annotated[int, typer.Option(min=1, max=64, help="How many at once.")] = 1,
     detached: Annotated[bool, "Go on when the process that started it has ended."] = False,
 ) -> Answer:
-    """Carry out follow-up work until it is stopped (Ctrl-C, SIGTERM). It ends with the process that
-    started it.
-    """
-    stopping = _Stopping(follow=None if detached else os.getppid())
-    with open_as_owner(call.where) as owner, stopping:
+    """Carry out follow-up work until it, or the process that started it, is stopped."""
+    parent, stopping = None if detached else os.getppid(), threading.Event()
+
+    def stop(number: int, frame: object) -> None:
+        stopping.set()
+        restore()  # a second one ends it at once
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    with open_as_owner(call.where) as owner:
+        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
         workers = [owner.tally.worker(kind or None).start() for _ in range(threads)]
         location = owner.tally.location
         if call.as_json:
             print_json({"state": "working", "tally": location})
         else:
             print_view(f"Working on {location}. Ctrl-C ends it.", style="dim")
-        while not stopping.is_due() and all(each.is_alive for each in workers):
-            time.sleep(_LOOK_SECONDS)
+        while not stopping.wait(_LOOK_SECONDS) and all(each.is_alive for each in workers):
+            if parent not in (None, os.getppid()):
+                break
         for each in workers:
             each.pause()  # all at once, so that none begins anything while another one ends
         for each in workers:
             each.stop()
+        restore()
     line = "Stopped: what was under way is done, what was not begun waits."
     return Answer({"state": "stopped", "tally": location}, line)
-
-
-class _Stopping:
-    """Notes a signal that ends the process, or the end of its parent."""
-
-    def __init__(self, *, follow: int | None) -> None:
-        self._parent = follow
-        self._signalled = False
-        self._before: dict[int, Any] = {}
-
-    def is_due(self) -> bool:
-        """Return True once it is time to stop."""
-        return self._signalled or (self._parent is not None and os.getppid() != self._parent)
-
-    def _note(self, number: int, frame: object) -> None:
-        self._signalled = True
-        self._restore()  # a second one ends it at once
-
-    def _restore(self) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def __enter__(self) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self._note)
-
-    def __exit__(self, *error: object) -> None:
-        self._restore()

@@ -1,6 +1,4 @@
-"""Commands that look after one memory: what it is, its history, changing, copying and forgetting
-it.
-"""
+"""Commands that look after one memory: inspect, change, copy and forget it."""
 
 from __future__ import annotations
 

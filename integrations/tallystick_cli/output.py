@@ -1,6 +1,4 @@
-"""Output of commands: views for a person, JSON for a program. A server prints no view, and loads no
-rich.
-"""
+"""Output of commands: views for a person, JSON for a program. A server loads no rich."""
 
 from __future__ import annotations
 
@@ -33,9 +31,7 @@ _STYLES = {"✓": "green", "✗": "red", "!": "yellow"}
 
 
 def terminal(*, stderr: bool = False) -> Console:
-    """Return a terminal that stored text cannot steer: escapes and marks of writing direction are
-    left out.
-    """
+    """Return a terminal that stored text cannot steer: steering characters are left out."""
     from rich.console import Console
     from rich.segment import Segment
 

@@ -18,12 +18,8 @@ from tallystick_cli.session import open_as_owner, recorded
 from tallystick_cli.views import runs as views
 from tallystick_html import receipt_page, says_its_bundle
 
-_HELPS = {
-    "run": "Id of a run, or how it begins or ends.",
-    "sign": "Private key in PEM.",
-    "html": "File to write: one page that shows the run and holds it.",
-    "out": "File to write; by default RUN.receipt.",
-}
+Run = Annotated[str, "Id of a run, or how it begins or ends."]
+PrivateKey = Annotated[str | None, "Private key in PEM."]
 
 
 @command(
@@ -59,9 +55,7 @@ def verify(
 
 def _with_page(answer: Verification, content: bytes) -> Verification:
     """Return what a bundle came to, with whether the page around it says the same."""
-    if bundle_in(content) == content:
-        return answer
-    agrees = says_its_bundle(content)
+    agrees = bundle_in(content) == content or says_its_bundle(content)
     if agrees is None:
         unproven = "that the page says what the record in it says: another release made it"
         return answer.replace(cannot_prove=(*answer.cannot_prove, unproven))
@@ -78,8 +72,14 @@ def _foil(run_id: str, text: str) -> Foil:
     return Foil(run_id=run_id, count=int(count), head=head)
 
 
-@command(view=views.receipt_table, helps=_HELPS)
-def receipt(call: Call, run: str, /, html: str | None = None, sign: str | None = None) -> Any:
+@command(view=views.receipt_table)
+def receipt(
+    call: Call,
+    run: Run,
+    /,
+    html: Annotated[str | None, "File to write: one page that shows the run and holds it."] = None,
+    sign: PrivateKey = None,
+) -> Any:
     """Show the receipts of a run, or write it as one page that anybody can open and check."""
     if html is None and sign is not None:
         raise InvalidInput("--sign signs what a page holds: give --html FILE too.")
@@ -90,9 +90,13 @@ def receipt(call: Call, run: str, /, html: str | None = None, sign: str | None =
     return _written(html, receipt_page(bundle), bundle)
 
 
-@command(helps=_HELPS)
+@command()
 def export_receipt(
-    call: Call, run: str, /, out: str | None = None, sign: str | None = None
+    call: Call,
+    run: Run,
+    /,
+    out: Annotated[str | None, "File to write; by default RUN.receipt."] = None,
+    sign: PrivateKey = None,
 ) -> Answer:
     """Write a run as one file that `tally verify FILE` checks without the tally."""
     run_id = recorded(call.owner, run).run_id
@@ -116,9 +120,9 @@ def _written(file: str, content: bytes, bundle: bytes) -> Answer:
     return Answer(value, [line, f"  foil: {foil.count}:{foil.head}"])
 
 
-@command(helps=_HELPS)
+@command()
 def tape(
-    call: Call, run: str, /, out: Annotated[str, "File to write, such as tests/tapes/refund.json."]
+    call: Call, run: Run, /, out: Annotated[str, "File to write, such as tests/tapes/refund.json."]
 ) -> Answer:
     """Write the calls of a run as a tape: a test plays it to the agent, without a network."""
     written = call.owner.recordings.tape(recorded(call.owner, run).run_id)

@@ -1,6 +1,4 @@
-"""Commands that read recorded runs: list them, show a run or a step, where its context came from,
-how two differ; and compile a step anew.
-"""
+"""Commands that read recorded runs and steps, compare them, and compile a step anew."""
 
 from __future__ import annotations
 
@@ -77,9 +75,7 @@ def _kept(read: Any, step_id: str) -> Any:
 
 
 def _state_of(owner: BoundTally, step: StepRecord, scope: Scope) -> list[str]:
-    """Return the checkpoints that the graph task of this step wrote, as thread and checkpoint
-    id.
-    """
+    """Return the checkpoints that the task of this step wrote, as thread and checkpoint id."""
     thread, namespace = step.metadata.get("thread_id"), step.metadata.get("langgraph_checkpoint_ns")
     if not isinstance(thread, str) or not isinstance(namespace, str):
         return []
@@ -163,9 +159,7 @@ def recompile(
     rules: Annotated[str | None, "TOML file of rules to use instead."] = None,
     keep: Annotated[bool, "Record it as a run of its own, with the changes."] = False,
 ) -> Answer:
-    """Compile a recorded step anew with a change, and show what differs. No model is called but
-    with --send.
-    """
+    """Compile a recorded step anew with a change. No model is called but with --send."""
     owner, record = call.owner, step_of(call.owner, call.arguments["step_id"])
     changes: dict[str, Any] = {
         **_left_out(owner, record, drop, without_source),
@@ -209,9 +203,7 @@ def _of_provider(owner: BoundTally, name: str, *, send: bool) -> dict[str, Any]:
 def _left_out(
     owner: BoundTally, step: StepRecord, drop: Iterable[str], sources: Iterable[str]
 ) -> dict[str, Any]:
-    """Return the items, memories and sources to leave out, by their whole ids; what is not among
-    the candidates of the step is left for the replay to refuse.
-    """
+    """Return what to leave out, by whole ids; what is no candidate the replay refuses."""
     compiled = _kept(owner.recordings.compiled, step.step_id)
     if compiled is None:
         return {"context_mutations": dict.fromkeys(drop), "without_sources": tuple(sources)}
@@ -225,9 +217,7 @@ def _left_out(
 
 
 def _weights(texts: Iterable[str]) -> dict[str, int]:
-    """Return the score weights that were typed, or are in the files that were named. Raises
-    InvalidInput.
-    """
+    """Return the score weights that were typed, or are in the files. Raises InvalidInput."""
     weights: dict[str, int] = {}
     for text in texts:
         name, separator, value = text.partition("=")

@@ -1,6 +1,4 @@
-"""The commands of the server: a tally over HTTP, on a socket of this user, on a port, or on both;
-and its dashboard, in the browser.
-"""
+"""The commands of the server: a tally over HTTP, and its dashboard in the browser."""
 
 from __future__ import annotations
 
@@ -15,17 +13,17 @@ from tallystick_cli.output import print_json, print_view
 from tallystick_cli.session import open_as_owner, require_person
 
 _SOCKET = "serve.sock"
-_RULES = {"rules": "TOML file of the rules over tools, models and memory."}
+Rules = Annotated[str | None, "TOML file of the rules over tools, models and memory."]
 
 
-@command(helps=_RULES, tally="place")
+@command(tally="place")
 def serve(
     call: Call,
     port: Annotated[int | None, "On this port, where every caller needs a token; 0 is any."] = None,
     uds: Annotated[str | None, "On the Unix socket at this path, which only you may open."] = None,
     host: Annotated[str, "The address of the port, such as 0.0.0.0."] = "127.0.0.1",
     name: Annotated[tuple[str, ...], "A name by which this server is reached."] = (),
-    rules: str | None = None,
+    rules: Rules = None,
 ) -> None:
     """Serve the tally over HTTP until it is stopped (Ctrl-C, SIGTERM).
 
@@ -54,12 +52,12 @@ def serve(
         )
 
 
-@command(helps=_RULES, tally="place")
+@command(tally="place")
 def ui(
     call: Call,
     port: Annotated[int, "On this port of the loopback; 0 is any that is free."] = 0,
     browser: Annotated[bool, "Whether to open the browser."] = True,
-    rules: str | None = None,
+    rules: Rules = None,
 ) -> None:
     """Open the dashboard in the browser: what agents knew and why, memory, approvals, health.
 
@@ -91,9 +89,7 @@ def open_in_browser(link: str) -> bool:
 
 
 def socket_of(tally: Tally) -> Path:
-    """Return the Unix socket at which a tally in a folder is served by default. Raises
-    InvalidInput for one on PostgreSQL, which has no folder.
-    """
+    """Return the socket at which a tally in a folder is served. Raises InvalidInput for another."""
     folder = Path(tally.location)
     if not folder.is_dir():
         raise InvalidInput("This tally has no folder for a socket. Give --uds PATH or --port.")

@@ -11,30 +11,22 @@ from typing import Annotated, Any
 import typer
 
 from tallystick.errors import InvalidInput, SettingsError
-from tallystick.records import Actor, Purge
+from tallystick.records import Actor
 from tallystick.settings import SETTINGS_FILE, Settings
 from tallystick.tally import Tally
 from tallystick_cli.commands import Answer, Call, command
 from tallystick_cli.output import print_view
 
-_RETENTION = (
-    "Runs are recorded with what the model saw and answered. redacted_payloads keeps it without "
-    "secrets, full_payloads as it was (needed to replay exactly), metadata_only keeps no text."
-)
-_JOURNAL = (
-    "The journal lists every change of memory and who made it. It can be kept for a number of "
-    "days (90 or 180 are usual), or for ever (`keep`)."
-)
-_TOMBSTONES = (
-    "What is forgotten can be recovered for a while. After a number of days (30 are usual) its "
-    "text is destroyed by itself, or only when it is purged (`keep`)."
-)
+_RETENTION = """Runs are recorded with what the model saw and answered. redacted_payloads keeps it
+without secrets, full_payloads as it was (needed to replay exactly), metadata_only keeps no text."""
+_JOURNAL = """The journal lists every change of memory and who made it. It can be kept for a
+number of days (90 or 180 are usual), or for ever (`keep`)."""
+_TOMBSTONES = """What is forgotten can be recovered for a while. After a number of days (30 are
+usual) its text is destroyed by itself, or only when it is purged (`keep`)."""
 _DONE_JOBS = "Follow-up work that is done is listed for a number of days, or for ever (`keep`)."
 _DEAD_JOBS = "The same for what failed or died, so that somebody can look into it."
-_TIME_ZONE = (
-    "A date without a time zone, such as 2026-03-01, is of this zone: UTC, `local` for that of "
-    "this machine, or a name such as Europe/Zurich."
-)
+_TIME_ZONE = """A date without a time zone, such as 2026-03-01, is of this zone: UTC, `local` for
+that of this machine, or a name such as Europe/Zurich."""
 _QUESTIONS = {
     "tombstones_days": (_TOMBSTONES, "Forgotten text, days", "30"),
     "done_jobs_days": (_DONE_JOBS, "Finished jobs, days", "14"),
@@ -69,10 +61,10 @@ def init(
     if sys.stdin.isatty():
         if retention is None and "retention" not in written:
             retention = _ask(_RETENTION, "Retention", Settings.read().retention)
-        before = _purge_of(call.where)
-        if "journal_days" not in days and not (before and before.journal_window_chosen):
+        journal_chosen, tombstones_chosen = _chosen_windows(call.where)
+        if "journal_days" not in days and not journal_chosen:
             days["journal_days"] = _ask(_JOURNAL, "Journal, days", "180")
-        if "tombstones_days" not in days and not (before and before.tombstones_window_chosen):
+        if "tombstones_days" not in days and not tombstones_chosen:
             for name, question in _QUESTIONS.items():
                 days[name] = days.get(name) or _ask(*question)
         if time_zone is None and "time_zone" not in written:
@@ -103,38 +95,28 @@ def init(
         lines.append("! The journal is kept until you choose: tally init --journal-days 180")
     who = "" if belongs is not None else " --as USER"
     lines.append(f'Next: tally{who} remember "We indent with tabs."')
-    return Answer(
-        {
-            "place": place,
-            "owner": belongs,
-            "journal_days": window.journal_window_days,
-            "journal_chosen": window.journal_window_chosen,
-            "tombstones_days": window.tombstones_window_days,
-            "tombstones_chosen": window.tombstones_window_chosen,
-            "retention": settings.retention,
-            "time_zone": settings.time_zone,
-            "written": added,
-            "file": str(file.resolve()) if added else None,
-        },
-        lines,
-    )
+    windows = ("journal", "tombstones")
+    days_kept = {f"{name}_days": getattr(window, f"{name}_window_days") for name in windows}
+    chosen_by = {f"{name}_chosen": getattr(window, f"{name}_window_chosen") for name in windows}
+    kept = {"retention": settings.retention, "time_zone": settings.time_zone}
+    where = str(file.resolve()) if added else None
+    value = {"place": place, "owner": belongs, **days_kept, **chosen_by, **kept}
+    return Answer({**value, "written": added, "file": where}, lines)
 
 
-def _purge_of(where: str) -> Purge | None:
-    """Return what a purge of the tally would do, with the windows that somebody has chosen; None
-    where there is no tally, or nobody owns it.
-    """
-    if "://" not in where and not Path(where).exists():
-        return None
-    with Tally.open(where, background=False) as tally:
-        if tally.owner is None:
-            return None
-        return tally.bind(None).on("cli").operator.purge(mode="preview")
+def _chosen_windows(where: str) -> tuple[bool, bool]:
+    """Return whether somebody has chosen how long journals and forgotten text are kept there."""
+    if "://" in where or Path(where).exists():
+        with Tally.open(where, background=False) as tally:
+            if tally.owner is not None:
+                purge = tally.bind(None).on("cli").operator.purge(mode="preview")
+                return purge.journal_window_chosen, purge.tombstones_window_chosen
+    return False, False
 
 
 def _ask(explanation: str, question: str, default: str) -> str:
     """Return a person's answer to a question that is explained first."""
-    print_view(explanation, style="dim", stderr=True)
+    print_view(" ".join(explanation.split()), style="dim", stderr=True)
     return str(typer.prompt(question, default, err=True)).strip()
 
 
@@ -147,9 +129,7 @@ def _read_file(file: Path) -> Mapping[str, Any]:
 def _new_settings(
     file: Path, written: Mapping[str, Any], chosen: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the settings that the file does not have yet. Raises SettingsError where it has
-    another value: what a person wrote is never overwritten.
-    """
+    """Return settings that the file lacks. Raises SettingsError where it has another value."""
     for name, value in chosen.items():
         if name in written and written[name] != value:
             raise SettingsError(

@@ -1,6 +1,4 @@
-"""Commands of upkeep: check and mend, remove what is past its window, erase, prove it, back up,
-move, rebuild.
-"""
+"""Commands of upkeep: check, purge, erase, prove, back up, move, rebuild."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ purge = operation_command("purge", views.purge_view)
 def doctor(
     call: Call, sizes: Annotated[bool, "Show where the bytes are instead."] = False
 ) -> Answer:
-    """Check chains, commitments, jobs, retention and the index. Exits with 1 when something is
-    wrong.
-    """
+    """Check chains, commitments, jobs, retention, the index. Exits with 1 for a problem."""
     if sizes:
         measured = call.do("sizes")
         return Answer(measured, views.sizes_table(measured))

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
-import typer
 from llama_index.core.tools import FunctionTool
 from pydantic_ai import RunContext
 from pydantic_ai.models.test import TestModel
@@ -19,13 +18,10 @@ from tests.integrations.surface_offers import CLI_ABSENT, CLI_EXCLUDED, CLI_OWN
 
 from tallystick.operations import MEMORY_TOOLS, OPERATIONS, MemoryTool
 from tallystick.tally import Tally
-from tallystick_cli.app import app
+from tallystick_cli.app import build_command
 
 OpenTally = Callable[..., Tally]
-COMMANDS = {
-    command.name or (command.callback.__name__ if command.callback else ""): command
-    for command in app.registered_commands
-}
+COMMANDS: dict[str, Any] = dict(build_command().commands)
 
 
 def plain(annotation: Any) -> str:
@@ -44,7 +40,12 @@ def plain(annotation: Any) -> str:
 
 
 def operations_of(name: str) -> tuple[str, ...]:
-    return getattr(COMMANDS[name].callback, "operations", ())
+    return getattr(_function(name), "operations", ())
+
+
+def _function(name: str) -> Any:
+    """The function of a command, behind what typer puts around it."""
+    return inspect.unwrap(COMMANDS[name].callback)
 
 
 def test_each_operation_is_on_the_command_line_or_is_excluded_with_a_reason() -> None:
@@ -58,8 +59,7 @@ def test_each_operation_is_on_the_command_line_or_is_excluded_with_a_reason() ->
 
 @pytest.mark.parametrize("name", sorted(set(COMMANDS) - set(CLI_OWN)))
 def test_a_command_takes_what_its_operations_take(name: str) -> None:
-    callback: Any = COMMANDS[name].callback
-    options = set(inspect.signature(callback).parameters)
+    options = {parameter.name for parameter in COMMANDS[name].params}
     arguments = {
         argument
         for operation in operations_of(name)
@@ -72,10 +72,9 @@ def test_a_command_takes_what_its_operations_take(name: str) -> None:
 
 def test_an_argument_is_typed_by_its_name() -> None:
     """By its place, or as an option: a flag for a mode, one each time for several."""
-    group: Any = typer.main.get_command(app)
     spelled = {
         name: {parameter.name: parameter for parameter in command.params}
-        for name, command in group.commands.items()
+        for name, command in COMMANDS.items()
     }
     fields = OPERATIONS["correct"].arguments.model_fields
 
@@ -92,8 +91,7 @@ def test_an_argument_is_typed_by_its_name() -> None:
 
 @pytest.mark.parametrize("name", sorted(set(COMMANDS) - set(CLI_OWN)))
 def test_a_command_of_one_operation_is_described_as_in_the_table(name: str) -> None:
-    group: Any = typer.main.get_command(app)
-    help_text = " ".join((group.commands[name].help or "").split())
+    help_text = " ".join((COMMANDS[name].help or "").split())
 
     assert help_text
     if len(operations_of(name)) == 1 and name not in ("init", "recompile"):

@@ -1,6 +1,4 @@
-"""Views of access: approvals with exactly their arguments, spaces with their members, previews of
-access, and tokens.
-"""
+"""Views of access: approvals, spaces, previews of access, and tokens."""
 
 from __future__ import annotations
 

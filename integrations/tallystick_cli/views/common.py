@@ -118,9 +118,7 @@ def _field_cell(field: str) -> Cell:
 
 
 def facts(record: Any, fields: str, /, **more: Cell) -> Table:
-    """Return facts about a record, one a line, or several of one name; those without a value are
-    left out.
-    """
+    """Return facts about a record, one or several a name; those without a value are left out."""
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")

@@ -1,6 +1,4 @@
-"""Views of what was recorded: runs, steps, receipts, compiles and their differences, replays,
-verification, and checkpoints with their writers.
-"""
+"""Views of what was recorded: runs, steps, receipts, compiles, replays, checkpoints."""
 
 from __future__ import annotations
 
@@ -160,9 +158,7 @@ def origin_text(origin: records.Provenance) -> Text:
 def decision_table(
     request: records.CompilationRequest, compiled: records.CompiledContext, *, width: int = 80
 ) -> Table:
-    """Return every candidate of a compile: in or out, why, and its tokens; from a width of 110 also
-    its text.
-    """
+    """Return every candidate of a compile: in or out, why, its tokens, and its text if wide."""
     order = list(_DECISIONS)
     contents = _contents(request, compiled)
     is_wide = width >= _WIDE

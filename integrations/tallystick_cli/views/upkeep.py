@@ -1,6 +1,4 @@
-"""Views of upkeep: proofs, erasure, retention, transfers, findings of the doctor, the index, and
-follow-up work.
-"""
+"""Views of upkeep: proofs, erasure, retention, transfers, the doctor, the index, and jobs."""
 
 from __future__ import annotations
 
