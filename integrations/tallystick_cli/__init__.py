@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["main"]
+    from tallystick_cli.app import build_command
+
+__all__ = ["build_command", "main"]
 
 
 def main() -> None:
@@ -32,6 +34,15 @@ def main() -> None:
     from tallystick_cli.app import main as run
 
     run()
+
+
+def __getattr__(name: str) -> Any:
+    if name != "build_command":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    _require_extras()
+    from tallystick_cli.app import build_command
+
+    return build_command
 
 
 def _answer_here(arguments: Sequence[str], text: str | None, refusal: str | None) -> int:

@@ -95,6 +95,7 @@ def space(
     if preview:
         if not added or without or changes:
             raise InvalidInput("--preview shows what each --member could recall, and nothing else.")
+        call.take("scope")
         previews = [owner.preview_member(scope, each) for each in added]
         value = [{**each.dump(), "gained": list(each.gained)} for each in previews]
         return Answer(value, views.member_table(previews))

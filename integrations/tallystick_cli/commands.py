@@ -24,10 +24,9 @@ from pydantic.fields import FieldInfo
 
 from tallystick.errors import InvalidInput
 from tallystick.operations import OPERATIONS
-from tallystick.records import Scope
 from tallystick.tally import BoundTally
 from tallystick_cli.output import as_json, print_json, print_view
-from tallystick_cli.session import id_of, open_as_owner, readable_scopes, view_in
+from tallystick_cli.session import id_of, open_as_owner, view_in
 
 Command = Callable[..., None]
 """A command as typer takes it: its signature has the options, its docstring is the help."""
@@ -77,21 +76,21 @@ class Call:
     arguments: dict[str, Any]
     """The arguments that were typed."""
     as_json: bool
+    options: Mapping[str, str]
+    """How each argument is typed."""
 
     def do(self, operation: str = "", /, **changes: Any) -> Any:
         """Call an operation, by default the command's, with what was typed and other values in its
         place. Raises InvalidInput for an option that the operation does not take.
         """
         called = OPERATIONS[operation or self.operations[0]]
-        fields = called.arguments.model_fields
-        if surplus := [option_of(name) for name in self.arguments if name not in fields]:
-            raise InvalidInput(f"tally {self.command} takes no {', '.join(surplus)} here.")
+        self.take(*called.arguments.model_fields)
         return called.call(self.bound, self.arguments | changes)
 
-    def scopes(self) -> list[Scope]:
-        """Return the scopes that were named, by default all that one may read."""
-        names = self.arguments.get("scopes")
-        return [Scope.parse(name) for name in names] if names else readable_scopes(self.owner)
+    def take(self, *names: str) -> None:
+        """Raise InvalidInput for an option that was typed and is none of these arguments."""
+        if surplus := [self.options[name] for name in self.arguments if name not in names]:
+            raise InvalidInput(f"tally {self.command} takes no {', '.join(surplus)} here.")
 
 
 def command(
@@ -103,6 +102,7 @@ def command(
     scope: Literal["home", "all"] | None = None,
     empty: str = "There is none.",
     note: str = "",
+    whole_ids: bool = False,
     tally: Literal["open", "create", "place", "none"] = "open",
 ) -> Callable[[Callable[..., Any]], Command]:
     """Make a command of a function that takes the Call, arguments and options of its own, and
@@ -111,7 +111,8 @@ def command(
     What the function takes by its place alone is an argument, all else an option; a text in its
     annotation is its help. The command takes every argument of the operations too, but those in
     `without`, with the helps of the table, or of `helps`. `note` follows the description, `empty`
-    is printed for an empty list. With `place` the function opens the tally itself.
+    is printed for an empty list, `whole_ids` are those of which no part is taken. With `place` the
+    function opens the tally itself.
     """
 
     def decorate(run: Callable[..., Any]) -> Command:
@@ -122,6 +123,8 @@ def command(
             if name not in inputs:
                 help = (helps or {}).get(name, field.description or "")
                 inputs[name] = _Input(name, field, help, name in positional)
+
+        options = {name: each.option for name, each in inputs.items()}
 
         def invoke(context: typer.Context, **typed: Any) -> None:
             given = [name for name in inputs if _is_typed(context, name)]
@@ -137,20 +140,22 @@ def command(
                     owner = stack.enter_context(opening)
                 bound, name = owner and view_in(owner, named), str(context.info_name)
                 place = typed.get("where", "")
-                call = Call(name, operations, place, owner, bound, named, values, is_json)
+                call = Call(name, operations, place, owner, bound, named, values, is_json, options)
                 result = run(call, *by_place, **by_name)
                 answer = result if isinstance(result, Answer) else Answer(result)
                 if result is not None and is_json:
                     print_json(answer.value)
                 elif result is not None:
                     _print_views(answer, view, empty)
-                    _print_older(as_json(answer.value), inputs, typed.get("limit"))
+                    shown = 0 if whole_ids else -8
+                    _print_older(as_json(answer.value), inputs, typed.get("limit"), shown)
             if not answer.ok:
                 raise typer.Exit(1)
 
         common = [*([] if tally == "none" else [_WHERE]), *([_SCOPES[scope]] if scope else [])]
-        parameters = [each.parameter for each in inputs.values()] + [*common, _AS_JSON]
-        parameters.sort(key=lambda each: _place(each, placed))
+        places = {name: place for place, name in enumerate(placed)}
+        order = sorted(inputs.values(), key=lambda each: places.get(each.name, each.place))
+        parameters = [*(each.parameter for each in order), *common, _AS_JSON]
         described = run.__doc__ or OPERATIONS[operations[0]].description
         invoke.__doc__ = f"{' '.join(described.split())} {note}".strip()
         invoke.__annotations__ = {}
@@ -198,21 +203,18 @@ class _Input:
     def __init__(
         self, name: str, field: FieldInfo, help: str, is_positional: bool, *, is_own: bool = False
     ) -> None:
-        self.name = name
-        self.default = field.default
-        self.parts = _parts(field.annotation)
-        kind = _kind(field.annotation)
+        self.name, self.default, self.parts = name, field.default, _parts(field.annotation)
+        self.is_required, self.is_id = field.is_required(), name.endswith(("_id", "_ids"))
+        records = (each for each in self.parts if isinstance(each, type))
+        self.is_json = any(issubclass(each, BaseModel | dict) for each in records)
+        kind: Any = _kind(field.annotation)
         self.is_several = get_origin(kind) is list
-        one = get_args(kind)[0] if self.is_several else kind
+        one: Any = get_args(kind)[0] if self.is_several else kind
         self.choices: tuple[Any, ...] = get_args(one)
         # Where by default not every state is meant, one choice is for all of them.
-        self.has_every = bool(
-            self.choices
-            and not field.is_required()
-            and self.default
-            and (self.is_several or NoneType in self.parts)
-        )
-        self.other_mode = ""
+        may_be_every = self.is_several or NoneType in self.parts
+        has_default = bool(self.choices and self.default and not self.is_required)
+        self.has_every, self.other_mode = has_default and may_be_every, ""
         if set(self.choices) == set(_MODES):
             [self.other_mode] = {*self.choices} - {self.default}
             one, self.default, help = bool, False, _MODES[self.other_mode]
@@ -220,40 +222,49 @@ class _Input:
             one = str  # typer takes no list of choices
         elif self.has_every:
             one = Literal[(*self.choices, _EVERY)]
-        kind = list[one] if self.is_several else one  # type: ignore[valid-type]
-        is_required = field.is_required()
-        default = self.default if type(self.default) in (bool, int, float, str) else None
-        bounds = {
+        self.option = option_of(self.other_mode or name, is_several=self.is_several and not is_own)
+        limits = {
             place: getattr(limit, bound)
             for limit in field.metadata
             for bound, place in (("ge", "min"), ("le", "max"))
             if hasattr(limit, bound) and one in (int, float)
         }
-        self.is_id = name.endswith(("_id", "_ids"))
-        self.is_json = dict in self.parts or any(map(_is_record, self.parts))
-        if is_positional or (self.is_id and is_required):
-            word = re.sub("_ids?$", "", name).replace("_or_", "|").upper()
-            word = word if is_required else f"[{word}]"
-            if self.is_id:
-                ends = "they begin or end" if self.is_several else "it begins or ends"
-                help = f"{help.rstrip('.')}, or how {ends}."
-            several = "…" if self.is_several else ""
-            if self.choices:
-                help = f"{help} One of {', '.join(self.choices)}."
-            info: Any = typer.Argument(metavar=word + several, help=help, **bounds)
+        is_shown = type(self.default) in (bool, int, float, str)
+        default = self.default if is_shown and not self.is_required else None
+        self.place = 99  # after all arguments
+        if is_positional or (self.is_id and self.is_required):
+            self.place = -1
+            info: Any = typer.Argument(**self._argument(help), **limits)
         else:
-            option = option_of(self.other_mode or name, is_several=self.is_several and not is_own)
-            spelled = [option, *([_LETTERS[option]] if option in _LETTERS else [])]
-            if one is bool and default is not False:
-                spelled = [f"{option}/--no-{option[2:]}"]
-            notes = [", as JSON"] if self.is_json else []
-            notes += ["; repeatable"] if self.is_several else []
-            notes += [f"; `{_EVERY}` for every one"] if self.has_every else []
-            help = f"{help.rstrip('.')}{''.join(notes)}." if notes else help
-            info = typer.Option(*spelled, help=help, **bounds)
-        kind = kind if is_required or default is not None else kind | None
+            spelled = self._spell(is_switch=one is bool and default is not False)
+            info = typer.Option(*spelled, help=self._option_help(help), **limits)
+        kind = list[one] if self.is_several else one
+        kind = kind if self.is_required or default is not None else kind | None
         empty = inspect.Parameter.empty
-        self.parameter = _parameter(name, Annotated[kind, info], empty if is_required else default)
+        self.parameter = _parameter(
+            name, Annotated[kind, info], empty if self.is_required else default
+        )
+
+    def _argument(self, help: str) -> dict[str, Any]:
+        word = re.sub("_ids?$", "", self.name).replace("_or_", "|").upper()
+        if self.is_id:
+            ends = "they begin or end" if self.is_several else "it begins or ends"
+            help = f"{help.rstrip('.')}, or how {ends}."
+        if self.choices:
+            help = f"{help} One of {', '.join(self.choices)}."
+        several = "…" if self.is_several else ""
+        return {"metavar": f"{word if self.is_required else f'[{word}]'}{several}", "help": help}
+
+    def _spell(self, *, is_switch: bool) -> list[str]:
+        if is_switch:
+            return [f"{self.option}/--no-{self.option[2:]}"]
+        return [self.option, *([_LETTERS[self.option]] if self.option in _LETTERS else [])]
+
+    def _option_help(self, help: str) -> str:
+        notes = [", as JSON"] if self.is_json else []
+        notes += ["; repeatable"] if self.is_several else []
+        notes += [f"; `{_EVERY}` for every one"] if self.has_every else []
+        return f"{help.rstrip('.')}{''.join(notes)}." if notes else help
 
     def read(self, typed: Any) -> Any:
         """Return the argument that was typed. Raises InvalidInput."""
@@ -312,24 +323,13 @@ def _parts(annotation: Any) -> set[Any]:
     return {annotation, get_origin(annotation)}.union(*map(_parts, get_args(annotation)))
 
 
-def _is_record(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, BaseModel)
-
-
 def _is_typed(context: typer.Context, name: str) -> bool:
     source = context.get_parameter_source(name)
     return source is not None and not source.name.startswith("DEFAULT")
 
 
-def _place(parameter: inspect.Parameter, positional: Sequence[str]) -> tuple[bool, int]:
-    """Return the place of a parameter: arguments first, those that are listed in that order."""
-    is_option = isinstance(get_args(parameter.annotation)[1], typer.models.OptionInfo)
-    name = parameter.name
-    return is_option, positional.index(name) + 1 if name in positional else 0
-
-
 def _print_views(answer: Answer, view: View | None, empty: str) -> None:
-    shown = answer.view() if callable(answer.view) else answer.view
+    shown: Any = answer.view() if callable(answer.view) else answer.view
     if shown is None:
         is_empty = isinstance(answer.value, list | tuple) and not answer.value
         shown = empty if is_empty or view is None else view(answer.value)
@@ -339,12 +339,12 @@ def _print_views(answer: Answer, view: View | None, empty: str) -> None:
         typer.echo(f"To do it, give the same command with:\n--apply --token {token}")
 
 
-def _print_older(value: Any, names: Iterable[str], limit: int | None) -> None:
+def _print_older(value: Any, names: Iterable[str], limit: int | None, shown: int) -> None:
     """Say how to see older lines, where a list is as long as it was asked to be."""
     option = next((name for name in ("before", "after") if name in names), None)
     if option is not None and isinstance(value, list) and value and len(value) == limit:
         last = value[-1].get("id") or value[-1]["run_id"]
-        print_view(f"There may be more: --{option} {last[-8:]}, or --limit.", style="dim")
+        print_view(f"There may be more: --{option} {last[shown:]}, or --limit.", style="dim")
 
 
 def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:

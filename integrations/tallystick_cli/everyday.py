@@ -13,6 +13,7 @@ from tallystick.records import ContextPack, Explored, Scope
 from tallystick.tally import BoundTally
 from tallystick_cli.commands import Answer, Call, command
 from tallystick_cli.output import print_view
+from tallystick_cli.session import readable_scopes
 from tallystick_cli.views import memories as views
 
 _HERE = "-"
@@ -47,8 +48,8 @@ def remember(
 
 @command("recall", positional=("query",), helps=_READABLE)
 def recall(call: Call) -> Answer:
-    scopes = call.scopes()
-    hits = call.do(scopes=tuple(map(str, scopes)))
+    scopes = _scopes(call)
+    hits = call.do(scopes=scopes)
     facts = {"path": hits.path, "confident": hits.confident, "warnings": list(hits.warnings)}
 
     def show() -> list[RenderableType]:
@@ -57,10 +58,10 @@ def recall(call: Call) -> Answer:
             return [*warnings, views.hit_table(hits, query=call.arguments["query"])]
         is_filtered = bool(set(call.arguments) - {"query", "limit", "scopes"})
         filters = ", with these filters" if is_filtered else ""
-        nothing = f"Nothing in {_listed(scopes)} answers this{filters}."
+        nothing = f"Nothing in {', '.join(scopes)} answers this{filters}."
         return [*warnings, nothing, *_elsewhere(call.owner, scopes)]
 
-    return Answer({"hits": list(hits), "scopes": list(map(str, scopes)), **facts}, show)
+    return Answer({"hits": list(hits), "scopes": scopes, **facts}, show)
 
 
 @command("memories", view=views.memory_table, scope="home", helps=_NAMESPACE)
@@ -106,14 +107,19 @@ def pack(call: Call) -> Answer:
     return _pack(call, "answers this")
 
 
+def _scopes(call: Call) -> tuple[str, ...]:
+    """Return the scopes that were named, by default all that one may read."""
+    return call.arguments.get("scopes") or tuple(map(str, readable_scopes(call.owner)))
+
+
 def _pack(call: Call, nothing: str) -> Answer:
     """Return the text of a pack, alone on standard output, and its size beside it."""
-    scopes = call.scopes()
-    packed: ContextPack = call.do(scopes=tuple(map(str, scopes)))
+    scopes = _scopes(call)
+    packed: ContextPack = call.do(scopes=scopes)
 
     def show() -> list[RenderableType]:
         if not packed.items:
-            return [f"Nothing in {_listed(scopes)} {nothing}.", *_elsewhere(call.owner, scopes)]
+            return [f"Nothing in {', '.join(scopes)} {nothing}.", *_elsewhere(call.owner, scopes)]
         count = "1 memory" if len(packed.items) == 1 else f"{len(packed.items)} memories"
         size = f"{packed.tokens} of {packed.budget_tokens} tokens"
         left_out = f"; {packed.left_out} more did not fit" if packed.left_out else ""
@@ -129,7 +135,9 @@ def _warning_lines(warnings: Iterable[str]) -> list[str]:
     return [f"! {warning}" for warning in warnings]
 
 
-def _elsewhere(owner: BoundTally, scopes: Iterable[Scope], *, states: bool = True) -> Iterator[str]:
+def _elsewhere(
+    owner: BoundTally, scopes: Iterable[str | Scope], *, states: bool = True
+) -> Iterator[str]:
     """Yield where else there are memories, by scope, and what states those of `scopes` have."""
     looked = {str(scope) for scope in scopes}
     explored = owner.explore().scopes
@@ -161,10 +169,6 @@ def _nothing_anywhere(owner: BoundTally) -> Iterator[str]:
         )
     else:
         yield 'This tally is empty. Remember something: tally remember "We indent with tabs."'
-
-
-def _listed(scopes: Iterable[Scope]) -> str:
-    return ", ".join(map(str, scopes))
 
 
 def _standard_input() -> str:

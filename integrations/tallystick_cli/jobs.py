@@ -19,7 +19,7 @@ from tallystick_cli.views import upkeep as views
 _LOOK_SECONDS = 0.2
 
 outbound = operation_command(
-    "outbound_calls", views.outbound_table, empty="Tallystick called no model."
+    "outbound_calls", views.outbound_table, empty="Tallystick called no model.", whole_ids=True
 )
 
 
@@ -46,6 +46,7 @@ def jobs(
         listed = call.do("jobs")
         return Answer(listed, views.job_table(listed) if listed else "There is no such work.")
     if action == "drain":
+        call.take()
         return _drain(call)
     if action == "retry":
         anew = call.do("retry_jobs", job_ids=named or None)

@@ -69,6 +69,7 @@ def forget(
         confirm("forget it although it is pinned", "force")
     given.pop("mode", None)
     if preview or (force and not apply):
+        call.take("reason", "force")
         reason = {"memory_id": memory_id, "reason": given["reason"], "force": force}
         correction = call.bound.correct(correction="delete", **reason)
         # Without force nothing takes its token.
