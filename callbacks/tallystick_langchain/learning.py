@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import Any, Unpack, cast
+from typing import Any, cast
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
 from pydantic import BaseModel
 
-from tallystick.adapters.learning_models import DeclaredLimits, declare
+from tallystick.adapters.learning_models import declare
 from tallystick.errors import MissingExtra
 from tallystick.ports import StructuredAnswer
 from tallystick.records import ProviderDeclaration
@@ -27,7 +27,10 @@ class LearningModel:
         model: BaseChatModel | str,
         *,
         local: bool | None = None,
-        **limits: Unpack[DeclaredLimits],
+        timeout_ms: int = 30_000,
+        longest_text: int = 100_000,
+        longest_answer: int = 16_000,
+        structured_output: bool = True,
     ) -> None:
         """Take the model. Raises MissingExtra for a name without the package `langchain`."""
         model = _named(model) if isinstance(model, str) else model
@@ -38,7 +41,10 @@ class LearningModel:
             next((name for name in named if isinstance(name, str)), None),
             address=next((each for name in _ADDRESSES if (each := getattr(model, name, None))), ""),
             local=local,
-            **limits,
+            timeout_ms=timeout_ms,
+            longest_text=longest_text,
+            longest_answer=longest_answer,
+            structured_output=structured_output,
         )
 
     def answer(self, instructions: str, text: str, schema: type[BaseModel]) -> StructuredAnswer:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Any, Unpack, cast
+from typing import Any, cast
 
 from llama_index.core.base.llms.types import ChatMessage, ChatResponse, MessageRole
 from llama_index.core.llms import LLM
 from pydantic import BaseModel
 
-from tallystick.adapters.learning_models import DeclaredLimits, declare
+from tallystick.adapters.learning_models import declare
 from tallystick.errors import InvalidInput
 from tallystick.ports import StructuredAnswer
 from tallystick.records import ProviderDeclaration
@@ -24,7 +24,14 @@ class LearningModel:
     """
 
     def __init__(
-        self, llm: LLM | str, *, local: bool | None = None, **limits: Unpack[DeclaredLimits]
+        self,
+        llm: LLM | str,
+        *,
+        local: bool | None = None,
+        timeout_ms: int = 30_000,
+        longest_text: int = 100_000,
+        longest_answer: int = 16_000,
+        structured_output: bool = True,
     ) -> None:
         """Take the LLM. Raises InvalidInput for a name whose package is not there or has none."""
         llm = _named(llm) if isinstance(llm, str) else llm
@@ -34,7 +41,10 @@ class LearningModel:
             llm.metadata.model_name,
             address=next((each for name in _ADDRESSES if (each := getattr(llm, name, None))), ""),
             local=local,
-            **limits,
+            timeout_ms=timeout_ms,
+            longest_text=longest_text,
+            longest_answer=longest_answer,
+            structured_output=structured_output,
         )
 
     def answer(self, instructions: str, text: str, schema: type[BaseModel]) -> StructuredAnswer:

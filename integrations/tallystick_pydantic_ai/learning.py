@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from typing import Any, Unpack
+from typing import Any
 
 from pydantic import BaseModel
 from pydantic_ai import Agent
@@ -13,7 +13,7 @@ from pydantic_ai.exceptions import ModelAPIError, UnexpectedModelBehavior
 from pydantic_ai.models import Model, infer_model
 from pydantic_ai.usage import RunUsage
 
-from tallystick.adapters.learning_models import DeclaredLimits, declare
+from tallystick.adapters.learning_models import declare
 from tallystick.errors import ModelUnavailable
 from tallystick.ports import StructuredAnswer
 from tallystick.records import ProviderDeclaration
@@ -30,7 +30,14 @@ class LearningModel:
     """
 
     def __init__(
-        self, model: Model | str, *, local: bool | None = None, **limits: Unpack[DeclaredLimits]
+        self,
+        model: Model | str,
+        *,
+        local: bool | None = None,
+        timeout_ms: int = 30_000,
+        longest_text: int = 100_000,
+        longest_answer: int = 16_000,
+        structured_output: bool = True,
     ) -> None:
         self._model = infer_model(model)
         # One loop for all calls: connections that a client keeps belong to the loop that made them.
@@ -44,7 +51,10 @@ class LearningModel:
             self._model.model_name,
             address=self._model.base_url,
             local=local,
-            **limits,
+            timeout_ms=timeout_ms,
+            longest_text=longest_text,
+            longest_answer=longest_answer,
+            structured_output=structured_output,
         )
 
     def answer(self, instructions: str, text: str, schema: type[BaseModel]) -> StructuredAnswer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TypedDict, Unpack
 from urllib.parse import urlsplit
 
 from pydantic import ValidationError
@@ -18,30 +17,30 @@ def is_loopback(address: object) -> bool:
     return urlsplit(str(address or "")).hostname in _LOOPBACK
 
 
-class DeclaredLimits(TypedDict, total=False):
-    """Limits that a caller declares of a model, by default those of `ProviderDeclaration`."""
-
-    timeout_ms: int
-    longest_text: int
-    longest_answer: int
-    structured_output: bool
-
-
 def declare(
     name: str,
     model: str | None,
     *,
     address: object,
     local: bool | None,
-    **limits: Unpack[DeclaredLimits],
+    timeout_ms: int,
+    longest_text: int,
+    longest_answer: int,
+    structured_output: bool,
 ) -> ProviderDeclaration:
     """Return what a model says of itself; it is local where its address is, unless `local` says.
     Raises InvalidInput for a limit that is none.
     """
-    if local is None:
-        local = is_loopback(address)
     try:
-        return ProviderDeclaration(name=name, model=model, local=local, **limits)
+        return ProviderDeclaration(
+            name=name,
+            model=model,
+            local=is_loopback(address) if local is None else local,
+            timeout_ms=timeout_ms,
+            longest_text=longest_text,
+            longest_answer=longest_answer,
+            structured_output=structured_output,
+        )
     except ValidationError as error:
         [first, *_] = error.errors()
         raise InvalidInput(
