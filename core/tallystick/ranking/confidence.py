@@ -44,7 +44,7 @@ class Evidence(NamedTuple):
     """1 if the question names somebody that is known, else 0."""
 
 
-_WEIGHTS, _NONE = Evidence(4.0, 8.0, 4.1), -5.75
+_WEIGHTS, _NONE = Evidence(3.0, 9.0, 4.1), -5.75
 
 
 def confidence(
