@@ -386,11 +386,10 @@ def test_a_call_made_twice_under_one_key_answers_alike_and_changes_nothing(
         extractor=concluder(),
     ) as tally:
 
-        def entries() -> int:
+        def entries() -> list[str]:
             with services_of(tally).store.database.read() as connection:
-                return len(
-                    [one for one in journal.all_entries(connection) if one.event != "scope.export"]
-                )
+                events = [one.event for one in journal.all_entries(connection)]
+            return [event for event in events if event != "scope.export"]
 
         names = {
             f"tokens.{name}" if kind is AccessTokens else name
