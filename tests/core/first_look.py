@@ -52,7 +52,7 @@ FIRST_LOOK = {
     "../integrations/test_captured_once.py": "tally/captured_turns",
     "../integrations/test_hooks_beside_adapters.py": "tally/session_turns",
     "adapters/test_turn_recall.py": "tally/turn_hits",
-    "../callbacks/test_langchain_tape.py": "adapters/tapes",
+    "../integrations/test_runtime_tapes.py": "adapters/tapes",
     "../callbacks/test_compile_messages.py": "adapters/configurable",
     "../integrations/test_recorded_parameters.py": "adapters/parameters",
     "../checkpointers/test_saver.py": "adapters/checkpointing checkpoints/context "

@@ -1,0 +1,260 @@
+"""PydanticAI, as the contracts run it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from pydantic_ai import (
+    Agent,
+    DeferredToolRequests,
+    DeferredToolResults,
+    ModelMessage,
+    ModelResponse,
+    ModelRetry,
+    PartDeltaEvent,
+    PartStartEvent,
+    RunContext,
+    TextPart,
+    ToolCallPart,
+    ToolDenied,
+)
+from pydantic_ai import (
+    Tool as NativeTool,
+)
+from pydantic_ai.exceptions import ApprovalRequired, ModelHTTPError, UserError
+from pydantic_ai.messages import RetryPromptPart, TextPartDelta, ToolReturnPart
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
+from pydantic_ai.run import AgentRunResultEvent
+from pydantic_ai.settings import ModelSettings
+
+from tallystick import Actor
+from tallystick.recorder import Player
+from tallystick_pydantic_ai import (
+    TallyPolicy,
+    TallyRecorder,
+    Tallystick,
+    TapeCapability,
+    memory_toolset,
+)
+
+from .base import (
+    Options,
+    Outcome,
+    Question,
+    Runtime,
+    Script,
+    Tool,
+    ToolResult,
+    Turn,
+    pieces_of,
+    text_of,
+)
+
+
+def scripted(*script: Turn | Script) -> FunctionModel:
+    """Return a model that answers by a script, streamed or not."""
+    turns: Any = script[0] if script and isinstance(script[0], Script) else Script(*script)  # type: ignore[arg-type]
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        reply = turns.answer(_seen(messages, info))
+        if isinstance(reply, list):
+            return ModelResponse(
+                parts=[
+                    ToolCallPart(each.name, each.arguments, tool_call_id=each.id) for each in reply
+                ]
+            )
+        return ModelResponse(parts=[TextPart(text_of(reply))])
+
+    async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Any]:
+        reply = turns.answer(_seen(messages, info))
+        if isinstance(reply, list):
+            for place, each in enumerate(reply):
+                part = ToolCallPart(each.name, each.arguments)
+                yield {
+                    place: DeltaToolCall(each.name, part.args_as_json_str(), tool_call_id=each.id)
+                }
+            return
+        for piece in pieces_of(reply):
+            if isinstance(piece, Exception):
+                raise piece
+            yield piece
+
+    return FunctionModel(answer, stream_function=stream)
+
+
+def _seen(messages: list[ModelMessage], info: AgentInfo) -> str:
+    return f"{info.instructions}\n{messages}"
+
+
+def results_of(result: Any) -> list[ToolResult]:
+    """Return the results of tools that the model reads."""
+    return [
+        ToolResult(
+            str(part.content), isinstance(part, RetryPromptPart) or part.outcome != "success"
+        )
+        for part in _returned(result)
+    ]
+
+
+def _returned(result: Any) -> list[Any]:
+    return [
+        part
+        for message in result.all_messages()
+        for part in message.parts
+        if isinstance(part, ToolReturnPart | RetryPromptPart)
+    ]
+
+
+class PydanticAI(Runtime):
+    """Agents of PydanticAI."""
+
+    name = "pydantic_ai"
+    ways = ("run", "run_stream", "run_stream_events")
+    streamed = frozenset({"run_stream", "run_stream_events"})
+    model_name = "function:answer:stream"
+    tool_error = ModelRetry
+    model_error = ModelHTTPError(503, "scripted", "busy")
+    inherits = False
+    unasked = (UserError,)
+
+    def play(self, script: Script, tools: list[Any], options: Options) -> Outcome:
+        return asyncio.run(self._run(script, tools, options))
+
+    def expert(self, script: Script | None, tools: Sequence[Tool], **options: Any) -> Tool:
+        async def expert(question: str) -> str:
+            """Ask the expert."""
+            asked = Options(prompt=question, **options)
+            return (await self._run(script or Script(), list(tools), asked)).text
+
+        return expert
+
+    def ask_once(self, player: Player, tools: Sequence[Tool]) -> None:
+        async def first() -> None:
+            options = Options(player=player)
+            agent = self._agent(Script(), list(tools), options)
+            async with agent.iter(options.prompt) as steps:
+                async for node in steps:
+                    if Agent.is_call_tools_node(node):
+                        break
+
+        asyncio.run(first())
+
+    def patient_tool(self) -> Tool:
+        def erase(ctx: RunContext[Any], value: int) -> str:
+            """Erase something, if a person agrees."""
+            if not ctx.tool_call_approved:
+                raise ApprovalRequired
+            return f"erased {value}"
+
+        # PydanticAI looks for the class itself, which is text in this module.
+        erase.__annotations__.update(ctx=RunContext[Any], value=int)
+        return erase
+
+    def text_in(self, answer: Any) -> str:
+        return str(answer["parts"][0]["content"])
+
+    async def _run(self, script: Script, tools: list[Any], options: Options) -> Outcome:
+        agent = self._agent(script, tools, options)
+        pieces = options.pieces
+        result = await self._call(agent, pieces, options.prompt, deps=options.actor)
+        questions = _questions(result.output)
+        while options.answers is not None and questions:
+            approvals: dict[str, Any] = {}
+            for key, question in questions.items():
+                answer = options.answers(question)
+                approvals[key] = (
+                    ToolDenied(answer) if isinstance(answer, str) and answer else answer
+                )
+            result = await self._call(
+                agent,
+                pieces,
+                message_history=result.all_messages(),
+                deferred_tool_results=DeferredToolResults(approvals=approvals),
+                deps=options.actor,
+            )
+            questions = _questions(result.output)
+        text = "" if questions else str(result.output)
+        history = str(result.all_messages())
+        values = [part.content for part in _returned(result)]
+        return Outcome(text, results_of(result), values, [*questions.values()], history, result)
+
+    def _agent(self, script: Script, tools: list[Any], options: Options) -> Agent[Any, Any]:
+        quiet: dict[str, Any] = {"tools": False, "context": options.remembering is not None}
+        capabilities: list[Any] = []
+        if options.remembering is not None:
+            record = options.recorded is not None
+            capabilities.append(Tallystick(options.remembering, record=record, **quiet))
+        elif options.ruled is not None and options.recorded is not None:
+            capabilities.append(Tallystick(options.ruled, **quiet))
+        elif options.ruled is not None:
+            capabilities.append(TallyPolicy(options.ruled))
+        elif options.recorded is not None:
+            capabilities.append(TallyRecorder(options.recorded, strict=True))
+        if options.player is not None:
+            capabilities.append(TapeCapability(options.player, safe=options.safe))
+        settings = (
+            None if options.temperature is None else ModelSettings(temperature=options.temperature)
+        )
+        output: Any = [str, DeferredToolRequests] if options.asks else str
+        made = [
+            NativeTool(each, requires_approval=True) if each.__name__ in options.asks_for else each
+            for each in tools
+        ]
+        fields: dict[str, Any] = {
+            "tools": made,
+            "toolsets": [] if options.tools_of is None else [memory_toolset(options.tools_of)],
+            "instructions": options.system,
+            "output_type": output,
+            "deps_type": Actor,
+            "model_settings": settings,
+            "capabilities": capabilities,
+        }
+        return Agent(scripted(script), **{**fields, **options.more})
+
+    async def _call(
+        self, agent: Agent[Any, Any], pieces: list[str], *arguments: Any, **options: Any
+    ) -> Any:
+        if self.way == "run":
+            return await agent.run(*arguments, **options)
+        if self.way == "run_stream":
+            async with agent.run_stream(*arguments, **options) as streamed:
+                async for piece in streamed.stream_text(delta=True, debounce_by=None):
+                    pieces.append(piece)
+                # The output is an attribute of a run only.
+                return _Streamed(await streamed.get_output(), streamed.all_messages())
+        result: Any = None
+        async with agent.run_stream_events(*arguments, **options) as events:
+            async for event in events:
+                if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
+                    pieces.append(event.part.content)
+                elif isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
+                    pieces.append(event.delta.content_delta)
+                elif isinstance(event, AgentRunResultEvent):
+                    result = event.result
+        return result
+
+
+class _Streamed:
+    """The result of a stream, as that of a run."""
+
+    def __init__(self, output: Any, messages: list[ModelMessage]) -> None:
+        self.output, self._messages = output, messages
+
+    def all_messages(self) -> list[ModelMessage]:
+        """All messages of the run."""
+        return self._messages
+
+
+def _questions(output: Any) -> dict[str, Question]:
+    if not isinstance(output, DeferredToolRequests):
+        return {}
+    return {
+        each.tool_call_id: Question(
+            each.tool_name,
+            each.args_as_dict(),
+            output.metadata.get(each.tool_call_id, {}).get("approval"),
+        )
+        for each in output.approvals
+    }
