@@ -100,7 +100,11 @@ def test_a_tool_that_is_called_otherwise_is_a_divergence_also_where_the_agent_ta
         """Ask an agent of its own, which makes an error of every failure of a tool."""
         bound = model.bind_tools(tools)
         graph: StateGraph[Any, Any, Any, Any] = StateGraph(MessagesState)
-        graph.add_node("model", lambda state: {"messages": [bound.invoke(state["messages"])]})
+
+        def answer(state: Any) -> dict[str, Any]:
+            return {"messages": [bound.invoke(state["messages"])]}
+
+        graph.add_node("model", answer)
         graph.add_node("tools", ToolNode(tools, handle_tool_errors=True))
         graph.add_edge(START, "model")
         graph.add_conditional_edges("model", tools_condition)
