@@ -106,10 +106,11 @@ def test_a_changed_system_prompt_is_a_divergence_with_a_diff(
     what, removed, added, *_ = str(caught.value).splitlines()
     step_id = player.tape.calls[0].step_id[-8:]
     # Releases of the runtimes differ in the capitals of a model's name.
-    assert what.casefold() == (
+    left = (
         "The agent left its tape: call 1 is not the recorded one "
         f"(model call {runtime.model_name}, step {step_id})."
-    ).casefold()
+    )
+    assert what.casefold() == left.casefold()
     assert (removed, added) == ("--- recorded", "+++ asked now")
     lines = [line for line in caught.value.diff if line.startswith(("-  ", "+  "))]
     texts = [line.split('": ')[-1].rstrip(",") for line in lines]
