@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from langchain.agents import create_agent
+from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import tool
@@ -43,8 +44,8 @@ def _tool_messages(state: Any) -> list[str]:
     return [str(each.text) for each in state["messages"] if isinstance(each, ToolMessage)]
 
 
-def test_without_a_checkpointer_nobody_can_be_asked(open_ready: OpenTally) -> None:
-    with open_ready(rules=[ASK]) as tally:
+def test_without_a_checkpointer_nobody_can_be_asked(open_sqlite: OpenTally) -> None:
+    with open_sqlite(rules=[ASK]) as tally:
         bank = Bank()
         with pytest.raises(ApprovalRequired):
             LangChain().run(paying(PAY), bank.tools, ruled=tally.bind(BOT), asks=False)
@@ -53,9 +54,9 @@ def test_without_a_checkpointer_nobody_can_be_asked(open_ready: OpenTally) -> No
 
 @is_async
 def test_an_answer_counts_for_no_call_that_was_changed_while_it_waited(
-    open_ready: OpenTally, is_async: bool
+    open_sqlite: OpenTally, is_async: bool
 ) -> None:
-    with open_ready(rules=[ASK]) as tally:
+    with open_sqlite(rules=[ASK]) as tally:
         bank = Bank()
         agent: Any = create_agent(
             Scripted(paying(PAY)),
@@ -77,9 +78,9 @@ def test_an_answer_counts_for_no_call_that_was_changed_while_it_waited(
 
 @pytest.mark.parametrize("way", ["invoke", "ainvoke"])
 def test_a_model_call_waits_for_a_person_and_is_made_once_approved(
-    open_ready: OpenTally, way: str
+    open_sqlite: OpenTally, way: str
 ) -> None:
-    with open_ready(rules=[rule("require_approval", "model_call")]) as tally:
+    with open_sqlite(rules=[rule("require_approval", "model_call")]) as tally:
         script = Script("ok")
         runtime, bound = LangChain(way), tally.bind(BOT)
         assert len(runtime.run(script, ruled=bound).waiting) == 1
@@ -91,9 +92,9 @@ def test_a_model_call_waits_for_a_person_and_is_made_once_approved(
 @is_async
 @pytest.mark.parametrize("kind", ["tool_call", "model_call"])
 def test_a_ruled_call_does_not_pass_a_handler_that_cannot_judge_it(
-    open_ready: OpenTally, kind: str, is_async: bool
+    open_sqlite: OpenTally, kind: str, is_async: bool
 ) -> None:
-    with open_ready(rules=[rule("deny", kind)]) as tally:
+    with open_sqlite(rules=[rule("deny", kind)]) as tally:
         bank, script = Bank(), paying(PAY)
         agent = create_agent(Scripted(script), bank.tools)
         disagreement: Any = {
@@ -109,9 +110,9 @@ def test_a_ruled_call_does_not_pass_a_handler_that_cannot_judge_it(
 
 
 def test_a_handler_alone_refuses_a_model_unless_something_enforces_its_rules(
-    open_ready: OpenTally,
+    open_sqlite: OpenTally,
 ) -> None:
-    with open_ready(rules=[rule("deny", "model_call")]) as tally:
+    with open_sqlite(rules=[rule("deny", "model_call")]) as tally:
         script, handler = Script("checked"), TallyCallbackHandler(tally.bind(BOT))
         chain: Any = RunnableLambda(lambda text: text) | Scripted(script)
         with pytest.raises(ActionDenied) as refused:
@@ -121,11 +122,16 @@ def test_a_handler_alone_refuses_a_model_unless_something_enforces_its_rules(
         with enforcing("model_call", "scripted-1"):
             chain.invoke("hello", {"callbacks": [handler]})
         assert len(script.sent) == 1
+        nameless: Any = RunnableLambda(str) | GenericFakeChatModel(messages=iter(["checked"]))
+        with enforcing("model_call", None):
+            assert nameless.invoke("hello", {"callbacks": [handler]}).content == "checked"
 
 
 @is_async
-def test_tool_rules_guard_the_tools_of_a_plain_graph(open_ready: OpenTally, is_async: bool) -> None:
-    with open_ready(rules=[DENY, ASK]) as tally:
+def test_tool_rules_guard_the_tools_of_a_plain_graph(
+    open_sqlite: OpenTally, is_async: bool
+) -> None:
+    with open_sqlite(rules=[DENY, ASK]) as tally:
         bound, bank = tally.bind(BOT), Bank()
         rules = ToolRules(bound)
         assert "ToolRules" in str(tally.bind().operator.doctor())
@@ -155,8 +161,8 @@ def test_tool_rules_guard_the_tools_of_a_plain_graph(open_ready: OpenTally, is_a
         assert bank.paid == [("ben", 5)]
 
 
-def test_a_memory_tool_answers_a_denial_with_its_code(open_ready: OpenTally) -> None:
-    with open_ready(rules=[rule("deny", tool=("memory_store",))]) as tally:
+def test_a_memory_tool_answers_a_denial_with_its_code(open_sqlite: OpenTally) -> None:
+    with open_sqlite(rules=[rule("deny", tool=("memory_store",))]) as tally:
         script = Script([call("memory_store", content="a note")], "done")
         outcome = LangChain().run(script, tools_of=tally.bind(BOT))
         assert "action_denied" in outcome.tools[0].text

@@ -252,6 +252,7 @@ def _change(tally: Tally, change: Update) -> None:
     services_of(tally).store.database.write(unit, name="test")
 
 
+@pytest.mark.slow
 def test_a_damaged_piece_of_a_stored_segment_is_never_used(open_tally: OpenTally) -> None:
     """Each piece is damaged in turn: recall answers as before, and makes the segment anew."""
     with open_tally(settings=LARGE, owner=ROOT) as tally:
@@ -626,6 +627,7 @@ with Tally.open(sys.argv[1], background=False) as tally:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite
 def test_the_proof_of_an_erasure_names_the_process_that_maps_the_text(
     open_sqlite: OpenTally, monkeypatch: pytest.MonkeyPatch

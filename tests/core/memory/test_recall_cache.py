@@ -56,6 +56,7 @@ print((resident() - before) / corpus.bytes)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_corpus_counts_what_the_process_grows_by() -> None:
     answer = subprocess.run(

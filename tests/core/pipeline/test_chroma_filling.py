@@ -218,6 +218,7 @@ def test_scopes_that_are_searched_in_both_ways_are_answered_together(tmp_path: P
         }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_batches")
 def test_writers_go_on_while_a_scope_is_filled(tmp_path: Path) -> None:
     with _open(tmp_path / "tally") as tally:

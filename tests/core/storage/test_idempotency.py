@@ -387,7 +387,9 @@ def test_a_call_made_twice_under_one_key_answers_alike_and_changes_nothing(
     ) as tally:
 
         def entries() -> list[str]:
-            with services_of(tally).store.database.read() as connection:
+            database = services_of(tally).store.database
+            database.flush()  # what reflection recorded waits for nobody
+            with database.read() as connection:
                 events = [one.event for one in journal.all_entries(connection)]
             return [event for event in events if event != "scope.export"]
 
