@@ -126,7 +126,8 @@ def open_tally(place: Path, rules: Path) -> Tally:
     return Tally.open(place, owner=Actor(user="ann"), background=False, rules=load_rules(rules))
 
 
-@pytest.mark.parametrize("format", ["neutral", pytest.param("claude-code", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("format", ["neutral", "claude-code"])
 def test_every_way_to_answer_an_event_says_and_does_the_same(
     tmp_path: Path, format: HookFormat
 ) -> None:

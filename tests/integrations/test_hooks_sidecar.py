@@ -279,6 +279,7 @@ def test_a_server_that_was_killed_leaves_its_rules_behind_and_one_that_ended_doe
         assert hook(place, "before-tool", TOOL)[0] == 0, "its place is another server's by now"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "extra", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "POSIX", "PYTHONUTF8": "0"}]
 )

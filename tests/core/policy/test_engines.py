@@ -54,6 +54,7 @@ def test_what_the_engine_finds_joins_what_our_rules_find(finder: KingfisherFinde
     assert sum(counts.values()) == 2
 
 
+@pytest.mark.slow
 def test_a_secret_that_the_engine_reads_otherwise_than_it_stands_takes_the_text_with_it(
     finder: KingfisherFinder,
 ) -> None:
