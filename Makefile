@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
+# Compiled once: every process of the tests would compile the source again.
+unexport PYTHONDONTWRITEBYTECODE
 
 # uv installs ten times as fast as pip. It comes with the environment, and keeps its cache there; where
 # it is not to be had, or does not reach what pip reaches, pip does the same.
@@ -41,7 +43,11 @@ examples: $(VENV)/.dev ## run every example offline and verify its receipts; ARG
 
 .PHONY: test
 test: $(VENV)/.dev ## run the tests, on SQLite and on a PostgreSQL of their own
-	@$(BIN)/python -m pytest -q -n 2 --dist worksteal $(ARGS)
+	@$(BIN)/python -m pytest -q -n 3 --dist worksteal -m "not slow" $(ARGS)
+
+.PHONY: test-slow
+test-slow: $(VENV)/.dev ## run the tests that kill processes, cut connections and start servers
+	@$(BIN)/python -m pytest -q -n 3 --dist worksteal -m slow $(ARGS)
 
 # What is about the folder or the file of a tally is marked `sqlite`.
 ON_POSTGRES := tests/core tests/checkpointers tests/callbacks tests/integrations
@@ -62,7 +68,7 @@ test-oldest: $(VENV)/bin/python ## run the adapters' tests on the oldest runtime
 	@$(PYTHON) -m venv $(VENV)/oldest
 	@$(VENV)/oldest/bin/python -m pip install -q --upgrade 'pip>=25.1'
 	@$(call install,$(VENV)/oldest/bin/python,-e '.[all]' --group test -c tests/oldest.txt)
-	@$(VENV)/oldest/bin/python -m pytest -q -n 2 -W default tests/checkpointers tests/callbacks tests/integrations -k "not postgres and not test_cli and not test_server_ and not test_surface_parity and not test_mcp_isolation and not test_mcp_processes and not test_hooks and not test_soak and not test_client_files and not test_elements and not test_saver_damage and not test_saver_model and not test_importing and not test_documents and not test_receipt_page and not test_dashboard and not test_saver_threads and not test_saver_safety and not test_foreign_memories and not test_opentelemetry and not test_mcp_discovery and not test_dbos and not test_surfaces and not test_agents_benchmark and not test_releases"
+	@$(VENV)/oldest/bin/python -m pytest -q -n 2 -W default -m "not slow" tests/checkpointers tests/callbacks tests/integrations -k "not postgres and not test_cli and not test_server_ and not test_surface_parity and not test_mcp_isolation and not test_mcp_processes and not test_hooks and not test_soak and not test_client_files and not test_elements and not test_saver_damage and not test_saver_model and not test_importing and not test_documents and not test_receipt_page and not test_dashboard and not test_saver_threads and not test_saver_safety and not test_foreign_memories and not test_opentelemetry and not test_mcp_discovery and not test_dbos and not test_surfaces and not test_agents_benchmark and not test_releases and not test_an_agent_in_a_tool_with_an_observer and not side_by_side_is_compared"
 
 .PHONY: test-peers
 test-peers: $(VENV)/peers/.made ## run other projects' suites on our pieces; ARGS="--only langgraph -k name"

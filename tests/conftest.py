@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-import shutil
-import uuid
+import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -40,7 +39,10 @@ _ON_POSTGRES = os.environ.get("TESTS_ON") == "postgres"
 
 _ON_BOTH = (
     "tests/core/storage",
-    "tests/core/upkeep",
+    "tests/core/upkeep/test_backup.py",
+    "tests/core/upkeep/test_erase_places.py",
+    "tests/core/upkeep/test_merging.py",
+    "tests/core/upkeep/test_erase.py::test_erasing_leaves_no_byte_in_any_table_or_file",
     "tests/core/testing",
     "tests/core/tally/test_tally_contract.py",
     "tests/core/memory/test_isolation.py",
@@ -70,9 +72,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in left]
 
 
+_ON_EITHER = ("tests/core/storage/test_objects.py",)
+"""What has places of its own, each of which needs no second database here."""
+
+
 def _is_the_same_on_postgres(item: pytest.Item) -> bool:
     parameters = getattr(getattr(item, "callspec", None), "params", {})
-    return parameters.get("open_tally") == "postgres" and not item.nodeid.startswith(_ON_BOTH)
+    name = item.nodeid
+    on_both = name.startswith(_ON_BOTH) and not name.startswith(_ON_EITHER)
+    return parameters.get("open_tally") == "postgres" and not on_both
 
 
 @pytest.fixture(autouse=True)
@@ -101,6 +109,37 @@ def postgres_url() -> Iterator[str]:
         yield server.get_uri()
 
 
+@pytest.fixture(scope="session")
+def empty_tally(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a tally that holds nothing."""
+    from tallystick import Tally
+
+    folder = tmp_path_factory.mktemp("empty") / "tally"
+    Tally.open(folder, background=False).close()
+    with sqlite3.connect(folder / "tally.db") as connection:
+        # Who opens a copy first is its owner.
+        connection.execute("DELETE FROM settings WHERE name = 'owner'")
+    connection.close()
+    return folder
+
+
+@pytest.fixture(scope="session")
+def _database(postgres_url: str) -> Iterator[Any]:
+    from tests.servers import EmptyTally
+
+    database = EmptyTally(postgres_url)
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def database(_database: Any) -> str:
+    """The address of a database with a tally that holds nothing, which no other test uses
+    meanwhile.
+    """
+    return str(_database.emptied())
+
+
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def open_tally(request: pytest.FixtureRequest) -> Callable[..., Any]:
     """Opens a fresh store at first and the same store afterwards, once per database."""
@@ -110,35 +149,15 @@ def open_tally(request: pytest.FixtureRequest) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def open_sqlite(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Any]:
+def open_sqlite(request: pytest.FixtureRequest) -> Callable[..., Any]:
     """Same as `open_tally`, on SQLite alone for speed; on PostgreSQL alone under `make
     test-postgres`, but for tests that are about the folder or the file.
     """
-    from tallystick import Actor, Tally
+    from tests.openers import opener
+
+    from tallystick import Actor
 
     if not _ON_POSTGRES or request.node.get_closest_marker("sqlite") is not None:
-        return lambda **options: Tally.open(tmp_path / "tally", background=False, **options)
-    url, schema = request.getfixturevalue("postgres_url"), f"t{uuid.uuid4().hex}"
+        return opener("sqlite", request)
     # A folder has an owner of its own accord.
-    given = {"owner": Actor(user="local", role="operator"), "schema": schema, "background": False}
-    return lambda **options: Tally.open(url, **{**given, **options})
-
-
-@pytest.fixture(scope="session")
-def empty_tally(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a tally that holds nothing."""
-    from tallystick import Tally
-
-    folder = tmp_path_factory.mktemp("empty") / "tally"
-    Tally.open(folder, background=False).close()
-    return folder
-
-
-@pytest.fixture
-def open_ready(
-    request: pytest.FixtureRequest, tmp_path: Path, open_sqlite: Callable[..., Any]
-) -> Callable[..., Any]:
-    """Same as `open_sqlite`, in a third of the time: the tables are copied, not made."""
-    if not _ON_POSTGRES:
-        shutil.copytree(request.getfixturevalue("empty_tally"), tmp_path / "tally")
-    return open_sqlite
+    return opener("postgres", request, owner=Actor(user="local", role="operator"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,15 +18,21 @@ EITHER_WAY = ["sqlite", "chroma", pytest.param("postgres", marks=pytest.mark.pos
 """Parameters of a fixture for `opener`: the exact way on both databases, and embedded Chroma."""
 
 
-def opener(way: str, request: pytest.FixtureRequest) -> OpenTally:
-    """Return what opens a fresh store at first and the same store afterwards."""
+def opener(way: str, request: pytest.FixtureRequest, **given: Any) -> OpenTally:
+    """Return what opens a fresh store at first and the same store afterwards, with the options that
+    are given unless a test has its own.
+
+    The store begins as a copy of an empty one, in a third of the time that making its tables takes.
+    """
+    given = {"background": False, **given}
+    if way == "postgres":
+        url = request.getfixturevalue("database")
+        return lambda **options: Tally.open(url, **{**given, **options})
     folder: Path = request.getfixturevalue("tmp_path") / "tally"
-    if way == "sqlite":
-        return lambda **options: Tally.open(folder, **{"background": False, **options})
+    shutil.copytree(request.getfixturevalue("empty_tally"), folder)
     if way == "chroma":
         return _by_chroma(folder, request.getfixturevalue("monkeypatch"))
-    url, schema = request.getfixturevalue("postgres_url"), f"t{uuid.uuid4().hex}"
-    return lambda **options: Tally.open(url, **{"schema": schema, "background": False, **options})
+    return lambda **options: Tally.open(folder, **{**given, **options})
 
 
 def _by_chroma(folder: Path, monkeypatch: pytest.MonkeyPatch) -> OpenTally:

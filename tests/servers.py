@@ -12,7 +12,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +20,8 @@ import psycopg
 import pytest
 from psycopg import sql
 from sqlalchemy import make_url
+
+from tallystick import Tally
 
 
 def chroma_server(folder: Path) -> AbstractContextManager[str]:
@@ -71,6 +73,70 @@ def new_database(url: str) -> Iterator[str]:
             connection.execute(dropped)
 
 
+class EmptyTally:
+    """A tally on PostgreSQL that is empty again for each test: its tables are made once."""
+
+    def __init__(self, url: str) -> None:
+        self._server = url
+        self._made = ExitStack()
+        self.url = ""
+        self._shape: object = None
+
+    def emptied(self) -> str:
+        """Take out what the last test wrote and return the address; where that test changed what
+        stands beside the rows, make it anew.
+        """
+        if self.url:
+            with psycopg.connect(self.url, autocommit=True) as connection:
+                connection.execute(_ALONE)
+                if connection.execute(_SHAPE).fetchone() == self._shape:
+                    connection.execute(_EMPTIED)
+                    return self.url
+        self.close()
+        self.url = self._made.enter_context(new_database(self._server))
+        Tally.open(self.url, background=False).close()
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(_KEPT)
+            self._shape = connection.execute(_SHAPE).fetchone()
+        return self.url
+
+    def close(self) -> None:
+        """Remove it."""
+        self._made.close()
+
+
+_ALONE = """
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
+_SHAPE = """
+    SELECT string_agg(c.oid || ' ' || relname || ' ' || relnatts, ',' ORDER BY c.oid),
+        (SELECT max(oid) FROM pg_proc), (SELECT max(oid) FROM pg_trigger)
+    FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+    WHERE nspname NOT LIKE 'pg_%' AND nspname <> 'information_schema'
+"""
+_KEPT = """
+    CREATE SCHEMA kept;
+    DO $$ DECLARE each text; BEGIN
+        FOR each IN SELECT tablename FROM pg_tables WHERE schemaname = 'tallystick' LOOP
+            EXECUTE format('CREATE TABLE kept.%I AS TABLE tallystick.%I', each, each);
+        END LOOP;
+    END $$
+"""
+_EMPTIED = """
+    DO $$ DECLARE each text; BEGIN
+        SET LOCAL session_replication_role = replica;
+        FOR each IN SELECT tablename FROM pg_tables WHERE schemaname = 'kept' LOOP
+            EXECUTE format('DELETE FROM tallystick.%I', each);
+            EXECUTE format('INSERT INTO tallystick.%I SELECT * FROM kept.%I', each, each);
+        END LOOP;
+        FOR each IN SELECT sequencename FROM pg_sequences WHERE schemaname = 'tallystick' LOOP
+            PERFORM setval(format('tallystick.%I', each), 1, false);
+        END LOOP;
+    END $$
+"""
+
+
 def _start_postgres() -> tuple[Any, Path]:
     """A running server and its folder, which stands outside of pytest's own: those are cleared by
     other runs on the same machine. The package gives a start ten seconds, which two busy cores may
@@ -80,7 +146,7 @@ def _start_postgres() -> tuple[Any, Path]:
     for attempt in range(6):
         folder = Path(tempfile.mkdtemp(prefix="tallystick-postgres-"))
         try:
-            return pgserver.get_server(folder, cleanup_mode="stop"), folder
+            return pgserver.get_server(folder, cleanup_mode=None), folder
         except (subprocess.SubprocessError, AssertionError):
             shutil.rmtree(folder, ignore_errors=True)
             if attempt == 5:
@@ -96,14 +162,22 @@ def own_postgres(*, connections: int | None = None) -> Iterator[Any]:
     """
     server, folder = _start_postgres()
     try:
-        if connections is not None:
-            with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+        with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+            # The tests kill processes, never the machine.
+            for name in ("fsync", "full_page_writes"):
+                connection.execute(sql.SQL("ALTER SYSTEM SET {} = off").format(sql.SQL(name)))
+            if connections is not None:
                 change = sql.SQL("ALTER SYSTEM SET max_connections = {}").format(connections)
                 connection.execute(change)
+            connection.execute("SELECT pg_reload_conf()")
+        if connections is not None:
             restart_postgres(server, "fast")
         yield server
     finally:
+        # What it has not written yet is not worth waiting for.
         server.cleanup()
+        with suppress(subprocess.SubprocessError):  # a test has stopped it
+            restart_postgres(server, "immediate", start=False)
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -11,18 +11,19 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any
 from unittest.mock import patch
 
+import typer
 import typer.testing
 from typer.testing import CliRunner
 
-from tallystick_cli.app import app, build_command, main
+from tallystick_cli.app import build_command, main
 
 
 def invoke(arguments: Sequence[str], **options: Any) -> Any:
-    """Same as `CliRunner().invoke(app, …)`, with commands that are built once: building them takes
-    longer than running one.
+    """Run `tally` with arguments as `CliRunner` runs an application of typer; its commands are
+    built once in a process, which takes longer than running one.
     """
     with patch.object(typer.testing, "_get_command", lambda app: build_command()):
-        return CliRunner().invoke(app, arguments, **options)
+        return CliRunner().invoke(typer.Typer(), arguments, **options)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ first.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 from langchain_core.runnables import RunnableConfig
@@ -20,7 +21,7 @@ from tallystick.adapters import (
 )
 from tallystick.adapters.configurable import call_of_config
 from tallystick.errors import Blocked
-from tallystick.operations import MEMORY_TOOLS, not_approved
+from tallystick.operations import MEMORY_TOOLS, MemoryTool, not_approved
 from tallystick.records import Scope
 from tallystick.tally import BoundTally, Tally, ToolCheck
 from tallystick_langchain.approvals import ActionRequest, approved, ask_person
@@ -72,46 +73,18 @@ def memory_tools(
         result: dict[str, Any] = check.result(run_memory_tool(bound, tool, check.arguments))
         return result
 
-    # LangChain reads the schema of a tool off its signature, so each is written out; it hands in
-    # the config.
+    def function_of(tool: MemoryTool) -> Callable[..., dict[str, Any]]:
+        def call(*, config: RunnableConfig, **arguments: Any) -> dict[str, Any]:
+            return answer(tool.name, config, tool.complete(arguments))
 
-    def memory_search(query: str, config: RunnableConfig, limit: int = 5) -> dict[str, Any]:
-        return answer("memory_search", config, {"query": query, "limit": limit})
+        return tool.sign(call, config=RunnableConfig)
 
-    def memory_store(
-        content: str, config: RunnableConfig, kind: str = "note", tags: list[str] | None = None
-    ) -> dict[str, Any]:
-        return answer("memory_store", config, {"content": content, "kind": kind, "tags": tags})
-
-    def memory_get(memory_id: str, config: RunnableConfig) -> dict[str, Any]:
-        return answer("memory_get", config, {"memory_id": memory_id})
-
-    def memory_list(
-        config: RunnableConfig, limit: int = 20, before: str | None = None
-    ) -> dict[str, Any]:
-        return answer("memory_list", config, {"limit": limit, "before": before})
-
-    def memory_modify(
-        memory_id: str, content: str, reason: str, if_version: int, config: RunnableConfig
-    ) -> dict[str, Any]:
-        arguments = {
-            "memory_id": memory_id,
-            "content": content,
-            "reason": reason,
-            "if_version": if_version,
-        }
-        return answer("memory_modify", config, arguments)
-
-    def memory_forget(memory_id: str, reason: str, config: RunnableConfig) -> dict[str, Any]:
-        return answer("memory_forget", config, {"memory_id": memory_id, "reason": reason})
-
-    functions = (memory_search, memory_store, memory_get, memory_list, memory_modify, memory_forget)
     return [
         StructuredTool.from_function(
-            function,
-            name=function.__name__,
-            description=MEMORY_TOOLS[function.__name__].description,
+            function_of(tool),
+            name=tool.name,
+            description=tool.description,
             metadata={ENFORCED: not isinstance(tally, TallyElsewhere)},
         )
-        for function in functions
+        for tool in MEMORY_TOOLS.values()
     ]

@@ -16,7 +16,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-import typer
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
@@ -31,7 +30,7 @@ from tallystick.records import (
     StepStatus,
 )
 from tallystick.settings import Settings
-from tallystick_cli.app import app
+from tallystick_cli.app import build_command
 from tallystick_server.routes import EXCLUDED, OWN, PREFIX, ROUTES
 
 DOCS = Path(__file__).parent.parent
@@ -286,7 +285,7 @@ def _routes() -> str:
 
 
 def _commands() -> str:
-    group: Any = typer.main.get_command(app)
+    group: Any = build_command()
     shared = _options(group)
     panels: dict[str, list[str]] = {}
     for name, command in group.commands.items():

@@ -31,8 +31,10 @@ from tallystick.recorder import Player
 from tallystick.records import Foil, ReplayResult, RunRecord, Verification
 from tallystick.settings import Settings
 from tallystick.tally import BoundTally
-from tallystick_cli import views
 from tallystick_cli.serve import open_in_browser
+from tallystick_cli.views.common import short
+from tallystick_cli.views.memories import hit_table
+from tallystick_cli.views.runs import decision_table, replay_view, verification_view
 from tallystick_langchain import TallyCallbackHandler, TapeChatModel, chat_model_call, tape_tools
 from tallystick_langgraph import TallySaver
 from tallystick_llama_index import TallyRetriever
@@ -195,10 +197,8 @@ class Demo:
             "The agent noted a convention down, with the file that states it. A new question:"
         )
         hits = bound.recall(QUESTION, limit=2)
-        self._console.print(views.hit_table(hits, query=QUESTION))
-        self.pictures["recall.svg"] = _drawn(
-            views.hit_table(hits, query=QUESTION), "tally recall TEXT"
-        )
+        self._console.print(hit_table(hits, query=QUESTION))
+        self.pictures["recall.svg"] = _drawn(hit_table(hits, query=QUESTION), "tally recall QUERY")
         self._line(f"An agent of [bold]PydanticAI[/], the next day: “{QUESTION}”")
         self._line(f"  {_ask_pydantic_ai(bound, self._model)}")
         self._line("A retriever of [bold]LlamaIndex[/]: “rounding convention”")
@@ -219,8 +219,8 @@ class Demo:
             f"? What if the request had {budget} tokens? These would have been left out: {left}"
         )
         if self._verbose:
-            self._console.print(views.replay_view(exact))
-            self._console.print(views.replay_view(_shorten(smaller)))
+            self._console.print(replay_view(exact))
+            self._console.print(replay_view(_shorten(smaller)))
 
     def _play_tape(self, recorded: RunRecord) -> None:
         """Run the recorded agent on a fresh copy of the project: its answers come from the record,
@@ -257,24 +257,22 @@ class Demo:
             f"The record is whole: {verified.receipts} receipts in a chain, and "
             f"{verified.payloads_checked} stored texts that match them.",
         )
-        self.pictures["verify.svg"] = _drawn(views.verification_view(verified), "tally verify RUN")
+        self.pictures["verify.svg"] = _drawn(verification_view(verified), "tally verify RUN")
         if self._verbose:
-            self._console.print(views.verification_view(verified))
+            self._console.print(verification_view(verified))
         self._line("Now somebody with access to the files tampers with copies of it:")
         receipt = self._bound.recordings.export_receipt(run_id)
         for title, tampered in tampering.attempts(receipt, step_id, foil):
             assert tampered.problems, "tampering that is not found is worth an alarm"
             self._line(f"[red]✗ {title}.[/] Caught: {_problem(tampered)}.")
             if self._verbose:
-                self._console.print(views.verification_view(tampered))
+                self._console.print(verification_view(tampered))
 
     def _show_patch(self, step_id: str, outcome: dict[str, Any]) -> None:
         request, compiled = self._bound.recordings.compiled(step_id)
 
         def table(width: int) -> RenderableType:
-            return views.decision_table(
-                request, compiled, title="What the model saw, and why", width=width
-            )
+            return decision_table(request, compiled, width=width)
 
         self._console.print(table(self._console.width))
         self.pictures["receipt.svg"] = _drawn(table(_PICTURE_WIDTH), "tally show STEP")
@@ -310,9 +308,9 @@ class Demo:
         commands = (
             f"tally ui{where}",
             f"tally runs{where}",
-            f"tally show {views.short(step_id)}{where}",
+            f"tally show {short(step_id)}{where}",
             f"tally recall 'rounding of money'{where}",
-            f"tally verify {views.short(run_id)}{where}",
+            f"tally verify {short(run_id)}{where}",
         )
         self._panel("Look around: commands in .venv/bin", Text("\n".join(commands)), "dim")
         lines = Group(*(_pasted(runtime, code) for runtime, code in PASTE.items()))

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tallystick_cli.app import app
+    from tallystick_cli.app import build_command
 
-__all__ = ["app", "main"]
+__all__ = ["build_command", "main"]
 
 
 def main() -> None:
@@ -37,12 +37,12 @@ def main() -> None:
 
 
 def __getattr__(name: str) -> Any:
-    if name != "app":
+    if name != "build_command":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     _require_extras()
-    from tallystick_cli.app import app
+    from tallystick_cli.app import build_command
 
-    return app
+    return build_command
 
 
 def _answer_here(arguments: Sequence[str], text: str | None, refusal: str | None) -> int:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any
+from keyword import iskeyword
+from typing import Annotated, Any
 
 import typer
 
@@ -14,97 +15,39 @@ from tallystick import __version__
 from tallystick.errors import TallystickError
 from tallystick_cli.failures import failure_of, print_failure, wants_json
 from tallystick_cli.session import set_actor
-from tallystick_cli.table_help import command_help
-
-if TYPE_CHECKING:
-    app: typer.Typer
 
 GROUPS: Mapping[str, Mapping[str, str]] = {
-    "Everyday": {
-        "init": "setup",
-        "remember": "everyday",
-        "recall": "everyday",
-        "memories": "everyday",
-        "explore": "everyday",
-        "wake": "everyday",
-        "pack": "everyday",
-    },
-    "One memory": {
-        "inspect": "memory",
-        "history": "memory",
-        "modify": "memory",
-        "correct": "memory",
-        "forget": "memory",
-        "recover": "memory",
-        "promote": "governance",
-        "share": "governance",
-    },
-    "Runs and receipts": {
-        "ui": "serve",
-        "runs": "runs",
-        "show": "runs",
-        "why": "receipts",
-        "trace": "receipts",
-        "uses": "receipts",
-        "diff": "receipts",
-        "recompile": "runs",
-        "verify": "receipts",
-        "receipt": "receipts",
-        "export-receipt": "receipts",
-        "tape": "receipts",
-        "keygen": "receipts",
-    },
-    "Reflection and review": {
-        "reflect": "reviews",
-        "reviews": "reviews",
-        "review": "reviews",
-    },
-    "Policy and approvals": {
-        "approvals": "approvals",
-        "approve": "approvals",
-        "deny": "approvals",
-        "revoke": "approvals",
-        "spaces": "spaces",
-        "space": "spaces",
-        "preview-agent": "spaces",
-        "token": "tokens",
-        "freeze": "governance",
-        "thaw": "governance",
-    },
-    "Checkpoints of LangGraph": {
-        "state": "checkpoints",
-        "verify-threads": "checkpoints",
-        "import-checkpoints": "checkpoints",
-    },
-    "Upkeep": {
-        "doctor": "upkeep",
-        "serve": "serve",
-        "jobs": "jobs",
-        "worker": "jobs",
-        "outbound": "jobs",
-        "purge": "upkeep",
-        "erase": "upkeep",
-        "prove": "governance",
-        "backup": "upkeep",
-        "restore": "upkeep",
-        "migrate": "upkeep",
-        "export": "upkeep",
-        "import": "upkeep",
-        "import-from": "foreign",
-        "export-to": "foreign",
-        "rebuild-index": "upkeep",
-    },
-    "Doors": {
-        "mcp": "doors",
-        "hook": "doors",
-    },
-    "About": {
-        "help": "app",
-    },
+    group: {name: file for file, names in files.items() for name in names.split()}
+    for group, files in {
+        "Everyday": {"setup": "init", "everyday": "remember recall memories explore wake pack"},
+        "One memory": {"memory": "inspect history modify correct forget recover promote share"},
+        "Runs and receipts": {
+            "serve": "ui",
+            "runs": "runs show why trace uses diff recompile",
+            "receipts": "verify receipt export-receipt tape keygen",
+        },
+        "Reflection and review": {"reviews": "reflect reviews review"},
+        "Policy and approvals": {
+            "access": "approvals approve deny revoke spaces space preview-agent token freeze thaw"
+        },
+        "Checkpoints of LangGraph": {"checkpoints": "state verify-threads import-checkpoints"},
+        "Upkeep": {
+            "upkeep": "doctor purge erase prove backup restore migrate export import rebuild-index",
+            "foreign": "import-from export-to",
+            "serve": "serve",
+            "jobs": "jobs worker outbound",
+        },
+        "Doors": {"doors": "mcp hook"},
+        "About": {"app": "help"},
+    }.items()
 }
 """The commands by the group in which `tally --help` lists them, those reached for first on top, and
-the file of each.
+the file of each, which has a function of that name.
 """
+
+
+_AS = "Who acts, where it is not the owner; a tally on PostgreSQL has none."
+_VERSION = "Print the version."
 
 
 def _print_version(value: bool) -> None:
@@ -115,22 +58,12 @@ def _print_version(value: bool) -> None:
 
 def who(
     context: typer.Context,
-    user: Annotated[
-        str | None,
-        typer.Option(
-            "--as",
-            envvar="TALLYSTICK_AS",
-            help="Who acts, where it is not the owner; a tally on PostgreSQL has none.",
-        ),
-    ] = None,
+    user: Annotated[str | None, typer.Option("--as", envvar="TALLYSTICK_AS", help=_AS)] = None,
     project: Annotated[
         list[str] | None, typer.Option("--project", help="A project of theirs; repeatable.")
     ] = None,
     version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version."
-        ),
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help=_VERSION)
     ] = False,
 ) -> None:
     """Say who acts."""
@@ -139,7 +72,7 @@ def who(
         context.get_help()
 
 
-def help_(
+def help(
     context: typer.Context,
     command: Annotated[str | None, typer.Argument(help="A command; by default all.")] = None,
 ) -> None:
@@ -152,7 +85,7 @@ def help_(
     found.make_context(name, ["--help"], parent=group)
 
 
-COMMANDS: Mapping[str, Callable[..., None]] = {"help": help_}
+_GROUP_OF = {name: group for group, names in GROUPS.items() for name in names}
 
 
 class _Commands(Mapping[str, Any]):
@@ -167,48 +100,32 @@ class _Commands(Mapping[str, Any]):
         return len(_GROUP_OF)
 
     def __getitem__(self, name: str) -> Any:
-        if name not in _GROUP_OF:
-            raise KeyError(name)
         return _built(name)
-
-
-_GROUP_OF = {name: group for group, names in GROUPS.items() for name in names}
 
 
 @cache
 def _built(name: str) -> Any:
-    return typer.main.get_command(_app_of([name])).commands[name]  # type: ignore[attr-defined]
+    group, attribute = _GROUP_OF[name], name.replace("-", "_")
+    file = import_module(f"tallystick_cli.{GROUPS[group][name]}")
+    command = getattr(file, f"{attribute}_" if iskeyword(attribute) else attribute)
+    app = typer.Typer(add_completion=False)
+    help = " ".join((command.__doc__ or "").split())
+    app.command(name, help=help, rich_help_panel=group)(command)
+    return typer.main.get_command(app)
 
 
-def _app_of(names: Iterable[str]) -> typer.Typer:
-    """Return the application with these commands."""
+@cache
+def build_command() -> Any:
+    """Return the group of commands, of which each is built once in a process."""
     app = typer.Typer(
         help="Memory, context and receipts of agents.",
         add_completion=False,
         pretty_exceptions_enable=False,
     )
     app.callback(invoke_without_command=True)(who)
-    for name in names:
-        group = _GROUP_OF[name]
-        command = import_module(f"tallystick_cli.{GROUPS[group][name]}").COMMANDS[name]
-        help = command_help(name) or " ".join((command.__doc__ or "").split())
-        app.command(name, help=help, rich_help_panel=group)(command)
-    return app
-
-
-@cache
-def build_command() -> Any:
-    """Return the group of commands, of which each is built once in a process."""
-    group: Any = typer.main.get_command(_app_of([]))
+    group: Any = typer.main.get_command(app)
     group.commands = _Commands()
     return group
-
-
-def __getattr__(name: str) -> Any:
-    # The application with all commands, for who describes them.
-    if name != "app":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return globals().setdefault("app", _app_of(_GROUP_OF))
 
 
 def main() -> None:

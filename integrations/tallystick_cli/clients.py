@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from tallystick.errors import InvalidInput, SettingsError
 from tallystick_cli.client_files import (
@@ -30,39 +30,30 @@ _OUR_HOOK = re.compile(rf" hook (?:{'|'.join(EVENTS)}) --format claude-code(?![\
 """The part of the line of a hook that is the same wherever the program and the tally are."""
 
 
-@dataclass(frozen=True)
-class _Client:
+class _Client(NamedTuple):
     """How a client is configured."""
 
-    project: str | None
+    project: str
     """The file of a project, below its folder."""
     user: str
     """The file of a user, below the home."""
     key: str
     """The table of the servers."""
-    answers: Literal["structured", "text"]
+    answers: Literal["structured", "text"] = "text"
     """What the client shows its model of an answer."""
-    extra: Mapping[str, str]
+    extra: Mapping[str, str] = {}
 
 
-def _vscode_folder() -> str:
-    return "Library/Application Support" if sys.platform == "darwin" else ".config"
-
-
+_CODE = "Library/Application Support" if sys.platform == "darwin" else ".config"
+_CODEX, _CURSOR = ".codex/config.toml", ".cursor/mcp.json"
 CLIENTS: Mapping[str, _Client] = {
-    "claude-code": _Client(".mcp.json", ".claude.json", "mcpServers", "structured", {}),
-    "cursor": _Client(".cursor/mcp.json", ".cursor/mcp.json", "mcpServers", "text", {}),
+    "claude-code": _Client(".mcp.json", ".claude.json", "mcpServers", "structured"),
+    "cursor": _Client(_CURSOR, _CURSOR, "mcpServers"),
     "vscode": _Client(
-        ".vscode/mcp.json",
-        f"{_vscode_folder()}/Code/User/mcp.json",
-        "servers",
-        "text",
-        {"type": "stdio"},
+        ".vscode/mcp.json", f"{_CODE}/Code/User/mcp.json", "servers", extra={"type": "stdio"}
     ),
-    "codex": _Client(".codex/config.toml", ".codex/config.toml", "mcp_servers", "structured", {}),
-    "zed": _Client(
-        ".zed/settings.json", ".config/zed/settings.json", "context_servers", "text", {}
-    ),
+    "codex": _Client(_CODEX, _CODEX, "mcp_servers", "structured"),
+    "zed": _Client(".zed/settings.json", ".config/zed/settings.json", "context_servers"),
 }
 
 
@@ -77,13 +68,8 @@ class Change:
     @property
     def diff(self) -> str:
         """The change as a unified diff; empty where nothing changes."""
-        lines = difflib.unified_diff(
-            self.before.splitlines(keepends=True),
-            self.after.splitlines(keepends=True),
-            str(self.file),
-            str(self.file),
-        )
-        return "".join(lines)
+        before, after = (text.splitlines(keepends=True) for text in (self.before, self.after))
+        return "".join(difflib.unified_diff(before, after, str(self.file), str(self.file)))
 
     @property
     def backup(self) -> Path:
@@ -131,9 +117,7 @@ def change_server(
     folder: Path | None = None,
     home: Path | None = None,
 ) -> Change:
-    """Return the change that puts the MCP server into a client's configuration, or out of it.
-    Raises InvalidInput, SettingsError.
-    """
+    """Return the change that puts the MCP server into a configuration, or out of it."""
     known = CLIENTS.get(client)
     if known is None:
         raise InvalidInput(f"There is no client {client!r}. Clients are: {', '.join(CLIENTS)}.")
@@ -177,9 +161,7 @@ def change_hooks(
 
 
 def _without_ours(group: Any) -> Any:
-    """Return a group of hooks without ours, as it was where it has none; None where it has no
-    other.
-    """
+    """Return a group of hooks without ours; None where it has no other."""
     hooks = group.get("hooks") if isinstance(group, dict) else None
     if not isinstance(hooks, list):
         return group
@@ -208,7 +190,5 @@ def _change(file: Path, changed: Callable[[str], str], remove: bool) -> Change:
     return Change(file, before, changed(before))
 
 
-def _file(name: str | None, scope: ClientScope, folder: Path | None, home: Path | None) -> Path:
-    assert name is not None
-    root = (folder or Path.cwd()) if scope == "project" else (home or Path.home())
-    return root / name
+def _file(name: str, scope: ClientScope, folder: Path | None, home: Path | None) -> Path:
+    return ((folder or Path.cwd()) if scope == "project" else (home or Path.home())) / name

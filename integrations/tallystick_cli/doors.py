@@ -1,196 +1,147 @@
-"""The commands that open doors to a tally: the MCP server, hooks, and their places in the
-configuration of clients.
-"""
+"""The commands that open doors to a tally: the MCP server and hooks, also in clients' files."""
 
 from __future__ import annotations
 
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from tallystick.errors import InvalidInput
+from tallystick_cli.commands import Answer, Call, command
 from tallystick_cli.late_start import report_to
-from tallystick_cli.options import AsJson, Where
-from tallystick_cli.output import print_json, print_view
+from tallystick_cli.output import print_view
 from tallystick_cli.session import open_as_owner
 
-Answers = Literal["structured", "text"]
-Boundaries = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--boundary",
-        help="Scope that it leads to, such as project:apollo; repeatable, the first one is where "
-        "it writes; by default your own.",
-    ),
+if TYPE_CHECKING:
+    from tallystick_cli.clients import Change
+
+Agent = Annotated[str | None, "The agent that acts for you, for the history."]
+Rules = Annotated[str | None, "TOML file of the rules over tools."]
+ShowOnly = Annotated[bool, "Only show what would be written."]
+Place = Annotated[
+    Literal["project", "user"],
+    typer.Option("--scope", help="To install: project, in this folder, or user."),
 ]
-Agent = Annotated[
-    str | None, typer.Option("--agent", help="The agent that acts for you, for the history.")
-]
-Rules = Annotated[
-    str | None,
-    typer.Option("--rules", metavar="FILE", help="TOML file of the rules over tools."),
-]
-InScope = Annotated[
-    str, typer.Option("--scope", help="To install: project, in this folder, or user.")
-]
-ShowOnly = Annotated[bool, typer.Option("--show", help="Show what would be written, alone.")]
 
 
+@command(
+    helps={
+        "action": "To serve, or to change a client's configuration.",
+        "boundary": "Scope that it leads to, such as project:apollo; the first one is where it "
+        "writes; by default your own.",
+        "answers": "structured, or text for clients that show nothing else.",
+    },
+    tally="place",
+)
 def mcp(
-    action: Annotated[
-        str, typer.Argument(metavar="ACTION", help="serve, install or uninstall.")
-    ] = "serve",
-    client: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="CLIENT", help="To install: claude-code, codex, cursor, vscode or zed."
-        ),
-    ] = None,
-    where: Where = ".tally",
-    stdio: Annotated[
-        bool, typer.Option("--stdio", help="Serve over standard input and output: the default.")
-    ] = False,
-    http: Annotated[
-        int | None, typer.Option("--http", metavar="PORT", help="Serve over HTTP, with tokens.")
-    ] = None,
-    uds: Annotated[
-        str | None, typer.Option("--uds", metavar="PATH", help="Serve over a Unix socket.")
-    ] = None,
-    boundary: Boundaries = None,
+    call: Call,
+    action: Literal["serve", "install", "uninstall"] = "serve",
+    client: Annotated[str | None, "To install: claude-code, codex, cursor, vscode or zed."] = None,
+    /,
+    stdio: Annotated[bool, "Serve over standard input and output: the default."] = False,
+    http: Annotated[int | None, "Serve over HTTP on this port, with tokens."] = None,
+    uds: Annotated[str | None, "Serve over the Unix socket at this path."] = None,
+    boundary: tuple[str, ...] = (),
     agent: Agent = None,
     rules: Rules = None,
-    answers: Annotated[
-        str,
-        typer.Option("--answers", help="structured, or text for clients that show nothing else."),
-    ] = "structured",
-    scope: InScope = "project",
+    answers: Literal["structured", "text"] = "structured",
+    place: Place = "project",
     show: ShowOnly = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer | None:
     """Serve the tally to MCP clients, or put the server into a client's configuration."""
-    if action in ("install", "uninstall"):
+    if action != "serve":
         from tallystick_cli.clients import CLIENTS, change_server
 
         if client is None:
             raise InvalidInput(f"Name the client: {', '.join(CLIENTS)}.")
-        judged = [] if rules is None else ["--rules", _absolute(rules)]
-        command = [_program(), "mcp", "--stdio", *_place(where, boundary, agent, scope), *judged]
-        change = change_server(client, _checked(scope), command, remove=action == "uninstall")
-        _make(change, show, as_json)
-        return
-    if action != "serve" or client is not None:
+        where = _absolute(call.where) if place == "user" else call.where
+        given = ["--tally", where, *_given("--boundary", *boundary)]
+        given += _given("--agent", agent)
+        given += [] if rules is None else ["--rules", _absolute(rules)]
+        line = [_program(), "mcp", "--stdio", *given]
+        return _make(change_server(client, place, line, remove=action == "uninstall"), show)
+    if client is not None:
         raise InvalidInput("tally mcp takes serve, or install and uninstall with a client.")
     if stdio and (http is not None or uds is not None):
         raise InvalidInput("Serve over standard input and output, or over HTTP.")
-    if answers not in get_args(Answers):
-        raise InvalidInput("--answers takes structured or text.")
-    form: Answers = "text" if answers == "text" else "structured"
     from tallystick_mcp import run_http, run_stdio, serve
 
-    pipe = report_to()
-    with open_as_owner(where, background=pipe is None, rules=rules) as owner:
+    pipe, scopes = report_to(), boundary or None
+    with open_as_owner(call.where, background=pipe is None, rules=rules) as owner:
         actor = owner.actor if agent is None else owner.actor.replace(agent=agent)
-        if http is None and uds is None:
-            server = serve(owner.tally, actor=actor, scopes=boundary, answers=form)
-            if pipe is None:
-                run_stdio(server)
-                return
-            from tallystick_mcp.front import report
-
-            report(
-                pipe,
-                server,
-                tally=where,
-                actor=actor,
-                scopes=boundary,
-                rules=rules,
-                answers=form,
+        if http is not None or uds is not None:
+            run_http(
+                owner.tally,
+                uds=uds,
+                port=http,
+                local=actor,
+                scopes=scopes,
+                answers=answers,
+                started=lambda addresses: print_view(
+                    *(f"MCP at {address}" for address in addresses), stderr=True
+                ),
             )
-            return
-        run_http(
-            owner.tally,
-            uds=uds,
-            port=http,
-            local=actor,
-            scopes=boundary,
-            answers=form,
-            started=_print_addresses,
+            return None
+        server = serve(owner.tally, actor=actor, scopes=scopes, answers=answers)
+        if pipe is None:
+            run_stdio(server)
+            return None
+        from tallystick_mcp.front import report
+
+        report(
+            pipe, server, tally=call.where, actor=actor, scopes=scopes, rules=rules, answers=answers
         )
+    return None
 
 
+@command(
+    helps={
+        "event": "session-start, prompt, before-tool, after-tool, before-compact, after-compact, "
+        "turn-end or session-end; or install, uninstall."
+    },
+    tally="place",
+)
 def hook(
-    event: Annotated[
-        str,
-        typer.Argument(
-            metavar="EVENT",
-            help="session-start, prompt, before-tool, after-tool, before-compact, after-compact, "
-            "turn-end or session-end; or install, uninstall.",
-        ),
-    ],
-    where: Where = ".tally",
-    format: Annotated[
-        str, typer.Option("--format", help="The format of the input: neutral or claude-code.")
-    ] = "neutral",
-    boundary: Annotated[
-        str | None,
-        typer.Option("--boundary", help="Scope to work in; by default your private one."),
-    ] = None,
+    call: Call,
+    event: str,
+    /,
+    format: Annotated[str, "The format of the input: neutral or claude-code."] = "neutral",
+    boundary: Annotated[str | None, "Scope to work in; by default your private one."] = None,
     agent: Agent = None,
     rules: Rules = None,
-    socket: Annotated[
-        str | None,
-        typer.Option(
-            "--socket", metavar="PATH", help="Socket of `tally serve`; else that of the tally."
-        ),
-    ] = None,
-    scope: InScope = "project",
+    socket: Annotated[str | None, "Socket of `tally serve`; else that of the tally."] = None,
+    place: Place = "project",
     show: ShowOnly = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer | None:
     """Answer an event of an agent's session, as JSON, or put the hooks into Claude Code."""
-    from tallystick_hooks.command import run
-
-    options = {"--boundary": boundary, "--agent": agent}
-    given = [part for name, value in options.items() if value for part in (name, value)]
+    given = [*_given("--boundary", boundary), *_given("--agent", agent)]
     files = {"--rules": rules, "--socket": socket}
     if event in ("install", "uninstall"):
         from tallystick_cli.clients import change_hooks
 
-        def command(name: str) -> str:
+        def command_line(name: str) -> str:
             line = shlex.join([_program(), "hook", name, "--format", "claude-code", *given])
-            places = {"--tally": where, **files}
             return line + "".join(
-                f" {option} {_place_in_shell(place, scope)}"
-                for option, place in places.items()
-                if place
+                f" {option} {_place_in_shell(file, place)}"
+                for option, file in {"--tally": call.where, **files}.items()
+                if file
             )
 
-        _make(change_hooks(_checked(scope), command, remove=event == "uninstall"), show, as_json)
-        return
-    given += [part for name, value in files.items() if value for part in (name, value)]
-    code = run([event, "--format", format, "--tally", where, *given])
-    if code:
+        return _make(change_hooks(place, command_line, remove=event == "uninstall"), show)
+    from tallystick_hooks.command import run
+
+    given += [part for option, file in files.items() for part in _given(option, file)]
+    if code := run([event, "--format", format, "--tally", call.where, *given]):
         raise typer.Exit(code)
+    return None
 
 
-def _print_addresses(addresses: list[str]) -> None:
-    from tallystick_cli.terminal import Terminal
-
-    for address in addresses:
-        Terminal(stderr=True).print(f"MCP at {address}", soft_wrap=True)
-
-
-def _checked(scope: str) -> Literal["project", "user"]:
-    if scope == "project":
-        return "project"
-    if scope == "user":
-        return "user"
-    raise InvalidInput("--scope takes project or user.")
+def _given(option: str, *values: str | None) -> list[str]:
+    return [part for value in values if value for part in (option, value)]
 
 
 def _program() -> str:
@@ -202,45 +153,22 @@ def _absolute(where: str) -> str:
     return where if "://" in where else str(Path(where).absolute())
 
 
-def _place_in_shell(where: str, scope: str) -> str:
+def _place_in_shell(where: str, place: str) -> str:
     """Return a place for the line of a hook, whose working folder follows the agent's."""
-    if scope == "project" and "://" not in where and not Path(where).is_absolute():
+    if place == "project" and "://" not in where and not Path(where).is_absolute():
         return f'"$CLAUDE_PROJECT_DIR"/{shlex.quote(where)}'
     return shlex.quote(_absolute(where))
 
 
-def _place(where: str, boundary: list[str] | None, agent: str | None, scope: str) -> list[str]:
-    place = ["--tally", _absolute(where) if scope == "user" else where]
-    place += [part for name in boundary or () for part in ("--boundary", name)]
-    return place + ([] if agent is None else ["--agent", agent])
-
-
-def _make(change: object, show: bool, as_json: bool) -> None:
-    """Show a change of a configuration, and make it."""
-    from tallystick_cli.clients import Change
-
-    assert isinstance(change, Change)
+def _make(change: Change, show: bool) -> Answer:
+    """Make a change of a configuration, unless it is only to be shown."""
     existed = change.backup.exists()
     if not show:
         change.write()
-    backup = change.backup if change.backup.exists() and not existed else None
-    if as_json:
-        print_json(
-            {
-                "file": str(change.file),
-                "diff": change.diff,
-                "written": bool(change.diff) and not show,
-                "backup": None if backup is None else str(backup),
-            }
-        )
-        return
-    from rich.text import Text
-
-    print_view(Text(change.diff.rstrip("\n") or f"{change.file} is as it should be."))
-    if change.diff and not show:
-        print_view(Text(f"✓ written: {change.file}", style="green"))
-    if backup is not None:
-        print_view(Text(f"The file as it was: {backup}", style="dim"))
-
-
-COMMANDS: Mapping[str, Callable[..., None]] = {"mcp": mcp, "hook": hook}
+    is_written = bool(change.diff) and not show
+    backup = str(change.backup) if change.backup.exists() and not existed else None
+    lines = [change.diff.rstrip("\n") or f"{change.file} is as it should be."]
+    lines += [f"✓ written: {change.file}"] if is_written else []
+    lines += [] if backup is None else [f"The file as it was: {backup}"]
+    facts = {"diff": change.diff, "written": is_written, "backup": backup}
+    return Answer({"file": str(change.file), **facts}, lines)

@@ -15,7 +15,7 @@ import typer
 
 from tallystick.errors import TallystickError
 from tallystick.operations import error_json
-from tallystick_cli.output import print_json
+from tallystick_cli.output import print_json, print_view
 
 _REMEDIES = {
     "unverified_membership": " Here: tally --project NAME and the command.",
@@ -51,12 +51,10 @@ def failure_of(error: TallystickError | OSError | typer.TyperException | typer.A
         return Failure(described["code"], described["message"] + remedy, described["facts"])
     if isinstance(error, OSError):
         reason = error.strerror or str(error) or type(error).__name__
-        message = reason if error.filename is None else f"{error.filename}: {reason}"
-        facts = {
-            "errno": None if error.errno is None else errno.errorcode.get(error.errno),
-            "file": None if error.filename is None else str(error.filename),
-        }
-        return Failure("os_error", f"{message}.", facts)
+        file = None if error.filename is None else str(error.filename)
+        name = None if error.errno is None else errno.errorcode.get(error.errno)
+        message = reason if file is None else f"{file}: {reason}"
+        return Failure("os_error", f"{message}.", {"errno": name, "file": file})
     if isinstance(error, typer.TyperException):
         return _usage_failure(error)
     return Failure("aborted", "Nothing was done.", exit_code=1)
@@ -65,25 +63,13 @@ def failure_of(error: TallystickError | OSError | typer.TyperException | typer.A
 def print_failure(failure: Failure, *, as_json: bool) -> None:
     """Print a failure: as JSON on standard output, else for a person on standard error."""
     if as_json:
-        print_json(
-            {
-                "error": {
-                    "code": failure.code,
-                    "message": failure.message,
-                    "facts": failure.facts,
-                }
-            }
-        )
+        facts = {"code": failure.code, "message": failure.message, "facts": failure.facts}
+        print_json({"error": facts})
         return
-    from rich.text import Text
-
-    from tallystick_cli.terminal import Terminal
-
     style = "red" if failure.exit_code > 1 else "yellow"
-    terminal = Terminal(stderr=True)
-    terminal.print(Text(f"tally: {failure.message}", style=style), soft_wrap=True)
+    print_view(f"tally: {failure.message}", style=style, stderr=True)
     if failure.usage is not None:
-        terminal.print(Text(failure.usage, style="dim"), soft_wrap=True)
+        print_view(failure.usage, style="dim", stderr=True)
 
 
 def _usage_failure(error: typer.TyperException) -> Failure:
@@ -95,17 +81,9 @@ def _usage_failure(error: typer.TyperException) -> Failure:
     if context is None:
         return Failure("usage", message)
     option = getattr(error, "option_name", None)
-    if context.parent is None and option is not None and _is_of_commands(context.command, option):
+    commands = context.command.commands.values() if context.parent is None else ()
+    if any(option in each.opts for command in commands for each in command.params):
         message += f" {option} comes after the command: tally COMMAND {option}."
     path = context.command_path.removeprefix("tally").strip()
     usage = f"{context.get_usage()}\nAll options: tally help {path}".strip()
     return Failure("usage", message, {"command": path or None}, usage)
-
-
-def _is_of_commands(group: Any, option: str) -> bool:
-    """Return True if commands of the group take this option."""
-    return any(
-        option in parameter.opts
-        for command in group.commands.values()
-        for parameter in command.params
-    )

@@ -21,9 +21,7 @@ _pipe: int | None = None
 
 
 def may_start_late(arguments: Sequence[str]) -> bool:
-    """Return True for the arguments of a command that serves MCP over standard input, where the
-    platform has `fork`.
-    """
+    """Return True if the arguments serve MCP over standard input, where there is `fork`."""
     rest = list(arguments)
     while rest and rest[0].partition("=")[0] in _OPTIONS_OF_ALL:
         rest = rest[1:] if "=" in rest[0] else rest[2:]
@@ -33,9 +31,7 @@ def may_start_late(arguments: Sequence[str]) -> bool:
 
 
 def start_late() -> int | None:
-    """Return None in a child, which goes on as the command; and the exit code in this process,
-    which has served until its input ended.
-    """
+    """Return None in a child, which goes on as the command; here the exit code, after serving."""
     global _pipe
     read, write = os.pipe()
     child = os.fork()  # Before any thread: what is loaded until here has none.

@@ -1,156 +1,185 @@
-"""Commands that read recorded runs: list them, show a run or a step, compile a step anew."""
+"""Commands that read recorded runs and steps, compare them, and compile a step anew."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-from rich.text import Text
+from rich.console import RenderableType
 
 from tallystick.errors import InvalidInput, NotFound
 from tallystick.policy.rules import load_rules
 from tallystick.records import RunRecord, Scope, StepRecord
 from tallystick.tally import BoundTally, is_provider, model_provider
-from tallystick_cli import views
-from tallystick_cli.options import AsJson, Before, InScope, Limit, StepId, Where
-from tallystick_cli.output import print_json, print_older, print_view
-from tallystick_cli.session import complete_id, id_of, open_as_owner, recorded
-from tallystick_cli.terminal import Terminal
+from tallystick_cli.commands import Answer, Call, command
+from tallystick_cli.output import terminal
+from tallystick_cli.session import complete_id, recorded, step_of
+from tallystick_cli.views import runs as views
 
 _MOST = 1_000
 """Runs that are looked through for the scopes that have some."""
+_WHOLE = 36
+"""Characters of an id."""
 
 
-def runs(
-    where: Where = ".tally",
-    limit: Limit = 20,
-    before: Before = None,
-    scope: InScope = None,
-    as_json: AsJson = False,
-) -> None:
-    """List the recorded runs, newest first."""
-    with open_as_owner(where) as owner:
-        every = owner.tally.scopes()
-        scopes = [Scope.parse(scope)] if scope else every
-        last = None if before is None else id_of(before)
-        listed = owner.recordings.runs(scopes, limit=limit, before=last)
-        counts = owner.recordings.step_counts(listed)
-        rows = [(run, counts.get(run.run_id, 0)) for run in listed]
-        if as_json:
-            print_json([{**run.dump(), "steps": steps} for run, steps in rows])
-        elif rows:
-            print_view(views.run_table(rows))
-            print_older(views.short(listed[-1].run_id), len(listed), limit)
-        elif scope and (others := owner.recordings.runs(every, limit=_MOST)):
-            names = ", ".join(sorted({str(run.scope) for run in others}))
-            print_view(Text(f"No runs are recorded in {scope}. There are some in {names}."))
-        else:
-            print_view(
-                Text(
-                    "No runs are recorded here yet that you may look into. An agent records its "
-                    "runs with the line for its runtime, or your code with bound.run(…)."
-                )
-            )
+@command("runs", scope="all")
+def runs(call: Call) -> Answer:
+    recordings, every = call.owner.recordings, call.owner.tally.scopes()
+    scopes = every if call.scope is None else [Scope.parse(call.scope)]
+    listed = recordings.runs(scopes, **({"limit": 20} | call.arguments))
+    counts = recordings.step_counts(listed)
+    rows = [(run, counts.get(run.run_id, 0)) for run in listed]
+    if rows:
+        value = [{**run.dump(), "steps": steps} for run, steps in rows]
+        return Answer(value, views.run_table(rows))
+    if call.scope and (others := recordings.runs(every, limit=_MOST)):
+        names = ", ".join(sorted({str(run.scope) for run in others}))
+        return Answer([], f"No runs are recorded in {call.scope}. There are some in {names}.")
+    return Answer(
+        [],
+        "No runs are recorded here yet that you may look into. An agent records its runs with the "
+        "line for its runtime, or your code with bound.run(…).",
+    )
 
 
+@command(*("run", "steps", "step", "entries", "receipt"), without=("run_id", "step_id"))
 def show(
-    identity: Annotated[
-        str, typer.Argument(metavar="STEP", help="Id of a step or run, or how it begins or ends.")
-    ],
-    where: Where = ".tally",
-    as_json: AsJson = False,
-) -> None:
+    call: Call, step: Annotated[str, "Id of a step or run, or how it begins or ends."], /
+) -> Answer:
     """Show a step: what the agent saw, why, what it did, and its receipt. For a run, its steps."""
-    with open_as_owner(where) as owner:
-        record = recorded(owner, identity)
-        if isinstance(record, RunRecord):
-            _show_run(owner, record, as_json)
-        else:
-            _show_step(owner, record, as_json)
+    record, recordings = recorded(call.owner, step), call.owner.recordings
+    if isinstance(record, RunRecord):
+        steps: list[StepRecord] = call.do("steps", run_id=record.run_id)
+        runs = views.run_table([(record, len(steps))])
+        return Answer({**record.dump(), "steps": steps}, [runs, views.step_table(steps)])
+    if call.arguments:
+        raise InvalidInput("--after and --limit page the steps of a run: name a run.")
+    entries = recordings.entries(record.step_id)
+    receipt = _kept(recordings.receipt, record.step_id)
+    compiled = _kept(recordings.compiled, record.step_id)
+    run = recordings.run(record.run_id)
+    places = _state_of(call.owner, record, run.scope)
+    value = {**record.dump(), "entries": entries, "receipt": receipt, "state": places}
+    parts = run, record, receipt, entries, compiled, places
+    return Answer(value, lambda: views.step_view(*parts, width=terminal().width))
 
 
-def recompile(
-    identity: StepId,
-    drop: Annotated[
-        list[str] | None,
-        typer.Option("--drop", help="Leave this item or memory out; repeatable."),
-    ] = None,
-    source: Annotated[
-        list[str] | None,
-        typer.Option("--without-source", help="Leave out what comes from this source."),
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option("--model", help="Compile for this model instead.")
-    ] = None,
-    provider: Annotated[
-        str | None,
-        typer.Option(
-            "--provider",
-            help="Compile for this provider instead, and make its request: openai, anthropic, or "
-            "one of yours.",
-        ),
-    ] = None,
-    send: Annotated[
-        bool,
-        typer.Option(
-            "--send", help="Send the request to the provider, and compare its answer; needs a key."
-        ),
-    ] = False,
-    weights: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--weights",
-            help="NAME=VALUE of a score weight, in thousandths, or a TOML file of them; "
-            "repeatable.",
-        ),
-    ] = None,
-    budget: Annotated[
-        str | None, typer.Option("--budget", help="Tokens, or a share of them such as 50%.")
-    ] = None,
-    rules: Annotated[
-        Path | None, typer.Option("--rules", help="TOML file of rules to use instead.")
-    ] = None,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Record it as a run of its own, with the changes.")
-    ] = False,
-    where: Where = ".tally",
-    as_json: AsJson = False,
-) -> None:
-    """Compile a recorded step anew with a change, and show what differs. No model is called but
-    with --send.
+def _kept(read: Any, step_id: str) -> Any:
+    """Return what a step has; None where it has none."""
+    try:
+        return read(step_id)
+    except NotFound:
+        return None
+
+
+def _state_of(owner: BoundTally, step: StepRecord, scope: Scope) -> list[str]:
+    """Return the checkpoints that the task of this step wrote, as thread and checkpoint id."""
+    thread, namespace = step.metadata.get("thread_id"), step.metadata.get("langgraph_checkpoint_ns")
+    if not isinstance(thread, str) or not isinstance(namespace, str):
+        return []
+    if not owner.preview_access(scopes=[scope]).scopes[0].decision.allowed:
+        # An operator looks into what was recorded; state is read by its own user alone.
+        return []
+    threads = owner.tally.bind(owner.actor, scope).on("cli").threads
+    places = threads.places_of_task(thread, namespace.rpartition(":")[2])
+    return [f"{thread} {id}" for _, id in places]
+
+
+@command("knew", "unseen", "changed", "written", without=("run_id",))
+def why(call: Call) -> Answer:
+    """Say what the agent knew at a step and why, what it did not see, what changed since the step
+    before, and what it wrote.
     """
-    with open_as_owner(where) as owner:
-        step = recorded(owner, identity)
-        if isinstance(step, RunRecord):
-            raise InvalidInput(
-                f"{identity} is a run. Name one of its steps; `tally show {identity}` lists them."
-            )
-        changes: dict[str, Any] = {
-            **_left_out(owner, step, drop or (), source or ()),
-            "model_override": model,
-            "provider_override": provider,
-            "score_weights": _weights(weights or ()),
-        }
-        if budget is not None:
-            changes["token_budget"] = _budget(owner, step, budget)
-        if rules is not None:
-            changes["policy_rules"] = load_rules(rules)
-        if send and provider is None:
-            raise InvalidInput("Name the provider to send to: --provider openai --model gpt-5.")
-        if provider is not None and is_provider(provider):
-            changes |= _of_provider(owner, f"{provider}:{model or step.name}", send=send)
-        elif send:
-            raise InvalidInput(f"{provider} is no provider that is installed.")
-        result = (owner.replay if keep else owner.recordings.replay)(step.step_id, **changes)
-        if as_json:
-            print_json(result.dump())
-        else:
-            print_view(views.replay_view(result))
-            if result.step_id is not None:
-                print_view(Text(f"Kept as step {result.step_id}.", style="dim"))
+    record, recordings = step_of(call.owner, call.arguments["step_id"]), call.owner.recordings
+    compiled = _kept(recordings.compiled, record.step_id)
+    knew, unseen = (
+        (recordings.knew(record.step_id), recordings.unseen(record.step_id))
+        if compiled is not None
+        else ([], [])
+    )
+    changed = _kept(recordings.changed, record.step_id)
+    written = [each for each in recordings.written(record.run_id) if each.step_id == record.step_id]
+    nothing = "No context is kept that was compiled in this step."
+    parts: list[RenderableType] = [
+        nothing if compiled is None else views.decision_table(*compiled),
+        *([] if changed is None else [views.step_diff_view(changed)]),
+        *(f"wrote {each.event} {each.memory_id} by {each.by.get('user')}" for each in written),
+    ]
+    value = {"knew": list(knew), "unseen": list(unseen), "changed": changed, "written": written}
+    return Answer(value, parts)
+
+
+@command("trace", positional=("text",))
+def trace(call: Call) -> Answer:
+    origins = call.do(step_id=step_of(call.owner, call.arguments["step_id"]).step_id)
+    return Answer(origins, [views.origin_text(origin) for origin in origins])
+
+
+@command("uses")
+def uses(call: Call) -> Answer:
+    memory, memory_uses = call.arguments["memory_id"], call.do()
+    if not memory_uses and len(memory) < _WHOLE:
+        # Of a memory that was erased its whole id is all there is to ask with.
+        call.owner.inspect(memory)
+    if not memory_uses:
+        return Answer([], "No recorded step had to do with it.")
+    lines = [
+        f"{each.step.step_id[-8:]}  {', '.join(each.how).replace('_', ' ')}" for each in memory_uses
+    ]
+    return Answer(memory_uses, [views.step_table([each.step for each in memory_uses]), *lines])
+
+
+@command("diff", view=views.step_diff_view, positional=("before", "after"))
+def diff(call: Call) -> Any:
+    steps = {name: step_of(call.owner, text).step_id for name, text in call.arguments.items()}
+    return call.do(**steps)
+
+
+@command(
+    "replay",
+    without=("recipe",),
+    helps={
+        "provider": "Compile for this provider instead, and make its request: openai, anthropic, "
+        "or one of yours.",
+        "send": "Send the request to the provider, and compare its answer; needs a key.",
+        "weights": "NAME=VALUE of a score weight, in thousandths, or a TOML file of them.",
+    },
+)
+def recompile(
+    call: Call,
+    drop: Annotated[tuple[str, ...], "Leave this item or memory out."] = (),
+    without_source: Annotated[tuple[str, ...], "Leave out what comes from this source."] = (),
+    model: Annotated[str | None, "Compile for this model instead."] = None,
+    provider: str | None = None,
+    send: bool = False,
+    weights: tuple[str, ...] = (),
+    budget: Annotated[str | None, "Tokens, or a share of them such as 50%."] = None,
+    rules: Annotated[str | None, "TOML file of rules to use instead."] = None,
+    keep: Annotated[bool, "Record it as a run of its own, with the changes."] = False,
+) -> Answer:
+    """Compile a recorded step anew with a change. No model is called but with --send."""
+    owner, record = call.owner, step_of(call.owner, call.arguments["step_id"])
+    changes: dict[str, Any] = {
+        **_left_out(owner, record, drop, without_source),
+        "model_override": model,
+        "provider_override": provider,
+        "score_weights": _weights(weights),
+    }
+    if budget is not None:
+        changes["token_budget"] = _budget(owner, record, budget)
+    if rules is not None:
+        changes["policy_rules"] = load_rules(rules)
+    if send and provider is None:
+        raise InvalidInput("Name the provider to send to: --provider openai --model gpt-5.")
+    if provider is not None and is_provider(provider):
+        changes |= _of_provider(owner, f"{provider}:{model or record.name}", send=send)
+    elif send:
+        raise InvalidInput(f"{provider} is no provider that is installed.")
+    result = (owner.replay if keep else owner.recordings.replay)(record.step_id, **changes)
+    kept = [] if result.step_id is None else [f"Kept as step {result.step_id}."]
+    return Answer(result, [views.replay_view(result), *kept])
 
 
 def _of_provider(owner: BoundTally, name: str, *, send: bool) -> dict[str, Any]:
@@ -174,15 +203,12 @@ def _of_provider(owner: BoundTally, name: str, *, send: bool) -> dict[str, Any]:
 def _left_out(
     owner: BoundTally, step: StepRecord, drop: Iterable[str], sources: Iterable[str]
 ) -> dict[str, Any]:
-    """Return the items, memories and sources to leave out, by their whole ids; what is not among
-    the candidates of the step is left for the replay to refuse.
-    """
-    try:
-        request, _ = owner.recordings.compiled(step.step_id)
-    except NotFound:
+    """Return what to leave out, by whole ids; what is no candidate the replay refuses."""
+    compiled = _kept(owner.recordings.compiled, step.step_id)
+    if compiled is None:
         return {"context_mutations": dict.fromkeys(drop), "without_sources": tuple(sources)}
-    memories = request.memory_records
-    items = {item.id for item in request.context_items} | {memory.id for memory in memories}
+    memories = compiled[0].memory_records
+    items = {each.id for each in (*compiled[0].context_items, *memories)}
     origins = {source.source_id for memory in memories for source in memory.sources}
     return {
         "context_mutations": {complete_id(name, items, "candidate"): None for name in drop},
@@ -191,9 +217,7 @@ def _left_out(
 
 
 def _weights(texts: Iterable[str]) -> dict[str, int]:
-    """Return the score weights that were typed, or are in the files that were named. Raises
-    InvalidInput.
-    """
+    """Return the score weights that were typed, or are in the files. Raises InvalidInput."""
     weights: dict[str, int] = {}
     for text in texts:
         name, separator, value = text.partition("=")
@@ -222,68 +246,9 @@ def _budget(owner: BoundTally, step: StepRecord, text: str) -> int:
         )
     if number == text:
         return int(number)
-    request = next(
-        (e.payload for e in owner.recordings.entries(step.step_id) if e.kind == "compile_request"),
-        None,
-    )
-    budget = request.get("token_budget") if isinstance(request, dict) else None
-    if not isinstance(budget, int):
-        raise InvalidInput(f"Step {step.step_id} recorded no compile.")
-    return max(1, budget * int(number) // 100)
-
-
-def _show_run(owner: BoundTally, run: RunRecord, as_json: bool) -> None:
-    steps = owner.recordings.steps(run.run_id)
-    if as_json:
-        print_json({**run.dump(), "steps": [step.dump() for step in steps]})
-        return
-    print_view(views.run_table([(run, len(steps))]))
-    print_view(views.step_table(steps))
-
-
-def _show_step(owner: BoundTally, step: StepRecord, as_json: bool) -> None:
-    recordings = owner.recordings
-    entries = recordings.entries(step.step_id)
-    try:
-        receipt = recordings.receipt(step.step_id)
-    except NotFound:
-        receipt = None
-    try:
-        compiled = recordings.compiled(step.step_id)
-    except NotFound:
-        compiled = None
-    places = _state_of(owner, step, recordings.run(step.run_id).scope)
-    if as_json:
-        fields: dict[str, Any] = {**step.dump(), "entries": [entry.dump() for entry in entries]}
-        print_json({**fields, "receipt": receipt.dump() if receipt else None, "state": places})
-        return
-    print_view(
-        views.step_view(
-            recordings.run(step.run_id),
-            step,
-            receipt,
-            entries,
-            compiled,
-            places,
-            width=Terminal().width,
-        )
-    )
-
-
-def _state_of(owner: BoundTally, step: StepRecord, scope: Scope) -> list[str]:
-    """Return the checkpoints that the graph task of this step wrote, as thread and checkpoint
-    id.
-    """
-    thread, namespace = step.metadata.get("thread_id"), step.metadata.get("langgraph_checkpoint_ns")
-    if not isinstance(thread, str) or not isinstance(namespace, str):
-        return []
-    if not owner.preview_access(scopes=[scope]).scopes[0].decision.allowed:
-        # An operator looks into what was recorded; state is read by its own user alone.
-        return []
-    threads = owner.tally.bind(owner.actor, scope).on("cli").threads
-    return [
-        f"{thread} {id}" for _, id in threads.places_of_task(thread, namespace.rpartition(":")[2])
-    ]
-
-
-COMMANDS: Mapping[str, Callable[..., None]] = {"runs": runs, "show": show, "recompile": recompile}
+    entries = owner.recordings.entries(step.step_id)
+    payload = next((each.payload for each in entries if each.kind == "compile_request"), None)
+    budget = payload.get("token_budget") if isinstance(payload, dict) else None
+    if isinstance(budget, int):
+        return max(1, budget * int(number) // 100)
+    raise InvalidInput(f"Step {step.step_id} recorded no compile.")

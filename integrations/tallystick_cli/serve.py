@@ -1,51 +1,29 @@
-"""The commands of the server: a tally over HTTP, on a socket of this user, on a port, or on both;
-and its dashboard, in the browser.
-"""
+"""The commands of the server: a tally over HTTP, and its dashboard in the browser."""
 
 from __future__ import annotations
 
 import webbrowser
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from tallystick.errors import InvalidInput
 from tallystick.tally import Tally
-from tallystick_cli.options import AsJson, Where
+from tallystick_cli.commands import Call, command
 from tallystick_cli.output import print_json, print_view
-from tallystick_cli.person import require_person
-from tallystick_cli.session import open_as_owner
+from tallystick_cli.session import open_as_owner, require_person
 
 _SOCKET = "serve.sock"
-Rules = Annotated[
-    str | None,
-    typer.Option(
-        "--rules", metavar="FILE", help="TOML file of the rules over tools, models and memory."
-    ),
-]
+Rules = Annotated[str | None, "TOML file of the rules over tools, models and memory."]
 
 
+@command(tally="place")
 def serve(
-    port: Annotated[
-        int | None,
-        typer.Option("--port", help="On this port, where every caller needs a token; 0 is any."),
-    ] = None,
-    uds: Annotated[
-        str | None,
-        typer.Option("--uds", metavar="PATH", help="On this Unix socket, which only you may open."),
-    ] = None,
-    host: Annotated[
-        str, typer.Option("--host", help="The address of the port, such as 0.0.0.0.")
-    ] = "127.0.0.1",
-    name: Annotated[
-        list[str] | None,
-        typer.Option("--name", help="A name by which this server is reached; repeatable."),
-    ] = None,
+    call: Call,
+    port: Annotated[int | None, "On this port, where every caller needs a token; 0 is any."] = None,
+    uds: Annotated[str | None, "On the Unix socket at this path, which only you may open."] = None,
+    host: Annotated[str, "The address of the port, such as 0.0.0.0."] = "127.0.0.1",
+    name: Annotated[tuple[str, ...], "A name by which this server is reached."] = (),
     rules: Rules = None,
-    where: Where = ".tally",
-    as_json: AsJson = False,
 ) -> None:
     """Serve the tally over HTTP until it is stopped (Ctrl-C, SIGTERM).
 
@@ -54,41 +32,32 @@ def serve(
     """
     from tallystick_server import serve as serve_tally
 
-    with open_as_owner(where, background=True, rules=rules) as owner:
+    with open_as_owner(call.where, background=True, rules=rules) as owner:
         tally = owner.tally
-        socket = uds if uds is not None or port is not None else str(socket_of(tally))
 
         def started(addresses: list[str]) -> None:
-            if as_json:
+            if call.as_json:
                 print_json({"state": "serving", "tally": tally.location, "addresses": addresses})
-                return
-            from rich.text import Text
-
-            for address in addresses:
-                print_view(Text.assemble("Serving at ", (address, "cyan")))
-            print_view(Text("Ctrl-C ends it.", style="dim"))
+            else:
+                print_view(*(f"Serving at {address}" for address in addresses), "Ctrl-C ends it.")
 
         serve_tally(
             tally,
-            uds=socket,
+            uds=uds if uds is not None or port is not None else str(socket_of(tally)),
             port=port,
             host=host,
-            hosts=name or (),
+            hosts=name,
             local=owner.actor,
             started=started,
         )
 
 
+@command(tally="place")
 def ui(
-    port: Annotated[
-        int, typer.Option("--port", help="On this port of the loopback; 0 is any that is free.")
-    ] = 0,
-    browser: Annotated[
-        bool, typer.Option("--browser/--no-browser", help="Whether to open the browser.")
-    ] = True,
+    call: Call,
+    port: Annotated[int, "On this port of the loopback; 0 is any that is free."] = 0,
+    browser: Annotated[bool, "Whether to open the browser."] = True,
     rules: Rules = None,
-    where: Where = ".tally",
-    as_json: AsJson = False,
 ) -> None:
     """Open the dashboard in the browser: what agents knew and why, memory, approvals, health.
 
@@ -97,21 +66,16 @@ def ui(
     require_person("tally ui")
     from tallystick_server import serve_dashboard
 
-    with open_as_owner(where, background=True, rules=rules) as owner:
+    with open_as_owner(call.where, background=True, rules=rules) as owner:
 
         def started(link: str) -> None:
             opened = browser and open_in_browser(link)
-            if as_json:
+            if call.as_json:
                 print_json({"state": "serving", "tally": owner.tally.location, "link": link})
                 return
-            from rich.text import Text
-
+            once = [] if opened else ["Open it by this link, which works once:", link]
             address = link.partition("/enter")[0]
-            print_view(Text.assemble("The dashboard is at ", (address, "cyan")))
-            if not opened:
-                print_view(Text("Open it by this link, which works once:", style="dim"))
-                print_view(Text(link, style="cyan", overflow="fold"))
-            print_view(Text("Ctrl-C ends it.", style="dim"))
+            print_view(f"The dashboard is at {address}", *once, "Ctrl-C ends it.")
 
         serve_dashboard(owner, port=port, started=started)
 
@@ -125,13 +89,8 @@ def open_in_browser(link: str) -> bool:
 
 
 def socket_of(tally: Tally) -> Path:
-    """Return the Unix socket at which a tally in a folder is served by default. Raises
-    InvalidInput for one on PostgreSQL, which has no folder.
-    """
+    """Return the socket at which a tally in a folder is served. Raises InvalidInput for another."""
     folder = Path(tally.location)
     if not folder.is_dir():
         raise InvalidInput("This tally has no folder for a socket. Give --uds PATH or --port.")
     return folder / _SOCKET
-
-
-COMMANDS: Mapping[str, Callable[..., None]] = {"ui": ui, "serve": serve}

@@ -1,15 +1,19 @@
-"""Opening a tally for one command: as its owner, or as the actor named with `--as`."""
+"""Opening a tally for one command, a person at a terminal, and ids by a part of them."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+
+import typer
 
 from tallystick.errors import InvalidInput, NotFound, TallyNotFound
 from tallystick.policy.rules import load_rules
 from tallystick.records import Actor, RunRecord, Scope, StepRecord
 from tallystick.tally import BoundTally, Tally
+from tallystick_cli.output import print_view
 
 SHORTEST = 6
 """Characters of an id that a person gives at least."""
@@ -19,29 +23,21 @@ _PROJECTS: ContextVar[frozenset[str]] = ContextVar("tallystick_cli_projects", de
 
 
 def set_actor(user: str | None, projects: Iterable[str]) -> None:
-    """Set the actor of the commands that follow, or the projects of the owner. Raises
-    InvalidRecord.
-    """
+    """Set the actor of the commands that follow, or projects of the owner. Raises InvalidRecord."""
     names = frozenset(projects)
     _ACTING.set(None if user is None else Actor.load({"user": user, "projects": names}))
     _PROJECTS.set(names)
 
 
 def acting() -> Actor | None:
-    """Return the actor named with `--as`, for what is done to a tally that is not open; None names
-    its owner.
-    """
+    """Return the actor named with `--as`, for a tally that is not open; None for its owner."""
     named = _ACTING.get()
     return None if named is None else named.replace(role="operator", surface="cli")
 
 
 @contextmanager
 def open_as_owner(
-    where: str,
-    *,
-    create: bool = False,
-    background: bool = False,
-    rules: str | None = None,
+    where: str, *, create: bool = False, background: bool = False, rules: str | None = None
 ) -> Iterator[BoundTally]:
     """Open the tally as its owner, or as the actor named with `--as`, with the rules of a TOML
     file; close it afterwards.
@@ -58,35 +54,27 @@ def open_as_owner(
         ) from error
     with opened as tally:
         if tally.read_only is not None:
-            from tallystick_cli.terminal import Terminal
-
-            Terminal(stderr=True).print(f"Read only: {tally.read_only}", soft_wrap=True)
-        acting, owner = _ACTING.get(), tally.owner
+            print_view(f"Read only: {tally.read_only}", stderr=True)
+        acting, owner, projects = _ACTING.get(), tally.owner, _PROJECTS.get()
         if owner is None and acting is None:
             raise InvalidInput(
                 "This tally has no owner. Name who acts, before the command: tally --as ada "
                 "--project apollo memories …"
             )
-        if acting is not None and owner is None:
+        if owner is None and acting is not None:
             acting = acting.replace(role="operator")
-        elif acting is not None and owner is not None and acting.user == owner.user:
-            acting = owner.replace(projects=owner.projects | acting.projects)
-        elif owner is not None and acting is None and _PROJECTS.get():
-            acting = owner.replace(projects=owner.projects | _PROJECTS.get())
+        elif owner is not None and (projects if acting is None else acting.user == owner.user):
+            acting = owner.replace(projects=owner.projects | projects)
         yield tally.bind(acting).on("cli")
 
 
 def view_in(owner: BoundTally, scope: str | None) -> BoundTally:
-    """Return the owner's view in a scope, by default the one it is bound to. Raises
-    InvalidScope.
-    """
+    """Return the owner's view in a scope, by default its own. Raises InvalidScope."""
     return owner if scope is None else owner.tally.bind(owner.actor, scope).on("cli")
 
 
 def readable_scopes(owner: BoundTally) -> list[Scope]:
-    """Return the scopes that the owner may read: the private one, those of its projects, and every
-    other that has memories.
-    """
+    """Return the scopes that the owner may read: its own, its projects, others with memories."""
     actor = owner.actor
     projects = [
         Scope(kind="project", key=name, organization=actor.organization)
@@ -97,15 +85,13 @@ def readable_scopes(owner: BoundTally) -> list[Scope]:
 
 
 def complete_id(fragment: str, ids: Iterable[str], what: str) -> str:
-    """Return the one of `ids` that is `fragment`, or begins or ends with it. Raises InvalidInput,
-    NotFound.
-    """
+    """Return the one of `ids` that has `fragment` at an end. Raises InvalidInput, NotFound."""
     candidates = set(ids)
+    matching = {each for each in candidates if each.startswith(fragment) or each.endswith(fragment)}
     if fragment in candidates:
         return fragment
     if len(fragment) < SHORTEST:
         raise InvalidInput(f"Give at least {SHORTEST} characters of the id of the {what}.")
-    matching = {each for each in candidates if each.startswith(fragment) or each.endswith(fragment)}
     if len(matching) > 1:
         raise InvalidInput(
             f"The ids of {len(matching)} {what}s begin or end with {fragment}. Give more of it."
@@ -116,10 +102,18 @@ def complete_id(fragment: str, ids: Iterable[str], what: str) -> str:
 
 
 def recorded(owner: BoundTally, text: str) -> RunRecord | StepRecord:
-    """Return the run or step whose id is, begins or ends with `text`. Raises InvalidInput,
-    NotFound.
-    """
+    """Return the run or step of an id, or a part of it. Raises InvalidInput, NotFound."""
     return owner.recordings.find(id_of(text))
+
+
+def step_of(owner: BoundTally, text: str) -> StepRecord:
+    """Same as `recorded`, for a step. Raises InvalidInput for a run."""
+    record = recorded(owner, text)
+    if isinstance(record, RunRecord):
+        raise InvalidInput(
+            f"{text} is a run. Name one of its steps; `tally show {text}` lists them."
+        )
+    return record
 
 
 def id_of(text: str) -> str:
@@ -127,3 +121,19 @@ def id_of(text: str) -> str:
     if len(text) < SHORTEST:
         raise InvalidInput(f"Give at least {SHORTEST} characters of the id.")
     return text
+
+
+def require_person(action: str) -> None:
+    """Raise InvalidInput unless a person can answer: standard input is a terminal."""
+    if not sys.stdin.isatty():
+        raise InvalidInput(
+            f"{action} needs a person at a terminal: run the command there and answer its "
+            "question. No option skips it, and nothing was done."
+        )
+
+
+def confirm(action: str, word: str) -> None:
+    """Let the person type `word`; raise Abort for every other answer."""
+    question = f"Type {word} to {action}; anything else leaves it"
+    if typer.prompt(question, default="", show_default=False, err=True).strip() != word:
+        raise typer.Abort

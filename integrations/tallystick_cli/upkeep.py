@@ -1,286 +1,142 @@
-"""Commands of upkeep: check and mend, remove what is past its window, erase, back up, move,
-rebuild.
-"""
+"""Commands of upkeep: check, purge, erase, prove, back up, move, rebuild."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from pathlib import Path
-from typing import Annotated
-
-import typer
+from typing import Annotated, Any
 
 from tallystick.errors import InvalidInput
-from tallystick.records import Scope
+from tallystick.records import Proof, Transfer
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
-from tallystick_cli import views
-from tallystick_cli.options import Apply, AsJson, CheckOnly, Key, Reason, Token, Where
-from tallystick_cli.output import print_json, print_preview, print_view, progress_bar
-from tallystick_cli.person import confirm, require_person
-from tallystick_cli.session import acting, id_of, open_as_owner
-from tallystick_cli.table_help import help_of
+from tallystick_cli.commands import Answer, Call, command, operation_command
+from tallystick_cli.output import progress_bar
+from tallystick_cli.session import acting, confirm, require_person
+from tallystick_cli.views import upkeep as views
+
+purge = operation_command("purge", views.purge_view)
 
 
+@command("doctor", "sizes")
 def doctor(
-    repair: Annotated[bool, typer.Option("--repair", help="Mend what can be mended.")] = False,
-    sizes: Annotated[
-        bool, typer.Option("--sizes", help="Show where the bytes are instead.")
-    ] = False,
-    where: Where = ".tally",
-    as_json: AsJson = False,
-) -> None:
-    """Check chains, commitments, jobs, retention and the index. Exits with 1 when something is
-    wrong.
-    """
+    call: Call, sizes: Annotated[bool, "Show where the bytes are instead."] = False
+) -> Answer:
+    """Check chains, commitments, jobs, retention, the index. Exits with 1 for a problem."""
     if sizes:
-        if repair:
-            raise InvalidInput("--sizes shows where the bytes are and mends nothing. Name one.")
-        with open_as_owner(where) as owner:
-            measured = owner.operator.sizes()
-        if as_json:
-            print_json(measured.dump())
-        else:
-            print_view(views.sizes_table(measured))
-        return
-    with open_as_owner(where) as owner:
-        findings = owner.operator.doctor(repair=repair)
-    if as_json:
-        print_json([finding.dump() for finding in findings])
-    else:
-        print_view(views.doctor_table(findings))
-    if any(finding.status == "problem" for finding in findings):
-        raise typer.Exit(1)
+        measured = call.do("sizes")
+        return Answer(measured, views.sizes_table(measured))
+    findings = call.do("doctor")
+    is_well = all(finding.status != "problem" for finding in findings)
+    return Answer(findings, views.doctor_table(findings), is_well)
 
 
-def purge(
-    apply: Annotated[bool, typer.Option("--apply", help="Remove it.")] = False,
-    key: Key = None,
-    where: Where = ".tally",
-    as_json: AsJson = False,
-) -> None:
-    """Count what is past its window; with --apply remove it. Nothing within its window goes."""
-    with open_as_owner(where) as owner:
-        result = owner.operator.purge(mode="apply" if apply else "preview", idempotency_key=key)
-    if as_json:
-        print_json(result.dump())
-    else:
-        print_view(views.purge_view(result))
-
-
-def erase(
-    memory: Annotated[
-        list[str],
-        typer.Argument(metavar="MEMORY…", help="Ids of memories, or how they begin or end."),
-    ],
-    reason: Reason,
-    fragment: Annotated[
-        list[str] | None,
-        typer.Option("--fragment", help=help_of("erase", "fragments")),
-    ] = None,
-    apply: Apply = False,
-    token: Token = None,
-    key: Key = None,
-    where: Where = ".tally",
-    as_json: AsJson = False,
-) -> None:
-    """Preview the destruction of memories' text in every copy; with --apply and the --token do it,
-    with proof.
-    """
-    if apply:
+@command(
+    "erase",
+    helps={"fragments": "A piece of their text that names, ids or goals may hold."},
+    note="To do it needs a person at a terminal.",
+)
+def erase(call: Call) -> Answer:
+    if call.arguments.get("mode") == "apply":
         require_person("tally erase --apply")
         confirm("destroy the text, which cannot be taken back", "erase")
-    with open_as_owner(where) as owner:
-        ids = [id_of(fragment) for fragment in memory]
-        erasure = owner.operator.erase(
-            ids,
-            fragments=tuple(fragment or ()),
-            reason=reason,
-            mode="apply" if apply else "preview",
-            confirm_token=token,
-            idempotency_key=key,
-        )
-    if as_json:
-        print_json(erasure.dump())
-    else:
-        print_preview(views.erasure_view(erasure), erasure.confirm_token)
-    if any(not proof.holds for proof in erasure.proofs):
-        raise typer.Exit(1)
+    erasure = call.do()
+    is_gone = all(proof.holds for proof in erasure.proofs)
+    return Answer(erasure, views.erasure_view(erasure), is_gone)
 
 
-def export(
-    folder: Annotated[Path | None, typer.Argument(help=help_of("export", "folder"))] = None,
-    preview: Annotated[bool, typer.Option("--preview", help="Count it, write nothing.")] = False,
-    where: Where = ".tally",
-    scope: Annotated[
-        list[str] | None, typer.Option("--scope", "-s", help="A scope; repeatable.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Write scopes to a folder of JSON lines and blobs, each with its digest; by default all that
-    one may take.
+@command("prove_unreachable", "prove_erased")
+def prove(call: Call) -> Answer:
+    """Prove that a forgotten memory is reached by nothing, an erased one held by nothing. Exits
+    with 1 if it is.
     """
-    with open_as_owner(where) as owner, progress_bar("Exporting", "rows", as_json=as_json) as bar:
-        chosen = [Scope.parse(name) for name in scope] if scope else _exportable(owner)
-        task = bar.add_task("export", total=None, visible=not preview)
-        transfer = owner.operator.export(
-            folder,
-            scopes=chosen,
-            mode="preview" if preview else "apply",
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )
-    if as_json:
-        print_json(transfer.dump())
-    else:
-        print_view(
-            views.transfer_preview(transfer)
-            if preview
-            else views.transfer_view(transfer, verb="exported to", folder=folder or Path())
-        )
+    history = call.owner.inspect(call.arguments["memory_id"]).history
+    is_erased = "text" in call.arguments or any(entry.event == "ERASE" for entry in history)
+    proof: Proof = call.do("prove_erased" if is_erased else "prove_unreachable")
+    return Answer(proof, views.proof_view(proof), proof.holds)
 
 
-def import_(
-    folder: Annotated[Path, typer.Argument(help=help_of("import_from", "folder"))],
-    key: Key = None,
-    where: Where = ".tally",
-    as_json: AsJson = False,
-) -> None:
-    """Bring an export into a new tally, or beside what is there, all or nothing."""
-    with (
-        open_as_owner(where, create=True) as owner,
-        progress_bar("Importing", as_json=as_json) as bar,
-    ):
-        task = bar.add_task("import", total=None)
-        transfer = owner.operator.import_from(
-            folder,
-            idempotency_key=key,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )
-    if as_json:
-        print_json(transfer.dump())
-    else:
-        print_view(views.transfer_view(transfer, verb="imported from", folder=folder))
+@command(
+    "export",
+    positional=("folder",),
+    helps={"scopes": "Such as project:apollo; by default all that you may take."},
+)
+def export(call: Call) -> Answer:
+    given = call.arguments
+    given["scopes"] = given.get("scopes") or _exportable(call.owner)
+    with progress_bar("Exporting", "rows", hidden=call.as_json or "mode" in given) as advance:
+        transfer: Transfer = call.owner.operator.export(**given, progress=advance)
+    what = "would be exported" if "mode" in given else f"exported to {given['folder']}"
+    return Answer(transfer, views.transfer_view(transfer, what))
 
 
-def backup(
-    folder: Annotated[Path, typer.Argument(help=help_of("backup", "folder"))],
-    where: Where = ".tally",
-    as_json: AsJson = False,
-) -> None:
-    """Write the whole tally as it is now to a new folder, while others read and write."""
-    with open_as_owner(where) as owner:
-        result = owner.operator.backup(folder)
-    if as_json:
-        print_json(result.dump())
-    else:
-        print_view(views.backup_view(result, folder))
+def _exportable(owner: BoundTally) -> list[str]:
+    gate, actor = services_of(owner.tally).gate, owner.actor
+    return [
+        str(scope)
+        for scope in owner.tally.scopes()
+        if gate.require_or_none(actor, "export", scope) is not None
+    ]
 
 
-def restore(
-    folder: Annotated[Path, typer.Argument(help="The folder of a backup.")],
-    where: Where = ".tally",
-    as_json: AsJson = False,
-) -> None:
+@command("import_from", positional=("folder",), tally="create")
+def import_(call: Call) -> Answer:
+    with progress_bar("Importing", hidden=call.as_json) as advance:
+        transfer = call.owner.operator.import_from(**call.arguments, progress=advance)
+    what = f"imported from {call.arguments['folder']}"
+    return Answer(transfer, views.transfer_view(transfer, what))
+
+
+@command("backup", positional=("folder",))
+def backup(call: Call) -> Answer:
+    result = call.do()
+    return Answer(result, views.backup_view(result, call.arguments["folder"]))
+
+
+@command(tally="place")
+def restore(call: Call, folder: Annotated[str, "The folder of a backup."], /) -> Answer:
     """Restore a backup into a new place, never over a tally: a folder or postgresql://…, whichever
     it was taken from. Digests, rows, chains and texts are checked before it is there.
     """
-    with progress_bar("Restoring", as_json=as_json) as bar:
-        task = bar.add_task("restore", total=None)
-        result = Tally.restore(
-            folder,
-            where,
-            actor=acting(),
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )
-    if as_json:
-        print_json(result.dump())
-    else:
-        print_view(views.backup_view(result, Path(where)))
+    with progress_bar("Restoring", hidden=call.as_json) as advance:
+        result = Tally.restore(folder, call.where, actor=acting(), progress=advance)
+    return Answer(result, views.backup_view(result, call.where))
 
 
+@command(tally="place")
 def migrate(
-    plan: Annotated[
-        bool, typer.Option("--plan", help="Only say what would change; the default.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Do it, check the result, and take it back.")
-    ] = False,
-    apply: Annotated[bool, typer.Option("--apply", help="Do it.")] = False,
-    backup: Annotated[
-        Path | None, typer.Option("--backup", help="A new folder for the backup before it.")
-    ] = None,
-    no_backup: Annotated[
-        bool, typer.Option("--no-backup", help="Do it without a backup of ours.")
-    ] = False,
-    where: Where = ".tally",
-    as_json: AsJson = False,
-) -> None:
+    call: Call,
+    plan: Annotated[bool, "Only say what would change; the default."] = False,
+    dry_run: Annotated[bool, "Do it, check the result, and take it back."] = False,
+    apply: Annotated[bool, "Do it."] = False,
+    backup: Annotated[str | None, "A new folder for the backup before it."] = None,
+    no_backup: Annotated[bool, "Do it without a backup of ours."] = False,
+) -> Answer:
     """Bring a tally of an older release to the schema of this one: say what changes, try it, or do
     it after a backup. By default only says it.
     """
     if plan + dry_run + apply > 1:
         raise InvalidInput("--plan, --dry-run and --apply are three things. Name one.")
-    with progress_bar("Backing up", as_json=as_json) as bar:
-        task = bar.add_task("backup", total=None, visible=backup is not None)
+    with progress_bar("Backing up", hidden=call.as_json or backup is None) as advance:
         result = Tally.migrate(
-            where,
+            call.where,
             mode="dry_run" if dry_run else "apply" if apply else "plan",
             backup=backup,
             without_backup=no_backup,
             actor=acting(),
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
+            progress=advance,
         )
-    if as_json:
-        print_json(result.dump())
-    else:
-        print_view(views.migration_view(result))
+    return Answer(result, views.migration_view(result))
 
 
+@command("rebuild_index", note="With --check only says whether it matches.")
 def rebuild_index(
-    where: Where = ".tally", check: CheckOnly = False, as_json: AsJson = False
-) -> None:
-    """Make Chroma anew from the database; return the number of vectors. With --check only says
-    whether it matches.
-    """
-    with open_as_owner(where) as owner:
-        if check:
-            reconciled = owner.tally.reconcile_index(repair=False)
-            if as_json:
-                print_json({**asdict(reconciled), "whole": reconciled.whole})
-            else:
-                print_view(views.reconciled_view(reconciled))
-            if not reconciled.whole:
-                raise typer.Exit(1)
-            return
-        with progress_bar("Rebuilding the index", as_json=as_json) as bar:
-            task = bar.add_task("rebuild", total=None)
-            rebuilt = owner.operator.rebuild_index(
-                progress=lambda done, total: bar.update(task, completed=done, total=total)
-            )
-    if as_json:
-        print_json(rebuilt.dump())
-    else:
-        print_view(views.rebuilt_view(rebuilt))
-
-
-def _exportable(owner: BoundTally) -> list[Scope]:
-    gate = services_of(owner.tally).gate
-    return [
-        scope
-        for scope in owner.tally.scopes()
-        if gate.require_or_none(owner.actor, "export", scope) is not None
-    ]
-
-
-COMMANDS: Mapping[str, Callable[..., None]] = {
-    "doctor": doctor,
-    "purge": purge,
-    "erase": erase,
-    "backup": backup,
-    "restore": restore,
-    "migrate": migrate,
-    "export": export,
-    "import": import_,
-    "rebuild-index": rebuild_index,
-}
+    call: Call,
+    check: Annotated[bool, "Change nothing; exit with 1 when it does not match."] = False,
+) -> Any:
+    if check:
+        compared = call.owner.tally.reconcile_index(repair=False)
+        value = {**asdict(compared), "whole": compared.whole}
+        return Answer(value, views.reconciled_view(compared), compared.whole)
+    with progress_bar("Rebuilding the index", hidden=call.as_json) as advance:
+        rebuilt = call.owner.operator.rebuild_index(progress=advance)
+    return Answer(rebuilt, views.rebuilt_view(rebuilt))

@@ -2,6 +2,7 @@
 
 # LlamaIndex looks for the class of a parameter itself, so annotations stay objects in this module.
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from llama_index.core.tools import FunctionTool, ToolOutput
@@ -18,7 +19,7 @@ from tallystick.adapters import (
 )
 from tallystick.aio import in_thread
 from tallystick.errors import ActionDenied
-from tallystick.operations import MEMORY_TOOLS, not_approved
+from tallystick.operations import MEMORY_TOOLS, MemoryTool, not_approved
 from tallystick.records import Scope, json_bytes, text_digest
 from tallystick.tally import BoundTally, Tally, ToolCheck
 from tallystick_llama_index.actors import call_of_workflow
@@ -95,45 +96,19 @@ def memory_tools(
                 return not_approved(tool, str(response))
         return await act(ctx, tool, check)
 
-    async def memory_search(query: str, limit: int = 5, *, ctx: Context) -> dict[str, Any]:
-        return await answer(ctx, "memory_search", query=query, limit=limit)
+    def function_of(tool: MemoryTool) -> Callable[..., Awaitable[dict[str, Any]]]:
+        ask = answer_if_approved if tool.needs_approval else answer
 
-    async def memory_store(
-        content: str, kind: str = "note", tags: list[str] | None = None, *, ctx: Context
-    ) -> dict[str, Any]:
-        return await answer(ctx, "memory_store", content=content, kind=kind, tags=tags)
+        async def call(*, ctx: Context | None, **arguments: Any) -> dict[str, Any]:
+            return await ask(ctx, tool.name, **tool.complete(arguments))
 
-    async def memory_get(memory_id: str, *, ctx: Context) -> dict[str, Any]:
-        return await answer(ctx, "memory_get", memory_id=memory_id)
+        return tool.sign(call, ctx=Context)
 
-    async def memory_list(
-        limit: int = 20, before: str | None = None, *, ctx: Context
-    ) -> dict[str, Any]:
-        return await answer(ctx, "memory_list", limit=limit, before=before)
-
-    async def memory_modify(
-        memory_id: str, content: str, reason: str, if_version: int, *, ctx: Context
-    ) -> dict[str, Any]:
-        return await answer_if_approved(
-            ctx,
-            "memory_modify",
-            memory_id=memory_id,
-            content=content,
-            reason=reason,
-            if_version=if_version,
-        )
-
-    async def memory_forget(memory_id: str, reason: str, *, ctx: Context) -> dict[str, Any]:
-        return await answer_if_approved(ctx, "memory_forget", memory_id=memory_id, reason=reason)
-
-    functions = (memory_search, memory_store, memory_get, memory_list, memory_modify, memory_forget)
     tools = [
         _MemoryTool.from_defaults(
-            async_fn=function,
-            name=function.__name__,
-            description=MEMORY_TOOLS[function.__name__].description,
+            async_fn=function_of(tool), name=tool.name, description=tool.description
         )
-        for function in functions
+        for tool in MEMORY_TOOLS.values()
     ]
     for tool in tools:
         if isinstance(binder, Binder):

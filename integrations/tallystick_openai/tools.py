@@ -2,40 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from tallystick.adapters import (
-    ActorSource,
-    PlainApproval,
-    PlainMemoryTools,
-    TallyElsewhere,
-    ToolQuestion,
-)
-from tallystick.records import ModelAnswer, ModelToolCall, Scope, ToolSpec
-from tallystick.tally import BoundTally, Tally
+from tallystick.adapters import PlainMemoryTools
+from tallystick.records import ModelAnswer, ModelToolCall, ToolSpec
 from tallystick_openai.provider import parse_response
 
 
-def memory_tools(
-    tally: Tally | BoundTally | TallyElsewhere,
-    *,
-    actor: ActorSource | None = None,
-    scope: str | Scope | None = None,
-    approval: PlainApproval = "ask",
-    ask: Callable[[ToolQuestion], bool | str] | None = None,
-) -> ResponsesMemoryTools:
-    """Memory tools for `client.responses.create(…, tools=tools.definitions)`, and for compiles.
-
-    `memory_modify` and `memory_forget` ask a person by `ask`, which answers True, False, or the
-    reason against it; without it they are refused. With `approval="elsewhere"` they act at once,
-    for agents whose own code asks. All go by the rules of the tally.
-    """
-    return ResponsesMemoryTools(tally, actor=actor, scope=scope, approval=approval, ask=ask)
-
-
 class ResponsesMemoryTools(PlainMemoryTools):
-    """The memory tools in OpenAI's form."""
+    """Memory tools for `client.responses.create(…, tools=tools.definitions)`, and for compiles."""
 
     runtime = "openai"
 
@@ -53,3 +29,6 @@ class ResponsesMemoryTools(PlainMemoryTools):
 
     def _output(self, call: ModelToolCall, text: str) -> dict[str, Any]:
         return {"type": "function_call_output", "call_id": call.id, "output": text}
+
+
+memory_tools = ResponsesMemoryTools

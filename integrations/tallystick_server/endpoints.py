@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -14,8 +14,7 @@ from pydantic import BaseModel, ConfigDict, create_model, model_validator
 from tallystick.adapters.serving import CALLER, Caller
 from tallystick.aio import in_thread
 from tallystick.errors import InvalidInput
-from tallystick.operations import OPERATIONS, Operation
-from tallystick.operations.operation import Arguments
+from tallystick.operations import OPERATIONS, Arguments, Operation
 from tallystick.tally import BoundTally, Tally
 from tallystick_server.answers import Problem, answer
 from tallystick_server.open_runs import RunHeader, within
@@ -59,13 +58,13 @@ _IN_HEADERS: Mapping[str, tuple[str, Any]] = {
 _VERSIONED = ("get", "modify", "space", "create_space", "update_space", "recover")
 
 
-class _OfRequest(Arguments):
-    """Arguments in a request, built with their route: FastAPI takes no models that wait."""
+class RequestBody(Arguments):
+    """The body of a request, built with its route: FastAPI takes no models that wait."""
 
     model_config = ConfigDict(defer_build=False)
 
 
-class _OfTheUrl(_OfRequest):
+class _OfTheUrl(RequestBody):
     """Arguments in a URL, where an empty one is None: `?state=` lists approvals in any state."""
 
     @model_validator(mode="before")
@@ -99,6 +98,33 @@ def add_operations(router: APIRouter) -> None:
                 },
                 response_class=Response,
             )
+
+
+def add_endpoint(
+    router: APIRouter,
+    path: str,
+    endpoint: Callable[..., Awaitable[Response]],
+    result: Any,
+    group: str,
+    *,
+    method: Method = "POST",
+    deaf: Sequence[str] = CONDITIONS,
+    in_reference: bool = True,
+) -> None:
+    """Add a route that is no operation, under the name of its function; `deaf` are the headers that
+    it refuses.
+    """
+    router.add_api_route(
+        path,
+        endpoint,
+        methods=[method],
+        tags=[group],
+        operation_id=endpoint.__name__,
+        include_in_schema=in_reference,
+        responses={200: {RESULT: result, "description": "The result."}, **PROBLEMS},
+        response_class=Response,
+        dependencies=[deaf_to(*deaf)],
+    )
 
 
 def bound_for(request: Request, scope: str | None) -> BoundTally:
@@ -195,7 +221,7 @@ def _arguments_model(
     suffix = "Query" if method in OF_THE_URL else "Body"
     words = "".join(word.title() for word in operation.name.split("_"))
     number = "" if path == route.path else str([each[1] for each in route.also].index(path) + 2)
-    base = _OfTheUrl if method in OF_THE_URL else _OfRequest
+    base = _OfTheUrl if method in OF_THE_URL else RequestBody
     model: type[BaseModel] = create_model(f"{words}{suffix}{number}", __base__=base, **fields)
     return model
 

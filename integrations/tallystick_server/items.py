@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from tallystick.adapters.item_filters import check_filter, passes
 from tallystick.aio import in_thread
@@ -16,11 +17,10 @@ from tallystick.records import JsonObject, Memory
 from tallystick_server.answers import answer
 from tallystick_server.endpoints import (
     CONDITIONS,
-    PROBLEMS,
-    RESULT,
+    RequestBody,
     ScopeHeader,
+    add_endpoint,
     bound_for,
-    deaf_to,
 )
 
 _MOST = 1_000
@@ -33,11 +33,7 @@ _KeyHeader = Annotated[
 ]
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class PutItem(_Body):
+class PutItem(RequestBody):
     """One change of a store."""
 
     namespace: tuple[str, ...]
@@ -50,20 +46,20 @@ class PutItem(_Body):
     """Microseconds that it lives after it was put, or read; None lives on."""
 
 
-class PutItems(_Body):
+class PutItems(RequestBody):
     """Changes of a store, all or none."""
 
     puts: tuple[PutItem, ...] = Field(max_length=_MOST)
 
 
-class GetItems(_Body):
+class GetItems(RequestBody):
     """Addresses, and whether reading each begins its time to live anew."""
 
     addresses: tuple[tuple[tuple[str, ...], str], ...] = Field(max_length=_MOST)
     refresh: tuple[bool, ...] = ()
 
 
-class FindItems(_Body):
+class FindItems(RequestBody):
     """What to find beneath a namespace."""
 
     prefix: tuple[str, ...] = ()
@@ -88,23 +84,13 @@ class ItemAnswer(BaseModel):
 def add_items(router: APIRouter) -> None:
     """Add the routes of items."""
 
-    def add(path: str, endpoint: Any, result: Any, *, is_change: bool = False) -> None:
-        router.add_api_route(
-            path,
-            endpoint,
-            methods=["POST"],
-            tags=["Memory"],
-            operation_id=endpoint.__name__,
-            responses={200: {RESULT: result, "description": "The result."}, **PROBLEMS},
-            response_class=Response,
-            dependencies=[deaf_to(*(CONDITIONS[1:] if is_change else CONDITIONS))],
-        )
-
-    add("/items", put_items, int, is_change=True)
+    add = partial(add_endpoint, router, group="Memory")
+    changes = CONDITIONS[1:]
+    add("/items", put_items, int, deaf=changes)
     add("/items/get", get_items, list[ItemAnswer | None])
     add("/items/find", find_items, list[ItemAnswer])
     add("/items/namespaces", item_namespaces, list[list[str]])
-    add("/items/sweep", sweep_items, int, is_change=True)
+    add("/items/sweep", sweep_items, int, deaf=changes)
 
 
 async def put_items(

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from tallystick.adapters.tool_calls import (
     ToolCall,
@@ -40,21 +40,15 @@ from tallystick.records import (
 from tallystick.tally import ModelCheck, ToolCheck
 from tallystick_server.answers import answer
 from tallystick_server.endpoints import (
-    CONDITIONS,
-    PROBLEMS,
-    RESULT,
+    RequestBody,
     ScopeHeader,
+    add_endpoint,
     bound_for,
-    deaf_to,
 )
 from tallystick_server.open_runs import RunHeader, within
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class StartRun(_Body):
+class StartRun(RequestBody):
     """A run that begins."""
 
     agent_name: str
@@ -65,7 +59,7 @@ class StartRun(_Body):
     retention: Retention | None = None
 
 
-class Entry(_Body):
+class Entry(RequestBody):
     """An input or output of a step."""
 
     kind: EntryKind
@@ -73,7 +67,7 @@ class Entry(_Body):
     summary: JsonObject | None = None
 
 
-class NewStep(_Body):
+class NewStep(RequestBody):
     """A step, as it was."""
 
     kind: StepKind
@@ -84,13 +78,13 @@ class NewStep(_Body):
     status: StepStatus = "completed"
 
 
-class EndRun(_Body):
+class EndRun(RequestBody):
     """The end of a run."""
 
     status: StepStatus = "completed"
 
 
-class ToolResult(_Body):
+class ToolResult(RequestBody):
     """A tool call with its result or its error."""
 
     run_id: str
@@ -101,7 +95,7 @@ class ToolResult(_Body):
     error: str | None = None
 
 
-class Compile(_Body):
+class Compile(RequestBody):
     """Candidates, and the budget for which the best of them are chosen."""
 
     items: tuple[ContextItem | Memory, ...] = Field(max_length=10_000)
@@ -121,7 +115,7 @@ class Compile(_Body):
     as_of: MomentField | None = None
 
 
-class CheckedCallBody(_Body):
+class CheckedCallBody(RequestBody):
     """A call that is about to happen with the caller."""
 
     kind: Annotated[
@@ -151,28 +145,14 @@ class CheckedCall(BaseModel):
 def add_recording(router: APIRouter) -> None:
     """Add the routes of runs, compiles and checks."""
 
-    def add(path: str, endpoint: Any, result: Any, group: str, *also: str) -> None:
-        for each in (path, *also):
-            router.add_api_route(
-                each,
-                endpoint,
-                methods=["POST"],
-                tags=[group],
-                operation_id=endpoint.__name__,
-                include_in_schema=each == path,
-                responses={
-                    200: {RESULT: result, "description": "The result."},
-                    **PROBLEMS,
-                },
-                response_class=Response,
-                dependencies=[deaf_to(*CONDITIONS)],
-            )
-
-    add("/runs", start_run, RunRecord, "Runs", "/runs/start")
+    add = partial(add_endpoint, router)
+    add("/runs", start_run, RunRecord, "Runs")
+    add("/runs/start", start_run, RunRecord, "Runs", in_reference=False)
     add("/runs/{run_id}/steps", add_step, Receipt, "Runs")
     add("/runs/{run_id}/end", end_run, Foil, "Runs")
     add("/tools/result", add_tool_result, Receipt, "Runs")
-    add("/context/compile", compile_context, CompiledContext, "Context", "/compile")
+    add("/context/compile", compile_context, CompiledContext, "Context")
+    add("/compile", compile_context, CompiledContext, "Context", in_reference=False)
     add("/policy/check", check_policy, CheckedCall, "Approvals")
 
 

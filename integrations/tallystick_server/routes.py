@@ -7,8 +7,8 @@ the reason.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, cast
 
 PREFIX = "/v1"
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
@@ -27,7 +27,7 @@ class Route:
     method: Method
     path: str
     """Behind `/v1`; `{name}` is an argument of the operation."""
-    group: str
+    group: str = ""
     """The part of the reference that it stands in."""
     also: tuple[tuple[Method, str], ...] = ()
     """Other methods and paths of the same."""
@@ -49,198 +49,138 @@ class Route:
 
 _NO_PATHS = "a path of the server's machine, which no caller may name"
 
+
+def _route(operation: str, place: str, *also: str, **more: Any) -> Route:
+    """Return the route of an operation at its place, such as `GET /memories`, and at others."""
+    method, path = _place(place)
+    return Route(operation, method, path, also=tuple(map(_place, also)), **more)
+
+
+def _place(text: str) -> tuple[Method, str]:
+    method, path = text.split(" ")
+    return cast(Method, method), path
+
+
+def _group(group: str, *routes: Route) -> tuple[Route, ...]:
+    return tuple(replace(route, group=group) for route in routes)
+
+
 ROUTES: tuple[Route, ...] = (
-    # Memory.
-    Route(
-        "remember",
-        "POST",
-        "/memories",
+    *_group(
         "Memory",
-        also=(("POST", "/memory/remember"), ("POST", "/memory/write")),
+        _route("remember", "POST /memories", "POST /memory/remember", "POST /memory/write"),
+        _route("remember_many", "POST /memories/batch"),
+        _route("memories", "GET /memories", cursor=("before", "id")),
+        _route("recall", "POST /recall", "POST /memory/read"),
+        _route("modify_many", "POST /memories/modify", "POST /memory/modify"),
+        _route("forget_matching", "POST /memories/forget", "POST /memory/forget"),
+        _route("explore", "GET /explore"),
+        _route("get", "GET /memories/{memory_id}"),
+        _route("modify", "PATCH /memories/{memory_id}", "PATCH /memory/{memory_id}"),
+        _route("forget", "DELETE /memories/{memory_id}", "DELETE /memory/{memory_id}"),
+        _route("recover", "POST /memories/{memory_id}/recover", "POST /memory/{memory_id}/recover"),
+        _route(
+            "correct",
+            "POST /memories/{memory_id}/corrections",
+            "POST /memory/corrections",
+            "POST /memory/corrections/preview",
+        ),
+        _route("promote", "POST /memories/{memory_id}/promote"),
+        _route("share", "POST /memories/{memory_id}/share"),
+        _route("inspect", "GET /memories/{memory_id}/inspect"),
+        _route("history", "GET /memories/{memory_id}/history", "GET /memory/{memory_id}/history"),
+        _route("uses", "GET /memories/{memory_id}/uses"),
+        _route("source", "GET /sources/{source_id}", "GET /memory/inspect/{source_id}"),
+        _route("prove_unreachable", "GET /memories/{memory_id}/proof"),
     ),
-    Route("remember_many", "POST", "/memories/batch", "Memory"),
-    Route(
-        "memories",
-        "GET",
-        "/memories",
-        "Memory",
-        cursor=("before", "id"),
+    *_group(
+        "Context",
+        _route("context_pack", "POST /context/pack"),
+        _route("wake", "POST /context/wake"),
     ),
-    Route("recall", "POST", "/recall", "Memory", also=(("POST", "/memory/read"),)),
-    Route("modify_many", "POST", "/memories/modify", "Memory", also=(("POST", "/memory/modify"),)),
-    Route(
-        "forget_matching", "POST", "/memories/forget", "Memory", also=(("POST", "/memory/forget"),)
-    ),
-    Route("explore", "GET", "/explore", "Memory"),
-    Route("get", "GET", "/memories/{memory_id}", "Memory"),
-    Route(
-        "modify",
-        "PATCH",
-        "/memories/{memory_id}",
-        "Memory",
-        also=(("PATCH", "/memory/{memory_id}"),),
-    ),
-    Route(
-        "forget",
-        "DELETE",
-        "/memories/{memory_id}",
-        "Memory",
-        also=(("DELETE", "/memory/{memory_id}"),),
-    ),
-    Route(
-        "recover",
-        "POST",
-        "/memories/{memory_id}/recover",
-        "Memory",
-        also=(("POST", "/memory/{memory_id}/recover"),),
-    ),
-    Route(
-        "correct",
-        "POST",
-        "/memories/{memory_id}/corrections",
-        "Memory",
-        also=(("POST", "/memory/corrections"), ("POST", "/memory/corrections/preview")),
-    ),
-    Route("promote", "POST", "/memories/{memory_id}/promote", "Memory"),
-    Route("share", "POST", "/memories/{memory_id}/share", "Memory"),
-    Route("inspect", "GET", "/memories/{memory_id}/inspect", "Memory"),
-    Route(
-        "history",
-        "GET",
-        "/memories/{memory_id}/history",
-        "Memory",
-        also=(("GET", "/memory/{memory_id}/history"),),
-    ),
-    Route("uses", "GET", "/memories/{memory_id}/uses", "Memory"),
-    Route(
-        "source",
-        "GET",
-        "/sources/{source_id}",
-        "Memory",
-        also=(("GET", "/memory/inspect/{source_id}"),),
-    ),
-    Route("prove_unreachable", "GET", "/memories/{memory_id}/proof", "Memory"),
-    # Context.
-    Route("context_pack", "POST", "/context/pack", "Context"),
-    Route("wake", "POST", "/context/wake", "Context"),
-    # Who may see what.
-    Route(
-        "preview_access",
-        "POST",
-        "/access/preview",
+    *_group(
         "Access",
-        also=(("POST", "/memory/spaces/members/preview"),),
+        _route("preview_access", "POST /access/preview", "POST /memory/spaces/members/preview"),
+        _route(
+            "preview_member",
+            "POST /spaces/{scope:path}/members/preview",
+            "POST /memory/spaces/{scope:path}/members/preview",
+        ),
+        _route("create_space", "POST /spaces", "POST /memory/spaces"),
+        _route("spaces", "GET /spaces", "GET /memory/spaces"),
+        _route(
+            "update_space",
+            "POST /spaces/{scope:path}/members",
+            "PATCH /spaces/{scope:path}",
+            "POST /memory/spaces/{scope:path}/members",
+        ),
+        _route("space", "GET /spaces/{scope:path}", "GET /memory/spaces/{scope:path}"),
+        _route("make_token", "POST /tokens"),
+        _route("tokens", "GET /tokens"),
+        _route("rotate_token", "POST /tokens/{token_id}/rotate"),
+        _route("revoke_token", "DELETE /tokens/{token_id}"),
     ),
-    Route(
-        "preview_member",
-        "POST",
-        "/spaces/{scope:path}/members/preview",
-        "Access",
-        also=(("POST", "/memory/spaces/{scope:path}/members/preview"),),
-    ),
-    Route("create_space", "POST", "/spaces", "Access", also=(("POST", "/memory/spaces"),)),
-    Route("spaces", "GET", "/spaces", "Access", also=(("GET", "/memory/spaces"),)),
-    Route(
-        "update_space",
-        "POST",
-        "/spaces/{scope:path}/members",
-        "Access",
-        also=(("PATCH", "/spaces/{scope:path}"), ("POST", "/memory/spaces/{scope:path}/members")),
-    ),
-    Route(
-        "space",
-        "GET",
-        "/spaces/{scope:path}",
-        "Access",
-        also=(("GET", "/memory/spaces/{scope:path}"),),
-    ),
-    Route("make_token", "POST", "/tokens", "Access"),
-    Route("tokens", "GET", "/tokens", "Access"),
-    Route("rotate_token", "POST", "/tokens/{token_id}/rotate", "Access"),
-    Route("revoke_token", "DELETE", "/tokens/{token_id}", "Access"),
-    # Runs, steps, receipts.
-    Route("runs", "GET", "/runs", "Runs", cursor=("before", "run_id")),
-    Route("run", "GET", "/runs/{run_id}", "Runs"),
-    Route("steps", "GET", "/runs/{run_id}/steps", "Runs"),
-    Route("verify", "POST", "/runs/{run_id}/verify", "Runs"),
-    Route("written", "GET", "/runs/{run_id}/written", "Runs"),
-    Route("step", "GET", "/steps/{step_id}", "Runs"),
-    Route(
-        "entries",
-        "GET",
-        "/steps/{step_id}/entries",
+    *_group(
         "Runs",
-        also=(("GET", "/compilations/{step_id}"),),
+        _route("runs", "GET /runs", cursor=("before", "run_id")),
+        _route("run", "GET /runs/{run_id}"),
+        _route("steps", "GET /runs/{run_id}/steps"),
+        _route("verify", "POST /runs/{run_id}/verify"),
+        _route("written", "GET /runs/{run_id}/written"),
+        _route("step", "GET /steps/{step_id}"),
+        _route("entries", "GET /steps/{step_id}/entries", "GET /compilations/{step_id}"),
+        _route("receipt", "GET /steps/{step_id}/receipt"),
+        _route("knew", "GET /steps/{step_id}/knew"),
+        _route("unseen", "GET /steps/{step_id}/unseen"),
+        _route("trace", "GET /steps/{step_id}/trace"),
+        _route("changed", "GET /steps/{step_id}/changed"),
+        _route("diff", "GET /diff/{before}/{after}", "GET /diff/steps/{before}/{after}"),
+        _route("replay", "POST /steps/{step_id}/recompile"),
+        _route("replay_later", "POST /steps/{step_id}/replay", "POST /replay", status=202),
     ),
-    Route("receipt", "GET", "/steps/{step_id}/receipt", "Runs"),
-    Route("knew", "GET", "/steps/{step_id}/knew", "Runs"),
-    Route("unseen", "GET", "/steps/{step_id}/unseen", "Runs"),
-    Route("trace", "GET", "/steps/{step_id}/trace", "Runs"),
-    Route("changed", "GET", "/steps/{step_id}/changed", "Runs"),
-    Route(
-        "diff",
-        "GET",
-        "/diff/{before}/{after}",
-        "Runs",
-        also=(("GET", "/diff/steps/{before}/{after}"),),
+    *_group(
+        "Reviews",
+        _route("reflect", "POST /reflect"),
+        _route("end_session", "POST /sessions/end"),
+        _route("reviews", "GET /reviews", cursor=("after", "id")),
+        _route("proposal", "GET /reviews/{proposal_id}"),
+        _route("review", "POST /reviews/{proposal_id}"),
     ),
-    Route("replay", "POST", "/steps/{step_id}/recompile", "Runs"),
-    Route(
-        "replay_later",
-        "POST",
-        "/steps/{step_id}/replay",
-        "Runs",
-        also=(("POST", "/replay"),),
-        status=202,
+    *_group(
+        "Approvals",
+        _route("approvals", "GET /approvals", cursor=("before", "id")),
+        _route("approval", "GET /approvals/{approval_id}"),
+        _route("approve", "POST /approvals/{approval_id}/approve"),
+        _route("deny", "POST /approvals/{approval_id}/deny"),
+        _route("revoke", "POST /approvals/{approval_id}/revoke"),
     ),
-    # Approvals.
-    Route("reflect", "POST", "/reflect", "Reviews"),
-    Route("end_session", "POST", "/sessions/end", "Reviews"),
-    Route("reviews", "GET", "/reviews", "Reviews", cursor=("after", "id")),
-    Route("proposal", "GET", "/reviews/{proposal_id}", "Reviews"),
-    Route("review", "POST", "/reviews/{proposal_id}", "Reviews"),
-    Route("approvals", "GET", "/approvals", "Approvals", cursor=("before", "id")),
-    Route("approval", "GET", "/approvals/{approval_id}", "Approvals"),
-    Route("approve", "POST", "/approvals/{approval_id}/approve", "Approvals"),
-    Route("deny", "POST", "/approvals/{approval_id}/deny", "Approvals"),
-    Route("revoke", "POST", "/approvals/{approval_id}/revoke", "Approvals"),
-    # Follow-up work.
-    Route("jobs", "GET", "/jobs", "Jobs", cursor=("before", "id")),
-    Route("retry_jobs", "POST", "/jobs/retry", "Jobs"),
-    Route(
-        "job",
-        "GET",
-        "/jobs/{job_id}",
+    *_group(
         "Jobs",
-        also=(("GET", "/memory/jobs/{job_id}"), ("GET", "/replay/{job_id}")),
+        _route("jobs", "GET /jobs", cursor=("before", "id")),
+        _route("retry_jobs", "POST /jobs/retry"),
+        _route("job", "GET /jobs/{job_id}", "GET /memory/jobs/{job_id}", "GET /replay/{job_id}"),
+        _route("cancel_job", "POST /jobs/{job_id}/cancel"),
+        _route("outbound_calls", "GET /outbound-calls", cursor=("before", "id")),
     ),
-    Route("cancel_job", "POST", "/jobs/{job_id}/cancel", "Jobs"),
-    Route("outbound_calls", "GET", "/outbound-calls", "Jobs", cursor=("before", "id")),
-    # Operating.
-    Route(
-        "erase",
-        "POST",
-        "/erase",
+    *_group(
         "Operating",
-        also=(("POST", "/memory/delete"), ("POST", "/memory/delete/preview")),
-    ),
-    Route("erase_recorded", "POST", "/runs/{run_id}/erase", "Operating"),
-    Route("prove_erased", "POST", "/memories/{memory_id}/proof", "Operating"),
-    Route("purge", "POST", "/purge", "Operating"),
-    Route("choose_windows", "POST", "/windows", "Operating"),
-    Route("doctor", "POST", "/doctor", "Operating"),
-    Route("sizes", "GET", "/sizes", "Operating"),
-    Route("rebuild_index", "POST", "/index/rebuild", "Operating"),
-    Route("freeze", "POST", "/freeze", "Operating"),
-    Route("thaw", "POST", "/thaw", "Operating"),
-    Route(
-        "export",
-        "POST",
-        "/export/preview",
-        "Operating",
-        also=(("POST", "/memory/export/preview"),),
-        fixed={"folder": None, "mode": "preview"},
-        absent={"folder": _NO_PATHS, "mode": "to write one is work of the server's machine"},
+        _route("erase", "POST /erase", "POST /memory/delete", "POST /memory/delete/preview"),
+        _route("erase_recorded", "POST /runs/{run_id}/erase"),
+        _route("prove_erased", "POST /memories/{memory_id}/proof"),
+        _route("purge", "POST /purge"),
+        _route("choose_windows", "POST /windows"),
+        _route("doctor", "POST /doctor"),
+        _route("sizes", "GET /sizes"),
+        _route("rebuild_index", "POST /index/rebuild"),
+        _route("freeze", "POST /freeze"),
+        _route("thaw", "POST /thaw"),
+        _route(
+            "export",
+            "POST /export/preview",
+            "POST /memory/export/preview",
+            fixed={"folder": None, "mode": "preview"},
+            absent={"folder": _NO_PATHS, "mode": "to write one is work of the server's machine"},
+        ),
     ),
 )
 """The routes of operations, in the order in which the reference lists them. Of two that a path

@@ -26,8 +26,8 @@ from tallystick_server.answers import answer
 from tallystick_server.endpoints import (
     CONDITIONS,
     PROBLEMS,
-    RESULT,
     ScopeHeader,
+    add_endpoint,
     bound_for,
     deaf_to,
 )
@@ -81,19 +81,19 @@ class Frames(BaseModel):
 
 def add_health(router: APIRouter) -> None:
     """Add the routes by which whoever runs the server looks after it."""
-    add = _adding(router)
+    add = partial(add_endpoint, router, method="GET")
     add("/health", health, Health, "Server")
     add("/ready", ready, Readiness, "Server")
 
 
 def add_system(router: APIRouter) -> None:
     """Add the other routes of the server itself."""
-    add = _adding(router)
+    add = partial(add_endpoint, router, method="GET")
     add("/whoami", whoami, WhoAmI, "Server")
     add("/runs/{run_id}/receipts", receipts, list[Receipt], "Runs")
     add("/runs/{run_id}/foil", foil, Foil, "Runs")
-    add("/frames", frame_codes, list[str], "Memory", "POST")
-    add("/tools/{name}", call_tool, JsonObject, "Memory", "POST")
+    add("/frames", frame_codes, list[str], "Memory", method="POST")
+    add("/tools/{name}", call_tool, JsonObject, "Memory", method="POST")
     router.add_api_route(
         "/hooks/{event}",
         answer_hook,
@@ -117,24 +117,6 @@ def add_system(router: APIRouter) -> None:
         response_class=Response,
         dependencies=[deaf_to(*CONDITIONS)],
     )
-
-
-def _adding(router: APIRouter) -> Callable[..., None]:
-    """Return the function that adds a route which answers with a result."""
-
-    def add(path: str, endpoint: Any, result: Any, group: str, method: str = "GET") -> None:
-        router.add_api_route(
-            path,
-            endpoint,
-            methods=[method],
-            tags=[group],
-            operation_id=endpoint.__name__,
-            responses={200: {RESULT: result, "description": "The result."}, **PROBLEMS},
-            response_class=Response,
-            dependencies=[deaf_to(*CONDITIONS)],
-        )
-
-    return add
 
 
 async def health(request: Request) -> Response:

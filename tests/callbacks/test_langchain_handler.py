@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType
@@ -70,8 +71,8 @@ ASKED = ("model_call", "_Model", "completed")
 EXPECTED = [ASKED, ("tool_call", "double", "completed"), ASKED]
 
 
-def test_an_agent_is_one_run_with_a_step_for_each_call(open_ready: OpenTally) -> None:
-    with open_ready() as tally:
+def test_an_agent_is_one_run_with_a_step_for_each_call(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
         handler = TallyCallbackHandler(tally, strict=True)
         _agent().invoke({"messages": [("user", "double 21")]}, config={"callbacks": [handler]})
 
@@ -81,8 +82,18 @@ def test_an_agent_is_one_run_with_a_step_for_each_call(open_ready: OpenTally) ->
         assert tally.recordings.verify(run.run_id).ok
 
 
-def test_runs_side_by_side_stay_apart(open_ready: OpenTally) -> None:
-    with open_ready() as tally:
+def test_an_asynchronous_agent_is_recorded_alike(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        handler = TallyCallbackHandler(tally, strict=True)
+        asyncio.run(
+            _agent().ainvoke({"messages": [("user", "double 21")]}, config={"callbacks": [handler]})
+        )
+
+        assert _steps(tally.bind()) == EXPECTED
+
+
+def test_runs_side_by_side_stay_apart(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
         handler = TallyCallbackHandler(tally, strict=True)
         chain: RunnableLambda[str, Any] = RunnableLambda(
             lambda text: _says(f"said {text}").invoke(text)
@@ -102,8 +113,8 @@ def test_runs_side_by_side_stay_apart(open_ready: OpenTally) -> None:
             )
 
 
-def test_a_run_is_named_by_what_was_asked_without_its_secrets(open_ready: OpenTally) -> None:
-    with open_ready() as tally:
+def test_a_run_is_named_by_what_was_asked_without_its_secrets(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
         handler = TallyCallbackHandler(tally, strict=True)
         secret = "ghp_" + "a1B2" * 9
         _agent().invoke(
@@ -117,9 +128,9 @@ def test_a_run_is_named_by_what_was_asked_without_its_secrets(open_ready: OpenTa
 
 
 def test_a_recorder_that_may_not_write_breaks_no_run_and_counts_what_it_missed(
-    open_ready: OpenTally,
+    open_sqlite: OpenTally,
 ) -> None:
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         handler = TallyCallbackHandler(tally, actor=Actor(user="eve"), scope="project:apollo")
 
         answer = _says("heron").invoke("Say heron.", config={"callbacks": [handler]})
@@ -128,8 +139,8 @@ def test_a_recorder_that_may_not_write_breaks_no_run_and_counts_what_it_missed(
         assert handler.failures > 0
 
 
-def test_the_actor_may_come_from_the_metadata_of_the_call(open_ready: OpenTally) -> None:
-    with open_ready() as tally:
+def test_the_actor_may_come_from_the_metadata_of_the_call(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
         handler = TallyCallbackHandler(
             tally, actor=lambda call: Actor(user=call.metadata["who"]), strict=True
         )
@@ -147,13 +158,13 @@ class _Odd:
 
 
 def test_a_result_that_cannot_be_compared_is_recorded_beside_one_of_the_same_text(
-    open_ready: OpenTally,
+    open_sqlite: OpenTally,
 ) -> None:
     messages = [
         ToolMessage("", tool_call_id="a"),
         ToolMessage("", tool_call_id="a", artifact=_Odd()),
     ]
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         handler = TallyCallbackHandler(tally, strict=True)
         _says("It is 42.").invoke(messages, config={"callbacks": [handler]})
         [step] = tally.bind().recordings.steps(tally.bind().runs()[0].run_id)
@@ -177,10 +188,10 @@ def test_a_result_that_cannot_be_compared_is_recorded_beside_one_of_the_same_tex
     ],
 )
 def test_a_message_that_is_edited_in_place_is_recorded_as_it_is_now(
-    edit: Callable[[AIMessage], Any], open_ready: OpenTally
+    edit: Callable[[AIMessage], Any], open_sqlite: OpenTally
 ) -> None:
     message = AIMessage("double 21", id="m-1")
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         handler = TallyCallbackHandler(tally, strict=True)
         requests = []
         for _ in range(2):
@@ -195,10 +206,10 @@ def test_a_message_that_is_edited_in_place_is_recorded_as_it_is_now(
 
 
 def test_a_secret_at_the_end_of_what_is_kept_of_a_goal_is_redacted_whole(
-    open_ready: OpenTally,
+    open_sqlite: OpenTally,
 ) -> None:
     secret = "sk-proj-" + "a1B2c3D4" * 6
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         prompt = "x " * 240 + secret + " and more"
         _agent().invoke(
             {"messages": [("user", prompt)]}, config={"callbacks": [TallyCallbackHandler(tally)]}
@@ -210,7 +221,7 @@ def test_a_secret_at_the_end_of_what_is_kept_of_a_goal_is_redacted_whole(
 
 
 def test_a_resumed_run_has_the_goal_of_the_turn_that_it_goes_on_with(
-    open_ready: OpenTally,
+    open_sqlite: OpenTally,
 ) -> None:
     from langchain.agents import create_agent
     from langchain.agents.middleware import HumanInTheLoopMiddleware
@@ -222,7 +233,7 @@ def test_a_resumed_run_has_the_goal_of_the_turn_that_it_goes_on_with(
             "", tool_calls=[{"name": "double", "args": {"value": number}, "id": f"call_{number}"}]
         )
 
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         agent: Any = create_agent(
             _says(calls(21), "It is 42.", calls(4), "It is 8."),
             [double],
@@ -247,12 +258,12 @@ def test_a_resumed_run_has_the_goal_of_the_turn_that_it_goes_on_with(
 
 
 def test_a_graph_without_a_name_has_that_of_its_server_or_of_the_script(
-    open_ready: OpenTally, monkeypatch: pytest.MonkeyPatch
+    open_sqlite: OpenTally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     main = ModuleType("__main__")
     main.__file__ = "/shop/support_bot.py"
     monkeypatch.setitem(sys.modules, "__main__", main)
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         handler = TallyCallbackHandler(tally, strict=True)
         config: Any = {"callbacks": [handler]}
         question = {"messages": [("user", "double 21")]}

@@ -174,9 +174,9 @@ def test_an_agent_is_given_what_it_remembers_and_each_call_has_a_receipt(
 
 
 def test_what_is_forgotten_in_the_middle_of_a_turn_is_not_given_again(
-    open_ready: OpenTally,
+    open_sqlite: OpenTally,
 ) -> None:
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         anna = tally.bind(ANNA)
         memory_id = anna.remember("Anna's favourite number is 21.").id
 
@@ -192,6 +192,17 @@ def test_what_is_forgotten_in_the_middle_of_a_turn_is_not_given_again(
         _ask(agent, "Forget my favourite number.")
         first, second = (str([message.content for message in messages]) for messages in model.asked)
         assert ("number is 21" in first, "number is 21" in second) == (True, False)
+
+
+def test_an_agent_without_threads_does_the_same(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        agent: Any = create_agent(
+            _model(CALL, "It is 42."), [double], middleware=[TallyMiddleware(anna)]
+        )
+        answer = asyncio.run(agent.ainvoke({"messages": [HumanMessage("Double 21.")]}))
+        assert answer["messages"][-1].content == "It is 42."
+        assert [kind for kind, *_ in _steps(anna)] == ["model_call", "tool_call", "model_call"]
 
 
 def test_a_handler_and_the_middleware_fill_the_same_steps(open_tally: OpenTally) -> None:
@@ -219,6 +230,16 @@ def test_calls_inside_of_a_run_are_steps_of_it(open_tally: OpenTally) -> None:
         assert _steps(anna) == [("model_call", "model", "completed")]
 
 
+def test_nothing_is_recorded_where_it_is_not_wanted(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        agent: Any = create_agent(
+            _model(CALL, "42"), [double], middleware=[TallyMiddleware(anna, record=False)]
+        )
+        assert _ask(agent, "Double 21.")["messages"][-1].content == "42"
+        assert anna.runs() == []
+
+
 def test_an_answer_may_be_streamed(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         anna = tally.bind(ANNA)
@@ -231,6 +252,18 @@ def test_an_answer_may_be_streamed(open_tally: OpenTally) -> None:
         answer_chunks = [chunk for chunk, _ in chunks if isinstance(chunk, AIMessageChunk)]
         assert "".join(str(chunk.content) for chunk in answer_chunks) == "It is forty two."
         assert _steps(anna) == [("model_call", "model", "completed")]
+
+
+def test_a_failing_model_ends_the_run_as_failed(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        agent: Any = create_agent(
+            _model(ConnectionError("no line")), [], middleware=[TallyMiddleware(anna)]
+        )
+        with pytest.raises(ConnectionError):
+            _ask(agent, "Hello?")
+        assert anna.runs()[0].status == "failed"
+        assert _steps(anna) == [("model_call", "model", "failed")]
 
 
 def test_a_recorder_that_fails_breaks_no_agent_and_its_run_says_so(
@@ -551,7 +584,7 @@ def _invalid(id: str, arguments: str = '{"value": ') -> InvalidToolCall:
 
 @pytest.mark.parametrize("is_mixed", [False, True], ids=["only invalid", "mixed"])
 def test_the_answer_to_an_invalid_call_reaches_the_model(
-    open_ready: OpenTally, is_mixed: bool
+    open_sqlite: OpenTally, is_mixed: bool
 ) -> None:
     """LangChain answers a call that it could not parse, so that the model sees its mistake."""
     valid = [ToolCall(name="double", args={"value": 2}, id="ok1")] if is_mixed else []
@@ -564,7 +597,7 @@ def test_the_answer_to_an_invalid_call_reaches_the_model(
     requests = []
     for middleware in (False, True):
         model = _model("Four.")
-        with open_ready() as tally:
+        with open_sqlite() as tally:
             ours = [TallyMiddleware(tally, memories=0)] if middleware else []
             inputs: Any = {"messages": list(history)}
             create_agent(model, [double], middleware=ours).invoke(inputs)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from langchain.agents import create_agent
+from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import tool
@@ -45,9 +46,9 @@ def _tool_messages(state: Any) -> list[str]:
 
 @is_async
 def test_an_answer_counts_for_no_call_that_was_changed_while_it_waited(
-    open_ready: OpenTally, is_async: bool
+    open_sqlite: OpenTally, is_async: bool
 ) -> None:
-    with open_ready(rules=[ASK]) as tally:
+    with open_sqlite(rules=[ASK]) as tally:
         bank = Bank()
         agent: Any = create_agent(
             Scripted(paying(PAY)),
@@ -69,9 +70,9 @@ def test_an_answer_counts_for_no_call_that_was_changed_while_it_waited(
 
 @pytest.mark.parametrize("way", ["invoke", "ainvoke"])
 def test_a_model_call_waits_for_a_person_and_is_made_once_approved(
-    open_ready: OpenTally, way: str
+    open_sqlite: OpenTally, way: str
 ) -> None:
-    with open_ready(rules=[rule("require_approval", "model_call")]) as tally:
+    with open_sqlite(rules=[rule("require_approval", "model_call")]) as tally:
         script = Script("ok")
         runtime, bound = LangChain(way), tally.bind(BOT)
         assert len(runtime.run(script, ruled=bound).waiting) == 1
@@ -83,9 +84,9 @@ def test_a_model_call_waits_for_a_person_and_is_made_once_approved(
 @is_async
 @pytest.mark.parametrize("kind", ["tool_call", "model_call"])
 def test_a_ruled_call_does_not_pass_a_handler_that_cannot_judge_it(
-    open_ready: OpenTally, kind: str, is_async: bool
+    open_sqlite: OpenTally, kind: str, is_async: bool
 ) -> None:
-    with open_ready(rules=[rule("deny", kind)]) as tally:
+    with open_sqlite(rules=[rule("deny", kind)]) as tally:
         bank, script = Bank(), paying(PAY)
         agent = create_agent(Scripted(script), bank.tools)
         disagreement: Any = {
@@ -101,9 +102,9 @@ def test_a_ruled_call_does_not_pass_a_handler_that_cannot_judge_it(
 
 
 def test_a_handler_alone_refuses_a_model_unless_something_enforces_its_rules(
-    open_ready: OpenTally,
+    open_sqlite: OpenTally,
 ) -> None:
-    with open_ready(rules=[rule("deny", "model_call")]) as tally:
+    with open_sqlite(rules=[rule("deny", "model_call")]) as tally:
         script, handler = Script("checked"), TallyCallbackHandler(tally.bind(BOT))
         chain: Any = RunnableLambda(lambda text: text) | Scripted(script)
         with pytest.raises(ActionDenied) as refused:
@@ -113,11 +114,16 @@ def test_a_handler_alone_refuses_a_model_unless_something_enforces_its_rules(
         with enforcing("model_call", "scripted-1"):
             chain.invoke("hello", {"callbacks": [handler]})
         assert len(script.sent) == 1
+        nameless: Any = RunnableLambda(str) | GenericFakeChatModel(messages=iter(["checked"]))
+        with enforcing("model_call", None):
+            assert nameless.invoke("hello", {"callbacks": [handler]}).content == "checked"
 
 
 @is_async
-def test_tool_rules_guard_the_tools_of_a_plain_graph(open_ready: OpenTally, is_async: bool) -> None:
-    with open_ready(rules=[DENY, ASK]) as tally:
+def test_tool_rules_guard_the_tools_of_a_plain_graph(
+    open_sqlite: OpenTally, is_async: bool
+) -> None:
+    with open_sqlite(rules=[DENY, ASK]) as tally:
         bound, bank = tally.bind(BOT), Bank()
         rules = ToolRules(bound)
         assert "ToolRules" in str(tally.bind().operator.doctor())

@@ -54,8 +54,8 @@ def run(script: Script | None, *tools: BaseTool, **options: Any) -> Outcome:
     return LangChain().run(script, tools, **options)
 
 
-def test_a_model_that_completes_text_plays_its_tape(open_ready: OpenTally) -> None:
-    with open_ready() as tally:
+def test_a_model_that_completes_text_plays_its_tape(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
         chain = PromptTemplate.from_template("Weigh {what}.") | FakeListLLM(
             responses=["3 tons", "2 tons"]
         ).bind(stop=["."])
@@ -81,12 +81,31 @@ def test_a_model_that_completes_text_plays_its_tape(open_ready: OpenTally) -> No
         TapeChatModel(players[3]).invoke("Weigh tea.")
 
 
+def test_a_divergence_shows_what_changed_and_what_stands_around_it(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        run(Script("Heavy."), recorded=tally)
+        player = player_of(tally)
+    with pytest.raises(TapeDiverged) as caught:
+        run(None, player=player, system="You guess weights.")
+    assert str(caught.value).splitlines()[1:] == [
+        "--- recorded",
+        "+++ asked now",
+        "@@ -3,5 +3,5 @@",
+        "     {",
+        '       "data": {',
+        '-        "content": "You weigh things."',
+        '+        "content": "You guess weights."',
+        "       },",
+        '       "type": "system"',
+    ]
+
+
 def _each(chain: Runnable[Any, str]) -> Callable[[list[str]], list[str]]:
     return lambda what: [chain.invoke({"what": value}) for value in what]
 
 
 def test_a_tool_that_is_called_otherwise_is_a_divergence_also_where_the_agent_takes_errors(
-    open_ready: OpenTally,
+    open_sqlite: OpenTally,
 ) -> None:
     ran: list[str] = []
 
@@ -99,8 +118,12 @@ def test_a_tool_that_is_called_otherwise_is_a_divergence_also_where_the_agent_ta
     def ask(model: BaseChatModel, *tools: BaseTool, **config: Any) -> None:
         """Ask an agent of its own, which makes an error of every failure of a tool."""
         bound = model.bind_tools(tools)
-        graph: Any = StateGraph(MessagesState)
-        graph.add_node("model", lambda state: {"messages": [bound.invoke(state["messages"])]})
+        graph: StateGraph[Any, Any, Any, Any] = StateGraph(MessagesState)
+
+        def answer(state: Any) -> dict[str, Any]:
+            return {"messages": [bound.invoke(state["messages"])]}
+
+        graph.add_node("model", answer)
         graph.add_node("tools", ToolNode(tools, handle_tool_errors=True))
         graph.add_edge(START, "model")
         graph.add_conditional_edges("model", tools_condition)
@@ -108,7 +131,7 @@ def test_a_tool_that_is_called_otherwise_is_a_divergence_also_where_the_agent_ta
         settings: Any = config
         graph.compile().invoke(HOW_HEAVY, settings)
 
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         ask(
             Scripted(WEIGH, "Heavy."),
             count,
@@ -140,13 +163,13 @@ def test_a_tool_that_is_called_otherwise_is_a_divergence_also_where_the_agent_ta
         ask(careless(stubbed), *tape_tools(stubbed, [count]))
 
 
-def test_a_tool_exception_that_nobody_handles_is_raised_again(open_ready: OpenTally) -> None:
+def test_a_tool_exception_that_nobody_handles_is_raised_again(open_sqlite: OpenTally) -> None:
     @tool
     def give() -> str:
         """Give it."""
         raise ToolException("not mine")
 
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         with pytest.raises(ToolException):
             run(Script([call("give")]), give, recorded=tally)
         player = player_of(tally)
@@ -156,7 +179,7 @@ def test_a_tool_exception_that_nobody_handles_is_raised_again(open_ready: OpenTa
     assert player.finish().matches
 
 
-def test_retries_are_played_as_they_went(open_ready: OpenTally) -> None:
+def test_retries_are_played_as_they_went(open_sqlite: OpenTally) -> None:
     tries: list[str] = []
 
     @tool
@@ -174,7 +197,7 @@ def test_retries_are_played_as_they_went(open_ready: OpenTally) -> None:
         "retry_on": (ConnectionError,),
     }
     more = {"middleware": [ModelRetryMiddleware(**patient), ToolRetryMiddleware(**patient)]}
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         script = Script(ConnectionError("busy"), [call("fetch", page=7)], "Fetched.")
         assert run(script, fetch, recorded=tally, more=more).text == "Fetched."
         player = player_of(tally)
@@ -186,7 +209,7 @@ def test_retries_are_played_as_they_went(open_ready: OpenTally) -> None:
 
 
 def test_tools_that_are_given_more_than_the_model_says_are_played_without_it(
-    open_ready: OpenTally,
+    open_sqlite: OpenTally,
 ) -> None:
     @tool(response_format="content_and_artifact")
     def look(
@@ -195,7 +218,7 @@ def test_tools_that_are_given_more_than_the_model_says_are_played_without_it(
         """Look."""
         return f"{what} seen in {len(runtime.state['messages'])} ({key})", {"pixels": [1, 2]}
 
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         recorded = run(Script([call("look", what="tea")], "Seen."), look, recorded=tally)
         player = player_of(tally)
     played = run(None, look, player=player)
@@ -207,13 +230,13 @@ def test_tools_that_are_given_more_than_the_model_says_are_played_without_it(
     assert player.finish().matches
 
 
-def test_a_tool_that_changes_the_graph_must_be_safe(open_ready: OpenTally) -> None:
+def test_a_tool_that_changes_the_graph_must_be_safe(open_sqlite: OpenTally) -> None:
     @tool
     def note(text: str, key: Annotated[str, InjectedToolCallId]) -> Command[Any]:
         """Note it."""
         return Command(update={"messages": [ToolMessage(f"noted {text}", tool_call_id=key)]})
 
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         recorded = run(Script([call("note", text="tea")], "Noted."), note, recorded=tally)
         player, stubbed = player_of(tally), player_of(tally)
     assert run(None, note, player=player, safe={"note"}).tools == recorded.tools
@@ -223,11 +246,11 @@ def test_a_tool_that_changes_the_graph_must_be_safe(open_ready: OpenTally) -> No
 
 
 def test_tools_that_middleware_brings_run_for_real_and_count_where_their_results_were_the_same(
-    open_ready: OpenTally,
+    open_sqlite: OpenTally,
 ) -> None:
     more = {"middleware": [TodoListMiddleware()]}
     todo = [{"content": "weigh tea", "status": "pending"}]
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         script = Script([call("write_todos", todos=todo)], WEIGH, "Heavy.")
         recorded = run(script, weigh, recorded=tally, more=more)
         player = player_of(tally)
@@ -241,7 +264,7 @@ class Weight(BaseModel):
     tons: int
 
 
-def test_structured_output_is_played(open_ready: OpenTally) -> None:
+def test_structured_output_is_played(open_sqlite: OpenTally) -> None:
     def heavier() -> type[BaseModel]:
         class Weight(BaseModel):
             """An answer."""
@@ -254,7 +277,7 @@ def test_structured_output_is_played(open_ready: OpenTally) -> None:
     def more(schema: type[BaseModel]) -> dict[str, Any]:
         return {"response_format": ToolStrategy(schema)}
 
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         script = Script(WEIGH, [call("Weight", tons=3)])
         run(script, weigh, recorded=tally, more=more(Weight))
         player, other = player_of(tally), player_of(tally)
@@ -275,12 +298,12 @@ def test_structured_output_is_played(open_ready: OpenTally) -> None:
             assert player.finish().matches
 
 
-def test_with_like_the_name_of_the_model_is_compared(open_ready: OpenTally) -> None:
+def test_with_like_the_name_of_the_model_is_compared(open_sqlite: OpenTally) -> None:
     def ask(model: BaseChatModel, **config: Any) -> None:
         settings: Any = config
         create_agent(model).invoke(HOW_HEAVY, settings)
 
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         handler = TallyCallbackHandler(tally, strict=True)
         ask(Scripted("I cannot say.", temperature=1.0), callbacks=[handler])
         other, unlike = player_of(tally), player_of(tally)
@@ -291,9 +314,9 @@ def test_with_like_the_name_of_the_model_is_compared(open_ready: OpenTally) -> N
     assert unlike.finish().matches
 
 
-def test_what_middleware_and_handler_record_together_plays_alike(open_ready: OpenTally) -> None:
+def test_what_middleware_and_handler_record_together_plays_alike(open_sqlite: OpenTally) -> None:
     both = LangChain(watched=True)
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         bound = tally.bind()
         bound.remember("Tea weighs three tons.")
         options: Any = {"tools": [weigh], "prompt": "How heavy is tea?", "remembering": bound}
@@ -312,7 +335,7 @@ def test_what_middleware_and_handler_record_together_plays_alike(open_ready: Ope
 
 
 def test_a_budget_that_came_from_the_models_profile_is_the_same_with_like(
-    open_ready: OpenTally,
+    open_sqlite: OpenTally,
 ) -> None:
     small: Any = {"profile": {"max_input_tokens": 400}}
     notes = [HumanMessage(f"Note {n}: {'word ' * 40}") for n in range(20)]
@@ -321,7 +344,7 @@ def test_a_budget_that_came_from_the_models_profile_is_the_same_with_like(
         agent: Any = create_agent(model, middleware=[TallyMiddleware(tally, **options)])
         agent.invoke({"messages": [*notes, HumanMessage("How heavy?")]})
 
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         ask(Scripted("Noted.", **small), tally)
         same, larger = player_of(tally), player_of(tally)
         ask(TapeChatModel(same, like=Scripted(**small)), tally, record=False)

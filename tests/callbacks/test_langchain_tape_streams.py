@@ -104,9 +104,9 @@ SHAPES: dict[str, tuple[list[Any], bool]] = {
 
 @pytest.mark.parametrize(("chunks", "several"), SHAPES.values(), ids=SHAPES)
 def test_a_stream_is_played_in_chunks_that_add_up(
-    open_ready: OpenTally, chunks: list[Any], several: bool
+    open_sqlite: OpenTally, chunks: list[Any], several: bool
 ) -> None:
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         recorded, player = _recorded(tally, chunks)
     played = list(TapeChatModel(player).stream("How heavy?"))
     assert _sum(played) == _sum(recorded)
@@ -114,14 +114,14 @@ def test_a_stream_is_played_in_chunks_that_add_up(
     assert player.finish().matches
 
 
-def test_arguments_of_tools_are_streamed_as_events(open_ready: OpenTally) -> None:
+def test_arguments_of_tools_are_streamed_as_events(open_sqlite: OpenTally) -> None:
     @tool
     def weigh(what: str) -> str:
         """Weigh something."""
         return f"{what}: 3 tons"
 
     inputs: Any = {"messages": [("user", "How heavy?")]}
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         chunks = [_asks('{"what": ', '"tea"}'), _says("It ", "weighs ", "three ", "tons.")]
         recorded: Any = create_agent(Streaming(chunks=chunks), [weigh])
         handler = TallyCallbackHandler(tally, strict=True)
@@ -142,8 +142,8 @@ def test_arguments_of_tools_are_streamed_as_events(open_ready: OpenTally) -> Non
     assert player.finish().matches
 
 
-def test_a_model_whose_stream_broke_breaks_where_it_did(open_ready: OpenTally) -> None:
-    with open_ready() as tally:
+def test_a_model_whose_stream_broke_breaks_where_it_did(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
         with pytest.raises(ConnectionError):
             _recorded(tally, [*_says("It ", "weighs "), ConnectionError("the line is dead")])
         model = TapeChatModel(player_of(tally))
@@ -155,8 +155,8 @@ def test_a_model_whose_stream_broke_breaks_where_it_did(open_ready: OpenTally) -
 
 
 @pytest.mark.parametrize("model", [FakeListLLM, FakeStreamingListLLM])
-def test_a_completion_is_played_in_chunks(open_ready: OpenTally, model: Any) -> None:
-    with open_ready() as tally:
+def test_a_completion_is_played_in_chunks(open_sqlite: OpenTally, model: Any) -> None:
+    with open_sqlite() as tally:
         config: Any = {"callbacks": [TallyCallbackHandler(tally, strict=True)]}
         words = model(responses=["It weighs three tons."]).stream("How heavy?", config=config)
         answer = "".join(words)
@@ -173,9 +173,9 @@ def test_a_completion_is_played_in_chunks(open_ready: OpenTally, model: Any) -> 
     assert all(player.finish().matches for player in players)
 
 
-def test_an_answer_with_parts_of_its_own_comes_whole(open_ready: OpenTally) -> None:
+def test_an_answer_with_parts_of_its_own_comes_whole(open_sqlite: OpenTally) -> None:
     """What providers put beside the content is the same whether it streams or not."""
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         chunk = AIMessageChunk(
             content="Three tons.", additional_kwargs={"reasoning_content": "Heavy."}, id="msg_1"
         )
@@ -186,8 +186,8 @@ def test_an_answer_with_parts_of_its_own_comes_whole(open_ready: OpenTally) -> N
     assert played.content == reduce(add, recorded).content
 
 
-def test_a_stream_that_is_told_in_events_is_recorded_and_played(open_ready: OpenTally) -> None:
-    with open_ready() as tally:
+def test_a_stream_that_is_told_in_events_is_recorded_and_played(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
         config: Any = {"callbacks": [TallyCallbackHandler(tally, strict=True)]}
         model = Streaming(chunks=[_says("It ", "weighs ", "three ", "tons.")])
         answer = "".join(model.stream_events("How heavy?", version="v3", config=config).text)

@@ -17,9 +17,9 @@ OpenTally = Callable[..., Tally]
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_where_nobody_can_be_asked_nothing_is_changed(
-    open_ready: OpenTally, is_async: bool
+    open_sqlite: OpenTally, is_async: bool
 ) -> None:
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         stored = tally.bind().remember("Keep me.")
         forget = memory_tools(tally)[5]
         arguments = {"memory_id": stored.id, "reason": "tidy"}
@@ -28,8 +28,8 @@ def test_where_nobody_can_be_asked_nothing_is_changed(
         assert tally.bind().get(stored.id).content == "Keep me."
 
 
-def test_the_metadata_of_a_call_may_say_who_acts(open_ready: OpenTally) -> None:
-    with open_ready() as tally:
+def test_the_metadata_of_a_call_may_say_who_acts(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
         store = memory_tools(tally, actor=lambda call: Actor(user=call.metadata["who"]))[1]
         store.invoke({"content": "Mine."}, {"metadata": {"who": "alice"}})
         alice = tally.bind(Actor(user="alice"))

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 FIRST_LOOK = {
     "test_settings.py": "errors remedies",
-    "pipeline/test_reflection.py": "pipeline/reflection_jobs pipeline/reviews operations/reviews "
-    "tally/review_verbs",
+    "pipeline/test_reflection.py": "pipeline/reflection_jobs pipeline/reviews tally/review_verbs",
     "graph/test_about.py": "memory/dependencies",
     "graph/test_communities.py": "graph/concepts graph/overview pipeline/summaries "
     "storage/communities",
@@ -20,9 +19,10 @@ FIRST_LOOK = {
     "policy/test_permissions.py": "access/gate access/spaces memory/access_preview",
     "compiler/test_rules.py": "policy/rules policy/rule_checks",
     "policy/test_arguments.py": "policy/tool_classes",
+    "tally/test_async_view.py": "tally/served_verbs",
     "tally/test_arguments.py": "access/short_ids storage/short_ids tally/change_verbs records/html",
-    "access/test_access_tokens.py": "operations/tokens records/access_tokens storage/access_tokens",
-    "access/test_approvals.py": "storage/approvals operations/approvals tally/policy_verbs",
+    "access/test_access_tokens.py": "records/access_tokens storage/access_tokens",
+    "access/test_approvals.py": "storage/approvals tally/policy_verbs",
     "adapters/test_enforcement.py": "access/enforcers tally/call_rules tally/enforcement",
     "memory/test_packs.py": "memory/passages ranking/passages",
     "memory/test_recall.py": "access/visibility memory/context "
@@ -87,11 +87,11 @@ FIRST_LOOK = {
     "upkeep/test_erase.py": "storage/byte_search storage/file_search storage/erasing "
     "storage/retention storage/working upkeep/copies upkeep/doctor upkeep/operator_scopes "
     "upkeep/proof",
-    "operations/test_operations.py": "operations/memory operations/operate operations/operation "
-    "operations/runs operations/spaces operations/error_status operations/table operations/tools",
+    "operations/test_operations.py": "operations/arguments operations/operation "
+    "operations/error_status operations/table operations/tools records/arguments records/wire",
     "pipeline/test_chroma_processes.py": "pipeline/chroma pipeline/reconcile",
     "pipeline/test_jobs.py": "pipeline/background pipeline/embedding pipeline/runner "
-    "pipeline/worker records/jobs storage/jobs upkeep/jobs operations/jobs tally/later_replays",
+    "pipeline/worker records/jobs storage/jobs upkeep/jobs tally/later_replays",
     "pipeline/test_learning.py": "pipeline/decide pipeline/extract pipeline/models "
     "pipeline/outbound pipeline/propose pipeline/providers tally/learning upkeep/outbound",
     "../integrations/test_learning_models.py": "adapters/learning_models",

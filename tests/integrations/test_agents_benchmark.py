@@ -4,6 +4,7 @@ of it is played with the plain runtime and with ours.
 
 from __future__ import annotations
 
+import pytest
 from tests.benchmarks.agents.policy import Message, Reply, reply
 from tests.benchmarks.agents.run import ceiling, interval, play, reuse, share_interval
 from tests.benchmarks.agents.tasks import KINDS, Task, Workspace, tasks
@@ -67,6 +68,7 @@ def test_what_begins_an_earlier_request_of_the_same_thread_counts_as_reused() ->
     assert share_interval(0, 0) == (0, 1)
 
 
+@pytest.mark.slow
 def test_ours_solves_what_the_plain_runtime_forgets_and_tells_no_user_of_another() -> None:
     chosen = _slice()
     plain, ours = play("plain", chosen), play("ours", chosen)

@@ -14,7 +14,7 @@ import pytest
 from tests.terminals import invoke, run_at_terminal
 
 from tallystick import Actor, Tally
-from tallystick.errors import InvalidInput, StateConflict
+from tallystick.errors import InvalidInput, StateConflict, TallystickError
 
 OWNER = Actor(user="local", projects={"apollo"}, role="operator")
 Command = Callable[..., tuple[int, str]]
@@ -339,7 +339,7 @@ def _told(place: Path, *arguments: str) -> tuple[int, str]:
     [
         (["init", "--owner", " "], "user"),
         (["init", "--journal-days", "²"], "number of days"),
-        (["memories", "--state", "nope"], "`states` Input should be 'active'"),
+        (["memories", "--state", "nope"], "states.0: Input should be 'active'"),
         (["memories", "--scope", "nope"], "no scope"),
         (["memories", "--scope", "private:eve"], "belongs to somebody else"),
         (["modify", "x" * 40, "--reason", "r"], "Say what is to change"),
@@ -352,7 +352,7 @@ def _told(place: Path, *arguments: str) -> tuple[int, str]:
         (["space", "team:x", "--name", "x", "--member", "user:bob=king", "--reason", "r"], "role"),
         (
             ["space", "team:x", "--name", "x", "--member", "user:bob=reader@soon", "--reason", "r"],
-            "no day",
+            "ISO 8601 text such as",
         ),
         (["space", "private:x", "--name", "x", "--reason", "r"], "unsupported_scope"),
         (
@@ -457,3 +457,40 @@ def test_a_source_is_inspected_and_an_export_previewed(run: Command) -> None:
     assert memory[-8:] in shown
     code, shown = run("export", "--preview", "--scope", "project:apollo")
     assert (code, "2 memories (2 active), 2 sources" in shown) == (0, True)
+
+
+def test_every_argument_of_an_operation_is_an_option(run: Command) -> None:
+    stored = json.loads(
+        run("remember", "A kiln.", "--attributes", '{"status": "todo"}', "--json")[1]
+    )
+    changes = ("--changes", '{"subject": "kiln"}', "--lock", "-r", "r")
+    run("modify", stored["id"], *changes)
+    [memory] = json.loads(run("memories", "--status", "todo", "--json")[1])
+    assert (memory["subject"], memory["attributes"]) == ("kiln", {"status": "todo"})
+    assert memory["locked_until"] is not None
+
+    run("forget", stored["id"], "-r", "r", "--if-version", "2")
+    assert stored["id"][-8:] not in run("memories")[1]
+    assert stored["id"][-8:] in run("memories", "--state", "all")[1]
+    for expires_in, seconds in (("8h", 28_800), ("PT30M", 1_800), ("90", 90)):
+        token = json.loads(run("token", "make", "x", "--expires-in", expires_in, "--json")[1])
+        assert (token["expires_at"] - token["created_at"]) // 1_000_000 == seconds
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("remember", "x", "--attributes", "nope"), "`attributes` takes JSON"),
+        (("token", "list", "--reason", "r"), "tally token takes no --reason here"),
+        (("jobs", "drain", "--state", "dead"), "tally jobs takes no --state here"),
+        (("token", "list", "--scope", "public"), "tally token takes no --scope here"),
+        (("doctor", "--sizes", "--repair"), "tally doctor takes no --repair here"),
+        (("token", "revoke", "x" * 36), "There is no token"),
+        (("show", "x" * 36, "--limit", "1"), "no run or step"),
+    ],
+)
+def test_an_option_that_cannot_be_honoured_is_refused(
+    run: Command, arguments: tuple[str, ...], says: str
+) -> None:
+    with pytest.raises(TallystickError, match=says):
+        run(*arguments)

@@ -470,6 +470,7 @@ def test_what_is_vendored_is_whole_and_has_its_licence() -> None:
 # The command
 
 
+@pytest.mark.slow
 def test_tally_ui_serves_until_it_is_stopped_and_ends_its_session(tmp_path: Path) -> None:
     where = tmp_path / "t"
     with Tally.open(where, owner=ADA, embedder=HashEmbedder(), background=False):

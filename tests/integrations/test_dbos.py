@@ -78,6 +78,7 @@ def until(condition: Callable[[], bool]) -> None:
     raise AssertionError("It did not come to that.")
 
 
+@pytest.mark.slow
 def test_jobs_are_carried_out_by_workflows_once_each(
     postgres_url: str, launch: Callable[[], None]
 ) -> None:
@@ -96,6 +97,7 @@ def test_jobs_are_carried_out_by_workflows_once_each(
         assert (remote.texts, bridge.dispatch()) == (10, 0)
 
 
+@pytest.mark.slow
 def test_an_outage_is_waited_for_and_a_retry_is_a_workflow_of_its_own(
     postgres_url: str, launch: Callable[[], None]
 ) -> None:

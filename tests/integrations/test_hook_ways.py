@@ -126,6 +126,7 @@ def open_tally(place: Path, rules: Path) -> Tally:
     return Tally.open(place, owner=Actor(user="ann"), background=False, rules=load_rules(rules))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["neutral", "claude-code"])
 def test_every_way_to_answer_an_event_says_and_does_the_same(
     tmp_path: Path, format: HookFormat
@@ -135,7 +136,9 @@ def test_every_way_to_answer_an_event_says_and_does_the_same(
     rules.write_text(RULES)
     said: dict[str, list[Any]] = {}
     done: dict[str, list[dict[str, Any]]] = {}
-    for name in ("python", "process", "server"):
+    # A process for each event takes its time; what it is told in makes no difference to it.
+    ways = ("python", "server") if format == "neutral" else ("python", "process", "server")
+    for name in ways:
         place, transcript = tmp_path / name, tmp_path / f"{name}.jsonl"
         with open_tally(place, rules) as tally:
             tally.bind().remember("The staging server is called heron.", pinned=True)
@@ -161,8 +164,7 @@ def test_every_way_to_answer_an_event_says_and_does_the_same(
                 if effect["event"] != "policy.enforcer"
             ]
 
-    assert frozen(said["process"]) == frozen(said["python"])
-    assert frozen(said["server"]) == frozen(said["python"])
-    assert done["process"] == done["python"]
-    assert done["server"] == done["python"]
+    for name in ways:
+        assert frozen(said[name]) == frozen(said["python"])
+        assert done[name] == done["python"]
     assert frozen(said["python"]) == external_file(f"../fixtures/answers/hooks-{format}.json")

@@ -240,6 +240,7 @@ applies_to = "tool_call"
 TOOL = '{"session": "s1", "tool": "ls"}'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("server", [401, 500], indirect=True)
 def test_where_a_server_has_rules_and_does_not_answer_no_tool_runs(
     place: Path, server: _Server
@@ -253,6 +254,7 @@ def test_where_a_server_has_rules_and_does_not_answer_no_tool_runs(
     assert hook(place, "after-tool", TOOL)[0] == 0
 
 
+@pytest.mark.slow
 def test_a_server_that_was_killed_leaves_its_rules_behind_and_one_that_ended_does_not(
     place: Path, tmp_path: Path
 ) -> None:
@@ -277,6 +279,7 @@ def test_a_server_that_was_killed_leaves_its_rules_behind_and_one_that_ended_doe
         assert hook(place, "before-tool", TOOL)[0] == 0, "its place is another server's by now"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "extra", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "POSIX", "PYTHONUTF8": "0"}]
 )
@@ -299,6 +302,7 @@ def test_a_denial_is_told_whatever_the_terminal_can_show(
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.slow
 def test_what_a_hook_could_not_answer_is_a_gap_of_a_run(place: Path, server: _Server) -> None:
     server.status = 500
     assert hook(place, "prompt", "no JSON")[0] == 0

@@ -31,8 +31,8 @@ class TestRetriever(AdapterContract):
         )
 
 
-def test_a_query_engine_answers_from_memory(open_ready: OpenTally) -> None:
-    with open_ready() as tally:
+def test_a_query_engine_answers_from_memory(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
         tally.bind().remember("The heron nests in March.", speaker="Ada")
         engine = RetrieverQueryEngine.from_args(
             TallyRetriever(tally, similarity_top_k=8), llm=MockLLM()
@@ -47,8 +47,8 @@ def test_a_query_engine_answers_from_memory(open_ready: OpenTally) -> None:
     assert (metadata["speaker"], metadata["access_reason"]) == ("Ada", "allowed_private")
 
 
-def test_a_model_sees_the_text_and_who_said_it_but_no_bookkeeping(open_ready: OpenTally) -> None:
-    with open_ready() as tally:
+def test_a_model_sees_the_text_and_who_said_it_but_no_bookkeeping(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
         tally.bind().remember("The heron nests in March.", speaker="Ada")
         [hits] = TallyRetriever(tally).retrieve("heron")
 
@@ -58,16 +58,16 @@ def test_a_model_sees_the_text_and_who_said_it_but_no_bookkeeping(open_ready: Op
     assert hits.node.get_content(MetadataMode.EMBED) == "The heron nests in March."
 
 
-def test_the_asynchronous_way_finds_the_same(open_ready: OpenTally) -> None:
-    with open_ready() as tally:
+def test_the_asynchronous_way_finds_the_same(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
         tally.bind().remember_many(["The heron nests in March.", "The stork nests in April."])
         retriever = TallyRetriever(tally, similarity_top_k=1)
 
         assert asyncio.run(retriever.aretrieve("stork April")) == retriever.retrieve("stork April")
 
 
-def test_a_retriever_asks_as_its_actor(open_ready: OpenTally) -> None:
-    with open_ready() as tally:
+def test_a_retriever_asks_as_its_actor(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
         tally.bind(Actor(user="alice")).remember("The heron nests in March.")
 
         assert len(TallyRetriever(tally, actor=Actor(user="alice")).retrieve("heron")) == 1

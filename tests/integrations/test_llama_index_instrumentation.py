@@ -93,9 +93,9 @@ AGENT = [
 
 @pytest.mark.parametrize("streaming", [False, True])
 def test_an_agent_is_one_run_with_a_step_for_each_call(
-    open_ready: OpenTally, streaming: bool
+    open_sqlite: OpenTally, streaming: bool
 ) -> None:
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         agent = FunctionAgent(
             name="calculator",
             tools=[_double()],
@@ -123,12 +123,12 @@ def test_an_agent_is_one_run_with_a_step_for_each_call(
         assert tally.recordings.verify(run.run_id).ok
 
 
-def test_parallel_tools_and_one_that_fails_have_a_step_each(open_ready: OpenTally) -> None:
+def test_parallel_tools_and_one_that_fails_have_a_step_each(open_sqlite: OpenTally) -> None:
     async def divide(value: int) -> float:
         """One by the value."""
         return 1 / value
 
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         tool_calls = calls(
             ("c1", "double", {"value": 1}),
             ("c2", "divide", {"value": 0}),
@@ -152,9 +152,9 @@ def test_parallel_tools_and_one_that_fails_have_a_step_each(open_ready: OpenTall
 
 
 def test_a_stream_is_recorded_whole_with_the_times_of_its_first_and_last_chunk(
-    open_ready: OpenTally,
+    open_sqlite: OpenTally,
 ) -> None:
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         with TallyInstrumentation(tally, strict=True):
             answer = [
                 piece.delta for piece in Scripted("her on").stream_chat([ChatMessage("Say heron.")])
@@ -176,9 +176,9 @@ def test_a_stream_is_recorded_whole_with_the_times_of_its_first_and_last_chunk(
 
 
 def test_a_stream_that_nobody_reads_to_its_end_keeps_what_was_said_and_is_called_cancelled(
-    open_ready: OpenTally,
+    open_sqlite: OpenTally,
 ) -> None:
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         with TallyInstrumentation(tally, strict=True):
             stream = Scripted("her on").stream_chat([ChatMessage("Say heron.")])
             next(stream)
@@ -189,8 +189,8 @@ def test_a_stream_that_nobody_reads_to_its_end_keeps_what_was_said_and_is_called
         assert _payloads(tally)["error"]["type"] == "GeneratorExit"
 
 
-def test_a_chat_that_is_made_of_a_completion_is_one_model_call(open_ready: OpenTally) -> None:
-    with open_ready() as tally:
+def test_a_chat_that_is_made_of_a_completion_is_one_model_call(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
         with TallyInstrumentation(tally, strict=True):
             MockLLM().chat([ChatMessage("Say heron.")])
 
@@ -198,8 +198,8 @@ def test_a_chat_that_is_made_of_a_completion_is_one_model_call(open_ready: OpenT
         assert "messages" in _payloads(tally)["request"]
 
 
-def test_a_query_is_a_run_with_its_retrieval_and_its_answer(open_ready: OpenTally) -> None:
-    with open_ready() as tally:
+def test_a_query_is_a_run_with_its_retrieval_and_its_answer(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
         stored = tally.bind().remember("The heron nests in March.", speaker="Ada")
         engine = RetrieverQueryEngine.from_args(TallyRetriever(tally), llm=MockLLM())
         with TallyInstrumentation(tally, strict=True):
@@ -226,8 +226,8 @@ def test_a_query_is_a_run_with_its_retrieval_and_its_answer(open_ready: OpenTall
         assert [kind for kind, _, _ in _steps(tally)][1:] == ["model_call"]
 
 
-def test_an_asynchronous_retrieval_is_recorded_alike(open_ready: OpenTally) -> None:
-    with open_ready() as tally:
+def test_an_asynchronous_retrieval_is_recorded_alike(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
         tally.bind().remember("The heron nests in March.")
         with TallyInstrumentation(tally, strict=True):
             asyncio.run(TallyRetriever(tally).aretrieve("heron"))
@@ -236,14 +236,56 @@ def test_an_asynchronous_retrieval_is_recorded_alike(open_ready: OpenTally) -> N
         assert list(_payloads(tally)) == ["request", "memory_read", "response"]
 
 
-def test_agents_side_by_side_stay_apart(open_ready: OpenTally) -> None:
+def test_what_a_tool_remembers_is_joined_to_its_step(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        owner = tally.bind()
+        note = FunctionTool.from_defaults(
+            lambda text: owner.remember(text).id, name="note", description="Note."
+        )
+        with TallyInstrumentation(tally, strict=True):
+            note.call(text="Noted.")
+            owner.remember("Outside of any step.")
+
+        assert list(_payloads(tally)) == ["tool_call", "memory_write", "tool_result"]
+        outside, inside = owner.memories()
+        assert (len(inside.source_step_ids), outside.source_step_ids) == (1, ())
+
+
+def test_an_agent_in_a_tool_is_part_of_the_run_under_that_tool(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        inner = FunctionAgent(name="inner", tools=[_double()], llm=Scripted("I say 42."))
+
+        async def ask(question: str) -> str:
+            """Ask a colleague."""
+            return str(await inner.run(question))
+
+        outer = FunctionAgent(
+            name="outer",
+            tools=[ask],
+            llm=Scripted(calls(("c1", "ask", {"question": "double 21"})), "42."),
+        )
+        with TallyInstrumentation(tally, strict=True):
+            asyncio.run(_ask(outer))
+
+        assert _run(tally).agent_name == "outer"
+        steps = tally.recordings.steps(_run(tally).run_id)
+        assert [step.step_kind for step in steps] == [
+            "model_call",
+            "tool_call",
+            "model_call",
+            "model_call",
+        ]
+        assert [step.parent_step_id for step in steps] == [None, None, steps[1].step_id, None]
+
+
+def test_agents_side_by_side_stay_apart(open_sqlite: OpenTally) -> None:
     async def ask_all() -> None:
         agents = [
             FunctionAgent(name=f"agent-{n}", tools=[], llm=Scripted(f"said {n}")) for n in range(3)
         ]
         await asyncio.gather(*(_ask(agent, f"question {n}") for n, agent in enumerate(agents)))
 
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         with TallyInstrumentation(tally, strict=True):
             asyncio.run(ask_all())
 
@@ -256,8 +298,8 @@ def test_agents_side_by_side_stay_apart(open_ready: OpenTally) -> None:
         assert len(tally.bind().runs()) == 3
 
 
-def test_two_instrumentations_of_one_tally_record_each_event_once(open_ready: OpenTally) -> None:
-    with open_ready() as tally:
+def test_two_instrumentations_of_one_tally_record_each_event_once(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
         agent = FunctionAgent(
             tools=[_double()], llm=Scripted(calls(("c1", "double", {"value": 21})), "42.")
         )
@@ -268,9 +310,9 @@ def test_two_instrumentations_of_one_tally_record_each_event_once(open_ready: Op
 
 
 def test_memory_that_is_given_to_an_agent_stands_in_its_run_and_is_marked_in_the_request(
-    open_ready: OpenTally,
+    open_sqlite: OpenTally,
 ) -> None:
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         tally.bind().remember("The heron nests in March.")
         memory = TallyMemory.from_defaults(tally, session_id="s1")
         agent = FunctionAgent(tools=[_double()], llm=Scripted("In March."))
@@ -290,8 +332,8 @@ def test_memory_that_is_given_to_an_agent_stands_in_its_run_and_is_marked_in_the
         assert sum("nests in March" in turn.content for turn in tally.bind().memories()) == 1
 
 
-def test_calls_inside_a_run_join_it(open_ready: OpenTally) -> None:
-    with open_ready() as tally:
+def test_calls_inside_a_run_join_it(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
         with TallyInstrumentation(tally, strict=True), tally.bind().run("mine") as run:
             Scripted("heron").chat([ChatMessage("Say heron.")])
             assert run.record.ended_at is None
@@ -300,9 +342,9 @@ def test_calls_inside_a_run_join_it(open_ready: OpenTally) -> None:
 
 
 def test_a_recorded_model_call_replays_through_a_model_and_is_not_recorded_again(
-    open_ready: OpenTally,
+    open_sqlite: OpenTally,
 ) -> None:
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         with TallyInstrumentation(tally, strict=True):
             Scripted("heron").chat([ChatMessage("Say heron.")], temperature=0.5)
             [step] = tally.recordings.steps(_run(tally).run_id)
@@ -315,9 +357,9 @@ def test_a_recorded_model_call_replays_through_a_model_and_is_not_recorded_again
 
 
 def test_a_recorder_that_may_not_write_breaks_no_call_and_counts_what_it_missed(
-    open_ready: OpenTally,
+    open_sqlite: OpenTally,
 ) -> None:
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         watching = TallyInstrumentation(tally, actor=Actor(user="eve"), scope="project:apollo")
         with watching:
             assert Scripted("heron").chat([ChatMessage("Say heron.")]).message.content == "heron"
@@ -329,9 +371,9 @@ def test_a_recorder_that_may_not_write_breaks_no_call_and_counts_what_it_missed(
 
 
 def test_a_strict_instrumentation_raises_what_it_missed_when_it_is_detached(
-    open_ready: OpenTally,
+    open_sqlite: OpenTally,
 ) -> None:
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         watching = TallyInstrumentation(
             tally, actor=Actor(user="eve"), scope="project:apollo", strict=True
         ).attach()
@@ -345,8 +387,8 @@ def test_a_strict_instrumentation_raises_what_it_missed_when_it_is_detached(
         )
 
 
-def test_tags_may_say_who_acts(open_ready: OpenTally) -> None:
-    with open_ready() as tally:
+def test_tags_may_say_who_acts(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
         agent = FunctionAgent(tools=[_double()], llm=Scripted("hi"))
         watching = TallyInstrumentation(
             tally, actor=lambda call: Actor(user=call.metadata["who"]), strict=True
@@ -359,12 +401,12 @@ def test_tags_may_say_who_acts(open_ready: OpenTally) -> None:
 
 
 def test_credentials_in_what_a_model_says_of_itself_are_not_recorded(
-    open_ready: OpenTally,
+    open_sqlite: OpenTally,
 ) -> None:
     class PreparedInsert(MockLLM):
         api_key: str = "hunter2-hunter2"
 
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         with (
             TallyInstrumentation(tally, strict=True),
             tally.bind().run("mine", retention="full_payloads"),
@@ -381,7 +423,7 @@ def test_credentials_in_what_a_model_says_of_itself_are_not_recorded(
     [("cancelled by its user", "cancelled"), ("out of time", "failed")],
 )
 def test_a_workflow_that_is_stopped_is_not_called_completed(
-    open_ready: OpenTally, how: str, status: str
+    open_sqlite: OpenTally, how: str, status: str
 ) -> None:
     begun = asyncio.Event()
 
@@ -403,7 +445,7 @@ def test_a_workflow_that_is_stopped_is_not_called_completed(
         with pytest.raises((WorkflowCancelledByUser, WorkflowTimeoutError)):
             await running
 
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         with TallyInstrumentation(tally, strict=True):
             asyncio.run(stopped())
         bound = tally.bind()

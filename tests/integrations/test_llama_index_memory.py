@@ -194,8 +194,8 @@ def test_a_session_can_be_set_and_reset(open_tally: OpenTally) -> None:
             TallyMemory.from_defaults()
 
 
-def test_a_block_gives_nothing_again_that_was_forgotten_since(open_ready: OpenTally) -> None:
-    with open_ready() as tally:
+def test_a_block_gives_nothing_again_that_was_forgotten_since(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
         anna = tally.bind(ANNA)
         memory_id = anna.remember("The key is under the mat.").id
         block = TallyMemoryBlock(anna)
@@ -208,8 +208,8 @@ def test_a_block_gives_nothing_again_that_was_forgotten_since(open_ready: OpenTa
         assert asked() == ""
 
 
-def test_a_block_recalls_anew_once_messages_have_left_the_queue(open_ready: OpenTally) -> None:
-    with open_ready() as tally:
+def test_a_block_recalls_anew_once_messages_have_left_the_queue(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
         anna = tally.bind(ANNA)
         block = TallyMemoryBlock(anna)
 
@@ -221,8 +221,8 @@ def test_a_block_recalls_anew_once_messages_have_left_the_queue(open_ready: Open
         assert "under the mat" in asked()
 
 
-def test_the_same_words_after_a_reset_are_recalled_anew(open_ready: OpenTally) -> None:
-    with open_ready() as tally:
+def test_the_same_words_after_a_reset_are_recalled_anew(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
         anna = tally.bind(ANNA)
         memory = TallyMemory.from_defaults(anna, session_id="one")
 
@@ -252,8 +252,8 @@ messages = st.builds(
 
 @hypothesis_settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(said=st.lists(messages, max_size=5))
-def test_any_message_comes_back_as_it_was(open_ready: OpenTally, said: list[ChatMessage]) -> None:
-    with open_ready() as tally:
+def test_any_message_comes_back_as_it_was(open_sqlite: OpenTally, said: list[ChatMessage]) -> None:
+    with open_sqlite() as tally:
         memory = TallyMemory.from_defaults(tally.bind(ANNA), session_id="one")
         memory.reset()
         memory.put_messages(said)
@@ -261,7 +261,7 @@ def test_any_message_comes_back_as_it_was(open_ready: OpenTally, said: list[Chat
 
 
 @pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecationWarning")
-def test_an_agent_works_with_it(open_ready: OpenTally) -> None:
+def test_an_agent_works_with_it(open_sqlite: OpenTally) -> None:
     model = getattr(mock, "MockFunctionCallingLLM", None)
     if model is None:
         pytest.skip("this release of LlamaIndex has no model of its own that calls functions")
@@ -271,7 +271,7 @@ def test_an_agent_works_with_it(open_ready: OpenTally) -> None:
         seen.append(list(prompt))
         return _assistant("Under the mat.")
 
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         anna = tally.bind(ANNA)
         anna.remember("The key is under the mat.")
         memory = TallyMemory.from_defaults(anna, session_id="one")
@@ -290,8 +290,8 @@ def test_an_agent_works_with_it(open_ready: OpenTally) -> None:
         assert len(anna.memories()) == 3
 
 
-def test_a_chat_engine_works_with_it(open_ready: OpenTally) -> None:
-    with open_ready() as tally:
+def test_a_chat_engine_works_with_it(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
         memory = TallyMemory.from_defaults(tally.bind(ANNA))
         engine = SimpleChatEngine.from_defaults(llm=MockLLM(), memory=memory)
         engine.chat("Hello.")
@@ -300,9 +300,9 @@ def test_a_chat_engine_works_with_it(open_ready: OpenTally) -> None:
 
 
 def test_a_block_recalls_once_for_a_request_and_keeps_sessions_apart(
-    open_ready: OpenTally,
+    open_sqlite: OpenTally,
 ) -> None:
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         anna = tally.bind(ANNA)
         anna.remember("The key is under the mat.")
         block = TallyMemoryBlock(anna)
@@ -327,8 +327,8 @@ def test_a_block_recalls_once_for_a_request_and_keeps_sessions_apart(
         assert {memory.conversation for memory in turns} == {"one"}
 
 
-def test_nodes_are_compiled_into_a_budget(open_ready: OpenTally) -> None:
-    with open_ready() as tally:
+def test_nodes_are_compiled_into_a_budget(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
         long = "The harbour was closed. " * 30 + "Ferries leave at noon. " + "Nobody came. " * 30
         nodes = [
             NodeWithScore(node=TextNode(id_="a", text="Trains leave at six."), score=0.9),
@@ -347,7 +347,7 @@ def test_nodes_are_compiled_into_a_budget(open_ready: OpenTally) -> None:
 
 @pytest.mark.parametrize("limit", [1, 20, 50, 120, 400])
 def test_a_small_limit_is_answered_with_the_last_turns_as_by_the_memory_of_llama_index(
-    open_ready: OpenTally, limit: int
+    open_sqlite: OpenTally, limit: int
 ) -> None:
     """Nobody's agent ends because its memory is small: the last turn is there in any case."""
     history = [
@@ -358,7 +358,7 @@ def test_a_small_limit_is_answered_with_the_last_turns_as_by_the_memory_of_llama
             _assistant(f"Answer {number}: it slept in the reeds beside the boat house."),
         )
     ]
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         memory = TallyMemory(tally, session_id="s", token_limit=limit)
         memory.put_messages(history)
         sent = asyncio.run(memory.aget())
@@ -376,11 +376,13 @@ def test_a_small_limit_is_answered_with_the_last_turns_as_by_the_memory_of_llama
 
 
 @pytest.mark.parametrize("limit", [50, 900])
-def test_an_image_counts_as_in_the_memory_of_llama_index(open_ready: OpenTally, limit: int) -> None:
+def test_an_image_counts_as_in_the_memory_of_llama_index(
+    open_sqlite: OpenTally, limit: int
+) -> None:
     picture = ChatMessage(
         blocks=[TextBlock(text="What is this?"), ImageBlock(image=b"\x89PNG")], role="user"
     )
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         memory = TallyMemory(tally, session_id="s", token_limit=limit)
         memory.put_messages([_user("Hello."), _assistant("Hello!"), picture])
         sent = memory.get()
@@ -389,8 +391,8 @@ def test_an_image_counts_as_in_the_memory_of_llama_index(open_ready: OpenTally, 
     assert (sent[0] == _user("Hello.")) == (limit == 900)
 
 
-def test_a_result_in_a_small_memory_keeps_its_call(open_ready: OpenTally) -> None:
-    with open_ready() as tally:
+def test_a_result_in_a_small_memory_keeps_its_call(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
         memory = TallyMemory(tally, session_id="s", token_limit=30)
         called = [_user("Find it. " * 20), *_called("search")]
         memory.put_messages([_user("Hello."), _assistant("Hello!"), *called])
@@ -398,9 +400,9 @@ def test_a_result_in_a_small_memory_keeps_its_call(open_ready: OpenTally) -> Non
         assert memory.get() == called
 
 
-def test_instructions_of_a_session_stay_in_a_small_memory(open_ready: OpenTally) -> None:
+def test_instructions_of_a_session_stay_in_a_small_memory(open_sqlite: OpenTally) -> None:
     system = ChatMessage("Speak French.", role="system")
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         memory = TallyMemory(tally, session_id="s", token_limit=25)
         memory.put_messages([system, _user("Hello. " * 20), _assistant("Salut!"), _user("More.")])
 

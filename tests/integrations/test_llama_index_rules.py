@@ -41,8 +41,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDepre
 OpenTally = Callable[..., Tally]
 
 
-def test_a_tool_called_directly_is_denied_alike(open_ready: OpenTally) -> None:
-    with open_ready(rules=[DENY]) as tally:
+def test_a_tool_called_directly_is_denied_alike(open_sqlite: OpenTally) -> None:
+    with open_sqlite(rules=[DENY]) as tally:
         bank = Bank()
         llm = ruled_llm(tally, Scripted(Script()), actor=BOT)
         [function] = bank.tools
@@ -59,7 +59,7 @@ def test_a_tool_called_directly_is_denied_alike(open_ready: OpenTally) -> None:
         assert bank.paid == [("ben", 5)]
 
 
-def test_a_tool_called_directly_is_checked_with_its_defaults(open_ready: OpenTally) -> None:
+def test_a_tool_called_directly_is_checked_with_its_defaults(open_sqlite: OpenTally) -> None:
     paid: list[int] = []
 
     def pay(to: str, euros: int = 13) -> str:
@@ -67,14 +67,14 @@ def test_a_tool_called_directly_is_checked_with_its_defaults(open_ready: OpenTal
         paid.append(euros)
         return "paid"
 
-    with open_ready(rules=[DENY]) as tally:
+    with open_sqlite(rules=[DENY]) as tally:
         [tool] = ruled_tools(tally, [pay], actor=BOT)
         assert tool.call(to="ben").is_error
         assert paid == []
 
 
-def test_a_tool_called_directly_waits_for_a_grant_from_elsewhere(open_ready: OpenTally) -> None:
-    with open_ready(rules=[ASK]) as tally:
+def test_a_tool_called_directly_waits_for_a_grant_from_elsewhere(open_sqlite: OpenTally) -> None:
+    with open_sqlite(rules=[ASK]) as tally:
         bank = Bank()
         [tool] = ruled_tools(tally, bank.tools, actor=BOT, approval="elsewhere")
         with pytest.raises(ApprovalRequired):
@@ -91,8 +91,8 @@ def test_a_tool_called_directly_waits_for_a_grant_from_elsewhere(open_ready: Ope
         assert bank.paid == [("ben", 5)]
 
 
-def test_a_tool_called_directly_needs_its_receipt(open_ready: OpenTally) -> None:
-    with open_ready(rules=[rule("require_receipt", tool=("pay",))]) as tally:
+def test_a_tool_called_directly_needs_its_receipt(open_sqlite: OpenTally) -> None:
+    with open_sqlite(rules=[rule("require_receipt", tool=("pay",))]) as tally:
         bank = Bank()
         [tool] = ruled_tools(tally, bank.tools, actor=BOT)
         with pytest.raises(ActionDenied) as refused:
@@ -106,7 +106,7 @@ def test_a_tool_called_directly_needs_its_receipt(open_ready: OpenTally) -> None
 @pytest.mark.skipif(
     not TOOLS_WAIT, reason="this release of LlamaIndex does not let tools of agents wait"
 )
-def test_a_tool_that_wants_the_context_of_its_workflow_gets_it(open_ready: OpenTally) -> None:
+def test_a_tool_that_wants_the_context_of_its_workflow_gets_it(open_sqlite: OpenTally) -> None:
     contexts: list[Any] = []
 
     async def pay(ctx: Context, to: str, euros: int) -> str:
@@ -116,7 +116,7 @@ def test_a_tool_that_wants_the_context_of_its_workflow_gets_it(open_ready: OpenT
 
     # LlamaIndex looks for the class of a parameter itself.
     pay.__annotations__.update(ctx=Context, to=str, euros=int)
-    with open_ready(rules=[ASK]) as tally:
+    with open_sqlite(rules=[ASK]) as tally:
         outcome = LlamaIndex().run(
             paying(PAY), [pay], ruled=tally.bind(BOT), answers=lambda question: True
         )
@@ -148,8 +148,8 @@ CHATS = ("chat", "achat", "stream_chat", "astream_chat")
 WAYS = (*CHATS, "complete", "acomplete", "chat_with_tools", "predict")
 
 
-def test_a_denied_request_is_sent_in_no_way(open_ready: OpenTally) -> None:
-    with open_ready(rules=[rule("deny", "model_call", model=("scripted",))]) as tally:
+def test_a_denied_request_is_sent_in_no_way(open_sqlite: OpenTally) -> None:
+    with open_sqlite(rules=[rule("deny", "model_call", model=("scripted",))]) as tally:
         script = Script()
         llm = ruled_llm(tally, Scripted(script), actor=BOT)
         assert isinstance(llm, Scripted)
@@ -161,8 +161,8 @@ def test_a_denied_request_is_sent_in_no_way(open_ready: OpenTally) -> None:
 
 
 @pytest.mark.parametrize("way", CHATS)
-def test_a_redacted_request_is_recorded_as_it_was_sent(open_ready: OpenTally, way: str) -> None:
-    with open_ready(rules=[rule("redact", "model_call")]) as tally:
+def test_a_redacted_request_is_recorded_as_it_was_sent(open_sqlite: OpenTally, way: str) -> None:
+    with open_sqlite(rules=[rule("redact", "model_call")]) as tally:
         script = Script("hello")
         llm = ruled_llm(tally, Scripted(script), actor=BOT)
         with TallyInstrumentation(tally, actor=BOT, strict=True):
@@ -195,8 +195,8 @@ class Completing(CustomLLM):
         return (CompletionResponse(text=text, delta="x") for text in ("hel", "hello"))
 
 
-def test_a_chat_that_is_made_of_completions_is_checked_once(open_ready: OpenTally) -> None:
-    with open_ready(rules=[rule("redact", "model_call")]) as tally:
+def test_a_chat_that_is_made_of_completions_is_checked_once(open_sqlite: OpenTally) -> None:
+    with open_sqlite(rules=[rule("redact", "model_call")]) as tally:
         llm = ruled_llm(tally, Completing(), actor=BOT)
         ways = [way for way in WAYS if way != "chat_with_tools"]
         for number, way in enumerate(ways, start=1):
@@ -206,9 +206,9 @@ def test_a_chat_that_is_made_of_completions_is_checked_once(open_ready: OpenTall
 
 
 def test_the_instrumentation_alone_refuses_a_ruled_request_in_each_way(
-    open_ready: OpenTally,
+    open_sqlite: OpenTally,
 ) -> None:
-    with open_ready(rules=[rule("deny", "model_call")]) as tally:
+    with open_sqlite(rules=[rule("deny", "model_call")]) as tally:
         script = Script()
         llm = Scripted(script)
         for number, way in enumerate(WAYS, start=1):

@@ -40,7 +40,7 @@ async def weigh(what: str) -> dict[str, Any]:
     return {"what": what, "tons": 3}
 
 
-def test_an_agent_that_calls_otherwise_is_told_so_when_it_goes_on(open_ready: OpenTally) -> None:
+def test_an_agent_that_calls_otherwise_is_told_so_when_it_goes_on(open_sqlite: OpenTally) -> None:
     class _Careless(TapeLLM):
         """Calls for something else than the tape says."""
 
@@ -50,7 +50,7 @@ def test_an_agent_that_calls_otherwise_is_told_so_when_it_goes_on(open_ready: Op
                 for selection in super().get_tool_calls_from_response(*args, **kwargs)
             ]
 
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         LlamaIndex().run(Script(WEIGH, "Heavy."), [weigh], recorded=tally)
         player = player_of(tally)
 
@@ -104,8 +104,10 @@ note.__annotations__ = {"ctx": Context, "text": str, "return": str}
     [(note, [call("note", text="tea")]), (Lookup(), [call("lookup", input="tea")])],
     ids=["with the context", "no function"],
 )
-def test_tools_of_each_kind_run_or_are_played(open_ready: OpenTally, tool: Any, turn: Turn) -> None:
-    with open_ready() as tally:
+def test_tools_of_each_kind_run_or_are_played(
+    open_sqlite: OpenTally, tool: Any, turn: Turn
+) -> None:
+    with open_sqlite() as tally:
         recorded = LlamaIndex().run(Script(turn, "Done."), [tool], recorded=tally)
         played, real = player_of(tally), player_of(tally)
     assert recorded.tools in ([("noted tea in Context", False)], [("tea:\nfound", False)])
@@ -114,7 +116,7 @@ def test_tools_of_each_kind_run_or_are_played(open_ready: OpenTally, tool: Any, 
         assert player.finish().matches
 
 
-def test_models_are_asked_without_an_agent_too(open_ready: OpenTally) -> None:
+def test_models_are_asked_without_an_agent_too(open_sqlite: OpenTally) -> None:
     say = [ChatMessage("Say it.")]
 
     def ask(llm: Any, tools: list[Any]) -> list[Any]:
@@ -126,7 +128,7 @@ def test_models_are_asked_without_an_agent_too(open_ready: OpenTally) -> None:
             llm.predict_and_call(tools, "How heavy?").sources[0].raw_output,
         ]
 
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         with tally.bind().run("caller") as run, run.active():
             model = Scripted("heron", "stork", "crane", "rook", WEIGH)
             with TallyInstrumentation(tally, strict=True):
@@ -140,8 +142,8 @@ def test_models_are_asked_without_an_agent_too(open_ready: OpenTally) -> None:
     assert [piece.text for piece in silent.stream_complete("Say it.")][-1] == "crane"
 
 
-def test_a_query_engine_is_played_and_its_retrieval_is_real(open_ready: OpenTally) -> None:
-    with open_ready() as tally:
+def test_a_query_engine_is_played_and_its_retrieval_is_real(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
         tally.bind().remember("The heron nests in March.", speaker="Ada")
 
         def ask(llm: Any) -> str:
@@ -164,9 +166,9 @@ class Weight(BaseModel):
     tons: int
 
 
-def test_structured_output_is_played(open_ready: OpenTally) -> None:
+def test_structured_output_is_played(open_sqlite: OpenTally) -> None:
     prompt = PromptTemplate("How heavy is {what}?")
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         with TallyInstrumentation(tally, strict=True):
             model = Scripted([call("Weight", tons=3)])
             assert model.structured_predict(Weight, prompt, what="tea") == Weight(tons=3)
@@ -175,7 +177,7 @@ def test_structured_output_is_played(open_ready: OpenTally) -> None:
     assert player.finish().matches
 
 
-def test_a_retry_is_played_as_it_went(open_ready: OpenTally) -> None:
+def test_a_retry_is_played_as_it_went(open_sqlite: OpenTally) -> None:
     def patient(model: FunctionCallingLLM) -> str:
         for _ in range(2):
             try:
@@ -184,7 +186,7 @@ def test_a_retry_is_played_as_it_went(open_ready: OpenTally) -> None:
                 continue
         raise AssertionError
 
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         watching = TallyInstrumentation(tally, strict=True)
         with tally.bind().run("caller") as run, run.active(), watching:
             assert patient(Scripted(ConnectionError("no route"), "heron")) == "heron"
@@ -193,7 +195,7 @@ def test_a_retry_is_played_as_it_went(open_ready: OpenTally) -> None:
     assert player.finish().matches
 
 
-def test_agents_that_hand_over_to_one_another_are_played(open_ready: OpenTally) -> None:
+def test_agents_that_hand_over_to_one_another_are_played(open_sqlite: OpenTally) -> None:
     def ask(first: FunctionCallingLLM, second: FunctionCallingLLM, tools: Sequence[Any]) -> str:
         boss = FunctionAgent(
             name="boss", description="Decides.", llm=first, can_handoff_to=["clerk"]
@@ -205,7 +207,7 @@ def test_agents_that_hand_over_to_one_another_are_played(open_ready: OpenTally) 
 
         return asyncio.run(run())
 
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         over = Scripted([call("handoff", to_agent="clerk", reason="It can weigh.")])
         with TallyInstrumentation(tally, strict=True):
             answer = ask(over, Scripted(WEIGH, "Three tons."), [weigh])
@@ -218,7 +220,7 @@ def test_agents_that_hand_over_to_one_another_are_played(open_ready: OpenTally) 
     not TOOLS_WAIT, reason="this release of LlamaIndex does not let tools of agents wait"
 )
 def test_a_tool_that_waits_for_a_person_is_played_with_the_answer_or_asks_again(
-    open_ready: OpenTally,
+    open_sqlite: OpenTally,
 ) -> None:
     questions: list[Question] = []
 
@@ -231,7 +233,7 @@ def test_a_tool_that_waits_for_a_person_is_played_with_the_answer_or_asks_again(
 
     runtime = LlamaIndex()
     erase = runtime.patient_tool()
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         script = Script([call("erase", value=7)], "Paid.")
         recorded = runtime.run(script, [erase], recorded=tally, answers=agree)
         played, real = player_of(tally), player_of(tally)
@@ -244,9 +246,9 @@ def test_a_tool_that_waits_for_a_person_is_played_with_the_answer_or_asks_again(
     assert len(questions) == 2
 
 
-def test_with_like_whether_calls_run_side_by_side_is_compared(open_ready: OpenTally) -> None:
+def test_with_like_whether_calls_run_side_by_side_is_compared(open_sqlite: OpenTally) -> None:
     serial = {"more": {"allow_parallel_tool_calls": False}}
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         LlamaIndex().run(Script(WEIGH, "Heavy."), [weigh], recorded=tally, temperature=0.5)
         like, unlike = player_of(tally), player_of(tally)
     with pytest.raises(TapeDiverged, match='"parallel_tool_calls": false'):

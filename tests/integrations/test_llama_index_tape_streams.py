@@ -26,8 +26,8 @@ def _pieces(stream: Any) -> list[tuple[str, str]]:
     return [(piece.delta, str(piece.message.content)) for piece in stream]
 
 
-def test_a_chat_grows_to_the_recorded_answer(open_ready: OpenTally) -> None:
-    with open_ready() as tally:
+def test_a_chat_grows_to_the_recorded_answer(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
         with TallyInstrumentation(tally, strict=True):
             recorded = list(Scripted(Script("It weighs three tons.")).stream_chat(ASKED))
         players = [player_of(tally) for _ in range(3)]
@@ -49,8 +49,8 @@ def test_a_chat_grows_to_the_recorded_answer(open_ready: OpenTally) -> None:
     assert all(player.finish().matches for player in players)
 
 
-def test_a_completion_streams_its_tape(open_ready: OpenTally) -> None:
-    with open_ready() as tally:
+def test_a_completion_streams_its_tape(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
         with TallyInstrumentation(tally, strict=True):
             recorded = list(MockLLM(max_tokens=4).stream_complete("How heavy?"))
         players = [player_of(tally) for _ in range(2)]
@@ -66,13 +66,13 @@ def test_a_completion_streams_its_tape(open_ready: OpenTally) -> None:
 
 
 @pytest.mark.skipif(not hasattr(types, "ToolCallBlock"), reason="this release has no such blocks")
-def test_thoughts_and_arguments_grow_with_the_rest(open_ready: OpenTally) -> None:
+def test_thoughts_and_arguments_grow_with_the_rest(open_sqlite: OpenTally) -> None:
     asks = types.ToolCallBlock(
         tool_call_id="c1", tool_name="weigh", tool_kwargs={"what": "green tea"}
     )
     blocks: Any = [types.ThinkingBlock(content="Let me see."), asks]
     answer = ChatMessage(role="assistant", blocks=blocks)
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         with TallyInstrumentation(tally, strict=True):
             Scripted(answer).chat(ASKED)
         model = TapeLLM(player_of(tally))

@@ -48,6 +48,7 @@ def parameters(place: Path) -> StdioServerParameters:
     return StdioServerParameters(command=program, args=arguments)
 
 
+@pytest.mark.slow
 async def test_servers_on_one_folder_lose_nothing(place: Path) -> None:
     """Eight in `make soak`, one of each era in each commit, which write at the same time."""
     servers = 8 if settings().max_examples > 100 else 2
@@ -108,6 +109,7 @@ def test_standard_output_is_json_rpc_alone_and_the_server_ends_with_its_input(
     assert b"Traceback" not in errors
 
 
+@pytest.mark.slow
 def test_a_line_that_is_no_message_is_answered(place: Path) -> None:
     asked = json.dumps(_request(7, "tools/call", name="search", arguments={"query": "HALF"}))
     lines = [
@@ -149,6 +151,7 @@ _LOADED = (
 _UNUSED = ("structlog", "sqlalchemy", "orjson", "zstandard", "numpy", "typer", "chromadb")
 
 
+@pytest.mark.slow
 def test_a_server_that_has_said_hello_has_not_loaded_what_it_may_never_use(place: Path) -> None:
     """A client keeps one running for each window, and most of them are asked nothing."""
     code = (
@@ -183,6 +186,7 @@ def test_a_server_that_has_said_hello_has_not_loaded_what_it_may_never_use(place
     assert [name for name in _UNUSED if name in loaded] == []
 
 
+@pytest.mark.slow
 async def test_a_server_says_the_same_before_its_first_call_as_after_it(place: Path) -> None:
     async def said(client: Client) -> list[Any]:
         return [
@@ -211,6 +215,7 @@ async def test_a_server_says_the_same_before_its_first_call_as_after_it(place: P
         assert "Herons nest" in asked.messages[0].model_dump_json()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_person_is_asked_in_the_first_call_of_a_server(place: Path, era: str) -> None:
     with Tally.open(place, background=False) as tally:
@@ -226,6 +231,7 @@ async def test_a_person_is_asked_in_the_first_call_of_a_server(place: Path, era:
     assert payload(found)["memories"] == []
 
 
+@pytest.mark.slow
 async def test_a_tally_that_cannot_be_opened_at_the_first_call_is_tried_at_the_next(
     place: Path,
 ) -> None:
@@ -240,6 +246,7 @@ async def test_a_tally_that_cannot_be_opened_at_the_first_call_is_tried_at_the_n
     assert not found.is_error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [["--rules", "no.toml"], ["--boundary", "x:y:z"], ["--nope"]])
 def test_a_server_that_cannot_serve_says_so_once_and_ends(place: Path, options: list[str]) -> None:
     ended = subprocess.run(command(place, *options), input="", capture_output=True, text=True)
@@ -261,6 +268,7 @@ def _request(number: int, method: str, **params: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
 
 
+@pytest.mark.slow
 def test_what_was_answered_before_a_kill_is_stored(place: Path) -> None:
     started = subprocess.Popen(command(place), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert started.stdin is not None

@@ -34,7 +34,7 @@ def _run(agent: Agent[Any, Any], *args: Any, **kwargs: Any) -> Any:
     return asyncio.run(agent.run(*args, **kwargs))
 
 
-def test_a_streamed_answer_is_recorded_whole(open_ready: OpenTally) -> None:
+def test_a_streamed_answer_is_recorded_whole(open_sqlite: OpenTally) -> None:
     async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
         for piece in ("her", "on"):
             yield piece
@@ -44,7 +44,7 @@ def test_a_streamed_answer_is_recorded_whole(open_ready: OpenTally) -> None:
         async with agent.run_stream("Say heron.") as result:
             return await result.get_output()
 
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         assert asyncio.run(ask(tally)) == "heron"
         owner = tally.bind()
         [step] = owner.recordings.steps(owner.runs()[0].run_id)
@@ -61,9 +61,9 @@ def test_a_streamed_answer_is_recorded_whole(open_ready: OpenTally) -> None:
 
 
 def test_a_recorder_that_may_not_write_breaks_no_run_and_counts_what_it_missed(
-    open_ready: OpenTally,
+    open_sqlite: OpenTally,
 ) -> None:
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         watching = TallyRecorder(tally, actor=Actor(user="eve"), scope="project:apollo")
         assert _run(Agent(scripted("fine"), capabilities=[watching]), "go").output == "fine"
         assert watching.failures == 1
@@ -72,8 +72,8 @@ def test_a_recorder_that_may_not_write_breaks_no_run_and_counts_what_it_missed(
         )
 
 
-def test_a_strict_recorder_raises_what_it_could_not_record(open_ready: OpenTally) -> None:
-    with open_ready() as tally:
+def test_a_strict_recorder_raises_what_it_could_not_record(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
         watching = TallyRecorder(
             tally, actor=Actor(user="eve"), scope="project:apollo", strict=True
         )
@@ -82,12 +82,12 @@ def test_a_strict_recorder_raises_what_it_could_not_record(open_ready: OpenTally
 
 
 def test_a_call_that_could_not_be_recorded_is_a_gap_of_its_run(
-    open_ready: OpenTally, monkeypatch: pytest.MonkeyPatch
+    open_sqlite: OpenTally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*args: Any, **kwargs: Any) -> None:
         raise KeyError("parts")
 
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         monkeypatch.setattr("tallystick_pydantic_ai.capability.request_of", broken)
         agent = Agent(scripted("fine"), capabilities=[Tallystick(tally, context=False)])
         assert _run(agent, "go").output == "fine"
@@ -96,8 +96,8 @@ def test_a_call_that_could_not_be_recorded_is_a_gap_of_its_run(
         assert tally.recordings.verify(run.run_id).gaps
 
 
-def test_of_two_recorders_in_one_agent_each_call_is_recorded_once(open_ready: OpenTally) -> None:
-    with open_ready() as tally:
+def test_of_two_recorders_in_one_agent_each_call_is_recorded_once(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
         twice = [TallyRecorder(tally, id="one"), TallyRecorder(tally.bind(), id="two")]
         _run(
             Agent(scripted([call("double", value=21)], "done"), capabilities=twice, tools=[double]),
@@ -120,16 +120,16 @@ def double(value: int) -> int:
     return value * 2
 
 
-def test_a_recorder_that_would_be_loaded_late_is_refused(open_ready: OpenTally) -> None:
-    with open_ready() as tally:
+def test_a_recorder_that_would_be_loaded_late_is_refused(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
         with pytest.raises(InvalidInput, match="defer_loading"):
             TallyRecorder(tally, defer_loading=True)
         with pytest.raises(InvalidInput, match="defer_loading"):
             replace(Tallystick(tally), id="late", defer_loading=True)
 
 
-def test_a_failure_outside_of_any_step_has_a_step_that_says_what(open_ready: OpenTally) -> None:
-    with open_ready() as tally:
+def test_a_failure_outside_of_any_step_has_a_step_that_says_what(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
         agent = Agent(
             scripted("three"), output_type=int, capabilities=[Tallystick(tally)], retries=0
         )
@@ -164,12 +164,12 @@ class _NoStreams(Model):
         return ModelResponse(parts=[TextPart("Yes.")])
 
 
-def test_a_model_without_streams_says_so_itself(open_ready: OpenTally) -> None:
+def test_a_model_without_streams_says_so_itself(open_sqlite: OpenTally) -> None:
     async def stream(agent: Agent[Any, Any]) -> None:
         async with agent.run_stream("Hm?"):
             pass
 
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         recorder = TallyRecorder(tally, strict=True)
         agent = Agent(_NoStreams(), capabilities=[recorder])
         with pytest.raises(UserError, match="_NoStreams does not support streamed requests"):
@@ -182,9 +182,9 @@ def test_a_model_without_streams_says_so_itself(open_ready: OpenTally) -> None:
         assert [step.name for step in steps if step.status == "completed"] == ["no-streams"]
 
 
-def test_a_model_that_the_user_instrumented_has_one_span(open_ready: OpenTally) -> None:
+def test_a_model_that_the_user_instrumented_has_one_span(open_sqlite: OpenTally) -> None:
     """The recorder stands within the instrumentation: PydanticAI would add a second one around."""
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         recorder = TallyRecorder(tally, strict=True)
         model = InstrumentedModel(scripted("Yes."))
         wrapper = recorder.get_wrapper_model(model)

@@ -40,9 +40,9 @@ def _offered(agent: Agent[Any, Any], **options: Any) -> set[str]:
 
 @pytest.mark.parametrize("output_type", [str, int, Answer, [Answer, str], ToolOutput(Answer)])
 def test_an_agent_of_any_output_type_runs_with_the_line_of_the_readme(
-    open_ready: OpenTally, output_type: Any
+    open_sqlite: OpenTally, output_type: Any
 ) -> None:
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         agent = Agent(TestModel(), output_type=output_type, capabilities=[Tallystick(tally)])
         asyncio.run(agent.run("Hello?"))
         [run] = tally.bind().runs()
@@ -52,9 +52,9 @@ def test_an_agent_of_any_output_type_runs_with_the_line_of_the_readme(
 
 
 def test_that_tools_are_not_offered_is_said_once(
-    open_ready: OpenTally, caplog: pytest.LogCaptureFixture
+    open_sqlite: OpenTally, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with open_ready() as tally, caplog.at_level(logging.WARNING, "tallystick"):
+    with open_sqlite() as tally, caplog.at_level(logging.WARNING, "tallystick"):
         agent = Agent(TestModel(), name="clerk", capabilities=[Tallystick(tally)])
 
         async def talk() -> None:
@@ -72,9 +72,9 @@ def test_that_tools_are_not_offered_is_said_once(
 
 @pytest.mark.parametrize("output_type", [[str, DeferredToolRequests], str | DeferredToolRequests])
 def test_a_run_that_may_end_with_requests_asks_and_goes_on_when_approved(
-    open_ready: OpenTally, caplog: pytest.LogCaptureFixture, output_type: Any
+    open_sqlite: OpenTally, caplog: pytest.LogCaptureFixture, output_type: Any
 ) -> None:
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         memory_id = tally.bind().remember("The gate closes at six.").id
         agent: Agent[Any, Any] = Agent(
             TestModel(call_tools=["memory_forget"]),
@@ -96,11 +96,11 @@ def test_a_run_that_may_end_with_requests_asks_and_goes_on_when_approved(
         assert not caplog.records
 
 
-def test_a_capability_that_answers_in_place_counts_as_asking(open_ready: OpenTally) -> None:
+def test_a_capability_that_answers_in_place_counts_as_asking(open_sqlite: OpenTally) -> None:
     async def approve(ctx: RunContext[Any], requests: DeferredToolRequests) -> DeferredToolResults:
         return requests.build_results(approve_all=True)
 
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         agent: Agent[Any, Answer] = Agent(
             TestModel(),
             output_type=Answer,
@@ -110,8 +110,8 @@ def test_a_capability_that_answers_in_place_counts_as_asking(open_ready: OpenTal
         asyncio.run(agent.run("Hello?"))
 
 
-def test_an_application_may_say_that_its_runs_ask(open_ready: OpenTally) -> None:
-    with open_ready() as tally:
+def test_an_application_may_say_that_its_runs_ask(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
         toolset = memory_toolset(tally, approval="deferred")
         plain: Agent[None, str] = Agent(TestModel(), toolsets=[toolset])
         result: Any = asyncio.run(plain.run("Hello?", output_type=[str, DeferredToolRequests]))
@@ -122,8 +122,8 @@ def test_an_application_may_say_that_its_runs_ask(open_ready: OpenTally) -> None
         assert _offered(with_tools) > ASKING
 
 
-def test_an_agent_in_a_tool_is_offered_what_it_can_ask_itself(open_ready: OpenTally) -> None:
-    with open_ready() as tally:
+def test_an_agent_in_a_tool_is_offered_what_it_can_ask_itself(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
         inner = Agent(TestModel(), capabilities=[Tallystick(tally)])
         outer: Agent[None, Any] = Agent(
             TestModel(call_tools=["ask_clerk"]),
@@ -139,8 +139,8 @@ def test_an_agent_in_a_tool_is_offered_what_it_can_ask_itself(open_ready: OpenTa
         assert isinstance(asyncio.run(outer.run("Hello?")).output, str)
 
 
-def test_two_capabilities_that_say_the_same_are_one(open_ready: OpenTally) -> None:
-    with open_ready() as tally:
+def test_two_capabilities_that_say_the_same_are_one(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
         twice = [Tallystick(tally), Tallystick(tally)]
         agent = Agent(TestModel(), capabilities=twice)
         asyncio.run(agent.run("Hello?"))

@@ -79,14 +79,14 @@ def resume(
     return run(agent, message_history=waiting.all_messages(), deferred_tool_results=results)
 
 
-def test_rules_see_the_arguments_that_the_tool_gets(open_ready: OpenTally) -> None:
+def test_rules_see_the_arguments_that_the_tool_gets(open_sqlite: OpenTally) -> None:
     class Dearer(AbstractCapability[Any]):
         """A capability of the application that changes arguments."""
 
         async def before_tool_execute(self, ctx: Any, *, args: Any, **more: Any) -> Any:
             return {**args, "euros": 13}
 
-    with open_ready(rules=[DENY]) as tally:
+    with open_sqlite(rules=[DENY]) as tally:
         bank = Bank()
         pay(bank, [Tallystick(tally, actor=BOT), Dearer()])
         assert bank.paid == []
@@ -98,14 +98,14 @@ class Letter(BaseModel):
     text: str
 
 
-def test_redaction_cleans_typed_arguments_and_structured_results(open_ready: OpenTally) -> None:
+def test_redaction_cleans_typed_arguments_and_structured_results(open_sqlite: OpenTally) -> None:
     letters: list[Letter] = []
 
     def send(letter: Letter) -> dict[str, str]:
         letters.append(letter)
         return {"answer": f"The key is {KEY}.", "password": "hunter2"}
 
-    with open_ready(rules=[rule("redact", tool=("send",))]) as tally:
+    with open_sqlite(rules=[rule("redact", tool=("send",))]) as tally:
         script = Script([call("send", letter={"text": f"Use {KEY}"})], "done")
         outcome = PydanticAI().run(script, [send], ruled=tally.bind(BOT))
 
@@ -114,8 +114,8 @@ def test_redaction_cleans_typed_arguments_and_structured_results(open_ready: Ope
         assert "hunter2" not in outcome.tools[0].text
 
 
-def test_a_deferred_call_says_what_waits_and_its_run_is_blocked(open_ready: OpenTally) -> None:
-    with open_ready(rules=[ASK]) as tally:
+def test_a_deferred_call_says_what_waits_and_its_run_is_blocked(open_sqlite: OpenTally) -> None:
+    with open_sqlite(rules=[ASK]) as tally:
         waiting = pay(Bank(), quiet(tally))
 
         [asked] = waiting.output.approvals
@@ -138,8 +138,8 @@ def test_a_deferred_call_says_what_waits_and_its_run_is_blocked(open_ready: Open
 
 
 @pytest.mark.parametrize("way", ["overridden", "another history"])
-def test_an_answer_does_not_count_for_other_arguments(open_ready: OpenTally, way: str) -> None:
-    with open_ready(rules=[ASK]) as tally:
+def test_an_answer_does_not_count_for_other_arguments(open_sqlite: OpenTally, way: str) -> None:
+    with open_sqlite(rules=[ASK]) as tally:
         bank, dearer = Bank(), {"to": "ben", "euros": 500}
         waiting = pay(bank, quiet(tally))
         answer: Any = True
@@ -159,9 +159,9 @@ def test_an_answer_does_not_count_for_other_arguments(open_ready: OpenTally, way
 
 
 def test_a_token_comes_with_the_results_and_a_foreign_one_is_refused(
-    open_ready: OpenTally,
+    open_sqlite: OpenTally,
 ) -> None:
-    with open_ready(rules=[ASK]) as tally:
+    with open_sqlite(rules=[ASK]) as tally:
         bank = Bank()
         waiting = pay(bank, quiet(tally))
         [approval] = tally.bind(ANNA).approvals()
@@ -178,8 +178,8 @@ def test_a_token_comes_with_the_results_and_a_foreign_one_is_refused(
         assert bank.paid == [("ben", 5)]
 
 
-def test_an_answer_of_somebody_who_may_not_decide_grants_nothing(open_ready: OpenTally) -> None:
-    with open_ready(rules=[ASK]) as tally:
+def test_an_answer_of_somebody_who_may_not_decide_grants_nothing(open_sqlite: OpenTally) -> None:
+    with open_sqlite(rules=[ASK]) as tally:
         root = tally.bind(Actor(user="root", role="operator"))
         member = SpaceMember(principal_id="anna", role="writer")
         root.spaces.create("team:red", name="Red", members=[member], reason="a team")
@@ -191,8 +191,8 @@ def test_an_answer_of_somebody_who_may_not_decide_grants_nothing(open_ready: Ope
         assert bank.paid == []
 
 
-def test_a_grant_from_elsewhere_lets_a_memory_tool_pass(open_ready: OpenTally) -> None:
-    with open_ready(rules=[rule("require_approval", tool=("memory_forget",))]) as tally:
+def test_a_grant_from_elsewhere_lets_a_memory_tool_pass(open_sqlite: OpenTally) -> None:
+    with open_sqlite(rules=[rule("require_approval", tool=("memory_forget",))]) as tally:
         person = tally.bind(ANNA)
         memory_id = person.remember("Tea at five.").id
 
@@ -211,29 +211,29 @@ def test_a_grant_from_elsewhere_lets_a_memory_tool_pass(open_ready: OpenTally) -
         assert person.memories() == []
 
 
-def test_a_recorder_and_a_policy_side_by_side_ask(open_ready: OpenTally) -> None:
-    with open_ready(rules=[ASK]) as tally:
+def test_a_recorder_and_a_policy_side_by_side_ask(open_sqlite: OpenTally) -> None:
+    with open_sqlite(rules=[ASK]) as tally:
         waiting = pay(Bank(), [TallyRecorder(tally, actor=BOT), TallyPolicy(tally)])
         assert isinstance(waiting.output, DeferredToolRequests)
 
 
 def test_a_rule_may_name_the_provider_and_a_model_that_falls_back_counts_as_any(
-    open_ready: OpenTally,
+    open_sqlite: OpenTally,
 ) -> None:
     by_provider = [rule("deny", "model_call", provider=(name,)) for name in ("function", "openai")]
-    with open_ready(rules=by_provider[:1]) as tally:
+    with open_sqlite(rules=by_provider[:1]) as tally:
         with pytest.raises(ActionDenied) as refused:
             run(agent_of(Script("never"), quiet(tally)), "hi")
         assert refused.value.reason == "denied_by_rule"
-    with open_ready(rules=by_provider[1:]) as tally:
+    with open_sqlite(rules=by_provider[1:]) as tally:
         agent = agent_of(Script("hello"), quiet(tally))
         assert run(agent, "hi").output == "hello"
         with pytest.raises(ActionDenied):
             run(agent, "hi", model=FallbackModel(scripted("no"), scripted("no")))
 
 
-def test_a_request_with_recalled_memories_can_be_granted_too(open_ready: OpenTally) -> None:
-    with open_ready(rules=[rule("require_approval", "model_call")]) as tally:
+def test_a_request_with_recalled_memories_can_be_granted_too(open_sqlite: OpenTally) -> None:
+    with open_sqlite(rules=[rule("require_approval", "model_call")]) as tally:
         tally.bind(ANNA).remember("The tea is green.")
         script = Script("hello")
         agent = agent_of(script, [Tallystick(tally, actor=BOT)])
@@ -247,8 +247,8 @@ def test_a_request_with_recalled_memories_can_be_granted_too(open_ready: OpenTal
         assert "green" in str(script.sent)
 
 
-def test_two_policies_of_one_run_check_a_call_once(open_ready: OpenTally) -> None:
-    with open_ready(rules=[ASK]) as tally:
+def test_two_policies_of_one_run_check_a_call_once(open_sqlite: OpenTally) -> None:
+    with open_sqlite(rules=[ASK]) as tally:
         bank, second = Bank(), TallyPolicy(tally, actor=BOT, id="another")
         capabilities = [Tallystick(tally, actor=BOT, context=False), second]
         waiting = pay(bank, capabilities)
@@ -257,9 +257,9 @@ def test_two_policies_of_one_run_check_a_call_once(open_ready: OpenTally) -> Non
 
 
 def test_a_renamed_memory_tool_is_checked_once_and_by_the_name_that_the_model_uses(
-    open_ready: OpenTally,
+    open_sqlite: OpenTally,
 ) -> None:
-    with open_ready(rules=[rule("deny", tool=("memory_store",))]) as tally:
+    with open_sqlite(rules=[rule("deny", tool=("memory_store",))]) as tally:
         script = Script([call("my_memory_store", content="Tea.")], "done")
         toolsets = [memory_toolset(tally, actor=BOT).prefixed("my")]
         run(agent_of(script, quiet(tally), toolsets=toolsets), "store")
@@ -269,9 +269,9 @@ def test_a_renamed_memory_tool_is_checked_once_and_by_the_name_that_the_model_us
 
 
 def test_a_tool_that_runs_elsewhere_is_checked_before_it_is_deferred(
-    open_ready: OpenTally,
+    open_sqlite: OpenTally,
 ) -> None:
-    with open_ready(rules=[DENY, rule("redact", tool=("ship",))]) as tally:
+    with open_sqlite(rules=[DENY, rule("redact", tool=("ship",))]) as tally:
         external: ExternalToolset[Any] = ExternalToolset([ToolDefinition(name="ship")])
         agent = agent_of(Script([call("ship", text=KEY)]), quiet(tally), toolsets=[external])
         with pytest.raises(ActionDenied) as refused:
@@ -279,13 +279,13 @@ def test_a_tool_that_runs_elsewhere_is_checked_before_it_is_deferred(
         assert refused.value.reason == "not_enforced"
 
 
-def test_a_policy_cannot_be_loaded_late(open_ready: OpenTally) -> None:
-    with open_ready() as tally, pytest.raises(InvalidInput):
+def test_a_policy_cannot_be_loaded_late(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally, pytest.raises(InvalidInput):
         TallyPolicy(tally, defer_loading=True)
 
 
-def test_a_replayed_denial_is_told_again(open_ready: OpenTally) -> None:
-    with open_ready(rules=[DENY]) as tally:
+def test_a_replayed_denial_is_told_again(open_sqlite: OpenTally) -> None:
+    with open_sqlite(rules=[DENY]) as tally:
         first = pay(Bank(), quiet(tally), DEAR)
         bound = tally.bind(ANNA)
         [recorded] = bound.runs()

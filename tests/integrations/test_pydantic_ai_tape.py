@@ -56,7 +56,7 @@ class Parcel:
     seen: datetime
 
 
-def test_results_that_are_objects_reach_the_model_as_they_did(open_ready: OpenTally) -> None:
+def test_results_that_are_objects_reach_the_model_as_they_did(open_sqlite: OpenTally) -> None:
     def measure(what: str) -> Weight:
         """Weigh something."""
         return Weight(tons=3)
@@ -66,18 +66,18 @@ def test_results_that_are_objects_reach_the_model_as_they_did(open_ready: OpenTa
         return Parcel(4, since)
 
     calls = [call("measure", what="tea"), call("look", since="2026-11-20T10:00:00Z")]
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         PydanticAI().run(Script(calls, "Heavy."), [measure, look], recorded=tally)
         player = player_of(tally)
     assert PydanticAI().run(None, [measure, look], player=player).text == "Heavy."
     assert player.finish().matches
 
 
-def test_structured_output_is_played(open_ready: OpenTally) -> None:
+def test_structured_output_is_played(open_sqlite: OpenTally) -> None:
     def agent(model: Any, output: Any) -> Agent[Any, Any]:
         return Agent(model, tools=[weigh], output_type=output)
 
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         model = scripted(WEIGH, "no tool", [call("final_result", tons=3)])
         assert ask(agent(model, Weight), quiet(tally)) == Weight(tons=3)
         player, other = player_of(tally), player_of(tally)
@@ -89,18 +89,18 @@ def test_structured_output_is_played(open_ready: OpenTally) -> None:
         ask(agent(scripted(), bool), TapeCapability(other))
 
 
-def test_the_test_model_may_stand_for_the_one_that_was_recorded(open_ready: OpenTally) -> None:
+def test_the_test_model_may_stand_for_the_one_that_was_recorded(open_sqlite: OpenTally) -> None:
     agent = Agent(TestModel(), tools=[weigh])
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         answer = ask(agent, quiet(tally))
         player = player_of(tally)
     assert ask(agent, TapeCapability(player)) == answer
     assert player.finish().matches
 
 
-def test_a_replay_is_recorded_whichever_capability_comes_first(open_ready: OpenTally) -> None:
+def test_a_replay_is_recorded_whichever_capability_comes_first(open_sqlite: OpenTally) -> None:
     agent = Agent(scripted(WEIGH, "Heavy."), tools=[weigh])
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         ask(agent, quiet(tally))
         for order in (1, -1):
             player = player_of(tally)
@@ -111,7 +111,7 @@ def test_a_replay_is_recorded_whichever_capability_comes_first(open_ready: OpenT
         assert [[each.kind for each in tape.calls] for tape in tapes] == [kinds] * 3
 
 
-def test_a_result_that_was_never_sent_is_the_recorded_one(open_ready: OpenTally) -> None:
+def test_a_result_that_was_never_sent_is_the_recorded_one(open_sqlite: OpenTally) -> None:
     """A run that ends with a tool: no later request holds its result."""
 
     async def leave(agent: Agent[Any, Any], capability: Any) -> list[Any]:
@@ -128,7 +128,7 @@ def test_a_result_that_was_never_sent_is_the_recorded_one(open_ready: OpenTally)
                     break
         return results
 
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         with pytest.raises(RuntimeError):
             PydanticAI().run(Script(WEIGH, RuntimeError("gone")), [weigh], recorded=tally)
         player = player_of(tally)

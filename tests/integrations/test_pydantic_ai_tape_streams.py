@@ -69,13 +69,13 @@ def _deltas(events: list[Any]) -> int:
     return sum(isinstance(event, PartStartEvent | PartDeltaEvent) for event in events)
 
 
-def test_arguments_grow_and_the_events_are_those_that_were_recorded(open_ready: OpenTally) -> None:
+def test_arguments_grow_and_the_events_are_those_that_were_recorded(open_sqlite: OpenTally) -> None:
     first, *rest = ARGS
     asks = [
         {0: DeltaToolCall("weigh", first, tool_call_id="call_1")},
         *({0: DeltaToolCall(None, piece)} for piece in rest),
     ]
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         recorded, player = _record(tally, asks, [*WORDS])
     played = asyncio.run(_events(_agent(), TapeCapability(player)))
     assert _texts(played) == _texts(recorded) == ["".join(ARGS), "".join(WORDS)]
@@ -86,9 +86,9 @@ def test_arguments_grow_and_the_events_are_those_that_were_recorded(open_ready: 
     assert player.finish().matches
 
 
-def test_thoughts_are_streamed_before_what_is_said(open_ready: OpenTally) -> None:
+def test_thoughts_are_streamed_before_what_is_said(open_sqlite: OpenTally) -> None:
     thoughts = [{0: DeltaThinkingPart(content=word)} for word in ("Let ", "me ", "see.")]
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         recorded, player = _record(tally, [*thoughts, "Three ", "tons."])
     played = asyncio.run(_events(_agent(), TapeCapability(player)))
     starts = [type(event.part) for event in played if isinstance(event, PartStartEvent)]
@@ -97,8 +97,8 @@ def test_thoughts_are_streamed_before_what_is_said(open_ready: OpenTally) -> Non
     assert _deltas(played) == _deltas(recorded)
 
 
-def test_text_grows_for_whoever_reads_the_stream(open_ready: OpenTally) -> None:
-    with open_ready() as tally:
+def test_text_grows_for_whoever_reads_the_stream(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
         _record(tally, [*WORDS])
         first, second = player_of(tally), player_of(tally)
 
@@ -128,7 +128,7 @@ def _steps(tally: Tally) -> tuple[list[str], list[str], list[dict[Any, Any]]]:
 
 
 def test_a_stream_that_breaks_or_is_left_keeps_what_it_said_until_then(
-    open_ready: OpenTally,
+    open_sqlite: OpenTally,
 ) -> None:
     async def leave(tally: Tally) -> None:
         capabilities = [TallyRecorder(tally, strict=True)]
@@ -138,7 +138,7 @@ def test_a_stream_that_breaks_or_is_left_keeps_what_it_said_until_then(
                 if isinstance(event, PartDeltaEvent):
                     raise KeyError("nobody listens any more")
 
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         with pytest.raises(ConnectionError):
             PydanticAI("run_stream_events").run(Script(BROKEN), recorded=tally)
         with pytest.raises(KeyError):
@@ -153,8 +153,8 @@ def test_a_stream_that_breaks_or_is_left_keeps_what_it_said_until_then(
         assert [each.summary["stream"]["chunks"] for each in responses] == [2, 2]
 
 
-def test_a_model_that_falls_back_is_timed_and_told_of_as_any(open_ready: OpenTally) -> None:
-    with open_ready() as tally:
+def test_a_model_that_falls_back_is_timed_and_told_of_as_any(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
         for pieces in (WORDS, ("It ", ConnectionError("dead"))):
             refused = scripted(ModelHTTPError(503, "first", "busy"))
             agent = Agent(FallbackModel(refused, scripted(pieces)), name="weigher")
@@ -167,7 +167,7 @@ def test_a_model_that_falls_back_is_timed_and_told_of_as_any(open_ready: OpenTal
         assert [each["response"].summary["stream"]["chunks"] for each in entries] == [4, 1]
 
 
-def test_a_request_that_is_cancelled_is_recorded_so(open_ready: OpenTally) -> None:
+def test_a_request_that_is_cancelled_is_recorded_so(open_sqlite: OpenTally) -> None:
     async def cancel(tally: Tally) -> None:
         begun = asyncio.Event()
 
@@ -183,7 +183,7 @@ def test_a_request_that_is_cancelled_is_recorded_so(open_ready: OpenTally) -> No
         with pytest.raises(asyncio.CancelledError):
             await running
 
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         asyncio.run(cancel(tally))
         runs, steps, _ = _steps(tally)
         assert (runs, steps) == (["cancelled"], ["cancelled"])

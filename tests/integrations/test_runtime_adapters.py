@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 from tests.integrations.runtimes.base import Runtime, Script, call
 from tests.integrations.runtimes.langchain import LangChain
-from tests.integrations.runtimes.llama_index import LlamaIndex
+from tests.integrations.runtimes.llama_index import TOOLS_WAIT, LlamaIndex
 from tests.integrations.runtimes.pydantic_ai import PydanticAI
 from tests.integrations.runtimes.runtimes import in_runtimes
 
@@ -25,9 +25,14 @@ OpenTally = Callable[..., Tally]
 
 
 @pytest.fixture
-def open_tally(open_ready: Any) -> Any:
+def open_tally(open_sqlite: Any) -> Any:
     """The store of the contract, on SQLite or on PostgreSQL."""
-    return open_ready
+    return open_sqlite
+
+
+_WAITS = pytest.mark.skipif(
+    not TOOLS_WAIT, reason="this release of LlamaIndex does not let tools of agents wait"
+)
 
 
 def double(value: int) -> int:
@@ -92,12 +97,22 @@ class TestPydanticAI(_Adapter):
 class TestLlamaIndex(_Adapter):
     runtime = LlamaIndex()
 
+    @_WAITS
+    def test_writing_through_the_adapter_leaves_the_same_journal(self, open_tally: Any) -> None:
+        super().test_writing_through_the_adapter_leaves_the_same_journal(open_tally)
+
+    @_WAITS
+    def test_what_direct_changes_are_refused_is_refused_through_the_adapter(
+        self, open_tally: Any
+    ) -> None:
+        super().test_what_direct_changes_are_refused_is_refused_through_the_adapter(open_tally)
+
 
 @in_runtimes()
 def test_the_six_tools_are_offered_with_their_descriptions_and_their_arguments_alone(
-    open_ready: OpenTally, runtime: Runtime
+    open_sqlite: OpenTally, runtime: Runtime
 ) -> None:
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         shapes = runtime.tool_shapes(tally)
     assert [(name, description) for name, description, _ in shapes] == [
         (name, tool.description) for name, tool in MEMORY_TOOLS.items()
@@ -106,8 +121,8 @@ def test_the_six_tools_are_offered_with_their_descriptions_and_their_arguments_a
 
 
 @in_runtimes(waits=True)
-def test_forgetting_waits_until_a_person_agrees(open_ready: OpenTally, runtime: Runtime) -> None:
-    with open_ready() as tally:
+def test_forgetting_waits_until_a_person_agrees(open_sqlite: OpenTally, runtime: Runtime) -> None:
+    with open_sqlite() as tally:
         owner = tally.bind()
         arguments = {"memory_id": owner.remember("Keep me.").id, "reason": "tidy"}
 
@@ -128,9 +143,9 @@ def test_forgetting_waits_until_a_person_agrees(open_ready: OpenTally, runtime: 
 
 @in_runtimes(waits=True)
 def test_a_person_may_say_no_and_the_model_is_told_why(
-    open_ready: OpenTally, runtime: Runtime
+    open_sqlite: OpenTally, runtime: Runtime
 ) -> None:
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         owner = tally.bind()
         arguments = {"memory_id": owner.remember("Keep me.").id, "reason": "tidy"}
         why, forget = "It is dear to me.", ("memory_forget", arguments)
@@ -142,8 +157,8 @@ def test_a_person_may_say_no_and_the_model_is_told_why(
 
 
 @in_runtimes("langchain", "llama_index")
-def test_who_asks_elsewhere_may_leave_it_to_that(open_ready: OpenTally, runtime: Runtime) -> None:
-    with open_ready() as tally:
+def test_who_asks_elsewhere_may_leave_it_to_that(open_sqlite: OpenTally, runtime: Runtime) -> None:
+    with open_sqlite() as tally:
         owner = tally.bind()
         arguments = {"memory_id": owner.remember("Forget me.").id, "reason": "tidy"}
         made: Any = langchain_tools if runtime.name == "langchain" else llama_tools
@@ -153,9 +168,9 @@ def test_who_asks_elsewhere_may_leave_it_to_that(open_ready: OpenTally, runtime:
 
 
 @in_runtimes()
-def test_memory_tools_are_used_by_who_acts(open_ready: OpenTally, runtime: Runtime) -> None:
+def test_memory_tools_are_used_by_who_acts(open_sqlite: OpenTally, runtime: Runtime) -> None:
     alice = Actor(user="alice")
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         runtime.use_tool(tally, "memory_store", {"content": "Mine."}, actor=alice)
         assert [memory.content for memory in tally.bind(alice).memories()] == ["Mine."]
         assert tally.bind().memories() == []
@@ -163,9 +178,11 @@ def test_memory_tools_are_used_by_who_acts(open_ready: OpenTally, runtime: Runti
 
 @in_runtimes()
 def test_what_a_tool_remembers_is_joined_to_its_step(
-    open_ready: OpenTally, runtime: Runtime
+    open_sqlite: OpenTally, runtime: Runtime
 ) -> None:
-    with open_ready() as tally:
+    if runtime.name == "llama_index" and not TOOLS_WAIT:
+        pytest.skip("this release of LlamaIndex runs functions in threads that know no step")
+    with open_sqlite() as tally:
         owner = tally.bind()
 
         def note(text: str) -> str:
@@ -197,9 +214,9 @@ def test_what_a_tool_remembers_is_joined_to_its_step(
         assert runtime.name != "langchain" or entry.session_id == "t"
 
 
-def _failed_kinds(open_ready: OpenTally, runtime: Runtime, *, ruled: bool) -> list[str]:
+def _failed_kinds(open_sqlite: OpenTally, runtime: Runtime, *, ruled: bool) -> list[str]:
     """Fail a model call, recorded; return the kinds of the entries of its step."""
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         script, rules = Script(ConnectionError("no route")), tally if ruled else None
         with pytest.raises(ConnectionError):
             runtime.run(script, recorded=tally, ruled=rules)
@@ -211,30 +228,30 @@ def _failed_kinds(open_ready: OpenTally, runtime: Runtime, *, ruled: bool) -> li
 
 @in_runtimes()
 def test_a_model_that_fails_fails_its_step_and_its_run(
-    open_ready: OpenTally, runtime: Runtime
+    open_sqlite: OpenTally, runtime: Runtime
 ) -> None:
-    assert _failed_kinds(open_ready, runtime, ruled=False) == ["request", "error"]
+    assert _failed_kinds(open_sqlite, runtime, ruled=False) == ["request", "error"]
 
 
 @in_runtimes("langchain")
 def test_a_model_that_fails_under_the_rules_fails_its_step_and_its_run(
-    open_ready: OpenTally, runtime: Runtime
+    open_sqlite: OpenTally, runtime: Runtime
 ) -> None:
-    assert _failed_kinds(open_ready, runtime, ruled=True)[-1] == "error"
+    assert _failed_kinds(open_sqlite, runtime, ruled=True)[-1] == "error"
 
 
 @in_runtimes(fails={"langchain": "the middleware records a request together with its answer only"})
 def test_a_request_that_failed_under_the_rules_is_kept(
-    open_ready: OpenTally, runtime: Runtime
+    open_sqlite: OpenTally, runtime: Runtime
 ) -> None:
-    assert "request" in _failed_kinds(open_ready, runtime, ruled=True)
+    assert "request" in _failed_kinds(open_sqlite, runtime, ruled=True)
 
 
 @in_runtimes()
 def test_a_recorded_request_replays_through_a_model(
-    open_ready: OpenTally, runtime: Runtime
+    open_sqlite: OpenTally, runtime: Runtime
 ) -> None:
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         runtime.run(Script("heron"), prompt="Say heron.", recorded=tally)
         [step] = tally.recordings.steps(tally.bind().runs()[0].run_id)
         same, other = (

@@ -27,9 +27,9 @@ SCENES: dict[Scene, list[list[Call]]] = {
 
 
 @pytest.fixture
-def open_tally(open_ready: Any) -> Any:
+def open_tally(open_sqlite: Any) -> Any:
     """The store of the contract, on SQLite or on PostgreSQL."""
-    return open_ready
+    return open_sqlite
 
 
 class _Played(CaptureContract):

@@ -38,9 +38,9 @@ def refusal_of(run: Callable[[], Any]) -> str:
 
 @in_ways("invoke", "ainvoke", "run", watched=True)
 def test_a_denied_call_does_not_run_and_the_model_reads_why(
-    open_ready: OpenTally, runtime: Runtime
+    open_sqlite: OpenTally, runtime: Runtime
 ) -> None:
-    with open_ready(rules=[DENY]) as tally:
+    with open_sqlite(rules=[DENY]) as tally:
         bound, bank = tally.bind(BOT), Bank()
         script = paying({"to": "ben", "euros": 13}, {"to": "zoe", "euros": 5})
         outcome = runtime.run(script, bank.tools, ruled=bound, recorded=bound)
@@ -67,9 +67,9 @@ def test_a_denied_call_does_not_run_and_the_model_reads_why(
 
 @in_ways("invoke", "run", "run_stream", "streamed run")
 def test_each_request_and_each_call_is_checked_once(
-    open_ready: OpenTally, runtime: Runtime
+    open_sqlite: OpenTally, runtime: Runtime
 ) -> None:
-    with open_ready(rules=[DENY, rule("allow", "model_call")]) as tally:
+    with open_sqlite(rules=[DENY, rule("allow", "model_call")]) as tally:
         bound, bank = tally.bind(BOT), Bank()
         runtime.run(paying({"to": "ben", "euros": 666}), bank.tools, ruled=bound, recorded=bound)
 
@@ -82,8 +82,8 @@ def test_each_request_and_each_call_is_checked_once(
 
 
 @in_runtimes()
-def test_without_rules_nothing_is_checked(open_ready: OpenTally, runtime: Runtime) -> None:
-    with open_ready() as tally:
+def test_without_rules_nothing_is_checked(open_sqlite: OpenTally, runtime: Runtime) -> None:
+    with open_sqlite() as tally:
         bound, bank = tally.bind(BOT), Bank()
         runtime.run(paying(PAY), bank.tools, ruled=bound, recorded=bound)
         assert bank.paid == [("ben", 5)]
@@ -92,9 +92,9 @@ def test_without_rules_nothing_is_checked(open_ready: OpenTally, runtime: Runtim
 
 @in_ways("invoke", "ainvoke", "run")
 def test_redaction_cleans_the_arguments_and_the_result(
-    open_ready: OpenTally, runtime: Runtime
+    open_sqlite: OpenTally, runtime: Runtime
 ) -> None:
-    with open_ready(rules=[rule("redact", tool=("pay",))]) as tally:
+    with open_sqlite(rules=[rule("redact", tool=("pay",))]) as tally:
         bank = Bank()
         outcome = runtime.run(paying({**PAY, "note": KEY}), bank.tools, ruled=tally.bind(BOT))
 
@@ -104,9 +104,9 @@ def test_redaction_cleans_the_arguments_and_the_result(
 
 @in_ways("invoke", "ainvoke", "run", watched=True, waits=True)
 def test_an_approved_call_runs_once_with_exactly_its_arguments(
-    open_ready: OpenTally, runtime: Runtime
+    open_sqlite: OpenTally, runtime: Runtime
 ) -> None:
-    with open_ready(rules=[ASK]) as tally:
+    with open_sqlite(rules=[ASK]) as tally:
         bound, person, bank = tally.bind(BOT), tally.bind(ANNA), Bank()
         asked: list[str | None] = []
 
@@ -151,8 +151,8 @@ def test_an_approved_call_runs_once_with_exactly_its_arguments(
         "llama_index": "the second of two equal calls waits for an answer for ever",
     },
 )
-def test_equal_calls_need_a_grant_each(open_ready: OpenTally, runtime: Runtime) -> None:
-    with open_ready(rules=[ASK]) as tally:
+def test_equal_calls_need_a_grant_each(open_sqlite: OpenTally, runtime: Runtime) -> None:
+    with open_sqlite(rules=[ASK]) as tally:
         bank = Bank()
         outcome = runtime.run(
             paying(PAY, PAY),
@@ -167,8 +167,8 @@ def test_equal_calls_need_a_grant_each(open_ready: OpenTally, runtime: Runtime) 
 
 
 @in_runtimes(waits=True)
-def test_a_refusal_is_recorded_and_holds(open_ready: OpenTally, runtime: Runtime) -> None:
-    with open_ready(rules=[ASK]) as tally:
+def test_a_refusal_is_recorded_and_holds(open_sqlite: OpenTally, runtime: Runtime) -> None:
+    with open_sqlite(rules=[ASK]) as tally:
         bound, bank = tally.bind(BOT), Bank()
 
         def run(payment: dict[str, Any], answer: Any) -> Any:
@@ -192,9 +192,9 @@ def test_a_refusal_is_recorded_and_holds(open_ready: OpenTally, runtime: Runtime
 
 @in_runtimes(waits=True)
 def test_parallel_calls_wait_and_are_answered_each_for_itself(
-    open_ready: OpenTally, runtime: Runtime
+    open_sqlite: OpenTally, runtime: Runtime
 ) -> None:
-    with open_ready(rules=[ASK]) as tally:
+    with open_sqlite(rules=[ASK]) as tally:
         bank = Bank()
         people = [{"to": name, "euros": 5} for name in ("ben", "zoe", "tom")]
         runtime.run(
@@ -211,9 +211,9 @@ def test_parallel_calls_wait_and_are_answered_each_for_itself(
 
 @in_runtimes()
 def test_a_grant_from_elsewhere_lets_the_same_call_pass_once_and_no_other(
-    open_ready: OpenTally, runtime: Runtime
+    open_sqlite: OpenTally, runtime: Runtime
 ) -> None:
-    with open_ready(rules=[ASK]) as tally:
+    with open_sqlite(rules=[ASK]) as tally:
         bound, person, bank = tally.bind(BOT), tally.bind(ANNA), Bank()
 
         def attempt(payment: dict[str, Any]) -> None:
@@ -239,8 +239,8 @@ def test_a_grant_from_elsewhere_lets_the_same_call_pass_once_and_no_other(
 
 
 @in_ways("invoke", "ainvoke", "run", "run_stream")
-def test_a_denied_request_is_not_sent(open_ready: OpenTally, runtime: Runtime) -> None:
-    with open_ready(rules=[rule("deny", "model_call")]) as tally:
+def test_a_denied_request_is_not_sent(open_sqlite: OpenTally, runtime: Runtime) -> None:
+    with open_sqlite(rules=[rule("deny", "model_call")]) as tally:
         bound, script = tally.bind(BOT), Script("never")
         with pytest.raises(ActionDenied, match="deny-model_call") as refused:
             runtime.run(script, ruled=bound, recorded=bound)
@@ -251,9 +251,9 @@ def test_a_denied_request_is_not_sent(open_ready: OpenTally, runtime: Runtime) -
 
 @in_ways("invoke", "ainvoke", "run", "run_stream")
 def test_a_redacted_request_is_sent_clean_and_recorded_so(
-    open_ready: OpenTally, runtime: Runtime
+    open_sqlite: OpenTally, runtime: Runtime
 ) -> None:
-    with open_ready(rules=[rule("redact", "model_call")]) as tally:
+    with open_sqlite(rules=[rule("redact", "model_call")]) as tally:
         bound, bank, script = tally.bind(BOT), Bank(), paying(PAY)
         outcome = runtime.run(
             script,
@@ -279,8 +279,8 @@ def test_a_redacted_request_is_sent_clean_and_recorded_so(
 @in_runtimes(
     fails={"langchain": "LangGraph gives the messages of each run new ids, which the grant names"}
 )
-def test_a_request_that_waits_passes_once_granted(open_ready: OpenTally, runtime: Runtime) -> None:
-    with open_ready(rules=[rule("require_approval", "model_call")]) as tally:
+def test_a_request_that_waits_passes_once_granted(open_sqlite: OpenTally, runtime: Runtime) -> None:
+    with open_sqlite(rules=[rule("require_approval", "model_call")]) as tally:
         bound, script = tally.bind(BOT), Script("hello", "never")
         with pytest.raises(ApprovalRequired) as waits:
             runtime.run(script, ruled=bound, asks=False)
@@ -295,9 +295,9 @@ def test_a_request_that_waits_passes_once_granted(open_ready: OpenTally, runtime
 
 @in_runtimes()
 def test_a_receipt_is_required_and_there_is_one_where_the_run_is_recorded(
-    open_ready: OpenTally, runtime: Runtime
+    open_sqlite: OpenTally, runtime: Runtime
 ) -> None:
-    with open_ready(rules=[rule("require_receipt", tool=("pay",))]) as tally:
+    with open_sqlite(rules=[rule("require_receipt", tool=("pay",))]) as tally:
         bound, bank = tally.bind(BOT), Bank()
         why = refusal_of(lambda: runtime.run(paying(PAY), bank.tools, ruled=bound))
         assert ("nothing records" in why, bank.paid) == (True, [])
@@ -306,8 +306,8 @@ def test_a_receipt_is_required_and_there_is_one_where_the_run_is_recorded(
 
 
 @in_runtimes()
-def test_a_receipt_is_required_of_requests_too(open_ready: OpenTally, runtime: Runtime) -> None:
-    with open_ready(rules=[rule("require_receipt", "model_call")]) as tally:
+def test_a_receipt_is_required_of_requests_too(open_sqlite: OpenTally, runtime: Runtime) -> None:
+    with open_sqlite(rules=[rule("require_receipt", "model_call")]) as tally:
         bound, script = tally.bind(BOT), Script("hello")
         with pytest.raises(ActionDenied) as refused:
             runtime.run(script, ruled=bound)
@@ -316,8 +316,10 @@ def test_a_receipt_is_required_of_requests_too(open_ready: OpenTally, runtime: R
 
 
 @in_ways("invoke", "ainvoke", "run", "run_stream")
-def test_an_observer_alone_refuses_a_ruled_request(open_ready: OpenTally, runtime: Runtime) -> None:
-    with open_ready(rules=[rule("deny", "model_call")]) as tally:
+def test_an_observer_alone_refuses_a_ruled_request(
+    open_sqlite: OpenTally, runtime: Runtime
+) -> None:
+    with open_sqlite(rules=[rule("deny", "model_call")]) as tally:
         script = Script("never")
         with pytest.raises(ActionDenied) as refused:
             runtime.run(script, recorded=tally.bind(BOT))
@@ -327,9 +329,9 @@ def test_an_observer_alone_refuses_a_ruled_request(open_ready: OpenTally, runtim
 
 @in_ways("invoke", "ainvoke", "run")
 def test_an_observer_alone_refuses_a_ruled_call_or_notes_that_nothing_stopped_it(
-    open_ready: OpenTally, runtime: Runtime
+    open_sqlite: OpenTally, runtime: Runtime
 ) -> None:
-    with open_ready(rules=[DENY]) as tally:
+    with open_sqlite(rules=[DENY]) as tally:
         bound, bank = tally.bind(BOT), Bank()
         dear = {"to": "ben", "euros": 13}
         if runtime.name == "llama_index":
@@ -347,8 +349,8 @@ def test_an_observer_alone_refuses_a_ruled_call_or_notes_that_nothing_stopped_it
 
 
 @in_runtimes()
-def test_rules_are_those_of_who_acts(open_ready: OpenTally, runtime: Runtime) -> None:
-    with open_ready(rules=[rule("deny", tool=("pay",), agent=("bot",))]) as tally:
+def test_rules_are_those_of_who_acts(open_sqlite: OpenTally, runtime: Runtime) -> None:
+    with open_sqlite(rules=[rule("deny", tool=("pay",), agent=("bot",))]) as tally:
         bank = Bank()
         runtime.run(paying(PAY), bank.tools, ruled=tally, actor=BOT)
         assert bank.paid == []
@@ -360,9 +362,9 @@ def test_rules_are_those_of_who_acts(open_ready: OpenTally, runtime: Runtime) ->
 @in_runtimes()
 @pytest.mark.parametrize("recorded", [False, True], ids=["unrecorded", "recorded"])
 def test_memory_tools_go_by_the_rules_by_themselves(
-    open_ready: OpenTally, runtime: Runtime, recorded: bool
+    open_sqlite: OpenTally, runtime: Runtime, recorded: bool
 ) -> None:
-    with open_ready(rules=[rule("deny", tool=("memory_store",))]) as tally:
+    with open_sqlite(rules=[rule("deny", tool=("memory_store",))]) as tally:
         bound = tally.bind(BOT)
         script = Script([call("memory_store", content="Tea.")], "done")
         outcome = runtime.run(script, tools_of=bound, recorded=bound if recorded else None)
@@ -378,9 +380,9 @@ def test_memory_tools_go_by_the_rules_by_themselves(
     fails={"pydantic_ai": "without TallyPolicy the tool asks as a destructive one and by the rule"},
 )
 def test_a_memory_tool_that_waits_by_itself_asks_once(
-    open_ready: OpenTally, runtime: Runtime
+    open_sqlite: OpenTally, runtime: Runtime
 ) -> None:
-    _forget_with_one_question(open_ready, runtime, ruled=False)
+    _forget_with_one_question(open_sqlite, runtime, ruled=False)
 
 
 @in_runtimes(
@@ -388,14 +390,14 @@ def test_a_memory_tool_that_waits_by_itself_asks_once(
     fails={"langchain": "the middleware asks by the rule, and the tool as a destructive one"},
 )
 def test_a_memory_tool_that_waits_under_the_rules_asks_once(
-    open_ready: OpenTally, runtime: Runtime
+    open_sqlite: OpenTally, runtime: Runtime
 ) -> None:
-    _forget_with_one_question(open_ready, runtime, ruled=True)
+    _forget_with_one_question(open_sqlite, runtime, ruled=True)
 
 
-def _forget_with_one_question(open_ready: OpenTally, runtime: Runtime, *, ruled: bool) -> None:
+def _forget_with_one_question(open_sqlite: OpenTally, runtime: Runtime, *, ruled: bool) -> None:
     forget = rule("require_approval", tool=("memory_forget",))
-    with open_ready(rules=[forget]) as tally:
+    with open_sqlite(rules=[forget]) as tally:
         bound, person = tally.bind(BOT), tally.bind(ANNA)
         stored, questions = person.remember("Tea at four."), []
 
@@ -417,14 +419,14 @@ def _forget_with_one_question(open_ready: OpenTally, runtime: Runtime, *, ruled:
 
 
 @in_runtimes()
-def test_the_doctor_names_the_pieces_that_enforce(open_ready: OpenTally, runtime: Runtime) -> None:
+def test_the_doctor_names_the_pieces_that_enforce(open_sqlite: OpenTally, runtime: Runtime) -> None:
     pieces = {
         "langchain": "TallyMiddleware",
         "pydantic_ai": "TallyPolicy",
         "llama_index": "ruled_tools",
     }
 
-    with open_ready(rules=[DENY]) as tally:
+    with open_sqlite(rules=[DENY]) as tally:
         bound, bank = tally.bind(BOT), Bank()
         root = tally.bind(Actor(user="root", role="operator"))
 

@@ -26,12 +26,12 @@ def weigh(what: str) -> str:
 
 @in_each_stream
 def test_an_agent_streams_its_tape_in_as_many_pieces_as_were_recorded(
-    open_ready: OpenTally, runtime: Runtime
+    open_sqlite: OpenTally, runtime: Runtime
 ) -> None:
     recorded: list[str] = []
     played: list[str] = []
     script = Script([call("weigh", what="green tea 🍵")], TEXT)
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         runtime.run(script, [weigh], recorded=tally, pieces=recorded)
         player = player_of(tally)
         outcome = runtime.run(None, [weigh], player=player, recorded=tally, pieces=played)
@@ -49,10 +49,10 @@ def test_an_agent_streams_its_tape_in_as_many_pieces_as_were_recorded(
     *STREAMS,
     fails={"langchain": "the handler keeps no part of an answer that broke inside of a graph"},
 )
-def test_a_stream_that_broke_breaks_where_it_did(open_ready: OpenTally, runtime: Runtime) -> None:
+def test_a_stream_that_broke_breaks_where_it_did(open_sqlite: OpenTally, runtime: Runtime) -> None:
     recorded: list[str] = []
     heard: list[str] = []
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         script = Script(("It ", "weighs ", ConnectionError("the line is dead")))
         with pytest.raises(ConnectionError):
             runtime.run(script, recorded=tally, pieces=recorded)
@@ -67,10 +67,10 @@ def test_a_stream_that_broke_breaks_where_it_did(open_ready: OpenTally, runtime:
 
 @in_each_stream
 def test_an_answer_that_was_not_streamed_is_played_as_a_stream_all_the_same(
-    open_ready: OpenTally, runtime: Runtime
+    open_sqlite: OpenTally, runtime: Runtime
 ) -> None:
     heard: list[str] = []
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         type(runtime)().run(Script(TEXT), recorded=tally)
         player = player_of(tally)
     runtime.run(player=player, pieces=heard)

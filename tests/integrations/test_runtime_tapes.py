@@ -65,13 +65,13 @@ def changed_lines(error: TapeDiverged) -> set[str]:
 @pytest.mark.smoke
 @in_ways("invoke", "ainvoke", "run", "stream", "run_stream_events", "streamed run")
 def test_an_agent_runs_again_on_its_tape_and_no_tool_is_run(
-    open_ready: OpenTally, runtime: Runtime
+    open_sqlite: OpenTally, runtime: Runtime
 ) -> None:
     scale = Scale(runtime)
     script = Script(
         [call("weigh", what="tea"), call("lift", what="ship")], "Three tons, and too heavy."
     )
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         bound = tally.bind(ANNA)
         recorded = runtime.run(script, scale.tools, recorded=bound)
         tape = player_of(bound).tape
@@ -97,18 +97,20 @@ def test_an_agent_runs_again_on_its_tape_and_no_tool_is_run(
 
 @in_runtimes()
 def test_a_changed_system_prompt_is_a_divergence_with_a_diff(
-    open_ready: OpenTally, runtime: Runtime
+    open_sqlite: OpenTally, runtime: Runtime
 ) -> None:
-    _, new_player = record_tape(open_ready, runtime, Script("I cannot say."))
+    _, new_player = record_tape(open_sqlite, runtime, Script("I cannot say."))
     player = new_player()
     with pytest.raises(TapeDiverged) as caught:
         runtime.run(player=player, system="You guess weights.")
     what, removed, added, *_ = str(caught.value).splitlines()
     step_id = player.tape.calls[0].step_id[-8:]
-    assert what == (
+    # Releases of the runtimes differ in the capitals of a model's name.
+    left = (
         "The agent left its tape: call 1 is not the recorded one "
         f"(model call {runtime.model_name}, step {step_id})."
     )
+    assert what.casefold() == left.casefold()
     assert (removed, added) == ("--- recorded", "+++ asked now")
     lines = [line for line in caught.value.diff if line.startswith(("-  ", "+  "))]
     texts = [line.split('": ')[-1].rstrip(",") for line in lines]
@@ -116,13 +118,13 @@ def test_a_changed_system_prompt_is_a_divergence_with_a_diff(
 
 
 @in_runtimes()
-def test_tools_that_changed_are_divergences(open_ready: OpenTally, runtime: Runtime) -> None:
+def test_tools_that_changed_are_divergences(open_sqlite: OpenTally, runtime: Runtime) -> None:
     def weigh(what: str, exactly: bool = False) -> str:
         """Weigh something."""
         return what
 
     scale = Scale(runtime)
-    _, new_player = record_tape(open_ready, runtime, Script("I cannot say."), scale.tools)
+    _, new_player = record_tape(open_sqlite, runtime, Script("I cannot say."), scale.tools)
     with pytest.raises(TapeDiverged, match="call 1 is not the recorded one"):
         runtime.run(None, [weigh, scale.tools[1]], player=new_player())
     scale.tools[0].__doc__ = "Weigh it on the big scale."
@@ -131,8 +133,8 @@ def test_tools_that_changed_are_divergences(open_ready: OpenTally, runtime: Runt
 
 
 @in_runtimes()
-def test_settings_of_the_model_are_compared(open_ready: OpenTally, runtime: Runtime) -> None:
-    _, new_player = record_tape(open_ready, runtime, Script("Heavy."), temperature=0.5)
+def test_settings_of_the_model_are_compared(open_sqlite: OpenTally, runtime: Runtime) -> None:
+    _, new_player = record_tape(open_sqlite, runtime, Script("Heavy."), temperature=0.5)
     same = new_player()
     runtime.run(player=same, temperature=0.5)
     assert same.finish().matches
@@ -143,10 +145,10 @@ def test_settings_of_the_model_are_compared(open_ready: OpenTally, runtime: Runt
 
 @in_runtimes()
 def test_an_agent_that_asks_more_or_less_than_its_tape_is_told_so(
-    open_ready: OpenTally, runtime: Runtime
+    open_sqlite: OpenTally, runtime: Runtime
 ) -> None:
     scale = Scale(runtime)
-    _, new_player = record_tape(open_ready, runtime, weighing(), scale.tools)
+    _, new_player = record_tape(open_sqlite, runtime, weighing(), scale.tools)
     more, less = new_player(), new_player()
     runtime.run(None, scale.tools, player=more)
     with pytest.raises(
@@ -161,7 +163,7 @@ def test_an_agent_that_asks_more_or_less_than_its_tape_is_told_so(
 
 
 @in_runtimes()
-def test_safe_tools_run_for_real_and_are_compared(open_ready: OpenTally, runtime: Runtime) -> None:
+def test_safe_tools_run_for_real_and_are_compared(open_sqlite: OpenTally, runtime: Runtime) -> None:
     def weigh(what: str) -> str:
         """Weigh something."""
         return f"{what}: 4 tons"
@@ -170,7 +172,7 @@ def test_safe_tools_run_for_real_and_are_compared(open_ready: OpenTally, runtime
     calls = [call("weigh", what="tea"), call("lift", what="ship")]
     # LlamaIndex sends results in the order in which its tools end, which is another here.
     script = Script(calls[:1] if runtime.name == "llama_index" else calls, "Heavy.")
-    recorded, new_player = record_tape(open_ready, runtime, script, scale.tools)
+    recorded, new_player = record_tape(open_sqlite, runtime, script, scale.tools)
     scale.ran.clear()
     player = new_player()
     again = runtime.run(None, scale.tools, player=player, safe={"weigh"})
@@ -185,23 +187,23 @@ def test_safe_tools_run_for_real_and_are_compared(open_ready: OpenTally, runtime
 
 @in_runtimes(fails={"pydantic_ai": "TapeCapability does not know the tools of its agent"})
 def test_a_safe_tool_that_does_not_exist_is_refused(
-    open_ready: OpenTally, runtime: Runtime
+    open_sqlite: OpenTally, runtime: Runtime
 ) -> None:
     scale = Scale(runtime)
-    _, new_player = record_tape(open_ready, runtime, Script("Heavy."), scale.tools)
+    _, new_player = record_tape(open_sqlite, runtime, Script("Heavy."), scale.tools)
     with pytest.raises(InvalidInput, match="sing is not among the tools"):
         runtime.run(None, scale.tools, player=new_player(), safe={"sing"})
 
 
 @in_runtimes("langchain", "pydantic_ai")
-def test_a_tool_that_raised_raises_again(open_ready: OpenTally, runtime: Runtime) -> None:
+def test_a_tool_that_raised_raises_again(open_sqlite: OpenTally, runtime: Runtime) -> None:
     """LlamaIndex gives every error of a tool to the model."""
 
     def fetch() -> str:
         """Fetch it."""
         raise TimeoutError("too slow")
 
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         with pytest.raises(TimeoutError):
             runtime.run(Script([call("fetch")]), [fetch], recorded=tally)
         player = player_of(tally)
@@ -213,10 +215,10 @@ def test_a_tool_that_raised_raises_again(open_ready: OpenTally, runtime: Runtime
 
 @in_runtimes()
 def test_a_model_that_failed_fails_again_as_the_same_error(
-    open_ready: OpenTally, runtime: Runtime
+    open_sqlite: OpenTally, runtime: Runtime
 ) -> None:
     kind = type(runtime.model_error)
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         with pytest.raises(kind):
             runtime.run(Script(runtime.model_error), recorded=tally)
         player = player_of(tally)
@@ -234,7 +236,7 @@ def _even(number: int) -> int:
 
 @in_runtimes()
 def test_arguments_that_do_not_fit_are_asked_for_again(
-    open_ready: OpenTally, runtime: Runtime
+    open_sqlite: OpenTally, runtime: Runtime
 ) -> None:
     def count(number: Annotated[int, AfterValidator(_even)]) -> str:
         """Count."""
@@ -250,7 +252,7 @@ def test_arguments_that_do_not_fit_are_asked_for_again(
         [call("count", number="4")],
         "Four.",
     )
-    recorded, new_player = record_tape(open_ready, runtime, script, tools)
+    recorded, new_player = record_tape(open_sqlite, runtime, script, tools)
     refused = any("it must be even" in result.text for result in recorded.tools)
     # LlamaIndex does not validate the arguments of a function.
     assert refused == (runtime.name != "llama_index")
@@ -261,11 +263,11 @@ def test_arguments_that_do_not_fit_are_asked_for_again(
 
 @in_runtimes()
 def test_an_agent_that_is_a_tool_is_played_as_one_or_runs_on_the_tape_itself(
-    open_ready: OpenTally, runtime: Runtime
+    open_sqlite: OpenTally, runtime: Runtime
 ) -> None:
     scale = Scale(runtime)
     outer = Script([call("expert", question="tea?")], "The expert says three tons.")
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         observer = None if runtime.inherits else tally
         expert = runtime.expert(weighing(), scale.tools, recorded=observer)
         recorded = runtime.run(outer, [expert], recorded=tally)
@@ -287,10 +289,10 @@ _TWICE = "the observer around the tool and the one in it both record the inner c
 
 @in_runtimes(fails={"langchain": _TWICE, "llama_index": _TWICE})
 def test_an_agent_in_a_tool_with_an_observer_of_its_own_is_recorded_once(
-    open_ready: OpenTally, runtime: Runtime
+    open_sqlite: OpenTally, runtime: Runtime
 ) -> None:
     outer = Script([call("expert", question="tea?")], "The expert says three tons.")
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         expert = runtime.expert(weighing(), Scale(runtime).tools, recorded=tally)
         runtime.run(outer, [expert], recorded=tally)
         assert len(player_of(tally).tape.calls) == 6
@@ -298,12 +300,12 @@ def test_an_agent_in_a_tool_with_an_observer_of_its_own_is_recorded_once(
 
 @in_runtimes("langchain", "pydantic_ai")
 def test_an_approved_call_is_played_in_the_run_that_was_resumed(
-    open_ready: OpenTally, runtime: Runtime
+    open_sqlite: OpenTally, runtime: Runtime
 ) -> None:
     """LlamaIndex has no question of its own: a tool asks itself."""
     scale = Scale(runtime)
     asking: dict[str, Any] = {"asks_for": {"weigh"}, "answers": lambda question: True}
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         with tally.bind().run("weigher") as run, run.active():
             recorded = runtime.run(weighing(), scale.tools, recorded=tally, **asking)
         approved, refused = (tally.recordings.player(run.id) for _ in range(2))
@@ -318,11 +320,11 @@ def test_an_approved_call_is_played_in_the_run_that_was_resumed(
 
 @in_runtimes("langchain", "pydantic_ai")
 def test_a_tool_that_waits_for_a_person_is_safe_or_cannot_be_played(
-    open_ready: OpenTally, runtime: Runtime
+    open_sqlite: OpenTally, runtime: Runtime
 ) -> None:
     """A run of LlamaIndex goes on with the answer, so that its tape holds it."""
     erase = runtime.patient_tool()
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         runtime.run(Script([call("erase", value=7)]), [erase], recorded=tally)
         real, stubbed = player_of(tally), player_of(tally)
         assert len(runtime.run(None, [erase], player=real, safe={"erase"}).waiting) == 1
@@ -333,10 +335,10 @@ def test_a_tool_that_waits_for_a_person_is_safe_or_cannot_be_played(
 
 @in_runtimes()
 def test_memories_in_a_request_match_where_a_tally_recalls_the_same(
-    open_ready: OpenTally, runtime: Runtime
+    open_sqlite: OpenTally, runtime: Runtime
 ) -> None:
     question = "How heavy is Anna's tea?"
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         # LlamaIndex remembers the question, so that another user plays.
         anna, ben = tally.bind(ANNA), tally.bind(BEN)
         for bound in (anna, ben):
@@ -371,10 +373,10 @@ def test_memories_in_a_request_match_where_a_tally_recalls_the_same(
 
 @in_runtimes()
 def test_a_replay_may_be_recorded_and_its_tape_is_the_same_one(
-    open_ready: OpenTally, runtime: Runtime
+    open_sqlite: OpenTally, runtime: Runtime
 ) -> None:
     tools = Scale(runtime).tools
-    with open_ready() as tally:
+    with open_sqlite() as tally:
         runtime.run(weighing(), tools, recorded=tally)
         player = player_of(tally)
         assert runtime.run(None, tools, player=player, recorded=tally).text == "Heavy."
@@ -386,7 +388,7 @@ def test_a_replay_may_be_recorded_and_its_tape_is_the_same_one(
 
 @in_runtimes()
 def test_a_secret_in_the_prompt_matches_whatever_it_is(
-    open_ready: OpenTally, runtime: Runtime
+    open_sqlite: OpenTally, runtime: Runtime
 ) -> None:
     tools = Scale(runtime).tools
 
@@ -394,7 +396,7 @@ def test_a_secret_in_the_prompt_matches_whatever_it_is(
         return {"system": f"The key is {key}.", "prompt": f"How heavy is {key}?"}
 
     script = weighing(KEY, f"{KEY} weighs 3 tons.")
-    _, new_player = record_tape(open_ready, runtime, script, tools, **texts(KEY))
+    _, new_player = record_tape(open_sqlite, runtime, script, tools, **texts(KEY))
     assert KEY not in new_player().tape.dumps()
     for key in (KEY, OTHER_KEY):
         player = new_player()
@@ -406,8 +408,8 @@ def test_a_secret_in_the_prompt_matches_whatever_it_is(
 
 
 @in_runtimes()
-def test_a_run_without_payloads_has_no_tape(open_ready: OpenTally, runtime: Runtime) -> None:
-    with open_ready() as tally:
+def test_a_run_without_payloads_has_no_tape(open_sqlite: OpenTally, runtime: Runtime) -> None:
+    with open_sqlite() as tally:
         with tally.bind().run("weigher", retention="metadata_only") as run, run.active():
             runtime.run(Script("I cannot say."), recorded=tally)
         with pytest.raises(NotReplayable, match="its request was not kept"):

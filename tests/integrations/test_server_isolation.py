@@ -177,7 +177,10 @@ def require_own(place: Place, caller: str, response: httpx2.Response, given: str
             assert identity not in response.text, response.text[:800]
 
 
-@pytest.mark.parametrize("caller", VISIBLE)
+@pytest.mark.parametrize(
+    "caller",
+    [name if "bounded" in name else pytest.param(name, marks=pytest.mark.slow) for name in VISIBLE],
+)
 def test_what_has_an_id_elsewhere_is_as_if_it_were_not(place: Place, caller: str) -> None:
     """Of each kind, by each route that takes an id, in any scope that the caller names."""
     http, hidden, shown = place.callers[caller], 0, 0

@@ -113,6 +113,7 @@ def test_curl_alone_is_a_client(where: Path) -> None:
     assert not (where / "serve.sock").exists()
 
 
+@pytest.mark.slow
 def test_streams_of_events_end_as_they_should_where_their_server_is_stopped(
     where: Path, tmp_path: Path
 ) -> None:
@@ -163,6 +164,7 @@ _UNUSED = (
 )
 
 
+@pytest.mark.slow
 def test_a_server_that_nobody_asked_anything_has_not_loaded_what_it_may_never_use(
     where: Path,
 ) -> None:

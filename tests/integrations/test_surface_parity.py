@@ -15,14 +15,13 @@ import httpx2
 import pytest
 from inline_snapshot import external_file
 from tests.integrations.frozen import frozen
-from typer.testing import CliRunner
+from tests.terminals import invoke
 
 from tallystick import Actor, Tally
 from tallystick.errors import TallystickError
 from tallystick.operations import OPERATIONS
 from tallystick.storage import journal
 from tallystick.tally.services import services_of
-from tallystick_cli.app import app
 from tallystick_server import RemoteTally, serve_in_background
 
 OWNER = Actor(user="root", role="operator", projects={"apollo"})
@@ -241,7 +240,7 @@ def by_http(remote: RemoteTally) -> Call:
 def by_command(where: Path, said: list[Any]) -> Call:
     def call(step: Step, answers: Answers) -> Any:
         arguments = [*filled(list(step.command), answers), "--tally", str(where), "--json"]
-        result = CliRunner().invoke(app, arguments, standalone_mode=False)
+        result = invoke(arguments, standalone_mode=False)
         if result.exception is not None:
             said.append({"command": step.command, "refused": str(result.exception)})
             raise result.exception

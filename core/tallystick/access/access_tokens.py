@@ -10,7 +10,9 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Sequence
-from typing import Annotated, get_args
+from typing import Annotated
+
+from pydantic import Field
 
 from tallystick.access.gate import Gate
 from tallystick.errors import Denied, InvalidInput, NotFound, StateConflict, Unauthenticated
@@ -29,6 +31,7 @@ from tallystick.records import (
     seconds,
     tuple_of,
 )
+from tallystick.records.arguments import IdempotencyKey, Reason
 from tallystick.storage import Connection, Store, access_tokens, journal
 from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.writes import TALLY, Writes
@@ -46,6 +49,9 @@ _LONGEST_S: dict[TokenClass, int] = {
     "session": 24 * _HOUR,
 }
 _MOST_BOUNDS = 100
+
+AccessKinds = Annotated[Sequence[AccessKind], tuple_of(AccessKind)]
+TokenId = Annotated[str, Field(description="Id of an access token.")]
 
 
 def authenticate(store: Store, secret: str) -> AccessToken:
@@ -72,14 +78,31 @@ class AccessTokens:
 
     def make(
         self,
-        name: str,
+        name: Annotated[
+            str, Field(description="By which it is known, such as the machine that has it.")
+        ],
         *,
-        token_class: TokenClass = "personal",
-        actor: Actor | None = None,
-        scopes: Scopes | None = None,
-        operations: Annotated[Sequence[AccessKind], tuple_of(AccessKind)] | None = None,
-        expires_in: Duration | None = None,
-        idempotency_key: str | None = None,
+        token_class: Annotated[
+            TokenClass,
+            Field(
+                description="Good for all, for some scopes or operations, "
+                "or for a person's sitting."
+            ),
+        ] = "personal",
+        actor: Annotated[
+            Actor | None, Field(description="Who comes in with it; by default whoever makes it.")
+        ] = None,
+        scopes: Annotated[
+            Scopes | None, Field(description="The scopes that it is good for.")
+        ] = None,
+        operations: Annotated[AccessKinds | None, Field(description="What it is good for.")] = None,
+        expires_in: Annotated[
+            Duration | None,
+            Field(
+                description="Seconds, or an ISO 8601 duration, until it ends; else by its class."
+            ),
+        ] = None,
+        idempotency_key: IdempotencyKey = None,
     ) -> AccessToken:
         """Make a token with which `actor`, by default this one, comes in over a network.
 
@@ -132,7 +155,7 @@ class AccessTokens:
             every = access_tokens.all_tokens(connection)
         return tuple(token for token in every if self._may_see(token))
 
-    def rotate(self, token_id: str, *, idempotency_key: str | None = None) -> AccessToken:
+    def rotate(self, token_id: TokenId, *, idempotency_key: IdempotencyKey = None) -> AccessToken:
         """Revoke a token and make another in its place, with the same bounds and as long a life.
 
         The answer is the new one with its secret, once. Raises NotFound, Denied, StateConflict for
@@ -173,7 +196,7 @@ class AccessTokens:
             return self._store.database.write(unit, name="token.rotate", writes=self._writes())
 
     def revoke(
-        self, token_id: str, *, reason: str, idempotency_key: str | None = None
+        self, token_id: TokenId, *, reason: Reason, idempotency_key: IdempotencyKey = None
     ) -> AccessToken:
         """End a token: the next request with it is refused. Revoking twice changes nothing.
 
@@ -304,8 +327,6 @@ def _require_bounds(
     if not name.strip():
         raise InvalidInput("Give the token a name by which you will know it.")
     require_length("name", name)
-    if token_class not in get_args(TokenClass):
-        raise InvalidInput(f"A token is personal, scoped or session, not {token_class!r}.")
     if token_class == "scoped" and scopes is None and operations is None:
         raise InvalidInput("Say what a scoped token is good for: `scopes`, `operations` or both.")
     if token_class == "personal" and (scopes is not None or operations is not None):

@@ -154,12 +154,6 @@ class Approvals:
         newest first, and only those listed after the one with the id `before`. Raises InvalidInput,
         and NotFound for an unknown `before`.
         """
-        if limit < 1:
-            raise InvalidInput("`limit` is at least 1.")
-        if state is not None and state not in (*rows.OPEN, "denied", "expired", "revoked", "used"):
-            raise InvalidInput(
-                f"There is no state {state!r}: pending, granted, denied, expired, revoked or used."
-            )
         self._expire_overdue()
         with self.store.database.read() as connection:
             decides = self._decides(connection, self.scope)

@@ -9,6 +9,8 @@ from datetime import UTC, tzinfo
 from typing import Annotated, Any
 from urllib.parse import quote
 
+from pydantic import Field
+
 from tallystick.access.gate import Gate
 from tallystick.errors import InvalidInput, NotFound, StateConflict, VersionConflict
 from tallystick.records import (
@@ -21,6 +23,7 @@ from tallystick.records import (
     checked_arguments,
     tuple_of,
 )
+from tallystick.records.arguments import Fields, IdempotencyKey, Reason, SpaceScope
 from tallystick.storage import Connection, Store, journal, spaces
 from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.writes import Writes
@@ -46,13 +49,13 @@ class Spaces:
 
     def create(
         self,
-        scope: str | Scope,
+        scope: SpaceScope,
         *,
-        name: str,
-        description: str = "",
-        members: Members = (),
-        reason: str,
-        idempotency_key: str | None = None,
+        name: Annotated[str, Field(description="The name that people see.")],
+        description: Annotated[str, Field(description="What it is for.")] = "",
+        members: Annotated[Members, Field(description="Who belongs to it, each with a role.")] = (),
+        reason: Reason,
+        idempotency_key: IdempotencyKey = None,
     ) -> MemorySpace:
         """Open `scope` to `members`; a person who creates a project or delegated space becomes its
         steward.
@@ -103,7 +106,7 @@ class Spaces:
 
         return self._store.database.write(unit, name="space.create", writes=Writes.of(target))
 
-    def get(self, scope: str | Scope) -> MemorySpace:
+    def get(self, scope: SpaceScope) -> MemorySpace:
         """Return the space of `scope`. Raises NotFound alike where there is none and where the
         actor may not inspect it.
         """
@@ -127,12 +130,16 @@ class Spaces:
     def update(
         self,
         /,
-        scope: str | Scope,
+        scope: SpaceScope,
         *,
-        reason: str,
-        if_version: int | None = None,
-        idempotency_key: str | None = None,
-        **changes: Any,
+        reason: Reason,
+        if_version: Annotated[
+            int | None, Field(description="Only if the space is at this version.")
+        ] = None,
+        idempotency_key: IdempotencyKey = None,
+        **changes: Annotated[
+            Fields, Field(description="New values of name, description, state or members.")
+        ],
     ) -> MemorySpace:
         """Change `name`, `description`, `state` (`open`, `closed`) or `members`; a steward's or
         operator's work.

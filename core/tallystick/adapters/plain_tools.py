@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
-from typing import Any, Literal, NamedTuple, cast, get_type_hints
+from functools import cache, lru_cache
+from typing import Any, Literal, NamedTuple, cast
 
-from pydantic import ConfigDict, ValidationError, create_model
+from pydantic import ValidationError
 
 from tallystick.adapters.arguments import check_word
 from tallystick.adapters.binder import ActorSource
@@ -23,7 +22,7 @@ from tallystick.adapters.tool_calls import (
     record_tool_result,
 )
 from tallystick.errors import ApprovalRequired, Blocked, InvalidInput
-from tallystick.operations import MEMORY_TOOLS, not_approved
+from tallystick.operations import MEMORY_TOOLS, Arguments, arguments_of, not_approved
 from tallystick.recorder import Step, current_run
 from tallystick.records import ContextItem, JsonObject, ModelAnswer, ModelToolCall, Scope, ToolSpec
 from tallystick.tally import BoundTally, Tally, ToolCheck
@@ -43,7 +42,7 @@ class ToolQuestion(NamedTuple):
 def memory_tool_specs() -> tuple[ToolSpec, ...]:
     """Return the memory tools as a compile takes them, by name."""
     return tuple(
-        ToolSpec(name=name, description=tool.description, parameters=_schema(name, tool.function))
+        ToolSpec(name=name, description=tool.description, parameters=_schema(name))
         for name, tool in sorted(MEMORY_TOOLS.items())
     )
 
@@ -63,7 +62,10 @@ class PlainMemoryTools(ABC):
         approval: PlainApproval = "ask",
         ask: Callable[[ToolQuestion], bool | str] | None = None,
     ) -> None:
-        """`ask` answers True to allow a change, False, or the reason against it as text."""
+        """`memory_modify` and `memory_forget` ask a person by `ask`, which answers True, False, or
+        the reason against it; without it they are refused. With `approval="elsewhere"` they act at
+        once, for agents whose own code asks. All go by the rules of the tally.
+        """
         self._binder = binder_of(
             tally, runtime=self.runtime, piece="memory_tools", actor=actor, scope=scope
         )
@@ -213,7 +215,7 @@ def tool_arguments(name: str, arguments: JsonObject) -> JsonObject:
     Raises InvalidInput, which names each that does not fit.
     """
     try:
-        valid = _arguments(name, MEMORY_TOOLS[name].function).model_validate(arguments)
+        valid = _arguments(name).model_validate(arguments)
     except ValidationError as error:
         problems = error.errors(include_url=False, include_input=False, include_context=False)
         raise InvalidInput(
@@ -225,23 +227,13 @@ def tool_arguments(name: str, arguments: JsonObject) -> JsonObject:
     return cast(JsonObject, valid.model_dump(exclude_unset=True))
 
 
-@lru_cache(maxsize=16)
-def _arguments(name: str, function: Callable[..., Any]) -> Any:
-    """Return the arguments that a model gives to a tool, as a pydantic model."""
-    hints = get_type_hints(inspect.unwrap(function))
-    fields: dict[str, Any] = {
-        parameter.name: (
-            hints[parameter.name],
-            ... if parameter.default is parameter.empty else parameter.default,
-        )
-        for parameter in inspect.signature(inspect.unwrap(function)).parameters.values()
-        if parameter.name != "bound"
-    }
-    return create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
+@cache
+def _arguments(name: str) -> type[Arguments]:
+    return arguments_of(MEMORY_TOOLS[name].function, name)
 
 
-def _schema(name: str, function: Callable[..., Any]) -> JsonObject:
-    schema = _arguments(name, function).model_json_schema()
+def _schema(name: str) -> JsonObject:
+    schema = _arguments(name).model_json_schema()
     for entry in (schema, *schema["properties"].values()):
         entry.pop("title", None)
     return cast(JsonObject, schema)

@@ -101,6 +101,12 @@ LINKS: Mapping[tuple[str, str], str] = {
     ("DERIVED_FROM", "from"): "used by",
     ("SHARES", "to"): "shared from",
     ("SHARES", "from"): "shared as",
+    ("DEPENDS_ON", "to"): "depends on",
+    ("DEPENDS_ON", "from"): "needed by",
+    ("REFERENCES", "to"): "points to",
+    ("REFERENCES", "from"): "pointed to by",
+    ("MENTIONS", "to"): "mentions",
+    ("MENTIONS", "from"): "mentioned by",
 }
 
 ACTIONS: Mapping[str, str] = {

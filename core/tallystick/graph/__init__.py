@@ -5,31 +5,22 @@ found again where a text writes them exactly. Off until a setting turns it on.
 """
 
 from tallystick.graph.about import about
-from tallystick.graph.aliases import alias_of, likeness
-from tallystick.graph.communities import Division, divide, read_division, wants_summary
+from tallystick.graph.communities import divide, read_division, wants_summary
 from tallystick.graph.mending import mend_graph
-from tallystick.graph.names import ENTITY_TYPES, KnownNames, Name, Names, Said
+from tallystick.graph.names import ENTITY_TYPES, KnownNames
 from tallystick.graph.overview import Shown, communities_in, shown_communities
 from tallystick.graph.reading import ReadPage, link_page, read_extraction, read_page
-from tallystick.ranking.name_forms import normal_name
 
 __all__ = [
     "ENTITY_TYPES",
-    "Division",
     "KnownNames",
-    "Name",
-    "Names",
     "ReadPage",
-    "Said",
     "Shown",
     "about",
-    "alias_of",
     "communities_in",
     "divide",
-    "likeness",
     "link_page",
     "mend_graph",
-    "normal_name",
     "read_division",
     "read_extraction",
     "read_page",

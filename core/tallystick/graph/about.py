@@ -13,7 +13,7 @@ from tallystick.access import visible_docs
 from tallystick.errors import InvalidInput, NotFound
 from tallystick.graph.aliases import alias_of
 from tallystick.memory import MemoryContext
-from tallystick.memory.explore import memory_views, require_depth
+from tallystick.memory.explore import memory_views
 from tallystick.ranking import cosines, from_float16_bytes
 from tallystick.ranking.name_forms import normal_name
 from tallystick.records import (
@@ -45,7 +45,6 @@ def about(
 
     Raises Denied, InvalidInput, and NotFound for a name that the graph of the scope does not have.
     """
-    require_depth(depth, limit)
     if not isinstance(around, str) or not around.strip():
         raise InvalidInput("The mode about takes a name, or the id of an entity, as `around`.")
     context.gate.require(actor, "read", scope)

@@ -15,7 +15,7 @@ from tallystick.graph.about import Walk
 from tallystick.graph.communities import MOST_TEXTS, members_of_texts
 from tallystick.graph.concepts import Text, concepts_of
 from tallystick.memory import MemoryContext
-from tallystick.memory.explore import memory_views, require_depth
+from tallystick.memory.explore import memory_views
 from tallystick.ranking import analyze, from_float16_bytes, query_terms
 from tallystick.ranking.name_forms import normal_name
 from tallystick.records import Actor, Explored, ExploredCommunity, Scope
@@ -52,7 +52,6 @@ def communities_in(
 
     Raises Denied, InvalidInput, MissingExtra, and NotFound where nothing is about it.
     """
-    require_depth(depth, limit)
     require("graspologic_native", extra="graph")
     middle = _scope_of(actor, around)
     scope = middle or scope

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-_BY_SIGNS, _BY_SIGNS_OF_MANY, _MANY = 3_000, 2_000, 500_000
+BY_SIGNS = 2_000
 """The memories of a large scope that the signs of their vectors propose, before these are scored
-exactly; and of one that has more memories than the last number, where each costs more to read.
+exactly.
 """
 _SPARE = 10
 """How many times as many are taken by an estimate before a finer one chooses."""
@@ -105,11 +105,6 @@ class CandidateSource(Protocol):
         `fingerprint`, if one is named.
         """
         ...
-
-
-def by_signs(corpus: Corpus) -> int:
-    """Return how many memories of a large scope the signs of their vectors propose."""
-    return _BY_SIGNS if corpus.starts[-1] <= _MANY else _BY_SIGNS_OF_MANY
 
 
 def pool_of(
@@ -182,10 +177,9 @@ def _by_signs(corpus: Corpus, vector: Vector, near: Floats, allowed: Flags) -> I
     """Return the rows whose vectors are the nearest by their signs: the most by equal signs, of
     which those are taken that lie most along the query.
     """
-    most = by_signs(corpus)
     # Shifted above zero: a vector that seems to point away may not.
-    rows = proposals(allowed * (near + 2.0), _SPARE * most)
-    return rows[proposals(corpus.exact_nearness(vector, rows) + 2.0, most)]
+    rows = proposals(allowed * (near + 2.0), _SPARE * BY_SIGNS)
+    return rows[proposals(corpus.exact_nearness(vector, rows) + 2.0, BY_SIGNS)]
 
 
 def _best_of(rows: Ints, exact: Callable[[Ints], Floats], depth: int) -> Ints:

@@ -4,8 +4,8 @@ every old version stays.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeVar
 
 from tallystick.access import is_expired
 from tallystick.errors import InvalidInput, StateConflict, VersionConflict
@@ -19,6 +19,7 @@ from tallystick.records import (
     Actor,
     Change,
     Forgotten,
+    JsonObject,
     Memory,
     SourceRef,
     is_storable,
@@ -49,25 +50,15 @@ CHANGEABLE = (
 )
 """Fields that `modify` may change."""
 
-SHARED = (
-    "content",
-    "kind",
-    "subject",
-    "speaker",
-    "category",
-    "confidence",
-    "importance",
-    "valid_from",
-    "valid_until",
-    "freshness_ts",
-    "expires_at",
-    "tags",
-    "attributes",
-)
+SHARED = tuple(name for name in CHANGEABLE if name != "pinned")
 """Fields that a copy in another scope takes over."""
 
 _CORRECTABLE = ("content", "subject", "speaker", "category", "tags", "attributes", "valid_until")
 """Fields that a correction of the copy itself may have changed."""
+
+_RIGHTS: Mapping[str, AccessKind] = {"modify": "correct", "forget": "delete", "recover": "delete"}
+
+C = TypeVar("C", bound=Change)
 
 _TRIES = 4
 """The times that a change without `if_version` starts anew when another change came in between."""
@@ -104,97 +95,50 @@ def modify(
         raise InvalidInput("Only a person locks an edit: `manual_override` is not for agents.")
     if lock_until is not None and lock_until <= context.store.clock.now():
         raise InvalidInput("An edit is locked until a moment that is still to come.")
-    for _ in range(_TRIES):
-        try:
-            return _modify(
-                context,
-                actor,
-                memory_id,
-                changes,
-                reason,
-                if_version,
-                idempotency_key,
-                correlation_id,
-                lock_until,
-            )
-        except VersionConflict:
-            if if_version is not None:
-                raise
-    return _modify(
-        context,
-        actor,
-        memory_id,
-        changes,
-        reason,
-        if_version,
-        idempotency_key,
-        correlation_id,
-        lock_until,
-    )
 
+    def attempt() -> Change:
+        vector, expected = None, if_version
+        before = _read(context, actor, memory_id, "correct")
+        if not _EMBEDDED.isdisjoint(changes):
+            # An embedder may be slow or far away, and a transaction holds the one writer: the
+            # vector is made before. `expected` is the version that it was made of: where another
+            # change came in between, the transaction raises VersionConflict and `modify` starts
+            # anew. Otherwise a memory would be found by the vector of a text that it never had.
+            vector = context.vector_for(_changed(before.memory, changes))
+            expected = before.memory.version if if_version is None else if_version
 
-def _modify(
-    context: MemoryContext,
-    actor: Actor,
-    memory_id: str,
-    changes: Mapping[str, Any],
-    reason: str,
-    if_version: int | None,
-    idempotency_key: str | None,
-    correlation_id: str | None,
-    lock_until: int | None,
-) -> Change:
-    vector, expected = None, if_version
-    before = _read(context, actor, memory_id, "correct")
-    if not _EMBEDDED.isdisjoint(changes):
-        # An embedder may be slow or far away, and a transaction holds the one writer: the vector is
-        # made before. `expected` is the version that it was made of: where another change came in
-        # between, the transaction raises VersionConflict and `modify` starts anew. Otherwise a
-        # memory would be found by the vector of a text that it never had.
-        intended = _changed(before.memory, changes)
-        vector = context.vector_for(intended)
-        expected = before.memory.version if if_version is None else if_version
-
-    def unit(tx: Connection) -> Change:
-        current = context.visible(tx, actor, memory_id, "correct", sources=False)
-        memory = _changed(current.memory, changes)
-        arguments = None
-        if idempotency_key is not None:
-            arguments = {
+        def arguments(current: memories.Stored) -> JsonObject:
+            memory = _changed(current.memory, changes)
+            return {
                 "changes": memory.model_dump(mode="json", include=set(changes)),
                 "reason": reason,
                 "if": if_version,
                 "lock": lock_until is not None,
             }
-        call = IdempotentCall(current.scope, "modify", idempotency_key, [memory_id, arguments])
-        answered = call.answered(tx)
-        if answered is not None:
-            return Change.load(answered)
-        now = context.store.clock.now()
-        if expected is not None:
-            require_version(current.memory, expected)
-        _require_active(current.memory)
-        require_unpinned(tx, current, actor)
-        require_unlocked(current.memory, actor, now)
-        if lock_until is not None:
-            memory = memory.model_copy(update={"locked_until": lock_until})
-        if memories.body_of(memory) == memories.body_of(current.memory) and lock_until is None:
-            change = Change(
-                id=memory_id,
-                event="UPDATE",
-                status="unchanged",
-                version=memory.version,
-                state=memory.state,
-            )
-        else:
-            write = MemoryWrite(tx, context, actor, now, correlation_id)
-            change = apply_modify(write, current, memory, vector, sorted(changes), reason)
-        call.keep(tx, change, at=now)
-        return change
 
-    return context.store.database.write_mostly(
-        unit, name="apply.modify", writes=Writes.of(before.memory.scope)
-    )
+        def apply(tx: Connection, current: memories.Stored, now: int) -> Change:
+            memory = _changed(current.memory, changes)
+            if expected is not None:
+                require_version(current.memory, expected)
+            _require_active(current.memory)
+            require_unpinned(tx, current, actor)
+            require_unlocked(current.memory, actor, now)
+            if lock_until is not None:
+                memory = memory.model_copy(update={"locked_until": lock_until})
+            if memories.body_of(memory) == memories.body_of(current.memory) and lock_until is None:
+                return _unchanged(memory, "UPDATE")
+            write = MemoryWrite(tx, context, actor, now, correlation_id)
+            return apply_modify(write, current, memory, vector, sorted(changes), reason)
+
+        return _commit(context, actor, before, "modify", idempotency_key, arguments, apply, Change)
+
+    for _ in range(_TRIES):
+        try:
+            return attempt()
+        except VersionConflict:
+            if if_version is not None:
+                raise
+    return attempt()
 
 
 def forget(
@@ -214,39 +158,64 @@ def forget(
     """
     require_reason(reason)
     before = _read(context, actor, memory_id, "delete")
+    arguments = {"reason": reason, "if": if_version, "force": False}
 
-    def unit(tx: Connection) -> Forgotten:
-        current = context.visible(tx, actor, memory_id, "delete", sources=False)
+    def apply(tx: Connection, current: memories.Stored, now: int) -> Forgotten:
         memory = current.memory
-        now = context.store.clock.now()
-        arguments = {"reason": reason, "if": if_version, "force": False}
-        call = IdempotentCall(current.scope, "forget", idempotency_key, [memory_id, arguments])
-        answered = call.answered(tx)
-        if answered is not None:
-            return Forgotten.load(answered)
         if if_version is not None:
             require_version(memory, if_version)
         if memory.state == "deleted":
-            result = Forgotten(
-                id=memory_id,
-                event="FORGET",
-                status="unchanged",
-                version=memory.version,
-                state="deleted",
-                recoverable_until=_until(context, current.forgotten_at),
-            )
-        else:
-            if memory.pinned:
-                raise pinned_conflict(memory_id)
-            require_unpinned(tx, current, actor)
-            write = MemoryWrite(tx, context, actor, now, correlation_id)
-            require_unlocked(memory, actor, write.now)
-            result = forget_one(write, current, reason)
+            until = _until(context, current.forgotten_at)
+            return Forgotten(**dict(_unchanged(memory, "FORGET")), recoverable_until=until)
+        if memory.pinned:
+            raise pinned_conflict(memory_id)
+        require_unpinned(tx, current, actor)
+        require_unlocked(memory, actor, now)
+        write = MemoryWrite(tx, context, actor, now, correlation_id)
+        return forget_one(write, current, reason)
+
+    return _commit(
+        context, actor, before, "forget", idempotency_key, lambda _: arguments, apply, Forgotten
+    )
+
+
+def _commit(
+    context: MemoryContext,
+    actor: Actor,
+    before: memories.Stored,
+    operation: Literal["modify", "forget", "recover"],
+    idempotency_key: str | None,
+    arguments: Callable[[memories.Stored], Mapping[str, Any]],
+    apply: Callable[[Connection, memories.Stored, int], C],
+    kind: type[C],
+) -> C:
+    """Apply a change of a memory in a transaction of its own, once under its key."""
+    memory_id, right = before.memory.id, _RIGHTS[operation]
+
+    def unit(tx: Connection) -> C:
+        current = context.visible(tx, actor, memory_id, right, sources=False)
+        request = None if idempotency_key is None else [memory_id, arguments(current)]
+        call = IdempotentCall(current.scope, operation, idempotency_key, request)
+        answered = call.answered(tx)
+        if answered is not None:
+            return kind.load(answered)
+        now = context.store.clock.now()
+        result = apply(tx, current, now)
         call.keep(tx, result, at=now)
         return result
 
     return context.store.database.write_mostly(
-        unit, name="apply.forget", writes=Writes.of(before.memory.scope)
+        unit, name=f"apply.{operation}", writes=Writes.of(before.memory.scope)
+    )
+
+
+def _unchanged(memory: Memory, event: Literal["UPDATE", "FORGET", "RECOVER"]) -> Change:
+    return Change(
+        id=memory.id,
+        event=event,
+        status="unchanged",
+        version=memory.version,
+        state=memory.state,
     )
 
 
@@ -293,50 +262,36 @@ def recover(
     """
     require_reason(reason)
     before = _read(context, actor, memory_id, "delete")
-    # Made before the transaction, as in `_modify`; inside it counts only for the text it was made
-    # of.
+    # Made before the transaction, as in `modify`; it counts only for the text it was made of.
     vector = context.vector_for(before.memory)
+    arguments = {"reason": reason, "if": if_version}
 
-    def unit(tx: Connection) -> Change:
-        current = context.visible(tx, actor, memory_id, "delete", sources=False)
+    def apply(tx: Connection, current: memories.Stored, now: int) -> Change:
         memory = current.memory
-        now = context.store.clock.now()
-        arguments = {"reason": reason, "if": if_version}
-        call = IdempotentCall(current.scope, "recover", idempotency_key, [memory_id, arguments])
-        answered = call.answered(tx)
-        if answered is not None:
-            return Change.load(answered)
         if if_version is not None:
             require_version(memory, if_version)
         if memory.state == "active":
-            result = Change(
-                id=memory_id,
-                event="RECOVER",
-                status="unchanged",
-                version=memory.version,
-                state="active",
-            )
-        else:
-            require_unpinned(tx, current, actor)
-            write = MemoryWrite(tx, context, actor, now, correlation_id)
-            again = recovered(tx, context, current, write.now)
-            again_vector = vector if memory.content == before.memory.content else None
-            again, audit_id = write.rewrite(
-                current, again, "memory.recover", reason=reason, vector=again_vector
-            )
-            result = Change(
-                id=memory_id,
-                event="RECOVER",
-                status="changed",
-                version=again.version,
-                state=again.state,
-                audit_id=audit_id,
-            )
-        call.keep(tx, result, at=now)
-        return result
+            return _unchanged(memory, "RECOVER")
+        require_unpinned(tx, current, actor)
+        write = MemoryWrite(tx, context, actor, now, correlation_id)
+        again, audit_id = write.rewrite(
+            current,
+            recovered(tx, context, current, now),
+            "memory.recover",
+            reason=reason,
+            vector=vector if memory.content == before.memory.content else None,
+        )
+        return Change(
+            id=memory_id,
+            event="RECOVER",
+            status="changed",
+            version=again.version,
+            state=again.state,
+            audit_id=audit_id,
+        )
 
-    return context.store.database.write_mostly(
-        unit, name="apply.recover", writes=Writes.of(before.memory.scope)
+    return _commit(
+        context, actor, before, "recover", idempotency_key, lambda _: arguments, apply, Change
     )
 
 
@@ -517,12 +472,6 @@ def _read(
 def require_reason(reason: str) -> None:
     if not isinstance(reason, str) or not reason.strip():
         raise InvalidInput("Say why: `reason` is empty. It is kept in the history.")
-
-
-def require_mode(mode: str) -> None:
-    """Raise InvalidInput unless the mode is `preview` or `apply`."""
-    if mode not in ("preview", "apply"):
-        raise InvalidInput(f"There is no mode {mode!r}. Use 'preview' or 'apply'.")
 
 
 def _require_active(memory: Memory) -> None:

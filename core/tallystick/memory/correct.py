@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from tallystick.access import Confirmation
 from tallystick.errors import InvalidInput, StateConflict, VersionConflict
@@ -20,7 +20,6 @@ from tallystick.memory.change import (
     is_locked,
     pinned_conflict,
     recovered,
-    require_mode,
     require_reason,
     require_unlocked,
     require_unpinned,
@@ -157,7 +156,6 @@ def correct(
     or IdempotencyMismatch; then nothing changed.
     """
     _check(request)
-    require_mode(mode)
     with context.store.database.read() as connection:
         target = context.visible(connection, actor, memory_id, _operation(request, None))
         scope = target.scope
@@ -268,11 +266,6 @@ def affected_by(
 
 def _check(request: CorrectionRequest) -> None:
     require_reason(request.reason)
-    if request.correction not in get_args(CorrectionKind):
-        raise InvalidInput(
-            f"{request.correction!r} is no correction. Use one of "
-            f"{', '.join(get_args(CorrectionKind))}."
-        )
     needs_other = request.correction in ("supersede", "mark_duplicate")
     if needs_other and request.other_id is None:
         role = "replacement" if request.correction == "supersede" else "memory that it repeats"

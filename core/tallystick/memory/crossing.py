@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from tallystick.access import UNREADABLE, Confirmation, readers_of
 from tallystick.errors import Denied, InvalidInput, StateConflict, VersionConflict
-from tallystick.memory.change import SHARED, require_mode, require_reason
+from tallystick.memory.change import SHARED, require_reason
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.records import (
@@ -65,7 +65,6 @@ def cross(
     nothing changed.
     """
     require_reason(reason)
-    require_mode(mode)
     request: Json = [operation, memory_id, str(into), reason]
     with context.store.database.read() as connection:
         scope = context.visible(connection, actor, memory_id, "read").scope

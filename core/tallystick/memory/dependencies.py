@@ -11,7 +11,7 @@ from functools import cache
 from tallystick.access import visible_docs
 from tallystick.errors import InvalidScope
 from tallystick.memory.context import MemoryContext
-from tallystick.memory.explore import memory_views, require_depth
+from tallystick.memory.explore import memory_views
 from tallystick.records import Actor, Explored, ExploredLink, Memory, Scope
 from tallystick.storage import Connection, edges, memories, scopes
 
@@ -29,7 +29,6 @@ def dependencies(
     Raises Denied for a scope, NotFound for a memory alike where it is hidden and where it is
     absent, InvalidInput.
     """
-    require_depth(1, limit)
     scope = _as_scope(actor, around)
     if scope is not None:
         context.gate.require(actor, "read", scope)

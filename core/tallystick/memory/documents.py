@@ -16,6 +16,7 @@ from tallystick.errors import InvalidInput
 from tallystick.records import JsonObject, NewMemory, Several, SourceRef
 from tallystick.records.framing import OPEN
 from tallystick.records.source import SourceType
+from tallystick.records.wire import Wire
 
 
 class _Page(Protocol):
@@ -47,6 +48,7 @@ NewMemories = Annotated[
     Iterable[NewMemory | Document | Mapping[str, Any] | str],
     SkipValidation,
     Several,
+    Wire(tuple[NewMemory, ...]),
 ]
 """Memories to be: records, mappings of their fields, documents, or texts."""
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 from tallystick.access import visible_docs
-from tallystick.errors import Denied, InvalidInput, InvalidScope
+from tallystick.errors import Denied, InvalidScope
 from tallystick.memory.context import MemoryContext
-from tallystick.memory.read import preview_of, require_states
+from tallystick.memory.read import preview_of
 from tallystick.policy import PolicyState, decide
 from tallystick.records import (
     Actor,
@@ -32,8 +32,6 @@ from tallystick.storage import Connection, edges, memories, scopes, spaces
 _MOST = 120
 """Characters of a text that are shown."""
 _PAGE = 10_000
-DEEPEST = 3
-"""Links away from the middle at most."""
 _FAN = 200
 """Links of one memory that are followed."""
 
@@ -55,8 +53,6 @@ def explore(
     Raises Denied for a scope, NotFound for a memory alike where it is hidden and where it is
     absent, InvalidInput.
     """
-    require_depth(depth, limit)
-    require_states(states)
     limit = min(limit, _PAGE)
     scope = _as_scope(actor, around)
     if scope is not None:
@@ -79,12 +75,6 @@ def explore(
         results=len(explored.memories) or len(explored.scopes),
     )
     return explored
-
-
-def require_depth(depth: int, limit: int) -> None:
-    """Raise InvalidInput for a depth or limit that no exploring has."""
-    if not 1 <= depth <= DEEPEST or limit < 1:
-        raise InvalidInput(f"`depth` is 1 to {DEEPEST}, `limit` at least 1.")
 
 
 def _as_scope(actor: Actor, around: str | Scope | None) -> Scope | None:

@@ -5,7 +5,7 @@ that were previewed, all or none.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 from tallystick.access import Confirmation
 from tallystick.errors import InvalidInput
@@ -13,7 +13,6 @@ from tallystick.memory.change import (
     forget_one,
     is_locked,
     is_pinned_for,
-    require_mode,
     require_reason,
     require_unlocked,
     require_unpinned,
@@ -85,7 +84,6 @@ def forget_matching(
     VersionConflict; then nothing changed.
     """
     require_reason(reason)
-    require_mode(mode)
     limit = _checked_limit(context, request)
     decision = context.gate.require(actor, "delete", scope)
     if mode == "apply" and context.forget_preview_only:
@@ -145,16 +143,11 @@ def _checked_limit(context: MemoryContext, request: ForgetRequest) -> int:
         raise InvalidInput(f"Say what to forget: a query, or one or more of {', '.join(_FILTERS)}.")
     if request.query is not None and not request.query.strip():
         raise InvalidInput("`query` is empty. Leave it out to forget by filters alone.")
-    if request.source_type is not None and request.source_type not in get_args(SourceType):
-        raise InvalidInput(
-            f"There is no source type {request.source_type!r}. Use one of "
-            f"{', '.join(get_args(SourceType))}."
-        )
     if request.since is not None and request.until is not None and request.since >= request.until:
         raise InvalidInput("`since` must come before `until`.")
     limit = most if request.limit is None else request.limit
-    if not request.threshold >= 0 or limit < 1:
-        raise InvalidInput("`threshold` is a score, 0 or more; `limit` is at least 1.")
+    if limit < 1:
+        raise InvalidInput("`limit` is at least 1.")
     if limit > most:
         raise InvalidInput(
             f"`limit` {limit} is more than one call may forget here, {most}. Narrow it by filters "

@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from tallystick.access import is_expired
-from tallystick.errors import InvalidInput
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.fields import STORE_ITEM
 from tallystick.memory.passages import (
@@ -213,10 +212,8 @@ class _Filling:
     ) -> None:
         """Begin with an empty pack; `speakers` are those of the memories by id, `longest` is the
         part of the budget to which one item is cut, `passages` are the slices of long texts that
-        answer. Raises InvalidInput.
+        answer.
         """
-        if budget_tokens < 1:
-            raise InvalidInput("`budget_tokens` must be at least 1.")
         self._context, self._budget, self._counter = context, budget_tokens, counter
         self._speakers, self._passages = speakers, passages or {}
         self._most = int(budget_tokens * longest)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, get_args
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from tallystick.access import is_expired, visible_docs
-from tallystick.errors import InvalidInput
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.fields import STORE_ITEM
 from tallystick.memory.recall_request import RecallRequest
@@ -44,50 +43,28 @@ def list_memories(
     context: MemoryContext,
     actor: Actor,
     scope: Scope,
+    request: RecallRequest,
     *,
-    kinds: Sequence[str] = (),
-    states: Sequence[MemoryState] = ("active",),
-    conversation: str | None = None,
-    limit: int = 50,
     before: str | None = None,
-    namespace: tuple[str, ...] | None = (),
-    labels: Mapping[str, str] | None = None,
-    tags: Sequence[str] = (),
-    source: str | None = None,
-    since: int | None = None,
-    until: int | None = None,
 ) -> list[Memory]:
-    """Return memories of `scope`, newest first; give the last id of a page as `before` for the next
-    one.
+    """Return memories of `scope` in the states of a request that pass its filters, newest first;
+    give the last id of a page as `before` for the next one.
 
-    Of the items of stores those beneath `namespace` are listed; none for None. Those that were
+    Of the items of stores those beneath its namespace are listed; none for None. Those that were
     forgotten or hidden, or replaced by one that the actor may not see, come without their text.
-    Filters are those of a RecallRequest. With `labels`, `tags` or a `source` only findable memories
-    are listed, so that nobody learns by them what a hidden one says. Raises Denied, InvalidInput,
-    and NotFound for an unknown `before`.
+    With labels, tags or a source only findable memories are listed, so that nobody learns by them
+    what a hidden one says. Raises Denied, and NotFound for an unknown `before`.
     """
-    require_states(states)
-    if limit < 1:
-        raise InvalidInput("`limit` must be at least 1.")
     context.gate.require(actor, "read", scope)
     with context.store.database.read() as connection:
         ids = [row.id for row in scopes.find(connection, [scope])]
         before_doc = (
             None if before is None else context.visible(connection, actor, before, "read").doc
         )
-        asked = RecallRequest(
-            kinds=tuple(kinds),
-            tags=tuple(tags),
-            conversation=conversation,
-            source=source,
-            namespace=namespace,
-            since=since,
-            until=until,
-            labels=labels or {},
-        )
-        if tags or labels or source is not None:
+        states: Sequence[MemoryState] = request.states
+        if request.tags or request.labels or request.source is not None:
             states = [state for state in states if state in memories.FINDABLE]
-        page = page_of(connection, ids, asked, states, limit=limit, before_doc=before_doc)
+        page = page_of(connection, ids, request, states, limit=request.limit, before_doc=before_doc)
         visible = visible_docs(connection, context.gate, actor, page, context.store.clock.now())
     context.gate.log_read(actor, "list", [scope], results=len(page))
     return [
@@ -159,15 +136,6 @@ def still_stand(context: MemoryContext, actor: Actor, recalled: Iterable[Memory]
             if not visible_docs(connection, context.gate, actor, [stored], now):
                 return False
     return True
-
-
-def require_states(states: Sequence[str]) -> None:
-    """Raise InvalidInput for a word that is no state of a memory."""
-    unknown = sorted(set(states) - set(get_args(MemoryState)))
-    if unknown:
-        raise InvalidInput(
-            f"There is no state {unknown[0]!r}. Use {', '.join(get_args(MemoryState))}."
-        )
 
 
 def without_words(memory: Memory) -> Memory:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple, overload
 from tallystick.access import is_expired
 from tallystick.errors import EmbeddingError, InvalidInput, ReadOnlyTally, StorageError
 from tallystick.memory.candidates import (
+    BY_SIGNS,
     CandidateSource,
     allowed_rows,
-    by_signs,
     chroma_proposals,
     pool_of,
 )
@@ -215,8 +215,6 @@ def _recall(
 
 def require_answerable(request: RecallRequest) -> None:
     """Raise InvalidInput for a request that nothing can answer."""
-    if not 0 <= request.min_score <= 1:
-        raise InvalidInput("`min_score` is a score, between 0 and 1.")
     if request.limit < 1:
         raise InvalidInput("`limit` must be at least 1.")
     if STORE_ITEM in request.kinds and request.namespace is None:
@@ -423,8 +421,7 @@ def _path(
     others = [corpus for scope_id, corpus in corpora.items() if scope_id not in by_chroma]
     ways = ["chroma"] if by_chroma else []
     if vector is not None and any(corpus.vectors for corpus in others):
-        most = max((by_signs(corpus) for corpus in others if corpus.is_sketched), default=0)
-        ways += [f"{most} by signs"] if most else []
+        ways += [f"{BY_SIGNS} by signs"] if any(corpus.is_sketched for corpus in others) else []
         ways += ["exact"] if not all(corpus.is_sketched for corpus in others) else []
     vectors = ", ".join(ways) or "none"
     return f"database, {vectors}" if is_stored else vectors

@@ -1,7 +1,8 @@
 """The table of operations: one definition for the command line, tools, servers and clients."""
 
+from tallystick.operations.arguments import Arguments, arguments_of
 from tallystick.operations.error_status import STATUS, WireStatus, error_json, wire_status
-from tallystick.operations.operation import Arguments, Effect, Operation
+from tallystick.operations.operation import Effect, Operation
 from tallystick.operations.table import OPERATIONS
 from tallystick.operations.tools import (
     MEMORY_INSTRUCTIONS,
@@ -26,6 +27,7 @@ __all__ = [
     "Operation",
     "STATUS",
     "WireStatus",
+    "arguments_of",
     "error_json",
     "found_fields",
     "framed_answer",

@@ -2,67 +2,29 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import reduce
-from typing import Annotated, Any, Literal, cast
+from functools import cached_property, reduce
+from typing import Any, Literal, cast, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
 from tallystick.errors import InvalidInput
 from tallystick.explanations import explain_validation
+from tallystick.operations.arguments import Arguments, arguments_of
 from tallystick.records import JsonObject
-from tallystick.records._base import BUILDS_LATER
 from tallystick.tally import BoundTally
 
 Effect = Literal["read", "change", "operate"]
 """The effect of an operation: to read, to change memory, or to operate the tally."""
 
-MemoryId = Annotated[str, Field(description="Id of a memory.")]
-RunId = Annotated[str, Field(description="Id of a run.")]
-StepId = Annotated[str, Field(description="Id of a step.")]
-Scopes = Annotated[
-    tuple[str, ...] | None,
-    Field(description="Scopes such as project:apollo; by default the bound one."),
-]
-Before = Annotated[str | None, Field(description="The last id of the page before.")]
-Reason = Annotated[str, Field(description="Why; it is kept in the history.")]
-IfVersion = Annotated[int | None, Field(description="Only if the memory is at this version.")]
-IdempotencyKey = Annotated[
-    str | None, Field(description="Key of this request: sent again, it gets the first answer.")
-]
-
-
-class Arguments(BaseModel):
-    """The arguments of an operation: frozen, with a JSON schema, unknown names refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=BUILDS_LATER)
-
-
-class NoArguments(Arguments):
-    """No arguments."""
-
-
-class OfMemory(Arguments):
-    """Arguments of a question about a memory."""
-
-    memory_id: MemoryId
-
-
-class Confirmed(Arguments):
-    """Arguments of what is previewed first, and applied with the token of the preview."""
-
-    mode: Annotated[
-        Literal["preview", "apply"],
-        Field(description="Preview what would be done, or apply it with the preview's token."),
-    ] = "preview"
-    confirm_token: Annotated[str | None, Field(description="The token of the preview.")] = None
-    idempotency_key: IdempotencyKey = None
-
 
 @dataclass(frozen=True)
 class Operation:
-    """One verb of a bound tally: its name, arguments, result and errors."""
+    """One verb of a bound tally: its name, effect and errors. The signature of the verb defines
+    arguments and result.
+    """
 
     name: str
     """The stable name, in snake case."""
@@ -71,17 +33,39 @@ class Operation:
     description: str
     """One or two sentences for people."""
     effect: Effect
-    arguments: type[Arguments]
-    result: Any
-    """The annotation of what the verb returns: a record, a list of records or None."""
     errors: tuple[str, ...]
     """Codes of the errors that it may raise, beside those that any call may raise."""
     verb: str
     """The path of the verb from a BoundTally, such as `recall` or `operator.erase`."""
     needs_preview: bool = False
     """True if it is previewed itself, and applied only with the token of its preview."""
-    spread: str | None = None
-    """The mapping argument whose entries the verb takes as keyword arguments of its own."""
+
+    @cached_property
+    def function(self) -> Callable[..., Any]:
+        """The method that carries the verb out, of the class of the part that has it."""
+        part: Any = BoundTally
+        *names, verb = self.verb.split(".")
+        for name in names:
+            part = get_type_hints(getattr(part, name).fget)["return"]
+        return cast(Callable[..., Any], getattr(part, verb))
+
+    @cached_property
+    def arguments(self) -> type[Arguments]:
+        """The arguments of the verb, built when they are first used."""
+        return arguments_of(self.function, self.name)
+
+    @cached_property
+    def result(self) -> Any:
+        """The annotation of what the verb returns: a record, a list of records or None."""
+        returned = get_type_hints(self.function)["return"]
+        return None if returned is type(None) else returned
+
+    @cached_property
+    def spread(self) -> str | None:
+        """The mapping argument whose entries the verb takes as keyword arguments of its own."""
+        *_, last = inspect.signature(self.function).parameters.values()
+        is_spread = last.kind is last.VAR_KEYWORD and last.name in self.arguments.model_fields
+        return last.name if is_spread else None
 
     def bind(self, bound: BoundTally) -> Callable[..., Any]:
         """Return the verb on a bound tally."""

@@ -8,10 +8,11 @@ a crash.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec
+from functools import cached_property, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar, get_type_hints
 
 from tallystick.errors import Conflict, Denied, InvalidInput, NotFound
 from tallystick.memory.fields import STORE_ITEM
@@ -25,6 +26,7 @@ from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
 
 P = ParamSpec("P")
+C = TypeVar("C", bound=Callable[..., Any])
 
 Answer = dict[str, Any]
 
@@ -45,6 +47,32 @@ class MemoryTool:
     def description(self) -> str:
         """The description that a model reads."""
         return (self.function.__doc__ or "").strip()
+
+    @cached_property
+    def parameters(self) -> tuple[inspect.Parameter, ...]:
+        """The parameters of the arguments that the model gives."""
+        function = inspect.unwrap(self.function)
+        hints = get_type_hints(function)
+        _, *parameters = inspect.signature(function).parameters.values()
+        return tuple(each.replace(annotation=hints[each.name]) for each in parameters)
+
+    def complete(self, arguments: Mapping[str, Any]) -> Answer:
+        """Return arguments in their order, those that were left out with their defaults."""
+        return {each.name: arguments.get(each.name, each.default) for each in self.parameters}
+
+    def sign(self, call: C, **given: Any) -> C:
+        """Give `call` the name and the arguments of the tool, for runtimes that read them off a
+        function. `given` are annotations of what the runtime itself hands in.
+        """
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        parameters = [
+            *self.parameters,
+            *(inspect.Parameter(name, keyword, annotation=hint) for name, hint in given.items()),
+        ]
+        call.__name__ = self.name
+        call.__annotations__ = {each.name: each.annotation for each in parameters}
+        call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return call
 
 
 def require_kind_of_models(kind: str) -> None:

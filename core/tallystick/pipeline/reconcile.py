@@ -26,7 +26,7 @@ from tallystick.storage.chroma_layout import (
 )
 from tallystick.storage.writes import CHROMA, Writes
 
-_PAGE = 500
+_PAGE, _SAMPLE = 500, 64
 
 
 @dataclass(frozen=True)
@@ -61,14 +61,14 @@ class Reconciled:
         return differences > 0 or (self.problem is not None and not self.checked)
 
 
-def reconcile(context: MemoryContext, *, sample: int = 64) -> Reconciled:
+def reconcile(context: MemoryContext) -> Reconciled:
     """Compare Chroma with the database; entries that still wait in the outbox are no difference.
 
     Changes nothing. Raises StorageError when this process may not use Chroma.
     """
     index = owned_index(context)
     try:
-        return _compared(context, index, sample)
+        return _compared(context, index)
     except StorageError as error:
         return Reconciled(0, 0, 0, 0, 0, problem=str(error))
 
@@ -170,7 +170,7 @@ def owned_index(context: MemoryContext) -> ChromaIndex:
     return context.index
 
 
-def _compared(context: MemoryContext, index: ChromaIndex, sample: int) -> Reconciled:
+def _compared(context: MemoryContext, index: ChromaIndex) -> Reconciled:
     fingerprint = context.embedder.fingerprint
     with context.store.database.read() as connection:
         waiting = set(outbox.waiting(connection))
@@ -181,7 +181,7 @@ def _compared(context: MemoryContext, index: ChromaIndex, sample: int) -> Reconc
         return Reconciled(0, 0, 0, 0, 0)
     index.arrange(layout)
     fault = index.fault(state)
-    every = max(1, total // sample) if sample else total + 1
+    every = max(1, total // _SAMPLE)
     checked = missing = stale = unreachable = position = last = 0
     living: set[int] = set()
     while True:

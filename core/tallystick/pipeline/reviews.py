@@ -5,7 +5,7 @@ journal of its scope; what was rejected or deferred stays to be read.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Any
 
 from tallystick.errors import Denied, InvalidInput, NotFound, StateConflict
 from tallystick.memory import MemoryContext
@@ -66,11 +66,6 @@ def listed(
     """Return the proposals of a scope, oldest first; the words of one whose sources the actor may
     no longer see are left out. Raises Denied, InvalidInput, NotFound for an unknown `after`.
     """
-    unknown = sorted(set(states) - set(get_args(ProposalState)))
-    if unknown or limit < 1:
-        raise InvalidInput(
-            f"`states` are of {', '.join(get_args(ProposalState))}, and `limit` is at least 1."
-        )
     context.gate.require(actor, "read", scope)
     with context.store.database.read() as connection:
         last = None
@@ -153,8 +148,6 @@ def decide(
     IdempotencyMismatch; then nothing changed.
     """
     require_reason(reason)
-    if decision not in get_args(ReviewDecision):
-        raise InvalidInput(f"A decision is one of {', '.join(get_args(ReviewDecision))}.")
     unknown = sorted(set(changes) - set(_EDITABLE))
     if unknown or bool(changes) != (decision == "edit"):
         raise InvalidInput(

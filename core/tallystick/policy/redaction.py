@@ -14,7 +14,6 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from hashlib import blake2b
@@ -77,7 +76,7 @@ class RedactedJson(NamedTuple):
     """Number of placeholders by kind."""
 
 
-ID_KEYS = frozenset(
+_ID_KEYS = frozenset(
     """
     id ids uuid object_id tool_call_id tool_call_ids tool_use_id call_id response_id
     request_id message_id msg_id run_id parent_run_id step_id span_id parent_span_id
@@ -166,26 +165,23 @@ class Redactor:
         self,
         value: Json,
         *,
-        exempt_keys: AbstractSet[str] = ID_KEYS,
         originals: dict[str, str] | None = None,
     ) -> RedactedJson:
         """Return `value` with placeholders in its texts and keys, and the number of each kind.
 
         A text under a key that names a secret (`password`, `api_key`, `authorization`, …) is
-        redacted whole. `exempt_keys` has keys (`run_id`) or ends of key paths (`tool_calls.id`;
-        list positions are not counted): an id there is left whole, unless it has the sure form of a
-        credential. Numbering runs through the whole value, by sorted keys, so that equal values
-        give equal results. A whole number is redacted where its digits would be as a text, and
-        becomes a placeholder. Raises InvalidInput for what is not JSON.
+        redacted whole. An id under a key of protocols (`run_id`, `tool_call_id`, …) is left whole,
+        unless it has the sure form of a credential. Numbering runs through the whole value, by
+        sorted keys, so that equal values give equal results. A whole number is redacted where its
+        digits would be as a text, and becomes a placeholder. Raises InvalidInput for what is not
+        JSON.
         """
         pen = _Pen(originals)
         for text in _texts(value):
             pen.note(text)
-        return RedactedJson(self._walk(value, (), exempt_keys, pen), pen.counts())
+        return RedactedJson(self._walk(value, (), pen), pen.counts())
 
-    def _walk(
-        self, value: Json, path: tuple[str, ...], exempt: AbstractSet[str], pen: _Pen
-    ) -> Json:
+    def _walk(self, value: Json, path: tuple[str, ...], pen: _Pen) -> Json:
         if isinstance(value, dict):
             pair = _named_secret(value)
             redacted_items = {
@@ -193,15 +189,15 @@ class Redactor:
                     self._redacted(key, pen, self._rules),
                     pen.placeholder("credential", str(value[key]))
                     if key == pair
-                    else self._walk(value[key], (*path, key), exempt, pen),
+                    else self._walk(value[key], (*path, key), pen),
                 )
                 for key in sorted(value)
             }
             return {redacted_items[key][0]: redacted_items[key][1] for key in value}
         if isinstance(value, list):
-            return [self._walk(inner, path, exempt, pen) for inner in value]
+            return [self._walk(inner, path, pen) for inner in value]
         if isinstance(value, str) and value:
-            if _is_exempt(path, exempt) and _ID.fullmatch(value):
+            if path and path[-1] in _ID_KEYS and _ID.fullmatch(value):
                 return self._redacted(value, pen, self._certain)
             if path and names_a_secret(path[-1], value):
                 return pen.placeholder("credential", value)
@@ -211,14 +207,12 @@ class Redactor:
                 return pen.placeholder("credential", value)
             return redacted
         if isinstance(value, int) and not isinstance(value, bool):
-            return self._number(value, path, exempt, pen)
+            return self._number(value, path, pen)
         return value
 
-    def _number(
-        self, value: int, path: tuple[str, ...], exempt: AbstractSet[str], pen: _Pen
-    ) -> Json:
+    def _number(self, value: int, path: tuple[str, ...], pen: _Pen) -> Json:
         digits = str(value)
-        if len(digits) < _SHORTEST_NUMBER or _is_exempt(path, exempt):
+        if len(digits) < _SHORTEST_NUMBER or (path and path[-1] in _ID_KEYS):
             return value
         if path and names_a_secret(path[-1], digits):
             return pen.placeholder("credential", digits)
@@ -670,13 +664,6 @@ def _texts(value: Json) -> Iterator[str]:
             yield from _texts(inner)
     elif value is not None and not isinstance(value, bool | int | float):
         raise InvalidInput(f"A {type(value).__name__} is not JSON; convert it before redacting.")
-
-
-def _is_exempt(path: tuple[str, ...], exempt: AbstractSet[str]) -> bool:
-    return bool(path) and (
-        path[-1] in exempt
-        or any("." in end and f".{'.'.join(path)}".endswith(f".{end}") for end in exempt)
-    )
 
 
 def _term_rule(terms: Iterable[str]) -> Rule | None:

@@ -70,8 +70,8 @@ def evidence_of(
     words = max(hit.signals["content"] for hit in best)
     if sum(corpus.size.slices for corpus in corpora) < _FEW:
         words = max(words, _share_of_words(question, corpora))
-    # One word says little: as if a word more had been asked for, which none has.
-    words *= len(question.content) / (len(question.content) + 1)
+    # One word says little: as if half a word more had been asked for, which none has.
+    words *= len(question.content) / (len(question.content) + 0.5)
     vector = max(hit.signals["vector"] for hit in best) if vectors else VECTOR_OF_WORDS * words
     about = float(_names_somebody(question, corpora))
     if not about and not _CASED.search(question.text):

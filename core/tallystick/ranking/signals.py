@@ -194,10 +194,11 @@ def _session(candidates: Candidates, score: Floats) -> Floats:
     np.maximum.at(of_session, place, score)
     turns = session >= 0
     best[turns] = of_session[place[turns]]
-    values: Floats = (best - best.mean()) / (spread_of(best) or 1.0)
-    # Among few conversations that none is far above, the best one says less. A note is one alone.
-    count = int((numbers >= 0).sum() + (~turns).sum())
-    return values * min(1.0, count / _MANY)
+    values = (best - best.mean()) / (spread_of(best) or 1.0)
+    # Among few conversations that none is far above, the best one says less.
+    count = int((numbers >= 0).sum())
+    lifts: Floats = np.where(turns, values * min(1.0, count / _MANY), values)
+    return lifts
 
 
 def _date(candidates: Candidates, score: Floats) -> Floats | None:

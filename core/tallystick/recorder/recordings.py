@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Annotated, Any, NamedTuple
 
+from pydantic import Field
+
 from tallystick.access import full_id, visible_docs
 from tallystick.aio import on_event_loop
 from tallystick.errors import CorruptTally, InvalidInput, NotFound, ReadOnlyTally
@@ -192,7 +194,13 @@ class Recordings:
             return self._find_run(connection, run_id).record
 
     def steps(
-        self, run_id: RunId, *, after: Count | None = None, limit: Count | None = None
+        self,
+        run_id: RunId,
+        *,
+        after: Annotated[
+            Count | None, Field(description="The last index of the page before.")
+        ] = None,
+        limit: Annotated[Count | None, Field(description="Steps at most.", ge=1)] = None,
     ) -> list[StepRecord]:
         """Return the steps of a run, in the order in which they started, or a page of them. Raises
         NotFound.
@@ -314,7 +322,11 @@ class Recordings:
         """Return every candidate left out of a step's context, and why. Raises NotFound."""
         return [item for item in self.candidates(step_id) if item.decision.decision == "exclude"]
 
-    def trace(self, step_id: StepId, text: str) -> list[Provenance]:
+    def trace(
+        self,
+        step_id: StepId,
+        text: Annotated[str, Field(description="A sentence of the step's context.")],
+    ) -> list[Provenance]:
         """Trace a sentence of a step's context to where it came from: to the raw source where the
         actor may read it.
 
@@ -345,7 +357,11 @@ class Recordings:
             )
         return self.diff(before, step_id)
 
-    def diff(self, before: StepId, after: StepId) -> StepDiff:
+    def diff(
+        self,
+        before: Annotated[StepId, Field(description="Id of the one step.")],
+        after: Annotated[StepId, Field(description="Id of the other step.")],
+    ) -> StepDiff:
         """Compare two steps, of one run or of two. Raises NotFound."""
         return diff_steps((before, self.entries(before)), (after, self.entries(after)))
 
@@ -364,7 +380,12 @@ class Recordings:
             for change in changes_in(receipt, actors[receipt.position])
         ]
 
-    def uses(self, memory_id: MemoryId, *, most: Count | None = None) -> list[MemoryUse]:
+    def uses(
+        self,
+        memory_id: MemoryId,
+        *,
+        most: Annotated[Count | None, Field(description="Steps at most, the newest.", ge=1)] = None,
+    ) -> list[MemoryUse]:
         """Return the recorded steps that recalled, saw, left out or wrote a memory and that the
         actor may see.
 

@@ -12,12 +12,13 @@ its run. All that is stored is behind them, in `pending` and `chain`.
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, Token
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self, get_args, overload
+from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args, overload
 
 from tallystick.compiler import prefix_reuse
 from tallystick.errors import (
@@ -78,14 +79,73 @@ _ENTRY_KINDS = frozenset(get_args(EntryKind))
 _STATUSES = frozenset(get_args(StepStatus))
 
 
-class Step:
+class _Recorded(ABC):
+    """A run or step as the current one of the code inside of it."""
+
+    _current: ClassVar[ContextVar[Any]]
+
+    def __init__(self) -> None:
+        self._token: Token[Any] | None = None
+
+    @contextmanager
+    def active(self) -> Iterator[Self]:
+        """Make this the current one of the code inside, without ending it."""
+        leave = self.enter()
+        try:
+            yield self
+        finally:
+            leave()
+
+    def enter(self) -> Callable[[], None]:
+        """Make this the current one from here on; call the returned function to leave it.
+
+        For hooks that have a start and an end but no block in between.
+        """
+        current = self._current
+        before = current.get()
+        current.set(self)
+
+        def leave() -> None:
+            # Set rather than reset by token: an end hook may run in another context than its start.
+            if current.get() is self:
+                current.set(before)
+
+        return leave
+
+    def __enter__(self) -> Self:
+        self._token = self._current.set(self)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._token is not None:
+            self._current.reset(self._token)
+            self._token = None
+        self._end_block(kind, error)
+
+    @abstractmethod
+    def _end_block(self, kind: type[BaseException] | None, error: BaseException | None) -> None:
+        """End it with the block, which an error may have left."""
+
+    def _repr_html_(self) -> str | None:
+        """Return it for a notebook."""
+        return html_of(self)
+
+
+class Step(_Recorded):
     """A step that is being recorded. Made by `Run.step`."""
 
+    _current = active_step
+
     def __init__(self, run: Run, pending: PendingStep, on_end: Callable[[Step], None]) -> None:
+        super().__init__()
         self._run = run
         self._pending = pending
         self._on_end = on_end
-        self._token: Token[Step | None] | None = None
 
     @property
     def id(self) -> str:
@@ -169,10 +229,6 @@ class Step:
     def __repr__(self) -> str:
         return f"<Step {self.kind} {self.id}{'' if self.is_open else ', ended'}>"
 
-    def _repr_html_(self) -> str | None:
-        """Return the step for a notebook."""
-        return html_of(self)
-
     def set_token_method(self, method: str) -> None:
         """Set how the tokens of this step were counted, for its receipt."""
         self._pending.token_method = method
@@ -227,43 +283,7 @@ class Step:
                 self.record("error", {"type": kind, "message": str(error)}, summary={"type": kind})
             self.end(status, wait=False)
 
-    @contextmanager
-    def active(self) -> Iterator[Self]:
-        """Make this the current step of the code inside, without ending it."""
-        leave = self.enter()
-        try:
-            yield self
-        finally:
-            leave()
-
-    def enter(self) -> Callable[[], None]:
-        """Make this the current step from here on; call the returned function to leave it.
-
-        For hooks that have a start and an end but no block in between.
-        """
-        before = active_step.get()
-        active_step.set(self)
-
-        def leave() -> None:
-            # Set rather than reset by token: an end hook may run in another context than its start.
-            if active_step.get() is self:
-                active_step.set(before)
-
-        return leave
-
-    def __enter__(self) -> Self:
-        self._token = active_step.set(self)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._token is not None:
-            active_step.reset(self._token)
-            self._token = None
+    def _end_block(self, kind: type[BaseException] | None, error: BaseException | None) -> None:
         if error is not None:
             self.fail(error)
         self.end(status_for(kind))
@@ -277,8 +297,10 @@ class JoinedStep(NamedTuple):
     """True if the adapter opened the step and is to end it."""
 
 
-class Run:
+class Run(_Recorded):
     """An agent run that is being recorded. Steps may be added from any thread."""
+
+    _current = active_run
 
     def __init__(
         self,
@@ -288,6 +310,7 @@ class Run:
         *,
         unconfirmed: bool = False,
     ) -> None:
+        super().__init__()
         self.context = context
         """The recorder that this run belongs to."""
         self.retention: Retention = record.retention
@@ -299,7 +322,6 @@ class Run:
         self._ending: dict[str, Step] = {}
         """Steps that have ended and may not be stored yet."""
         self._sweep_at = _MAX_ENDING
-        self._token: Token[Run | None] | None = None
         self._compiled: CompiledContext | None = None
         self._error: BaseException | None = None
         self._latest: dict[StepKind, str] = {}
@@ -328,10 +350,6 @@ class Run:
 
     def __repr__(self) -> str:
         return f"<Run {self.record.agent_name!r} {self.id}, {self.record.status}>"
-
-    def _repr_html_(self) -> str | None:
-        """Return the run for a notebook."""
-        return html_of(self)
 
     def prefix_reuse(self, compiled: CompiledContext) -> PrefixReuse:
         """Return how much of a prompt of this run begins like the one compiled before it, and
@@ -488,41 +506,7 @@ class Run:
         step = self.step(kind, name=name, parent=active.id, metadata=metadata)
         return JoinedStep(step, is_own=True)
 
-    @contextmanager
-    def active(self) -> Iterator[Self]:
-        """Make this the current run of the code inside, without ending it."""
-        token = active_run.set(self)
-        try:
-            yield self
-        finally:
-            active_run.reset(token)
-
-    def enter(self) -> Callable[[], None]:
-        """Make this the current run from here on; call the returned function to leave it. Same as
-        `Step.enter`.
-        """
-        before = active_run.get()
-        active_run.set(self)
-
-        def leave() -> None:
-            if active_run.get() is self:
-                active_run.set(before)
-
-        return leave
-
-    def __enter__(self) -> Self:
-        self._token = active_run.set(self)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._token is not None:
-            active_run.reset(self._token)
-            self._token = None
+    def _end_block(self, kind: type[BaseException] | None, error: BaseException | None) -> None:
         self.end(status_for(kind))
 
 

@@ -24,7 +24,6 @@ from pydantic import (
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
-    GetPydanticSchema,
     JsonValue,
     PlainSerializer,
     ValidationError,
@@ -38,6 +37,7 @@ from tallystick.explanations import explain_problem, explain_validation
 from tallystick.records.canonical import read_json
 from tallystick.records.html import cut, html_of
 from tallystick.records.times import DatetimeOf
+from tallystick.records.wire import Wire, wire_type
 
 T = TypeVar("T")
 
@@ -94,20 +94,26 @@ Words = Annotated[str, AfterValidator(_require_storable)]
 """A text that is stored as a name or label."""
 
 
-def tuple_of(item: Any) -> GetPydanticSchema:
+@dataclass(frozen=True)
+class _TupleOf(Wire):
+    checked: Any
+
+    def __get_pydantic_core_schema__(self, _: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return no_info_before_validator_function(_as_tuple, handler(self.checked))
+
+
+def _as_tuple(items: Any) -> Any:
+    own_kind = isinstance(items, Sequence) and not isinstance(items, str | bytes | list | tuple)
+    return tuple(items) if own_kind else items
+
+
+def tuple_of(item: Any) -> Wire:
     """Check a sequence as a tuple of `item`, whatever kind of sequence it is; a text alone is none.
 
     pydantic would make the caller's own kind of sequence anew, which not every kind can be.
     """
-
-    def as_tuple(items: Any) -> Any:
-        own_kind = isinstance(items, Sequence) and not isinstance(items, str | bytes | list | tuple)
-        return tuple(items) if own_kind else items
-
-    def schema(_: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return no_info_before_validator_function(as_tuple, handler(tuple[item, ...]))
-
-    return GetPydanticSchema(schema)
+    in_json: Any = wire_type(item)
+    return _TupleOf(tuple[in_json, ...], tuple[item, ...])
 
 
 Texts = Annotated[Sequence[str], tuple_of(str)]
@@ -115,7 +121,7 @@ Texts = Annotated[Sequence[str], tuple_of(str)]
 Labels = Annotated[Sequence[str], tuple_of(Words)]
 """Same as Texts, for texts that are stored as labels."""
 
-Count = Annotated[int, Field(le=2**53 - 1)]
+Count = Annotated[int, Field(le=2**53 - 1), Wire(int)]
 """A number of things at most, as every database can store it."""
 
 _REPLACED = "\ufffd"
@@ -280,14 +286,14 @@ class IdOf:
         object.__setattr__(self, "kinds", kinds)
 
 
-MemoryId = Annotated[str, IdOf("memory")]
-SourceId = Annotated[str, IdOf("source")]
-RunId = Annotated[str, IdOf("run")]
-StepId = Annotated[str, IdOf("step")]
-ApprovalId = Annotated[str, IdOf("approval")]
-JobId = Annotated[str, IdOf("job")]
+MemoryId = Annotated[str, IdOf("memory"), Field(description="Id of a memory.")]
+SourceId = Annotated[str, IdOf("source"), Field(description="Id of a source.")]
+RunId = Annotated[str, IdOf("run"), Field(description="Id of a run.")]
+StepId = Annotated[str, IdOf("step"), Field(description="Id of a step.")]
+ApprovalId = Annotated[str, IdOf("approval"), Field(description="Id of an approval.")]
+JobId = Annotated[str, IdOf("job"), Field(description="Id of a job.")]
 JobIds = Annotated[Texts, IdOf("job")]
-ProposalId = Annotated[str, IdOf("proposal")]
+ProposalId = Annotated[str, IdOf("proposal"), Field(description="Id of a proposal.")]
 MemoryOrSourceIds = Annotated[Texts, IdOf("memory", "source")]
 MemoryIds = Annotated[Texts, IdOf("memory")]
 SourceIds = Annotated[Texts, IdOf("source")]
@@ -370,6 +376,12 @@ def _is_field(part: str) -> bool:
     return part.isidentifier() and part.islower() and part not in vars(builtins)
 
 
+_BOUNDS = {
+    "Input should be greater than or equal to": "must be at least",
+    "Input should be less than or equal to": "must be at most",
+}
+
+
 def _argument_error(
     function: Callable[..., Any],
     args: tuple[Any, ...],
@@ -391,6 +403,8 @@ def _argument_error(
         # Parts that are no field name are the branches of a union, which says nothing to a caller.
         inner = ".".join(str(part) for part in path if isinstance(part, int) or _is_field(part))
         text = explain_problem(problem)
+        for bound, words in _BOUNDS.items():
+            text = text.replace(bound, words)
         problems.setdefault(name, []).append(f"{text}{f' (at {inner})' if inner else ''}")
     listed = "; ".join(
         f"`{name}` {' or '.join(dict.fromkeys(texts))}" for name, texts in problems.items()

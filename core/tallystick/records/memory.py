@@ -32,6 +32,7 @@ from tallystick.records.times import (
     microseconds,
     optional_datetime_of,
 )
+from tallystick.records.wire import Wire
 
 DecisionAction = Literal["ADD", "UPDATE", "DELETE", "NONE"]
 """What a decider wants done with a fact: add it, let it replace a memory, withdraw a memory that it
@@ -175,7 +176,9 @@ Kinds = Annotated[Sequence[str], tuple_of(_Kind)]
 """Names of kinds, each of which is registered."""
 States = Annotated[Sequence[MemoryState], tuple_of(MemoryState)]
 """States of memories."""
-Scopes = Annotated[Sequence[str | Scope], tuple_of(str | Scope)]
+ScopeName = Annotated[str | Scope, Wire(str)]
+"""A scope, or its text."""
+Scopes = Annotated[Sequence[str | Scope], tuple_of(ScopeName)]
 """Scopes, or their texts."""
 
 

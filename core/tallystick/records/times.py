@@ -6,7 +6,6 @@ from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Annotated, Any, Generic, TypeVar, cast, overload
 
 from pydantic import (
-    Field,
     PlainSerializer,
     PlainValidator,
     SkipValidation,
@@ -17,26 +16,13 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from tallystick.errors import InvalidInput
+from tallystick.records.wire import Wire
 
 FIRST_MOMENT, LAST_MOMENT = -62_135_596_800_000_000, 253_402_300_799_999_999
 """The years 1 to 9999: the range of calendars and of every database."""
 
-Moment = Annotated[int | datetime | date | str, SkipValidation]
-"""A point in time: a datetime, a date (its first moment), an ISO 8601 text, or microseconds since
-1970 UTC. Without an offset it is a time in the tally's `time_zone`.
-"""
-
-Occasion = Annotated[int | datetime | date | str | timedelta, SkipValidation]
-"""A moment, or its distance from now: a timedelta, or ISO 8601 text such as P7D."""
-
 Duration = Annotated[timedelta | int, SkipValidation]
 """A length of time: a timedelta, or whole seconds."""
-
-DurationField = timedelta | int
-"""A field that takes a length of time: whole seconds, or an ISO 8601 duration."""
-
-Micros = Annotated[int, Field(ge=FIRST_MOMENT, le=LAST_MOMENT)]
-"""A moment: microseconds since 1970 UTC."""
 
 _DURATION = TypeAdapter(timedelta)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -236,9 +222,18 @@ _SCHEMA = WithJsonSchema(
         "description": "An ISO 8601 time, or microseconds since 1970, UTC.",
     }
 )
-MomentField = Annotated[Moment, PlainValidator(_field_value), PlainSerializer(_plain), _SCHEMA]
+_Moment = int | datetime | date | str
+MomentField = Annotated[_Moment, PlainValidator(_field_value), PlainSerializer(_plain), _SCHEMA]
 """A field that takes any moment: microseconds, or a datetime that still lacks its time zone."""
+Moment = Annotated[_Moment, SkipValidation, Wire(MomentField)]
+"""A point in time: a datetime, a date (its first moment), an ISO 8601 text, or microseconds since
+1970 UTC. Without an offset it is a time in the tally's `time_zone`.
+"""
+
+_Occasion = _Moment | timedelta
 OccasionField = Annotated[
-    Occasion, PlainValidator(_occasion_value), PlainSerializer(_plain), _SCHEMA
+    _Occasion, PlainValidator(_occasion_value), PlainSerializer(_plain), _SCHEMA
 ]
 """Same as MomentField, for a moment that may be given by its distance from now."""
+Occasion = Annotated[_Occasion, SkipValidation, Wire(OccasionField)]
+"""A moment, or its distance from now: a timedelta, or ISO 8601 text such as P7D."""

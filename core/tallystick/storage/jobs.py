@@ -66,6 +66,7 @@ _FARTHEST = 3_600 * _SECOND
 """No job is due later than this from now. One that is was written by a clock that has been set
 back since.
 """
+_MAX_ATTEMPTS = 5
 _TEXT = 500
 """Characters of an error's text that are stored."""
 _TRAIL = 2_000
@@ -133,7 +134,6 @@ def enqueue(
     version: int = 0,
     payload: JsonObject | None = None,
     priority: int = NORMAL_PRIORITY,
-    max_attempts: int = 5,
     restart: tuple[JobState, ...] = OVER,
     is_new: bool = False,
 ) -> str:
@@ -157,7 +157,7 @@ def enqueue(
             "state": "pending",
             "priority": priority,
             "attempts": 0,
-            "max_attempts": max_attempts,
+            "max_attempts": _MAX_ATTEMPTS,
             "waits": 0,
             "leases": 0,
             "turn": 0,

@@ -1,7 +1,6 @@
 """Tally, and BoundTally with its verbs: where the rooms of the core are joined."""
 
 from tallystick.memory.recall import Recalled
-from tallystick.records import Moment
 from tallystick.tally.compiling import Candidate
 from tallystick.tally.enforcement import ModelCheck, ToolCheck
 from tallystick.tally.model_calls import ModelCall, ModelStream, is_provider, model_provider
@@ -14,7 +13,6 @@ __all__ = [
     "ModelCall",
     "ModelCheck",
     "ModelStream",
-    "Moment",
     "Operator",
     "Recalled",
     "Tally",

@@ -7,14 +7,13 @@ own.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractContextManager
 from contextvars import copy_context
 from functools import partial, update_wrapper
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
-from tallystick.access import AccessTokens, Spaces
 from tallystick.aio import in_thread
 from tallystick.errors import RecorderError
 from tallystick.memory import WorkingMemory
@@ -34,6 +33,15 @@ from tallystick.records import (
 from tallystick.tally.model_calls import ModelCall, ModelStream
 from tallystick.tally.model_verbs import ModelVerbs
 from tallystick.tally.operator import Operator
+from tallystick.tally.served_verbs import (
+    AsyncFace,
+    Offered,
+    OperatorVerbs,
+    RecordingVerbs,
+    SpaceVerbs,
+    TallyVerbs,
+    TokenVerbs,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -43,37 +51,6 @@ B = TypeVar("B")
 class _HasSync(Protocol):
     @property
     def sync(self) -> Any: ...
-
-
-class AsyncFace:
-    """An object whose verbs are awaited."""
-
-    def __init__(self, sync: Any) -> None:
-        self.sync = sync
-
-
-class Awaited(Generic[P, R]):
-    """A verb of the synchronous object, as one that is awaited."""
-
-    def __init__(self, verb: Callable[Concatenate[Any, P], R]) -> None:
-        self.verb = verb
-
-    @overload
-    def __get__(self, face: None, owner: type) -> Awaited[P, R]: ...
-    @overload
-    def __get__(self, face: _HasSync, owner: type) -> Callable[P, Coroutine[Any, Any, R]]: ...
-    def __get__(
-        self, face: _HasSync | None, owner: type
-    ) -> Awaited[P, R] | Callable[P, Coroutine[Any, Any, R]]:
-        if face is None:
-            return self
-        verb = getattr(face.sync, self.verb.__name__)
-
-        async def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            result: R = await in_thread(partial(verb, *args, **kwargs))
-            return result
-
-        return update_wrapper(call, self.verb)
 
 
 class Opened(Generic[P, B]):
@@ -230,140 +207,65 @@ class AsyncRun(_Block[Run]):
         return await in_thread(partial(self.sync.end, status))
 
 
-class ServedOperator(AsyncFace):
+class ServedOperator(AsyncFace, OperatorVerbs):
     """The verbs of `Operator` that a server offers too, awaited."""
-
-    erase = Awaited(Operator.erase)
-    erase_recorded = Awaited(Operator.erase_recorded)
-    prove_unreachable = Awaited(Operator.prove_unreachable)
-    prove_erased = Awaited(Operator.prove_erased)
-    purge = Awaited(Operator.purge)
-    choose_windows = Awaited(Operator.choose_windows)
-    jobs = Awaited(Operator.jobs)
-    job = Awaited(Operator.job)
-    retry_jobs = Awaited(Operator.retry_jobs)
-    cancel_job = Awaited(Operator.cancel_job)
-    outbound_calls = Awaited(Operator.outbound_calls)
-    doctor = Awaited(Operator.doctor)
-    sizes = Awaited(Operator.sizes)
-    rebuild_index = Awaited(Operator.rebuild_index)
-    freeze = Awaited(Operator.freeze)
-    thaw = Awaited(Operator.thaw)
-    export = Awaited(Operator.export)
 
 
 class AsyncOperator(ServedOperator):
     """Same as `Operator`, awaited."""
 
-    backup = Awaited(Operator.backup)
-    import_from = Awaited(Operator.import_from)
+    backup = Offered(Operator.backup)
+    import_from = Offered(Operator.import_from)
 
 
-class ServedRecordings(AsyncFace):
+class ServedRecordings(AsyncFace, RecordingVerbs):
     """The verbs of `Recordings` that a server offers too, awaited."""
 
-    run = Awaited(Recordings.run)
-    steps = Awaited(Recordings.steps)
-    step = Awaited(Recordings.step)
-    receipts = Awaited(Recordings.receipts)
-    receipt = Awaited(Recordings.receipt)
-    entries = Awaited(Recordings.entries)
-    knew = Awaited(Recordings.knew)
-    unseen = Awaited(Recordings.unseen)
-    trace = Awaited(Recordings.trace)
-    changed = Awaited(Recordings.changed)
-    diff = Awaited(Recordings.diff)
-    written = Awaited(Recordings.written)
-    uses = Awaited(Recordings.uses)
-    foil = Awaited(Recordings.foil)
-    export_receipt = Awaited(Recordings.export_receipt)
+    receipts = Offered(Recordings.receipts)
+    foil = Offered(Recordings.foil)
+    export_receipt = Offered(Recordings.export_receipt)
 
 
 class AsyncRecordings(ServedRecordings):
     """Same as `Recordings`, awaited."""
 
-    runs = Awaited(Recordings.runs)
-    step_counts = Awaited(Recordings.step_counts)
-    find = Awaited(Recordings.find)
-    steps_of_task = Awaited(Recordings.steps_of_task)
-    compiled = Awaited(Recordings.compiled)
-    candidates = Awaited(Recordings.candidates)
-    summaries = Awaited(Recordings.summaries)
-    verify = Awaited(Recordings.verify)
-    prefix_reuse = Awaited(Recordings.prefix_reuse)
-    tape = Awaited(Recordings.tape)
-    player = Awaited(Recordings.player)
-    replay = Awaited(Recordings.replay)
-    replayed = Awaited(Recordings.replayed)
+    runs = Offered(Recordings.runs)
+    step_counts = Offered(Recordings.step_counts)
+    find = Offered(Recordings.find)
+    steps_of_task = Offered(Recordings.steps_of_task)
+    compiled = Offered(Recordings.compiled)
+    candidates = Offered(Recordings.candidates)
+    summaries = Offered(Recordings.summaries)
+    verify = Offered(Recordings.verify)
+    prefix_reuse = Offered(Recordings.prefix_reuse)
+    tape = Offered(Recordings.tape)
+    player = Offered(Recordings.player)
+    replay = Offered(Recordings.replay)
+    replayed = Offered(Recordings.replayed)
 
 
-class AsyncSpaces(AsyncFace):
+class AsyncSpaces(AsyncFace, SpaceVerbs):
     """Same as `Spaces`, awaited."""
 
-    create = Awaited(Spaces.create)
-    get = Awaited(Spaces.get)
-    list = Awaited(Spaces.list)
-    update = Awaited(Spaces.update)
 
-
-class AsyncAccessTokens(AsyncFace):
+class AsyncAccessTokens(AsyncFace, TokenVerbs):
     """Same as `AccessTokens`, awaited."""
-
-    make = Awaited(AccessTokens.make)
-    list = Awaited(AccessTokens.list)
-    rotate = Awaited(AccessTokens.rotate)
-    revoke = Awaited(AccessTokens.revoke)
 
 
 class AsyncWorkingMemory(AsyncFace):
     """Same as `WorkingMemory`, awaited."""
 
-    set = Awaited(WorkingMemory.set)
-    get = Awaited(WorkingMemory.get)
-    all = Awaited(WorkingMemory.all)
-    drop = Awaited(WorkingMemory.drop)
-    clear = Awaited(WorkingMemory.clear)
+    set = Offered(WorkingMemory.set)
+    get = Offered(WorkingMemory.get)
+    all = Offered(WorkingMemory.all)
+    drop = Offered(WorkingMemory.drop)
+    clear = Offered(WorkingMemory.clear)
 
 
-class ServedTally(AsyncFace):
+class ServedTally(AsyncFace, TallyVerbs):
     """The verbs of a bound tally that a server offers too, awaited."""
 
-    remember = Awaited(ModelVerbs.remember)
-    remember_many = Awaited(ModelVerbs.remember_many)
-    recall = Awaited(ModelVerbs.recall)
-    get = Awaited(ModelVerbs.get)
-    memories = Awaited(ModelVerbs.memories)
-    modify = Awaited(ModelVerbs.modify)
-    modify_many = Awaited(ModelVerbs.modify_many)
-    forget = Awaited(ModelVerbs.forget)
-    forget_matching = Awaited(ModelVerbs.forget_matching)
-    recover = Awaited(ModelVerbs.recover)
-    correct = Awaited(ModelVerbs.correct)
-    promote = Awaited(ModelVerbs.promote)
-    share = Awaited(ModelVerbs.share)
-    inspect = Awaited(ModelVerbs.inspect)
-    source = Awaited(ModelVerbs.source)
-    explore = Awaited(ModelVerbs.explore)
-    context_pack = Awaited(ModelVerbs.context_pack)
-    wake = Awaited(ModelVerbs.wake)
-    history = Awaited(ModelVerbs.history)
-    reflect = Awaited(ModelVerbs.reflect)
-    end_session = Awaited(ModelVerbs.end_session)
-    reviews = Awaited(ModelVerbs.reviews)
-    proposal = Awaited(ModelVerbs.proposal)
-    review = Awaited(ModelVerbs.review)
-    preview_access = Awaited(ModelVerbs.preview_access)
-    preview_member = Awaited(ModelVerbs.preview_member)
-    compile = Awaited(ModelVerbs.compile)
-    runs = Awaited(ModelVerbs.runs)
-    verify = Awaited(ModelVerbs.verify)
-    replay = Awaited(ModelVerbs.replay)
-    replay_later = Awaited(ModelVerbs.replay_later)
-    approvals = Awaited(ModelVerbs.approvals)
-    approval = Awaited(ModelVerbs.approval)
-    approve = Awaited(ModelVerbs.approve)
-    deny = Awaited(ModelVerbs.deny)
-    revoke = Awaited(ModelVerbs.revoke)
+    compile = Offered(ModelVerbs.compile)
 
     @property
     def spaces(self) -> AsyncSpaces:
@@ -381,13 +283,13 @@ class AsyncBoundTally(ServedTally):
 
     sync: ModelVerbs
 
-    reads = Awaited(ModelVerbs.reads)
-    still_stand = Awaited(ModelVerbs.still_stand)
-    activity = Awaited(ModelVerbs.activity)
-    call_model = Awaited(ModelVerbs.call_model)
-    keep_turn = Awaited(ModelVerbs.keep_turn)
-    check_tool_call = Awaited(ModelVerbs.check_tool_call)
-    check_model_call = Awaited(ModelVerbs.check_model_call)
+    reads = Offered(ModelVerbs.reads)
+    still_stand = Offered(ModelVerbs.still_stand)
+    activity = Offered(ModelVerbs.activity)
+    call_model = Offered(ModelVerbs.call_model)
+    keep_turn = Offered(ModelVerbs.keep_turn)
+    check_tool_call = Offered(ModelVerbs.check_tool_call)
+    check_model_call = Offered(ModelVerbs.check_model_call)
     stream_model = Opened(ModelVerbs.stream_model, AsyncModelStream)
     run = Opened(ModelVerbs.run, AsyncRun)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
+from pydantic import Field
+
 from tallystick import memory
 from tallystick.errors import InvalidInput
 from tallystick.records import (
@@ -15,25 +17,41 @@ from tallystick.records import (
     Crossing,
     Forgetting,
     Forgotten,
-    Kinds,
+    JsonObject,
     MemoryId,
     Moment,
     Occasion,
     Scope,
     SourceIds,
     SourceType,
-    Texts,
     Words,
     checked_arguments,
     tuple_of,
 )
+from tallystick.records.arguments import (
+    ConfirmMode,
+    ConfirmToken,
+    Fields,
+    Force,
+    IdempotencyKey,
+    IfVersion,
+    KindFilter,
+    Reason,
+    Since,
+    TagFilter,
+    Until,
+)
+from tallystick.records.memory import ScopeName
+from tallystick.records.wire import Wire
 from tallystick.tally.view import ObservedCall, View
 
 _MOMENTS = frozenset({"occurred_at", "valid_from", "valid_until", "freshness_ts", "expires_at"})
 _AHEAD = frozenset({"valid_until", "expires_at"})
 """Fields that `modify` takes as moments; those of them that may be a timedelta from now."""
 
-Changes = Annotated[Sequence[Mapping[str, Any]], tuple_of(Mapping[str, Any])]
+Changes = Annotated[
+    Sequence[Mapping[str, Any]], tuple_of(Annotated[Mapping[str, Any], Wire(JsonObject)])
+]
 """Arguments of `modify`, one mapping for each memory."""
 
 
@@ -46,11 +64,17 @@ class ChangeVerbs(View):
         /,
         memory_id: MemoryId,
         *,
-        reason: str,
-        if_version: int | None = None,
-        idempotency_key: str | None = None,
-        manual_override: Occasion | bool = False,
-        **changes: Any,
+        reason: Reason,
+        if_version: IfVersion = None,
+        idempotency_key: IdempotencyKey = None,
+        manual_override: Annotated[
+            Occasion | bool,
+            Field(description="Lock it against agents: until this moment, or for a while."),
+        ] = False,
+        **changes: Annotated[
+            Fields,
+            Field(description="Fields and their new values, such as content, tags, kind, pinned."),
+        ],
     ) -> Change:
         """Change fields of a memory, such as `content=…` or `tags=…`; its history keeps the old.
 
@@ -82,7 +106,15 @@ class ChangeVerbs(View):
             self._record_change(call, change, {"reason": reason, "changes": changes})
         return change
 
-    def modify_many(self, items: Changes, *, idempotency_key: str | None = None) -> list[Changed]:
+    def modify_many(
+        self,
+        items: Annotated[
+            Changes,
+            Field(description="For each memory its id, the reason and the fields to change."),
+        ],
+        *,
+        idempotency_key: IdempotencyKey = None,
+    ) -> list[Changed]:
         """Same as `modify` for each mapping of its arguments; results in order.
 
         Each is changed or not by itself: a refusal is returned in its place instead of raised. With
@@ -100,11 +132,13 @@ class ChangeVerbs(View):
         self,
         memory_id: MemoryId,
         *,
-        reason: str,
-        if_version: int | None = None,
-        force: bool = False,
-        confirm_token: str | None = None,
-        idempotency_key: str | None = None,
+        reason: Reason,
+        if_version: IfVersion = None,
+        force: Force = False,
+        confirm_token: Annotated[
+            str | None, Field(description="With force: the token of the preview by `correct`.")
+        ] = None,
+        idempotency_key: IdempotencyKey = None,
     ) -> Forgotten:
         """Remove a memory from every recall; it can be recovered until `recoverable_until`.
 
@@ -113,8 +147,19 @@ class ChangeVerbs(View):
         `correct`.
         """
         if force:
-            return self._forget_by_force(
-                memory_id, reason, if_version, confirm_token, idempotency_key
+            corrected = self.correct(
+                memory_id,
+                "delete",
+                reason=reason,
+                mode="apply",
+                confirm_token=confirm_token,
+                if_version=if_version,
+                force=True,
+                idempotency_key=idempotency_key,
+            )
+            assert corrected.result is not None
+            return Forgotten(
+                **corrected.result.model_dump(), recoverable_until=corrected.reversible_until
             )
         if confirm_token is not None:
             raise InvalidInput("`confirm_token` goes with `force`; else nothing is previewed.")
@@ -132,45 +177,28 @@ class ChangeVerbs(View):
             self._record_change(call, forgotten, {"reason": reason})
         return forgotten
 
-    def _forget_by_force(
-        self,
-        memory_id: MemoryId,
-        reason: str,
-        if_version: int | None,
-        confirm_token: str | None,
-        idempotency_key: str | None,
-    ) -> Forgotten:
-        corrected = self.correct(
-            memory_id,
-            "delete",
-            reason=reason,
-            mode="apply",
-            confirm_token=confirm_token,
-            if_version=if_version,
-            force=True,
-            idempotency_key=idempotency_key,
-        )
-        assert corrected.result is not None
-        return Forgotten(
-            **corrected.result.model_dump(), recoverable_until=corrected.reversible_until
-        )
-
     def forget_matching(
         self,
-        query: str | None = None,
+        query: Annotated[
+            str | None, Field(description="What to forget, in plain words; or filters alone.")
+        ] = None,
         *,
-        reason: str,
-        mode: Literal["preview", "apply"] = "preview",
-        threshold: float = 0.5,
-        limit: int | None = None,
-        kinds: Kinds = (),
-        tags: Texts = (),
-        speaker: Words | None = None,
-        source_type: SourceType | None = None,
-        since: Occasion | None = None,
-        until: Occasion | None = None,
-        confirm_token: str | None = None,
-        idempotency_key: str | None = None,
+        reason: Reason,
+        mode: ConfirmMode = "preview",
+        threshold: Annotated[float, Field(description="The least score of a match.", ge=0)] = 0.5,
+        limit: Annotated[
+            int | None, Field(description="Matches at most; by default as many as are allowed.")
+        ] = None,
+        kinds: KindFilter = (),
+        tags: TagFilter = (),
+        speaker: Annotated[Words | None, Field(description="Only what this speaker said.")] = None,
+        source_type: Annotated[
+            SourceType | None, Field(description="Only from sources of this type, such as tool.")
+        ] = None,
+        since: Since = None,
+        until: Until = None,
+        confirm_token: ConfirmToken = None,
+        idempotency_key: IdempotencyKey = None,
     ) -> Forgetting:
         """Forget the memories of the bound scope that pass every filter and answer `query`.
 
@@ -222,9 +250,9 @@ class ChangeVerbs(View):
         self,
         memory_id: MemoryId,
         *,
-        reason: str,
-        if_version: int | None = None,
-        idempotency_key: str | None = None,
+        reason: Reason,
+        if_version: IfVersion = None,
+        idempotency_key: IdempotencyKey = None,
     ) -> Change:
         """Bring a forgotten memory back as it was, within its window. Raises as `modify`."""
         with self._observed("memory_write", "recover") as call:
@@ -244,19 +272,26 @@ class ChangeVerbs(View):
     def correct(
         self,
         memory_id: MemoryId,
-        correction: CorrectionKind,
+        correction: Annotated[CorrectionKind, Field(description="What to do with it.")],
         *,
-        reason: str,
-        mode: Literal["preview", "apply"] = "preview",
-        by: MemoryId | None = None,
-        field: str = "content",
-        replacement: str = "[redacted]",
-        evidence: SourceIds = (),
-        valid_from: Moment | None = None,
-        confirm_token: str | None = None,
-        if_version: int | None = None,
-        force: bool = False,
-        idempotency_key: str | None = None,
+        reason: Reason,
+        mode: ConfirmMode = "preview",
+        by: Annotated[
+            MemoryId | None, Field(description="The replacement, or the memory that it repeats.")
+        ] = None,
+        field: Annotated[
+            str, Field(description="What to redact, such as attributes.phone.")
+        ] = "content",
+        replacement: Annotated[str, Field(description="The text in its place.")] = "[redacted]",
+        evidence: Annotated[SourceIds, Field(description="Ids of the sources that show it.")] = (),
+        valid_from: Annotated[
+            Moment | None,
+            Field(description="Since when the replacement holds: ISO 8601, or microseconds UTC."),
+        ] = None,
+        confirm_token: ConfirmToken = None,
+        if_version: IfVersion = None,
+        force: Force = False,
+        idempotency_key: IdempotencyKey = None,
     ) -> Correction:
         """Preview a correction, or with `mode="apply"` and the preview's token apply it.
 
@@ -305,13 +340,13 @@ class ChangeVerbs(View):
     def promote(
         self,
         memory_id: MemoryId,
-        into: str | Scope,
+        into: Annotated[ScopeName, Field(description="Where to, such as project:apollo.")],
         *,
-        reason: str,
-        mode: Literal["preview", "apply"] = "preview",
-        confirm_token: str | None = None,
-        if_version: int | None = None,
-        idempotency_key: str | None = None,
+        reason: Reason,
+        mode: ConfirmMode = "preview",
+        confirm_token: ConfirmToken = None,
+        if_version: IfVersion = None,
+        idempotency_key: IdempotencyKey = None,
     ) -> Crossing:
         """Preview a copy of a memory into another scope, or with the preview's token make it.
 
@@ -325,13 +360,13 @@ class ChangeVerbs(View):
     def share(
         self,
         memory_id: MemoryId,
-        into: str | Scope,
+        into: Annotated[ScopeName, Field(description="Where to, such as project:apollo.")],
         *,
-        reason: str,
-        mode: Literal["preview", "apply"] = "preview",
-        confirm_token: str | None = None,
-        if_version: int | None = None,
-        idempotency_key: str | None = None,
+        reason: Reason,
+        mode: ConfirmMode = "preview",
+        confirm_token: ConfirmToken = None,
+        if_version: IfVersion = None,
+        idempotency_key: IdempotencyKey = None,
     ) -> Crossing:
         """Same as `promote`, for a copy that follows its origin and is withdrawn with it."""
         return self._cross(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import SkipValidation
+from pydantic import Field, SkipValidation
 
 from tallystick import graph, memory
 from tallystick.errors import InvalidInput
@@ -33,7 +33,6 @@ from tallystick.records import (
     IdOf,
     Inspection,
     JsonObject,
-    Kinds,
     LoggedRead,
     MemberPreview,
     Memory,
@@ -45,7 +44,6 @@ from tallystick.records import (
     PackItem,
     Remembered,
     Scope,
-    Scopes,
     Several,
     SourceId,
     SourceInspection,
@@ -56,13 +54,41 @@ from tallystick.records import (
     Words,
     checked_arguments,
 )
+from tallystick.records.arguments import (
+    PAGE_BEFORE,
+    AssigneeFilter,
+    ConversationFilter,
+    IdempotencyKey,
+    KindFilter,
+    LanguageFilter,
+    OtherScopes,
+    ProjectFilter,
+    Since,
+    SourceFilter,
+    SpaceScope,
+    StateFilter,
+    StatusFilter,
+    TagFilter,
+    Until,
+)
+from tallystick.records.memory import ScopeName
+from tallystick.records.wire import PROCESS_ONLY, Wire
 from tallystick.tally.change_verbs import ChangeVerbs
 from tallystick.tally.view import ObservedCall
 
-RememberMode = Literal["auto", "sync", "async", "raw"]
-"""Whether what is remembered is learned from, and whether the call waits for that."""
+RememberMode = Annotated[
+    Literal["auto", "sync", "async", "raw"],
+    Field(description="Where the tally learns: leave a job, wait for it, or learn nothing."),
+]
+TimeoutMs = Annotated[
+    int, Field(description="How long `sync` waits for what is learned, milliseconds.", ge=1)
+]
+TokenBudget = Annotated[int, Field(description="Tokens at most.", ge=1)]
+TokenModel = Annotated[
+    str | None, Field(description="The model whose tokens are counted; else an estimate.")
+]
 RecalledMemories = Annotated[Iterable[Memory | Hit], SkipValidation, Several]
-MemoryOrSourceId = Annotated[str, IdOf("memory", "source")]
+MemoryOrSourceId = Annotated[str, IdOf("memory", "source"), Field(description="Id of a memory.")]
 
 _HITS = 10
 _PACKED_HITS = 200
@@ -77,31 +103,54 @@ class MemoryVerbs(ChangeVerbs):
 
     def remember(
         self,
-        content: str,
+        content: Annotated[str, Field(description="What to remember, word for word.")],
         *,
-        kind: str = "note",
-        subject: str | None = None,
-        speaker: str | None = None,
-        category: str | None = None,
-        occurred_at: Moment | None = None,
-        conversation: str | None = None,
-        position: int | None = None,
-        source: SourceRef | None = None,
-        tags: Texts = (),
-        attributes: JsonObject | None = None,
-        importance: int = 50,
-        confidence: int = 100,
-        pinned: bool = False,
-        valid_from: Moment | None = None,
-        valid_until: Occasion | None = None,
-        expires_at: Occasion | None = None,
-        derived_from: MemoryIds = (),
-        related_to: MemoryIds = (),
-        depends_on: MemoryIds = (),
-        entities: Texts = (),
+        kind: Annotated[
+            str, Field(description="Such as note, fact, preference, decision, constraint.")
+        ] = "note",
+        subject: Annotated[str | None, Field(description="What it is about.")] = None,
+        speaker: Annotated[str | None, Field(description="Who said it.")] = None,
+        category: Annotated[str | None, Field(description="A category of your own.")] = None,
+        occurred_at: Annotated[
+            Moment | None,
+            Field(description="When it was said or happened: ISO 8601, or microseconds UTC."),
+        ] = None,
+        conversation: Annotated[
+            str | None, Field(description="The conversation that it is a turn of.")
+        ] = None,
+        position: Annotated[int | None, Field(description="Its place in the conversation.")] = None,
+        source: Annotated[SourceRef | None, Field(description="Where it came from.")] = None,
+        tags: Annotated[Texts, Field(description="Tags.")] = (),
+        attributes: Annotated[JsonObject | None, Field(description="Further fields.")] = None,
+        importance: Annotated[int, Field(description="0 to 100.")] = 50,
+        confidence: Annotated[int, Field(description="0 to 100.")] = 100,
+        pinned: Annotated[
+            bool, Field(description="Keep it in every pack; never forget it.")
+        ] = False,
+        valid_from: Annotated[
+            Moment | None, Field(description="Since when it holds: ISO 8601, or microseconds UTC.")
+        ] = None,
+        valid_until: Annotated[
+            Occasion | None,
+            Field(description="Until when it holds: ISO 8601, or microseconds UTC."),
+        ] = None,
+        expires_at: Annotated[
+            Occasion | None,
+            Field(description="When it leaves every recall: ISO 8601, or microseconds UTC."),
+        ] = None,
+        derived_from: Annotated[
+            MemoryIds, Field(description="Ids of memories that it was concluded from.")
+        ] = (),
+        related_to: Annotated[
+            MemoryIds, Field(description="Ids of memories that it points to.")
+        ] = (),
+        depends_on: Annotated[
+            MemoryIds, Field(description="Ids of memories that come before it.")
+        ] = (),
+        entities: Annotated[Texts, Field(description="Names in it, for the graph.")] = (),
         mode: RememberMode = "auto",
-        timeout_ms: int = 2_500,
-        idempotency_key: str | None = None,
+        timeout_ms: TimeoutMs = 2_500,
+        idempotency_key: IdempotencyKey = None,
     ) -> Remembered:
         """Store `content` as it is and make it recallable; it is both when this returns.
 
@@ -110,47 +159,24 @@ class MemoryVerbs(ChangeVerbs):
         `processing` says how far it came.
 
         A loose statement that repeats an active memory answers `duplicate`, and its source is kept.
-        In a conversation each call is a turn of its own. `derived_from` names memories that this
-        one was concluded from; none may be hidden, redacted or forgotten. `related_to` names
-        memories that it points to, `depends_on` those that come before it. `entities` are names for
-        the graph, kept as the attribute of that name. Raises Denied, NotFound,
-        InvalidRecord, InvalidInput, PositionTaken or IdempotencyMismatch; then nothing was stored.
+        In a conversation each call is a turn of its own. None of `derived_from` may be hidden,
+        redacted or forgotten. `entities` are kept as the attribute of that name. Raises Denied,
+        NotFound, InvalidRecord, InvalidInput, PositionTaken or IdempotencyMismatch; then nothing
+        was stored.
         """
-        new = NewMemory.load(
-            {
-                "content": content,
-                "kind": kind,
-                "subject": subject,
-                "speaker": speaker,
-                "category": category,
-                "occurred_at": occurred_at,
-                "conversation": conversation,
-                "position": position,
-                "source": source,
-                "tags": tags,
-                "attributes": attributes or {},
-                "importance": importance,
-                "confidence": confidence,
-                "pinned": pinned,
-                "valid_from": valid_from,
-                "valid_until": valid_until,
-                "expires_at": expires_at,
-                "derived_from": derived_from,
-                "related_to": related_to,
-                "depends_on": depends_on,
-                "entities": entities,
-                "idempotency_key": idempotency_key,
-            }
-        )
+        # Each argument but `mode` and `timeout_ms` is the field of the same name.
+        arguments = {**locals(), "attributes": attributes or {}}
+        given = {name: arguments[name] for name in NewMemory.model_fields if name in arguments}
+        new = NewMemory.load(given)
         return self.remember_many([new], mode=mode, timeout_ms=timeout_ms)[0]
 
     def remember_many(
         self,
-        items: NewMemories,
+        items: Annotated[NewMemories, Field(description="Memories with the fields of `remember`.")],
         *,
         mode: RememberMode = "auto",
-        timeout_ms: int = 2_500,
-        idempotency_key: str | None = None,
+        timeout_ms: TimeoutMs = 2_500,
+        idempotency_key: IdempotencyKey = None,
     ) -> list[Remembered]:
         """Same as `remember` for many items in one transaction, all or none; results in order.
 
@@ -158,8 +184,6 @@ class MemoryVerbs(ChangeVerbs):
         or LlamaIndex, which keeps its ids, metadata and address. `idempotency_key` is that of the
         whole call; an item may have one of its own beside it. `timeout_ms` is for all together.
         """
-        if timeout_ms < 1:
-            raise InvalidInput("`timeout_ms` must be at least 1.")
         with self._observed("memory_write", "remember") as call:
             new = [self._new_memory(item, call) for item in items]
             self._admit("write", count=len(new))
@@ -184,46 +208,57 @@ class MemoryVerbs(ChangeVerbs):
 
     def recall(
         self,
-        query: str,
+        query: Annotated[
+            str,
+            Field(
+                description="What to look for, in plain words; empty, the newest with the filters."
+            ),
+        ],
         *,
-        limit: int | None = None,
-        kinds: Kinds = (),
-        conversation: Words | None = None,
-        scopes: Scopes | None = None,
-        tags: Texts = (),
-        source: Words | None = None,
-        since: Occasion | None = None,
-        until: Occasion | None = None,
-        asked_at: Moment | None = None,
-        budget_tokens: int | None = None,
-        weights: RecallWeights | None = None,
-        states: States = (),
-        as_of: Moment | None = None,
-        namespace: Texts | None = None,
-        min_score: float = 0.0,
-        only_confident: bool = False,
-        status: Words | None = None,
-        project: Words | None = None,
-        assignee: Words | None = None,
-        language: Words | None = None,
+        limit: Annotated[int | None, Field(description="Hits at most; 10 by default.")] = None,
+        kinds: KindFilter = (),
+        conversation: ConversationFilter = None,
+        scopes: OtherScopes = None,
+        tags: TagFilter = (),
+        source: SourceFilter = None,
+        since: Since = None,
+        until: Until = None,
+        asked_at: Annotated[
+            Moment | None, Field(description='The moment from which "last week" is counted.')
+        ] = None,
+        budget_tokens: Annotated[
+            int | None, Field(description="Tokens at most: the best hits that fit together.")
+        ] = None,
+        weights: Annotated[RecallWeights | None, PROCESS_ONLY] = None,
+        states: Annotated[States, Field(description="Only memories in these states.")] = (),
+        as_of: Annotated[Moment | None, Field(description="What was valid at this moment.")] = None,
+        namespace: Annotated[
+            Texts | None,
+            Field(description="Items of stores beneath this namespace as well; [] is all of them."),
+        ] = None,
+        min_score: Annotated[
+            float, Field(description="The least likelihood that a hit answers, 0 to 1.", ge=0, le=1)
+        ] = 0.0,
+        only_confident: Annotated[
+            bool, Field(description="Nothing at all, unless the best hit is likely to answer.")
+        ] = False,
+        status: StatusFilter = None,
+        project: ProjectFilter = None,
+        assignee: AssigneeFilter = None,
+        language: LanguageFilter = None,
     ) -> Recalled:
         """Return the memories that answer `query`, best first, each with the reasons for its place.
 
         Reads the bound scope, or those of `scopes`, each of which must be open to the actor.
-        Filters keep `kinds`, all of `tags`, a `conversation`, a `source` (its id or address), and
-        what was said or happened, else was remembered, from `since` up to `until`; a timedelta is
-        so long ago. What is valid now comes first; what it replaced follows as `hit.history`.
-        `states` names the states to search instead; `as_of` asks for what was valid at a moment.
-        `status`, `project`, `assignee` and `language` are attributes of a memory; of a project are
-        those of its scope too. Items of stores are left out, but for those beneath `namespace`
-        (`()` is all of them).
-        `asked_at` is the moment from which the query's "last week" is counted.
-        An empty query with filters gives the newest that pass them, with a score of 0; without
-        any it gives nothing.
-        At most `limit` hits (10), or with `budget_tokens` (up to 200 of) the best that fit
-        together. `min_score` keeps those that answer with that likelihood, between 0 and 1;
-        `found.confident` says whether the best is likely to, and `only_confident` gives nothing
-        where it is not: `found.withheld` counts what was found. Raises Denied and InvalidInput.
+        A timedelta as `since` or `until` is so long ago. What is valid now comes first; what it
+        replaced follows as `hit.history`. `status`, `project`, `assignee` and `language` are
+        attributes of a memory; of a project are those of its scope too. Items of stores are left
+        out, but for those beneath `namespace` (`()` is all of them). An empty query with filters
+        gives the newest that pass them, with a score of 0; without any it gives nothing.
+
+        Of up to 200 hits `budget_tokens` keeps the best that fit together. `found.confident` says
+        whether the best is likely to answer, and `only_confident` gives nothing where it is not:
+        `found.withheld` counts what was found. Raises Denied and InvalidInput.
         """
         self._admit("read")
         readable = self._scopes(scopes)
@@ -309,20 +344,25 @@ class MemoryVerbs(ChangeVerbs):
     def memories(
         self,
         *,
-        kinds: Kinds = (),
-        states: States = ("active",),
-        conversation: Words | None = None,
-        limit: int = 50,
-        before: MemoryId | None = None,
-        namespace: Texts | None = (),
-        tags: Texts = (),
-        source: Words | None = None,
-        since: Occasion | None = None,
-        until: Occasion | None = None,
-        status: Words | None = None,
-        project: Words | None = None,
-        assignee: Words | None = None,
-        language: Words | None = None,
+        kinds: KindFilter = (),
+        states: StateFilter = ("active",),
+        conversation: ConversationFilter = None,
+        limit: Annotated[int, Field(description="Memories at most.", ge=1)] = 50,
+        before: Annotated[MemoryId | None, PAGE_BEFORE] = None,
+        namespace: Annotated[
+            Texts | None,
+            Field(
+                description="Of the items of stores those beneath this namespace; null for none."
+            ),
+        ] = (),
+        tags: TagFilter = (),
+        source: SourceFilter = None,
+        since: Since = None,
+        until: Until = None,
+        status: StatusFilter = None,
+        project: ProjectFilter = None,
+        assignee: AssigneeFilter = None,
+        language: LanguageFilter = None,
     ) -> list[Memory]:
         """List memories of the bound scope, newest first.
 
@@ -336,17 +376,19 @@ class MemoryVerbs(ChangeVerbs):
             self._services.memory,
             self.actor,
             self.scope,
-            kinds=kinds,
-            states=states,
-            conversation=conversation,
-            limit=limit,
+            memory.RecallRequest(
+                kinds=tuple(kinds),
+                states=tuple(states),
+                conversation=conversation,
+                limit=limit,
+                namespace=None if namespace is None else labels_of(namespace),
+                labels=labels_asked(status, project, assignee, language),
+                tags=tuple(tags),
+                source=source,
+                since=self._ago(since, "since"),
+                until=self._ago(until, "until"),
+            ),
             before=before,
-            namespace=None if namespace is None else labels_of(namespace),
-            labels=labels_asked(status, project, assignee, language),
-            tags=tags,
-            source=source,
-            since=self._ago(since, "since"),
-            until=self._ago(until, "until"),
         )
 
     def inspect(self, memory_id: MemoryOrSourceId) -> Inspection:
@@ -375,13 +417,24 @@ class MemoryVerbs(ChangeVerbs):
 
     def explore(
         self,
-        around: MemoryId | Scope | None = None,
+        around: Annotated[
+            MemoryId | ScopeName | None,
+            Field(description="A scope such as project:apollo, the id of a memory, or a name."),
+        ] = None,
         *,
-        mode: ExploreMode | None = None,
-        depth: int = 1,
-        limit: int = 50,
-        before: MemoryId | None = None,
-        states: States = ("active",),
+        mode: Annotated[
+            ExploreMode | None,
+            Field(
+                description="dependencies of a memory or scope; about: everything about a name; "
+                "communities: what a scope, a name or words belong to."
+            ),
+        ] = None,
+        depth: Annotated[
+            int, Field(description="Links away from the middle; levels.", ge=1, le=3)
+        ] = 1,
+        limit: Annotated[int, Field(description="Memories at most.", ge=1)] = 50,
+        before: Annotated[MemoryId | None, PAGE_BEFORE] = None,
+        states: StateFilter = ("active",),
     ) -> Explored:
         """Look around without a query: the scopes, the contents of one, the links of a memory.
 
@@ -428,11 +481,11 @@ class MemoryVerbs(ChangeVerbs):
 
     def context_pack(
         self,
-        query: str,
+        query: Annotated[str, Field(description="What the text should answer.")],
         *,
-        budget_tokens: int = 2_000,
-        scopes: Scopes | None = None,
-        model: str | None = None,
+        budget_tokens: TokenBudget = 2_000,
+        scopes: OtherScopes = None,
+        model: TokenModel = None,
     ) -> ContextPack:
         """Return what answers `query` as text for an agent, within the budget.
 
@@ -457,9 +510,9 @@ class MemoryVerbs(ChangeVerbs):
     def wake(
         self,
         *,
-        budget_tokens: int = 1_200,
-        scopes: Scopes | None = None,
-        model: str | None = None,
+        budget_tokens: TokenBudget = 1_200,
+        scopes: OtherScopes = None,
+        model: TokenModel = None,
     ) -> ContextPack:
         """Return a pack without a query: pins, constraints, preferences, decisions, open tasks,
         summaries and the latest notes.
@@ -484,7 +537,12 @@ class MemoryVerbs(ChangeVerbs):
         return memory.history(self._services.memory, self.actor, memory_id)
 
     def preview_access(
-        self, *, actor: Actor | None = None, scopes: Scopes | None = None
+        self,
+        *,
+        actor: Annotated[
+            Actor | None, Field(description="Whose access to preview; by default one's own.")
+        ] = None,
+        scopes: OtherScopes = None,
     ) -> AccessPreview:
         """List what `actor` (by default this one) could recall from `scopes`, and why not the rest.
 
@@ -498,7 +556,13 @@ class MemoryVerbs(ChangeVerbs):
         )
 
     def preview_member(
-        self, scope: str | Scope, member: SpaceMember | Mapping[str, Any]
+        self,
+        scope: SpaceScope,
+        member: Annotated[
+            SpaceMember | Mapping[str, Any],
+            Wire(SpaceMember),
+            Field(description="Who would belong to it, and in which role."),
+        ],
     ) -> MemberPreview:
         """Show what `member` (a record, or a mapping of its fields) could do and recall in a scope
         as a member of its space, before it is made one. Changes nothing.

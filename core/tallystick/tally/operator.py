@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from tallystick.access import full_id
 from tallystick.errors import InvalidInput
-from tallystick.memory.change import require_mode
 from tallystick.records import (
     Actor,
     Backup,
@@ -30,13 +30,22 @@ from tallystick.records import (
     RebuiltIndex,
     RunId,
     Scope,
-    Scopes,
     Sizes,
     StepId,
     Texts,
     Transfer,
     checked_arguments,
 )
+from tallystick.records.arguments import (
+    PAGE_BEFORE,
+    ConfirmMode,
+    ConfirmToken,
+    Folder,
+    IdempotencyKey,
+    OtherScopes,
+    Reason,
+)
+from tallystick.records.wire import PROCESS_ONLY, Wire
 from tallystick.storage.short_ids import IdKind
 from tallystick.tally.services import Services
 from tallystick.upkeep import (
@@ -51,6 +60,12 @@ from tallystick.upkeep import (
 )
 from tallystick.upkeep.outbound import list_outbound_calls
 from tallystick.upkeep.retention import Window
+
+Progress = Annotated[Callable[[int, int], None], PROCESS_ONLY]
+"""Is told how many are done, and of how many."""
+FrozenPart = Annotated[
+    Freezable, Field(description="Every change of memory, or autonomous work alone.")
+]
 
 
 @checked_arguments
@@ -71,13 +86,20 @@ class Operator:
 
     def erase(
         self,
-        memory_ids: MemoryId | MemoryIds,
+        memory_ids: Annotated[
+            MemoryId | MemoryIds, Wire(tuple[str, ...]), Field(description="Ids of memories.")
+        ],
         *,
-        fragments: Texts = (),
-        reason: str,
-        mode: Literal["preview", "apply"] = "preview",
-        confirm_token: str | None = None,
-        idempotency_key: str | None = None,
+        fragments: Annotated[
+            Texts,
+            Field(
+                description="Pieces of their text that names, ids or goals may hold; repeatable."
+            ),
+        ] = (),
+        reason: Reason,
+        mode: ConfirmMode = "preview",
+        confirm_token: ConfirmToken = None,
+        idempotency_key: IdempotencyKey = None,
     ) -> Erasure:
         """Preview, or with the preview's token do, the destruction of memories' text.
 
@@ -109,10 +131,14 @@ class Operator:
         self,
         run_id: RunId,
         *,
-        step_id: StepId | None = None,
-        reason: str,
-        mode: Literal["preview", "apply"] = "preview",
-        idempotency_key: str | None = None,
+        step_id: Annotated[
+            StepId | None, Field(description="One step; by default all of the run.")
+        ] = None,
+        reason: Reason,
+        mode: Annotated[
+            Literal["preview", "apply"], Field(description="Only name the steps, or erase them.")
+        ] = "preview",
+        idempotency_key: IdempotencyKey = None,
     ) -> list[str]:
         """Preview, or apply, the erasure of what was recorded; return the steps that lose any.
 
@@ -143,7 +169,14 @@ class Operator:
         self._services.gate.admit(self.actor, "inspect", self.scope)
         return proof.prove_unreachable(self._services.memory, self.actor, memory_id)
 
-    def prove_erased(self, memory_id: MemoryId, *, text: str | None = None) -> Proof:
+    def prove_erased(
+        self,
+        memory_id: MemoryId,
+        *,
+        text: Annotated[
+            str | None, Field(description="The erased text, to search every byte for it.")
+        ] = None,
+    ) -> Proof:
         """Search for what is left of an erased memory; with `text` in every table and file.
 
         Without `text` the proof names the search that the erasure made for it (`proof.searched`):
@@ -152,7 +185,12 @@ class Operator:
         return erase.prove(self._services.memory, self.actor, memory_id, text)
 
     def purge(
-        self, *, mode: Literal["preview", "apply"] = "preview", idempotency_key: str | None = None
+        self,
+        *,
+        mode: Annotated[
+            Literal["preview", "apply"], Field(description="Only count it, or remove it.")
+        ] = "preview",
+        idempotency_key: IdempotencyKey = None,
     ) -> Purge:
         """Count, or remove, what is past its window. Nothing within its window is removed.
 
@@ -177,11 +215,22 @@ class Operator:
     def choose_windows(
         self,
         *,
-        journal_days: Window | None = None,
-        tombstones_days: Window | None = None,
-        done_jobs_days: Window | None = None,
-        dead_jobs_days: Window | None = None,
-        idempotency_key: str | None = None,
+        journal_days: Annotated[
+            Window | None,
+            Field(description="Days that journals and recorded runs are kept, or keep."),
+        ] = None,
+        tombstones_days: Annotated[
+            Window | None,
+            Field(description="Days that the text of forgotten memories is kept, or keep."),
+        ] = None,
+        done_jobs_days: Annotated[
+            Window | None, Field(description="Days that finished jobs are kept, or keep.")
+        ] = None,
+        dead_jobs_days: Annotated[
+            Window | None,
+            Field(description="Days that jobs that failed or died are kept, or keep."),
+        ] = None,
+        idempotency_key: IdempotencyKey = None,
     ) -> None:
         """Choose after how many days things go by themselves, or `"keep"`; None leaves a window.
 
@@ -204,10 +253,12 @@ class Operator:
     def jobs(
         self,
         *,
-        state: JobStates = (),
-        kind: str | None = None,
-        limit: Count = 50,
-        before: JobId | None = None,
+        state: Annotated[
+            JobStates, Field(description="The states that they are in; by default any.")
+        ] = (),
+        kind: Annotated[str | None, Field(description="Such as embed; by default any.")] = None,
+        limit: Annotated[Count, Field(description="Jobs at most.", ge=1)] = 50,
+        before: Annotated[JobId | None, PAGE_BEFORE] = None,
     ) -> list[Job]:
         """List follow-up work, newest first: for an operator of every scope, else of the bound one.
 
@@ -229,7 +280,14 @@ class Operator:
         return jobs.get_job(self._services.memory, self.actor, job_id)
 
     def retry_jobs(
-        self, job_ids: JobId | JobIds | None = None, *, idempotency_key: str | None = None
+        self,
+        job_ids: Annotated[
+            JobId | JobIds | None,
+            Wire(tuple[str, ...] | None),
+            Field(description="Ids of jobs; by default all that failed or died."),
+        ] = None,
+        *,
+        idempotency_key: IdempotencyKey = None,
     ) -> list[str]:
         """Let jobs that failed, died or wait be done anew at once; return their ids.
 
@@ -243,7 +301,9 @@ class Operator:
         self._services.background.wake()
         return requeued
 
-    def cancel_job(self, job_id: JobId, *, reason: str, idempotency_key: str | None = None) -> Job:
+    def cancel_job(
+        self, job_id: JobId, *, reason: Reason, idempotency_key: IdempotencyKey = None
+    ) -> Job:
         """End a job that has not ended; a worker that holds it stores nothing more.
 
         Raises NotFound, StateConflict, InvalidInput, IdempotencyMismatch.
@@ -257,7 +317,13 @@ class Operator:
         )
 
     def outbound_calls(
-        self, *, purpose: str | None = None, limit: Count = 50, before: str | None = None
+        self,
+        *,
+        purpose: Annotated[
+            str | None, Field(description="extract, decide or summarize; by default any.")
+        ] = None,
+        limit: Annotated[Count, Field(description="Calls at most.", ge=1)] = 50,
+        before: Annotated[str | None, PAGE_BEFORE] = None,
     ) -> list[OutboundCall]:
         """List the calls of models that Tallystick itself made, newest first and without the text
         that they were about: for an operator of every scope, else of the bound one.
@@ -274,7 +340,9 @@ class Operator:
             before=before,
         )
 
-    def doctor(self, *, repair: bool = False) -> tuple[Finding, ...]:
+    def doctor(
+        self, *, repair: Annotated[bool, Field(description="Mend what can be mended.")] = False
+    ) -> tuple[Finding, ...]:
         """Check the tally and return what is wrong or needs attention; `repair` mends it."""
         return doctor.diagnose(
             self._services.memory,
@@ -288,9 +356,7 @@ class Operator:
         """Return where the bytes of the tally are, by kind. Raises Denied."""
         return sizes.measure(self._services.memory, self.actor)
 
-    def rebuild_index(
-        self, *, progress: Callable[[int, int], None] = lambda finished, total: None
-    ) -> RebuiltIndex:
+    def rebuild_index(self, *, progress: Progress = lambda finished, total: None) -> RebuiltIndex:
         """Make Chroma anew from the database; return the number of vectors.
 
         Nothing is lost by it, and recall goes on meanwhile. `progress` is called with the number of
@@ -301,7 +367,11 @@ class Operator:
         return self._services.background.rebuild(progress)
 
     def freeze(
-        self, *, reason: str, what: Freezable = "mutations", idempotency_key: str | None = None
+        self,
+        *,
+        reason: Reason,
+        what: FrozenPart = "mutations",
+        idempotency_key: IdempotencyKey = None,
     ) -> None:
         """Suspend every change of memory by anybody (`mutations_frozen`) until `thaw`; or with
         `what="autonomy"` the work alone that nobody asked for, such as learning
@@ -314,7 +384,11 @@ class Operator:
         )
 
     def thaw(
-        self, *, reason: str, what: Freezable = "mutations", idempotency_key: str | None = None
+        self,
+        *,
+        reason: Reason,
+        what: FrozenPart = "mutations",
+        idempotency_key: IdempotencyKey = None,
     ) -> None:
         """Allow changes of memory, or autonomous work, again. Raises Denied,
         IdempotencyMismatch.
@@ -325,11 +399,15 @@ class Operator:
 
     def export(
         self,
-        folder: str | os.PathLike[str] | None = None,
+        folder: Annotated[
+            Folder | None, Field(description="A new folder; a preview needs none.")
+        ] = None,
         *,
-        scopes: Scopes | None = None,
-        mode: Literal["preview", "apply"] = "apply",
-        progress: Callable[[int, int], None] = lambda done, total: None,
+        scopes: OtherScopes = None,
+        mode: Annotated[
+            Literal["preview", "apply"], Field(description="Only count it, or write it.")
+        ] = "apply",
+        progress: Progress = lambda done, total: None,
     ) -> Transfer:
         """Write everything of the bound scope, or of `scopes`, to a new folder.
 
@@ -338,7 +416,6 @@ class Operator:
         counts what would be written. `progress` is called with the rows that were written and how
         many there are. Raises Denied, InvalidInput, StorageError.
         """
-        require_mode(mode)
         gate, services = self._services.gate, self._services
         exported = [self.scope] if scopes is None else [self.actor.home(scope) for scope in scopes]
         if mode == "preview":
@@ -352,7 +429,7 @@ class Operator:
             services.memory, self.actor, exported, Path(folder), progress=progress
         )
 
-    def backup(self, folder: str | os.PathLike[str]) -> Backup:
+    def backup(self, folder: Annotated[Folder, Field(description="A new folder.")]) -> Backup:
         """Write the whole tally as it is now to a new folder, while others read and write.
 
         The manifest in it has the digest of every file, the rows of every table and the heads of
@@ -367,10 +444,10 @@ class Operator:
 
     def import_from(
         self,
-        folder: str | os.PathLike[str],
+        folder: Annotated[Folder, Field(description="The folder of an export.")],
         *,
-        idempotency_key: str | None = None,
-        progress: Callable[[int, int], None] = lambda done, total: None,
+        idempotency_key: IdempotencyKey = None,
+        progress: Progress = lambda done, total: None,
     ) -> Transfer:
         """Import an export into this tally, all or nothing: every digest is checked first, and
         every row, chain and text before it is committed.

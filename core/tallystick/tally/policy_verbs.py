@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import SkipValidation
+from pydantic import Field, SkipValidation
 
 from tallystick.access import AccessTokens, Spaces
 from tallystick.records import (
@@ -18,6 +18,7 @@ from tallystick.records import (
     checked_arguments,
     seconds,
 )
+from tallystick.records.arguments import PAGE_BEFORE, IdempotencyKey, Reason
 from tallystick.tally.call_rules import CallFacts
 from tallystick.tally.enforcement import (
     CheckedCall,
@@ -121,9 +122,12 @@ class PolicyVerbs(RunVerbs):
     def approvals(
         self,
         *,
-        state: ApprovalState | None = "pending",
-        limit: Count = 50,
-        before: ApprovalId | None = None,
+        state: Annotated[
+            ApprovalState | None,
+            Field(description="The state that they are in; none lists every state."),
+        ] = "pending",
+        limit: Annotated[Count, Field(description="Approvals at most.", ge=1)] = 50,
+        before: Annotated[ApprovalId | None, PAGE_BEFORE] = None,
     ) -> list[Approval]:
         """List the approvals of the bound scope that this actor may decide, or that its own actions
         wait for, newest first; with `state=None` of every state.
@@ -142,9 +146,14 @@ class PolicyVerbs(RunVerbs):
         self,
         approval_id: ApprovalId,
         *,
-        reason: str,
-        expires_in: Duration | None = None,
-        idempotency_key: str | None = None,
+        reason: Reason,
+        expires_in: Annotated[
+            Duration | None,
+            Field(
+                description="Seconds, or an ISO 8601 duration, for which it is good; else a day."
+            ),
+        ] = None,
+        idempotency_key: IdempotencyKey = None,
     ) -> Approval:
         """Grant an action, once, for `expires_in` (a timedelta, or seconds; by default a day).
 
@@ -162,7 +171,7 @@ class PolicyVerbs(RunVerbs):
         )
 
     def deny(
-        self, approval_id: ApprovalId, *, reason: str, idempotency_key: str | None = None
+        self, approval_id: ApprovalId, *, reason: Reason, idempotency_key: IdempotencyKey = None
     ) -> Approval:
         """Deny an action: while it stands, the same action is refused with this reason.
 
@@ -173,7 +182,7 @@ class PolicyVerbs(RunVerbs):
         )
 
     def revoke(
-        self, approval_id: ApprovalId, *, reason: str, idempotency_key: str | None = None
+        self, approval_id: ApprovalId, *, reason: Reason, idempotency_key: IdempotencyKey = None
     ) -> Approval:
         """Take back a grant that was not used, or a denial: the same action is asked for anew.
 

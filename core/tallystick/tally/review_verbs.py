@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from pydantic import Field
+
 from tallystick.pipeline.reflection import Material, ReflectionRequest, reflect
 from tallystick.pipeline.reflection_jobs import enqueue_reflection
 from tallystick.pipeline.reviews import decide, listed, review_of
@@ -17,11 +21,14 @@ from tallystick.records import (
     ReviewDecision,
     Reviewed,
     RunId,
-    Scope,
     Words,
     checked_arguments,
 )
+from tallystick.records.arguments import PAGE_BEFORE, IdempotencyKey, Reason
+from tallystick.records.memory import ScopeName
 from tallystick.tally.memory_verbs import MemoryVerbs
+
+WhenToReflect = Annotated[ReflectMode, Field(description="sync: in this call. async: by a job.")]
 
 
 @checked_arguments
@@ -30,12 +37,21 @@ class ReviewVerbs(MemoryVerbs):
 
     def reflect(
         self,
-        sources: MemoryOrSourceIds = (),
+        sources: Annotated[
+            MemoryOrSourceIds, Field(description="Ids of memories or sources to reflect on.")
+        ] = (),
         *,
-        conversation: Words | None = None,
-        run: RunId | None = None,
-        into: str | Scope | None = None,
-        mode: ReflectMode = "sync",
+        conversation: Annotated[
+            Words | None, Field(description="Or a conversation of the bound scope.")
+        ] = None,
+        run: Annotated[
+            RunId | None, Field(description="Or a run whose memories to reflect on.")
+        ] = None,
+        into: Annotated[
+            ScopeName | None,
+            Field(description="The scope of the conclusions; by default the bound one."),
+        ] = None,
+        mode: WhenToReflect = "sync",
     ) -> Reflected:
         """Have a model propose the decisions, procedures, plans, tasks, artifacts, claims and
         relations that memories state: those of `sources` (their ids, or those of sources), of a
@@ -75,7 +91,12 @@ class ReviewVerbs(MemoryVerbs):
         self._wake_worker()
         return reflected
 
-    def end_session(self, conversation: Words, *, mode: ReflectMode = "sync") -> Reflected:
+    def end_session(
+        self,
+        conversation: Annotated[Words, Field(description="The conversation that ended.")],
+        *,
+        mode: WhenToReflect = "sync",
+    ) -> Reflected:
         """Reflect on a conversation that ended, where the setting `reflection` turned that on and
         no operator suspends what nobody asked for; `processing` says which. The turns are kept in
         every case, and can be reflected on later. Raises as `reflect`.
@@ -91,9 +112,11 @@ class ReviewVerbs(MemoryVerbs):
     def reviews(
         self,
         *,
-        states: ProposalStates = ("pending", "deferred"),
-        limit: Count = 50,
-        after: ProposalId | None = None,
+        states: Annotated[
+            ProposalStates, Field(description="States of the proposals; none lists all.")
+        ] = ("pending", "deferred"),
+        limit: Annotated[Count, Field(description="Proposals at most.", ge=1)] = 50,
+        after: Annotated[ProposalId | None, PAGE_BEFORE] = None,
     ) -> list[Proposal]:
         """List the proposals of the bound scope in some states, oldest first; with `states=()` of
         every state. Give the last id of a page as `after` for the next one. The words of a proposal
@@ -117,11 +140,13 @@ class ReviewVerbs(MemoryVerbs):
     def review(
         self,
         proposal_id: ProposalId,
-        decision: ReviewDecision,
+        decision: Annotated[ReviewDecision, Field(description="accept, edit, defer or reject.")],
         *,
-        reason: str,
-        changes: JsonObject | None = None,
-        idempotency_key: str | None = None,
+        reason: Reason,
+        changes: Annotated[
+            JsonObject | None, Field(description="With edit: content, kind and others, changed.")
+        ] = None,
+        idempotency_key: IdempotencyKey = None,
     ) -> Proposal:
         """Accept, edit, defer or reject a proposal, for a reason that is kept. A person decides.
 

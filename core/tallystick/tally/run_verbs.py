@@ -9,6 +9,8 @@ from itertools import count
 from typing import Annotated, Any, NamedTuple, cast
 from uuid import UUID
 
+from pydantic import Field
+
 from tallystick.access import Approvals
 from tallystick.checkpoints import Threads
 from tallystick.errors import Denied, InvalidInput, NotFound
@@ -51,6 +53,8 @@ from tallystick.records import (
     checked_arguments,
     tuple_of,
 )
+from tallystick.records.arguments import PAGE_BEFORE
+from tallystick.records.wire import PROCESS_ONLY
 from tallystick.storage import journal
 from tallystick.storage.writes import Writes
 from tallystick.tally.captured_turns import Captured, TurnsOfRun
@@ -66,6 +70,8 @@ from tallystick.tally.later_replays import ReplayOutcome, enqueue_replay
 from tallystick.tally.review_verbs import ReviewVerbs
 from tallystick.tally.session_turns import newest_exchange, scopes_of_session
 from tallystick.tally.view import ObservedCall
+
+Recipe = Annotated[ReplayRecipe | None, Field(description="What to change; without it nothing.")]
 
 
 class JoinedRun(NamedTuple):
@@ -238,14 +244,26 @@ class RunVerbs(ReviewVerbs):
                 return JoinedRun(active, is_own=False)
         return JoinedRun(self.run(agent_name, **options), is_own=True)
 
-    def runs(self, *, limit: Count = 20, before: RunId | None = None) -> list[RunRecord]:
+    def runs(
+        self,
+        *,
+        limit: Annotated[Count, Field(description="Runs at most.", ge=1)] = 20,
+        before: Annotated[RunId | None, PAGE_BEFORE] = None,
+    ) -> list[RunRecord]:
         """List the runs of the bound scope, newest first.
 
         Give the last id of a page as `before` for the next one. Raises NotFound for an unknown one.
         """
         return self._recordings.runs([self.scope], limit=limit, before=before)
 
-    def verify(self, run_id: RunId, *, foil: Foil | None = None) -> Verification:
+    def verify(
+        self,
+        run_id: RunId,
+        *,
+        foil: Annotated[
+            Foil | None, Field(description="The head that was kept elsewhere, to be matched.")
+        ] = None,
+    ) -> Verification:
         """Same as `recordings.verify`, with the checkpoint threads in which the run's steps ran.
 
         A thread of a scope that the actor may not read is named in `cannot_prove`. Raises NotFound.
@@ -283,10 +301,10 @@ class RunVerbs(ReviewVerbs):
         /,
         step_id: StepId,
         *,
-        call: Call | None = None,
-        recipe: ReplayRecipe | None = None,
-        render: Render = neutral_request,
-        **changes: Any,
+        call: Annotated[Call | None, PROCESS_ONLY] = None,
+        recipe: Recipe = None,
+        render: Annotated[Render, PROCESS_ONLY] = neutral_request,
+        **changes: Annotated[Any, PROCESS_ONLY],
     ) -> ReplayResult:
         """Make a recorded model step again as the step of a new run, in the scope of its own run.
 
@@ -344,7 +362,7 @@ class RunVerbs(ReviewVerbs):
         return replayed.result.model_copy(update={"run_id": new_run.id, "step_id": new_step.id})
 
     def replay_later(
-        self, /, step_id: StepId, *, recipe: ReplayRecipe | None = None, **changes: Any
+        self, /, step_id: StepId, *, recipe: Recipe = None, **changes: Annotated[Any, PROCESS_ONLY]
     ) -> Job:
         """Enqueue the replay of a recorded step, without a model, as a job; return the job.
 

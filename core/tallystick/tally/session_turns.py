@@ -14,6 +14,7 @@ from typing import NamedTuple
 from tallystick.errors import Denied
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.read import list_memories
+from tallystick.memory.recall_request import RecallRequest
 from tallystick.records import Actor, Memory, Remembered, RunRecord, Scope
 from tallystick.storage import recordings
 from tallystick.tally.captured_turns import Captured
@@ -83,9 +84,10 @@ def newest_exchange(
     observer kept it for them; None if not, and where the actor may not read.
     """
     try:
-        turns = list_memories(
-            memory, actor, scope, kinds=("turn",), conversation=session, limit=_TURNS
+        request = RecallRequest(
+            kinds=("turn",), conversation=session, limit=_TURNS, states=("active",)
         )
+        turns = list_memories(memory, actor, scope, request)
     except Denied:
         return None
     if not turns or turns[0].source_run_id is None:

@@ -18,7 +18,7 @@ from tallystick.access import Confirmation
 from tallystick.access.approvals import erase_arguments
 from tallystick.errors import Denied, InvalidInput, NotFound, StorageError
 from tallystick.memory import MemoryContext
-from tallystick.memory.change import require_mode, require_reason
+from tallystick.memory.change import require_reason
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.pipeline.reconcile import begin_anew
 from tallystick.records import (
@@ -94,7 +94,6 @@ def erase(
     folder, or IdempotencyMismatch.
     """
     require_reason(reason)
-    require_mode(mode)
     memory_ids, fragments = list(dict.fromkeys(ids)), list(dict.fromkeys(fragments))
     if not memory_ids:
         raise InvalidInput("Name one or more memories to erase.")
@@ -199,7 +198,6 @@ def erase_recorded(
     NotFound, InvalidInput, StorageError, BusyTally, IdempotencyMismatch.
     """
     require_reason(reason)
-    require_mode(mode)
     database = context.store.database
     database.flush()
     with database.read() as connection:

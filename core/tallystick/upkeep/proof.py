@@ -329,7 +329,8 @@ def _reading_problems(context: MemoryContext, actor: Actor, stored: memories.Sto
         )
         if any(hit.memory.id == memory.id for hit in hits):
             problems.append("recall finds it")
-    listed = list_memories(context, actor, memory.scope, states=get_args(MemoryState), limit=10_000)
+    every = RecallRequest(states=get_args(MemoryState), limit=10_000, namespace=())
+    listed = list_memories(context, actor, memory.scope, every)
     if any(row.id == memory.id and any(getattr(row, name) for name in _WORDS) for row in listed):
         problems.append("a list shows what it says")
     if any(

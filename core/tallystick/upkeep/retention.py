@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 from tallystick.checkpoints.verify import ENDING
 from tallystick.errors import Denied, InvalidInput
 from tallystick.memory import MemoryContext
-from tallystick.memory.change import forget_one, require_mode
+from tallystick.memory.change import forget_one
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.pipeline import TALLY_ACTOR, Ended, Work
 from tallystick.recorder.verify import PURGED, RUN_FACTS
@@ -188,7 +188,6 @@ def purge(
     idempotency_key: str | None = None,
 ) -> Purge:
     """Count what is past its window, or remove it, page by page. For operators. Raises Denied."""
-    require_mode(mode)
     require_operator(context, actor)
     database, now = context.store.database, context.store.clock.now()
     call = IdempotentCall(

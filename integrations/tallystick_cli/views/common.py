@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import Any
 
 from rich import box
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from tallystick.records import (
-    Affected,
-)
+from tallystick.adapters import words
+from tallystick.records import Affected
+
+WHOLE = frozenset({"id", "state", "status", "v", "score", "when", "steps", "took", "#"})
+"""Columns that no width of a terminal cuts: what names a row, and what says how it is."""
+_LEAST = {"id": 8, "started": 10, "scope": 20}
+"""The least width of a column, by its name."""
+_STYLES = {
+    **dict.fromkeys(("active", "completed", "done", "yes"), "green"),
+    **dict.fromkeys(("superseded", "duplicate", "cancelled", "interrupted"), "yellow"),
+    **dict.fromkeys(("deleted", "failed", "dead", "no"), "red"),
+    **dict.fromkeys(("redacted", "blocked"), "magenta"),
+    "retry_scheduled": "yellow",
+    "hidden": "dim",
+    "running": "cyan",
+}
+"""Styles of states, of memories, runs and jobs, and of answers."""
+_ID = 36
+"""Characters of an id."""
+Cell = Callable[[Any], Any]
+"""What is shown of a record."""
 
 
 def short(identity: str) -> str:
@@ -21,10 +41,13 @@ def short(identity: str) -> str:
     return identity[-8:]
 
 
+def id_text(identity: str) -> Text:
+    return Text(short(identity), style="cyan")
+
+
 def local_time(micros: int) -> str:
-    return (
-        datetime.fromtimestamp(micros / 1_000_000, tz=UTC).astimezone().strftime("%Y-%m-%d %H:%M")
-    )
+    moment = datetime.fromtimestamp(micros / 1_000_000, tz=UTC)
+    return moment.astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 def cut_text(text: str, most: int) -> str:
@@ -32,109 +55,125 @@ def cut_text(text: str, most: int) -> str:
 
 
 def one_line(value: Any) -> str:
-    text = " ".join(str(value).split())
-    return text if len(text) <= 90 else text[:89] + "…"
+    return cut_text(" ".join(str(value).split()), 90)
 
 
-def fact_table() -> Table:
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    return table
+def says(content: str | None) -> Text:
+    """Return what a memory says in a line; a mark where it is not shown."""
+    return Text(one_line(content)) if content else Text("(not shown)", style="dim")
 
 
-WHOLE = frozenset({"id", "state", "status", "v", "score", "when", "steps", "took", "#"})
-"""Columns that no width of a terminal cuts: what names a row, and what says how it is."""
+def joined(values: Iterable[Any]) -> str:
+    """Return values in a line, ids by their ends."""
+    texts = map(str, values)
+    return ", ".join(short(text) if len(text) == _ID else text for text in texts)
 
 
-def plain_table(*columns: str) -> Table:
-    """Return a table without rules, whose cells wrap, but for those of the columns in `WHOLE`."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in columns:
-        _add_column(table, name)
-    return table
+def counts(numbers: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in numbers.items())
 
 
-def titled_table(title: str, *columns: str) -> Table:
-    """Same as `plain_table`, with a title and a rule under the names of its columns."""
-    table = Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        header_style="dim",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-    )
-    for name in columns:
-        _add_column(table, name)
-    return table
+def who(actor: Mapping[str, Any]) -> str:
+    agent = actor.get("agent")
+    return f"{actor.get('user')}{f' with agent {agent}' if agent else ''}"
 
 
-_LEAST = {"id": 8, "started": 10, "scope": 20}
-"""The least width of a column, by its name."""
+def done(text: str, ok: bool = True) -> Text:
+    return Text(f"✓ {text}" if ok else f"✗ {text}", style="green" if ok else "red")
 
 
-def _add_column(table: Table, name: str) -> None:
-    # rich takes from columns that do not wrap only when the others are at their least width, and
-    # cuts what is then still too wide at the right: so whole columns come first.
-    is_whole = name in WHOLE
-    table.add_column(name, no_wrap=is_whole, min_width=_LEAST.get(name), overflow="fold")
-
-
-LINKS = {
-    ("SUPERSEDES", "from"): "replaced by",
-    ("SUPERSEDES", "to"): "replaces",
-    ("DUPLICATE_OF", "to"): "repeats",
-    ("DUPLICATE_OF", "from"): "repeated by",
-    ("DERIVED_FROM", "to"): "concluded from",
-    ("DERIVED_FROM", "from"): "used by",
-    ("SHARES", "to"): "shared from",
-    ("SHARES", "from"): "shared as",
-    ("DEPENDS_ON", "to"): "depends on",
-    ("DEPENDS_ON", "from"): "needed by",
-    ("REFERENCES", "to"): "points to",
-    ("REFERENCES", "from"): "pointed to by",
-    ("MENTIONS", "to"): "mentions",
-    ("MENTIONS", "from"): "mentioned by",
-}
-
-
-_STATE = {
-    "active": "green",
-    "superseded": "yellow",
-    "duplicate": "yellow",
-    "redacted": "magenta",
-    "hidden": "dim",
-    "deleted": "red",
-}
+def note(text: str) -> Text:
+    return Text(f"! {text}", style="yellow")
 
 
 def state_text(state: str) -> Text:
-    return Text(state, style=_STATE.get(state, ""))
+    return Text(state, style=_STYLES.get(state, ""))
 
 
-def add_affected(facts: Table, affected: Affected) -> None:
-    if affected.links:
-        facts.add_row(
-            "links",
-            "\n".join(
-                f"{LINKS.get((link.kind, link.direction), link.kind.lower())} "
-                f"{short(link.memory_id)}"
-                for link in affected.links
-            ),
-        )
-    if affected.elsewhere:
-        facts.add_row("elsewhere", f"{affected.elsewhere} linked memories that you may not see")
+def _cells(fields: str, more: Mapping[str, Cell]) -> dict[str, Cell]:
+    """Return cells by their names: of fields as `name`, or `shown_as=name.of.field`, and others."""
+    pairs = (field.partition("=")[::2] for field in fields.split())
+    plain = {name: _field_cell(field or name) for name, field in pairs}
+    return {name.replace("_", " "): cell for name, cell in (plain | dict(more)).items()}
 
 
-def preview_panel(body: RenderableType, *, more: str = "") -> RenderableType:
-    notice = f"Nothing was changed.{more}"
+def _field_cell(field: str) -> Cell:
+    get, last = attrgetter(field), field.rpartition(".")[2]
+
+    def show(record: Any) -> Any:
+        value = get(record)
+        if value is None or isinstance(value, Text):
+            return value
+        if isinstance(value, dict):
+            return counts(value)
+        if isinstance(value, tuple | list):
+            return joined(value)
+        if last == "id" or last.endswith("_id"):
+            return id_text(value)
+        if last in ("state", "status"):
+            return state_text(value)
+        return local_time(value) if last == "at" or last.endswith("_at") else str(value)
+
+    return show
+
+
+def facts(record: Any, fields: str, /, **more: Cell) -> Table:
+    """Return facts about a record, one or several a name; those without a value are left out."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, cell in _cells(fields, more).items():
+        value = cell(record)
+        for each in value if isinstance(value, list) else [value]:
+            if each not in (None, ""):
+                table.add_row(name, each if isinstance(each, Text) else Text(str(each)))
+    return table
+
+
+def table(records: Iterable[Any], fields: str, title: str = "", /, **more: Cell) -> Table:
+    """Return records, one in a row, whose cells wrap, but for those of the columns in `WHOLE`. A
+    title comes with a rule under the names of the columns.
+    """
+    columns = _cells(fields, more)
+    table = Table(
+        title=title or None,
+        title_justify="left",
+        title_style="bold",
+        header_style="dim",
+        box=box.SIMPLE_HEAD if title else None,
+        padding=(0, 1, 0, 0) if title else (0, 1),
+        pad_edge=False,
+    )
+    # rich takes from columns that do not wrap only when the others are at their least width, and
+    # cuts what is then still too wide at the right: so whole columns come first.
+    for name in columns:
+        table.add_column(name, no_wrap=name in WHOLE, min_width=_LEAST.get(name), overflow="fold")
+    for record in records:
+        cells = (cell(record) for cell in columns.values())
+        table.add_row(*(each if isinstance(each, Text) else str(each or "") for each in cells))
+    return table
+
+
+def panel(title: str, *parts: RenderableType, style: str = "dim", below: str = "") -> Panel:
     return Panel(
-        body,
-        title="Preview",
+        Group(*parts),
+        title=title,
         title_align="left",
-        border_style="dim",
-        subtitle=notice,
+        border_style=style,
+        subtitle=below or None,
         subtitle_align="left",
     )
+
+
+def preview_panel(body: RenderableType, *, more: str = "") -> Panel:
+    return panel("Preview", body, below=f"Nothing was changed.{more}")
+
+
+def affected_links(affected: Affected) -> list[str]:
+    """Return what hangs on a memory, and how many more do that one may not see."""
+    links = [
+        f"{words.link(each.kind, each.direction)} {short(each.memory_id)}"
+        for each in affected.links
+    ]
+    hidden = f"{affected.elsewhere} linked memories that you may not see"
+    return [*links, *([hidden] if affected.elsewhere else [])]

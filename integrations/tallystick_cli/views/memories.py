@@ -1,253 +1,190 @@
-"""Views of memories: hits of a recall, lists, exploration, inspection and history."""
+"""Views of memories: what was recalled, what there is, one in full, changes, and proposals."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
 from rich.console import Group, RenderableType
-from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from tallystick.records import (
-    Explored,
-    HistoryEntry,
-    Hit,
-    Inspection,
-    Memory,
-    Remembered,
-    Scope,
-    SourceInspection,
-)
-from tallystick_cli.views.common import (
-    LINKS,
-    add_affected,
-    cut_text,
-    fact_table,
-    local_time,
-    one_line,
-    plain_table,
-    short,
-    state_text,
-    titled_table,
-)
+from tallystick import records
+from tallystick.adapters import words
+from tallystick_cli.views import common
+from tallystick_cli.views.common import done, facts, joined, local_time, short, state_text, table
+
+_USES = 5
+"""Number of steps that are listed as users of a memory."""
+_NAMES = 8
+"""Names of a community that are shown."""
+_TIMES = ("valid_from", "valid_until", "expires_at", "freshness_ts")
 
 
-def remembered_line(stored: Remembered, scope: Scope) -> Text:
+def remembered_line(stored: records.Remembered, scope: records.Scope) -> Text:
     """Return what was remembered, in a line."""
     if stored.status == "skipped":
         return Text("– nothing to remember: all of it was recalled from here", style="yellow")
     if stored.status == "duplicate":
         return Text(f"– {short(stored.id)} in {scope} says this already")
-    return Text(f"✓ {short(stored.id)} is remembered in {scope}", style="green")
+    return done(f"{short(stored.id)} is remembered in {scope}")
 
 
-def hit_table(hits: Sequence[Hit], *, query: str) -> Table:
+def hit_table(hits: Iterable[records.Hit], *, query: str) -> Table:
     """Return recalled memories with their scores, sources and reasons."""
-    table = titled_table(f"Recall: {query}", "id", "score", "memory")
-    for hit in hits:
-        memory = hit.memory
-        signals = ", ".join(f"{name} {value:.2f}" for name, value in hit.signals.items() if value)
-        sources = ", ".join(
-            dict.fromkeys(
-                source.uri or source.title or source.source_type for source in hit.sources
-            )
-        )
-        standing = ""
-        if hit.history:
-            standing = "holds no longer" + (
-                f", replaced by {short(hit.replaced_by)}" if hit.replaced_by else ""
-            )
-        facts = [
-            standing,
-            memory.kind,
-            memory.speaker,
-            f"from {sources}",
-            f"visible to {hit.visible_to}",
-            f"{signals} ({hit.path})",
-        ]
-        table.add_row(
-            Text(short(memory.id), style="cyan"),
-            Text(f"{hit.score:.2f}", style="green"),
-            Text.assemble(
-                cut_text(memory.content, 300), "\n", (" · ".join(filter(None, facts)), "dim")
-            ),
-        )
-    return table
+    return table(
+        hits,
+        "id=memory.id",
+        f"Recall: {query}",
+        score=lambda hit: Text(f"{hit.score:.2f}", style="green"),
+        memory=_hit_text,
+    )
 
 
-_USES = 5
-"""Number of steps that are listed as users of a memory."""
+def _hit_text(hit: records.Hit) -> Text:
+    memory = hit.memory
+    signals = ", ".join(f"{name} {value:.2f}" for name, value in hit.signals.items() if value)
+    sources = [each.uri or each.title or each.source_type for each in hit.sources]
+    replaced = f", replaced by {short(hit.replaced_by)}" if hit.replaced_by else ""
+    past = f"holds no longer{replaced}" if hit.history else ""
+    origin = f"from {', '.join(dict.fromkeys(sources))}"
+    about = [past, memory.kind, memory.speaker, origin, f"visible to {hit.visible_to}"]
+    line = " · ".join(filter(None, [*about, f"{signals} ({hit.path})"]))
+    return Text.assemble(common.cut_text(memory.content, 300), "\n", (line, "dim"))
 
 
-_TIMES = ("valid_from", "valid_until", "expires_at", "freshness_ts")
-
-
-def memory_table(memories: Iterable[Memory]) -> Table:
+def memory_table(memories: Iterable[records.Memory]) -> Table:
     """Return memories, newest first."""
-    table = plain_table("id", "state", "v", "kind", "says")
-    for memory in memories:
-        table.add_row(
-            Text(short(memory.id), style="cyan"),
-            state_text(memory.state),
-            str(memory.version),
-            memory.kind,
-            Text(one_line(memory.content) or "(not shown)", style="" if memory.content else "dim"),
-        )
-    return table
+    fields = "id state v=version kind"
+    return table(memories, fields, says=lambda each: common.says(each.content))
 
 
-def explored_view(explored: Explored) -> RenderableType:
+def explored_view(explored: records.Explored) -> RenderableType:
     """Return the result of exploring: scopes with counts, memories, and their links."""
     parts: list[RenderableType] = []
     if explored.scopes:
-        scopes = plain_table("scope", "read", "why", "memories", "kinds")
-        for scope in explored.scopes:
-            scopes.add_row(
-                f"{scope.scope}{f' ({scope.name})' if scope.name else ''}",
-                Text(
-                    "yes" if scope.readable else "no", style="green" if scope.readable else "yellow"
-                ),
-                scope.access_reason,
-                _counts(scope.states),
-                _counts(scope.kinds),
+        parts.append(
+            table(
+                explored.scopes,
+                "",
+                scope=lambda each: f"{each.scope}{f' ({each.name})' if each.name else ''}",
+                read=lambda each: state_text("yes" if each.readable else "no"),
+                why=lambda each: each.access_reason,
+                memories=lambda each: common.counts(each.states),
+                kinds=lambda each: common.counts(each.kinds),
             )
-        parts.append(scopes)
-    for community in explored.communities:
-        more = "…" if len(community.names) > _NAMES else ""
-        names = Text(f"{'  ' * community.level}{', '.join(community.names[:_NAMES])}{more}")
-        names.stylize("bold")
-        count = "1 memory" if community.memory_count == 1 else f"{community.memory_count} memories"
-        about = f"{community.summary} ({count}; {short(community.id)})"
-        parts += [names, Text(f"{'  ' * community.level}  {about}")]
+        )
+    parts += [_community_text(community) for community in explored.communities]
     if explored.memories:
-        table = plain_table("id", "state", "kind", "says", "links")
-        for memory in explored.memories:
-            links = {
-                LINKS.get((link.kind, link.direction), link.kind.lower()): link.count
-                for link in memory.links
-            }
-            table.add_row(
-                Text("  " * memory.distance + short(memory.id), style="cyan"),
-                state_text(memory.state),
-                memory.kind,
-                Text(
-                    one_line(memory.preview or "") or "(not shown)",
-                    style="" if memory.preview else "dim",
+        parts.append(
+            table(
+                explored.memories,
+                "",
+                id=lambda each: Text("  " * each.distance) + common.id_text(each.id),
+                state=lambda each: state_text(each.state),
+                kind=lambda each: each.kind,
+                says=lambda each: common.says(each.preview),
+                links=lambda each: common.counts(
+                    {words.link(link.kind, link.direction): link.count for link in each.links}
                 ),
-                _counts(links),
             )
-        parts.append(table)
-    for link in explored.links:
-        says = LINKS.get((link.kind, "to"), link.kind.lower())
-        parts.append(Text(f"{short(link.from_id)} {says} {short(link.to_id)}", style="dim"))
-    said = {memory.id: one_line(memory.preview or "") for memory in explored.memories}
+        )
+    parts += [
+        Text(f"{short(each.from_id)} {words.link(each.kind, 'to')} {short(each.to_id)}", "dim")
+        for each in explored.links
+    ]
+    said = {memory.id: common.one_line(memory.preview or "") for memory in explored.memories}
     for relation in explored.relations:
         line = f"{said[relation.from_id]} {relation.relation} {said[relation.to_id]}"
         parts.append(Text(f"{line} ({len(relation.mentions)} say so)"))
-    for circle in explored.cycles:
-        parts.append(Text(f"in a circle: {', '.join(map(short, circle))}", style="yellow"))
-    if explored.unfinished:
-        unfinished = ", ".join(map(short, explored.unfinished))
-        parts.append(Text(f"not finished: {unfinished}", style="yellow"))
+    warnings = [f"in a circle: {joined(circle)}" for circle in explored.cycles]
+    warnings += [f"not finished: {joined(explored.unfinished)}"] if explored.unfinished else []
+    parts += [Text(warning, style="yellow") for warning in warnings]
     if explored.elsewhere:
         parts.append(Text(f"{explored.elsewhere} more stand where you may not look.", style="dim"))
     if explored.more:
-        parts.append(
-            Text("There is more: raise --limit, or give the last id as --before.", style="dim")
-        )
+        more = "There is more: raise --limit, or give the last id as --before."
+        parts.append(Text(more, style="dim"))
     return Group(*parts)
 
 
-def inspection_view(inspection: Inspection) -> RenderableType:
+def _community_text(community: records.ExploredCommunity) -> Text:
+    indent = "  " * community.level
+    more = "…" if len(community.names) > _NAMES else ""
+    count = "1 memory" if community.memory_count == 1 else f"{community.memory_count} memories"
+    names = f"{indent}{', '.join(community.names[:_NAMES])}{more}"
+    about = f"{community.summary} ({count}; {short(community.id)})"
+    return Text.assemble((names, "bold"), f"\n{indent}  {about}")
+
+
+def inspection_view(inspection: records.Inspection) -> RenderableType:
     """Return one memory with everything about it, and the newest recorded steps that used it."""
-    facts = fact_table()
-    is_source = isinstance(inspection, SourceInspection)
-    facts.add_row("source" if is_source else "memory", Text(inspection.id, style="cyan"))
-    facts.add_row(
-        "state",
-        Text.assemble(
-            state_text(inspection.state), f"  version {inspection.version}, {inspection.kind}"
-        ),
-    )
-    facts.add_row(
-        "says",
-        Text(
-            inspection.preview if inspection.preview is not None else "(not shown)",
-            style="bold" if inspection.preview else "dim",
-        ),
-    )
-    facts.add_row(
-        "recalled",
-        Text(
-            f"{'yes' if inspection.shown else 'no'}: {inspection.access_reason}",
-            style="green" if inspection.shown else "yellow",
-        ),
-    )
-    facts.add_row("visible to", ", ".join(inspection.readers) or str(inspection.scope))
-    facts.add_row("written", f"{local_time(inspection.created_at)} by {inspection.created_by}")
-    if inspection.tags:
-        facts.add_row("tags", ", ".join(inspection.tags))
-    if inspection.locked_until:
-        facts.add_row("locked until", local_time(inspection.locked_until))
-    if isinstance(inspection, SourceInspection):
-        facts.add_row("changed", local_time(inspection.updated_at))
-        for derived in inspection.derived:
-            facts.add_row(
-                "drawn from it",
-                Text.assemble(short(derived.id), "  ", state_text(derived.state)),
-            )
-    else:
-        facts.add_row("holds", _validity(inspection))
-        facts.add_row("sources", ", ".join(short(source) for source in inspection.sources))
-    add_affected(facts, inspection.affected)
-    if inspection.promoted:
-        facts.add_row("copies", ", ".join(short(use) for use in inspection.promoted))
-    for use in inspection.uses[:_USES]:
-        facts.add_row(
-            "used by", f"step {short(use.step.step_id)}: {', '.join(use.how).replace('_', ' ')}"
-        )
+    preview = inspection.preview
+    version = f"  version {inspection.version}, {inspection.kind}"
+    recalled = f"{'yes' if inspection.shown else 'no'}: {inspection.access_reason}"
     can = [
-        action.name + ("*" if action.previewed else "")
-        for action in inspection.actions
-        if action.allowed
+        f"{each.name}{'*' if each.previewed else ''}" for each in inspection.actions if each.allowed
     ]
-    facts.add_row("you may", ", ".join(can) or "nothing")
-    facts.add_row("", Text("* is previewed first", style="dim"))
-    parts: list[RenderableType] = [
-        Panel(facts, title="Memory", title_align="left", border_style="dim")
-    ]
-    if inspection.history:
-        parts.append(history_table(inspection.history))
-    return Group(*parts)
+    rows: dict[str, common.Cell] = {
+        "state": lambda each: Text.assemble(state_text(each.state), version),
+        "says": lambda _: Text(preview or "(not shown)", style="bold" if preview else "dim"),
+        "recalled": lambda each: Text(recalled, style="green" if each.shown else "yellow"),
+        "visible_to": lambda each: ", ".join(each.readers) or each.scope,
+        "written": lambda each: f"{local_time(each.created_at)} by {each.created_by}",
+        "tags": lambda each: ", ".join(each.tags),
+        "locked_until": lambda each: each.locked_until and local_time(each.locked_until),
+    }
+    if isinstance(inspection, records.SourceInspection):
+        rows["changed"] = lambda source: local_time(source.updated_at)
+        rows["drawn_from_it"] = lambda source: [
+            Text.assemble(short(each.id), "  ", state_text(each.state)) for each in source.derived
+        ]
+    else:
+        rows |= {"holds": _validity, "sources": lambda each: joined(each.sources)}
+    shown = facts(
+        inspection,
+        "",
+        **{"source" if isinstance(inspection, records.SourceInspection) else "memory": _whole_id},
+        **rows,
+        links=lambda each: common.affected_links(each.affected),
+        copies=lambda each: joined(each.promoted),
+        used_by=lambda each: [
+            f"step {short(use.step.step_id)}: {', '.join(use.how).replace('_', ' ')}"
+            for use in each.uses[:_USES]
+        ],
+        you_may=lambda _: f"{', '.join(can) or 'nothing'} (* is previewed first)",
+    )
+    history = [history_table(inspection.history)] if inspection.history else []
+    return Group(common.panel("Memory", shown), *history)
 
 
-def history_table(entries: Sequence[HistoryEntry]) -> Table:
+def _whole_id(record: records.Inspection | records.Correction | records.Crossing) -> Text:
+    return Text(record.id, style="cyan")
+
+
+def _validity(inspection: records.Inspection) -> Text:
+    fresh = inspection.freshness
+    if fresh.current:
+        known = f", known {local_time(fresh.known_at)}" if fresh.known_at else ""
+        return Text(f"now{known}", style="green")
+    why = [f"replaced by {short(fresh.replaced_by)}"] if fresh.replaced_by else []
+    why += [f"until {local_time(fresh.valid_until)}"] if fresh.valid_until else []
+    why += [f"{short(id)} changed, from which it was concluded" for id in fresh.origins_changed]
+    return Text("no longer" + (f": {'; '.join(why)}" if why else ""), style="yellow")
+
+
+def history_table(entries: Iterable[records.HistoryEntry]) -> Table:
     """Return the history of a memory, oldest first."""
-    table = plain_table("when", "what", "who", "why", "change")
-    for entry in entries:
-        what = f"{entry.event} {entry.correction}" if entry.correction else entry.event
-        agent = entry.actor.get("agent")
-        who = f"{entry.actor.get('user')}{f' ({agent})' if agent else ''} via {entry.surface}"
-        table.add_row(
-            local_time(entry.at),
-            Text(what, style="bold"),
-            who,
-            entry.reason or "",
-            _change_text(entry),
-        )
-    return table
+    return table(
+        entries,
+        "when=at",
+        what=lambda each: Text(f"{each.event} {each.correction or ''}".rstrip(), style="bold"),
+        who=lambda each: f"{common.who(each.actor)} via {each.surface}",
+        why=lambda each: each.reason,
+        change=_change_text,
+    )
 
 
-_NAMES = 8
-"""Names of a community that are shown."""
-
-
-def _counts(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {name}" for name, count in counts.items())
-
-
-def _change_text(entry: HistoryEntry) -> Text:
+def _change_text(entry: records.HistoryEntry) -> Text:
     text = Text()
     for name in dict.fromkeys((*entry.old, *entry.new)):
         if name == "corrected" or (entry.event == "ADD" and name != "content"):
@@ -255,9 +192,9 @@ def _change_text(entry: HistoryEntry) -> Text:
         old, new = entry.old.get(name), entry.new.get(name)
         text.append(f"{name}: ", style="dim")
         if old not in (None, [], {}):
-            text.append(one_line(old), style="red")
-            text.append(" → ")
-        shown = local_time(new) if isinstance(new, int) and name in _TIMES else one_line(new)
+            text.append(common.one_line(old), style="red").append(" → ")
+        is_time = isinstance(new, int) and name in _TIMES
+        shown = local_time(new) if is_time and isinstance(new, int) else common.one_line(new)
         text.append(shown + "\n", style="green")
     if entry.erased_at:
         text.append("erased", style="red")
@@ -267,17 +204,88 @@ def _change_text(entry: HistoryEntry) -> Text:
     return text
 
 
-def _validity(inspection: Inspection) -> Text:
-    fresh = inspection.freshness
-    if fresh.current:
-        return Text(
-            "now" + (f", known {local_time(fresh.known_at)}" if fresh.known_at else ""),
-            style="green",
-        )
-    why = [f"replaced by {short(fresh.replaced_by)}"] if fresh.replaced_by else []
-    why += [f"until {local_time(fresh.valid_until)}"] if fresh.valid_until else []
-    why += [
-        f"{short(memory_id)} changed, from which it was concluded"
-        for memory_id in fresh.origins_changed
-    ]
-    return Text("no longer" + (f": {'; '.join(why)}" if why else ""), style="yellow")
+def change_line(change: records.Change) -> Text:
+    """Return the result of a change in one line."""
+    text = f"{short(change.id)} is {change.state}, version {change.version}"
+    if change.status == "unchanged":
+        return Text(f"– nothing changed: {text}")
+    until = getattr(change, "recoverable_until", None)
+    return done(text + (f"; recoverable until {local_time(until)}" if until else ""))
+
+
+def correction_view(correction: records.Correction) -> RenderableType:
+    """Return the preview of a correction, or its result."""
+    if correction.result is not None:
+        return change_line(correction.result)
+    until = correction.reversible_until
+    reversible = "yes" + (f" until {local_time(until)}" if until is not None else "")
+    shown = facts(
+        correction,
+        "",
+        memory=_whole_id,
+        correction=lambda each: Text(each.correction, style="bold"),
+        state=lambda each: state_text(each.before) + Text(" → ") + state_text(each.after),
+        recall=lambda each: words.IMPACTS[each.recall],
+        other_memory=lambda each: each.other_id and Text(each.other_id, style="cyan"),
+        links=lambda each: common.affected_links(each.affected),
+        reversible=lambda each: reversible if each.reversible else "no",
+    )
+    return common.preview_panel(shown)
+
+
+def crossing_view(crossing: records.Crossing) -> RenderableType:
+    """Return the preview of promoting or sharing, or its result."""
+    if crossing.copy_id is not None:
+        return done(f"{short(crossing.copy_id)} stands in {crossing.into}")
+    reach = crossing.reach
+    seen = f"{reach.visible} visible, {reach.redacted} redacted, {reach.hidden} hidden"
+    shown = facts(
+        crossing,
+        "into",
+        memory=_whole_id,
+        readers_there=lambda each: ", ".join(each.readers) or "nobody yet",
+        what_they_see=lambda _: f"{seen}, {reach.denied} denied",
+        allowed_by=lambda each: ", ".join(decision.reason for decision in each.decisions),
+    )
+    return common.preview_panel(shown)
+
+
+def forgetting_view(forgetting: records.Forgetting) -> RenderableType:
+    """Return the memories that a query forgets or would forget."""
+    if forgetting.mode == "apply":
+        return done(f"{len(forgetting.results)} memories forgotten")
+    if not forgetting.matches:
+        return Text("Nothing matches well enough.", style="dim")
+    kept = Text("keep: pinned", style="yellow")
+    shown = table(
+        forgetting.matches,
+        "id",
+        score=lambda match: "" if match.score is None else f"{match.score:.2f}",
+        what=lambda match: "forget" if match.action == "forget" else kept,
+    )
+    return common.preview_panel(shown)
+
+
+def proposal_table(proposals: Iterable[records.Proposal]) -> Table:
+    """Return proposals, one in a row."""
+    fields = "id state why=reason"
+    return table(proposals, fields, what=lambda each: each.action.lower(), says=_proposed)
+
+
+def proposal_view(proposal: records.Proposal) -> RenderableType:
+    """Return everything that a person needs to decide."""
+    return facts(
+        proposal,
+        "proposal=id why_it_waits=reason drawn_from=derived_from when=created_at "
+        "suggested=suggested_scope",
+        what=lambda each: f"{each.action.lower()} {each.kind} in {each.scope}",
+        says=_proposed,
+        about=lambda each: each.target and short(each.target),
+        confidence=lambda each: f"{each.confidence} of 100",
+        by=lambda each: f"{each.provider} {each.prompt_version or ''}".strip(),
+    )
+
+
+def _proposed(proposal: records.Proposal) -> Text:
+    kind = Text(f"{proposal.kind}: ", style="dim")
+    return kind + common.says(None if proposal.content is None else proposal.content.content)

@@ -1,9 +1,10 @@
-"""Views of recorded runs: their steps, one step in full, and checkpoints with their writers."""
+"""Views of what was recorded: runs, steps, receipts, compiles, replays, checkpoints."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -11,183 +12,350 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from tallystick.records import (
-    CompilationRequest,
-    CompiledContext,
-    Json,
-    PrefixReuse,
-    Receipt,
-    RunRecord,
-    StepEntry,
-    StepRecord,
-)
+from tallystick import records
+from tallystick.adapters import words
 from tallystick_cli.views.common import (
+    Cell,
     cut_text,
+    done,
+    facts,
+    id_text,
     local_time,
-    plain_table,
+    panel,
     short,
-    titled_table,
+    state_text,
+    table,
 )
-from tallystick_cli.views.contexts import decision_table
-
-_STATUS = {
-    "completed": "green",
-    "running": "cyan",
-    "failed": "red",
-    "cancelled": "yellow",
-    "blocked": "magenta",
-    "interrupted": "yellow",
-}
-
 
 _GOAL = 120
 """Characters of a goal in a list of runs."""
+_LINES = 40
+"""Lines of a payload that are shown."""
+_PLAIN = 72
+"""Columns of a terminal from which two fifths are kept for names of items, if they need as much:
+reasons break better over lines than names.
+"""
+_WIDE = 110
+"""Columns of a terminal from which tables show what items say."""
+_DECISIONS = {
+    "include": ("✓ in", "green"),
+    "compress": ("~ short", "yellow"),
+    "redact": ("█ redact", "magenta"),
+    "exclude": ("✗ out", "dim"),
+}
+"""The sign and the style of each decision, in the order of a table."""
 
 
-def run_table(runs: Iterable[tuple[RunRecord, int]]) -> Table:
+def run_table(runs: Iterable[tuple[records.RunRecord, int]]) -> Table:
     """Return runs with their number of steps: the agent, and below it what it was asked."""
-    table = titled_table("Runs", "id", "status", "started", "steps", "agent and goal")
-    for run, steps in runs:
-        goal = cut_text(" ".join((run.user_goal or "").split()), _GOAL)
-        table.add_row(
-            Text(short(run.run_id), style="cyan"),
-            _status(run.status) + Text(f" {run.gaps} missed" if run.gaps else "", style="yellow"),
-            local_time(run.started_at),
-            str(steps),
-            Text.assemble((run.agent_name, "bold"), f"\n{goal}" if goal else ""),
-        )
-    return table
+
+    def agent(row: tuple[records.RunRecord, int]) -> Text:
+        goal = cut_text(" ".join((row[0].user_goal or "").split()), _GOAL)
+        missed = (f" {row[0].gaps} missed" if row[0].gaps else "", "yellow")
+        return Text.assemble((row[0].agent_name, "bold"), missed, f"\n{goal}" if goal else "")
+
+    return table(
+        runs,
+        "",
+        "Runs",
+        id=lambda row: id_text(row[0].run_id),
+        status=lambda row: state_text(row[0].status),
+        started=lambda row: local_time(row[0].started_at),
+        steps=lambda row: str(row[1]),
+        agent_and_goal=agent,
+    )
 
 
-def step_table(steps: Iterable[StepRecord]) -> Table:
+def step_table(steps: Iterable[records.StepRecord]) -> Table:
     """Return the steps of a run, as a table."""
-    table = titled_table("Steps", "#", "id", "status", "took", "kind", "name")
-    table.columns[3].justify = "right"
-    for step in steps:
-        took = "" if step.ended_at is None else f"{(step.ended_at - step.started_at) / 1000:.0f} ms"
-        table.add_row(
-            str(step.step_index),
-            Text(short(step.step_id), style="cyan"),
-            _status(step.status),
-            took,
-            step.step_kind,
-            Text(step.name or "", style="bold"),
-        )
-    return table
+
+    def took(step: records.StepRecord) -> str:
+        ms = step.ended_at and (step.ended_at - step.started_at) / 1_000
+        return "" if ms is None else f"{ms:.0f} ms"
+
+    fields = "#=step_index id=step_id status kind=step_kind"
+    return table(steps, fields, "Steps", took=took, name=lambda step: step.name)
 
 
-def receipt_table(receipts: Iterable[Receipt]) -> Table:
+def receipt_table(receipts: Iterable[records.Receipt]) -> Table:
     """Return the receipts of a run in the order of its chain."""
-    table = titled_table("Receipts", "#", "step", "status", "entries", "redacted", "digest")
-    for receipt in receipts:
-        redacted = sum(sum(entry.redactions.values()) for entry in receipt.entries)
-        table.add_row(
-            str(receipt.position),
-            Text(f"{receipt.step_index} {receipt.name or receipt.step_kind}", style="bold"),
-            _status(receipt.status),
-            str(len(receipt.entries)),
-            str(redacted or ""),
-            Text(receipt.digest.removeprefix("sha256:")[:16], style="cyan"),
-        )
-    return table
+    return table(
+        receipts,
+        "#=position status",
+        "Receipts",
+        step=lambda each: Text(f"{each.step_index} {each.name or each.step_kind}", style="bold"),
+        entries=lambda each: len(each.entries),
+        redacted=lambda each: sum(sum(entry.redactions.values()) for entry in each.entries),
+        digest=lambda each: Text(each.digest.removeprefix("sha256:")[:16], style="cyan"),
+    )
 
 
 def step_view(
-    run: RunRecord,
-    step: StepRecord,
-    receipt: Receipt | None,
-    entries: Sequence[StepEntry],
-    compiled: tuple[CompilationRequest, CompiledContext] | None,
+    run: records.RunRecord,
+    step: records.StepRecord,
+    receipt: records.Receipt | None,
+    entries: Sequence[records.StepEntry],
+    compiled: tuple[records.CompilationRequest, records.CompiledContext] | None,
     places: Sequence[str] = (),
     *,
     width: int = 80,
 ) -> RenderableType:
     """Return one step: its context with the reasons, its entries, and its receipt."""
-    head = Table.grid(padding=(0, 2))
-    head.add_column(style="dim")
-    head.add_column()
-    goal, name = (
-        f" · {run.user_goal}" if run.user_goal else "",
-        f" {step.name}" if step.name else "",
+    goal = f" · {run.user_goal}" if run.user_goal else ""
+    name = f" {step.name}" if step.name else ""
+    prefixes = [entry.summary.get("prefix") for entry in (receipt.entries if receipt else ())]
+    shown = facts(
+        step,
+        "when=started_at status",
+        run=lambda _: f"{run.agent_name}{goal} ({short(run.run_id)}) in {run.scope}",
+        step=lambda each: f"#{each.step_index} {each.step_kind}{name} ({each.step_id})",
+        receipt=lambda _: receipt and Text(receipt.digest, style="cyan"),
+        after=lambda _: receipt and Text(receipt.previous, style="dim"),
+        tokens_by=lambda _: receipt and receipt.token_method,
+        prefix=lambda _: [_prefix(each) for each in prefixes if isinstance(each, dict)],
+        state=lambda _: [f"tally state {place}" for place in places],
     )
-    head.add_row("run", f"{run.agent_name}{goal} ({short(run.run_id)}) in {run.scope}")
-    head.add_row("step", f"#{step.step_index} {step.step_kind}{name} ({step.step_id})")
-    head.add_row("when", f"{local_time(step.started_at)}  ")
-    head.add_row("status", _status(step.status))
-    if receipt is not None:
-        head.add_row("receipt", Text(receipt.digest, style="cyan"))
-        head.add_row("after", Text(receipt.previous, style="dim"))
-        head.add_row("tokens by", receipt.token_method)
-    for prefix in (
-        entry.summary.get("prefix") for entry in (receipt.entries if receipt is not None else ())
-    ):
-        if isinstance(prefix, dict):
-            head.add_row("prefix", _prefix(PrefixReuse.load(prefix)))
-    for place in places:
-        head.add_row("state", f"tally state {place}")
-    parts: list[RenderableType] = [
-        Panel(head, title="Step", title_align="left", border_style="blue")
-    ]
+    parts: list[RenderableType] = [panel("Step", shown, style="blue")]
     if compiled is not None:
         parts.append(decision_table(*compiled, width=width))
-    for entry in entries:
-        if entry.kind not in {"compile_request", "compiled"}:
-            parts.append(_entry_panel(entry))
-    return Group(*parts)
+    others = (entry for entry in entries if entry.kind not in {"compile_request", "compiled"})
+    return Group(*parts, *map(_entry_panel, others))
 
 
 def state_table(states: Sequence[Mapping[str, Any]]) -> RenderableType:
     """Return checkpoints, each with its writes and the steps that wrote them."""
-    table = plain_table("id", "#", "source", "channels", "written by")
-    for checkpoint in states:
-        writers = "\n".join(
+
+    def writers(checkpoint: Mapping[str, Any]) -> str:
+        return "\n".join(
             f"{', '.join(write['channels'])} ← "
-            f"{' '.join(short(step) for step in write['steps']) or short(write['task'])}"
+            f"{' '.join(map(short, write['steps'])) or short(write['task'])}"
             for write in checkpoint["writes"]
         )
-        metadata = checkpoint["metadata"]
-        table.add_row(
-            Text(short(checkpoint["checkpoint"]), style="cyan"),
-            str(metadata.get("step", "")),
-            str(metadata.get("source", "")),
-            ", ".join(checkpoint["channels"]),
-            writers,
-        )
-    return table
 
-
-def _entry_panel(entry: StepEntry) -> Panel:
-    if entry.payload_state in {"not_kept", "erased"}:
-        summary = f"\n{_readable(entry.summary)}" if entry.summary else ""
-        stands = "; its commitment stands" if entry.commitment else ""
-        body: RenderableType = Text(
-            f"payload {entry.payload_state.replace('_', ' ')}{stands}{summary}", style="dim"
-        )
-    else:
-        body = Text(_readable(entry.payload), overflow="fold")
-    redacted = ", ".join(f"{count} {kind}" for kind, count in entry.redactions.items())
-    title = f"{entry.kind.replace('_', ' ')}" + (f" · redacted: {redacted}" if redacted else "")
-    return Panel(body, title=title, title_align="left", border_style="dim")
-
-
-def _readable(payload: Json) -> str:
-    text = json.dumps(payload, ensure_ascii=False, indent=2, sort_keys=True)
-    lines = text.splitlines()
-    if len(lines) > 40:
-        lines = [*lines[:38], f"… {len(lines) - 38} more lines (--json shows all)"]
-    return "\n".join(cut_text(line, 200) for line in lines)
-
-
-def _prefix(reuse: PrefixReuse) -> str:
-    if reuse.cause == "first":
-        return "first prompt of the run"
-    share = f"{reuse.reused} of {reuse.before} tokens begin as before"
-    return (
-        share
-        if reuse.cause == "appended"
-        else f"{share}; {reuse.cause.replace('_', ' ')} at {reuse.item_id}"
+    return table(
+        states,
+        "",
+        id=lambda each: id_text(each["checkpoint"]),
+        step=lambda each: str(each["metadata"].get("step", "")),
+        source=lambda each: each["metadata"].get("source", ""),
+        channels=lambda each: ", ".join(each["channels"]),
+        written_by=writers,
     )
 
 
-def _status(status: str) -> Text:
-    return Text(status, style=_STATUS.get(status, ""))
+def origin_text(origin: records.Provenance) -> Text:
+    """Return where words of a context came from, to the raw source."""
+    text = Text.assemble((short(origin.item_id), "cyan"), "  ", origin.quote)
+    if origin.memory_id is not None:
+        text.append(f"\n  memory {origin.memory_id}", style="dim")
+    if origin.source_id is not None:
+        source = origin.source
+        place = source.uri or source.title or source.source_type if source else "not yours to read"
+        text.append(f"\n  source {origin.source_id} ({place})", style="dim")
+    return text if origin.raw is None else text.append(f"\n  {origin.raw}", style="green")
+
+
+def decision_table(
+    request: records.CompilationRequest, compiled: records.CompiledContext, *, width: int = 80
+) -> Table:
+    """Return every candidate of a compile: in or out, why, its tokens, and its text if wide."""
+    order = list(_DECISIONS)
+    contents = _contents(request, compiled)
+    is_wide = width >= _WIDE
+    columns: dict[str, Cell] = {
+        "status": lambda each: Text(*_DECISIONS[each.decision]),
+        "score": lambda each: _score(each) if each.score_breakdown else "",
+        "tokens": _tokens,
+        "item": lambda each: Text(_item(each.item_id), style=_DECISIONS[each.decision][1]),
+        "why": lambda each: Text(_reason(each), style=_DECISIONS[each.decision][1]),
+    }
+    if is_wide:
+        columns["says"] = lambda each: " ".join(contents.get(each.item_id, "").split())[:80]
+    decisions = sorted(compiled.decisions, key=lambda each: order.index(each.decision))
+    shown = table(decisions, "", "What the model saw, and why", **columns)
+    if is_wide:
+        column = shown.columns[5]
+        column.ratio, column.no_wrap, column.overflow = 1, True, "ellipsis"
+    for column in shown.columns[1:3]:
+        column.justify, column.no_wrap = "right", True
+    names = [len(_item(decision.item_id)) for decision in compiled.decisions]
+    if names and width >= _PLAIN:
+        shown.columns[3].min_width = min(max(names), width * 2 // 5)
+    allocation = compiled.token_allocation
+    used, budget = allocation.get("used", 0), allocation.get("budget", request.token_budget)
+    shown.caption = f"{used} of {budget} tokens{'' if compiled.token_exact else ' (estimated)'}"
+    shown.caption_justify = "left"
+    return shown
+
+
+def diff_table(diff: records.CompileDiff) -> Table:
+    """Return the differences of two compiles, candidate by candidate."""
+    listed = {change.item_id for change in (*diff.removed, *diff.added, *diff.changed)}
+    policy = [change for change in diff.policy if change.item_id not in listed]
+    groups = (
+        ("- left", "red", _fate, diff.removed),
+        ("+ came", "green", _fate, diff.added),
+        ("~ changed", "yellow", _fate, diff.changed),
+        ("~ policy", "magenta", _fate, policy),
+        ("~ score", "dim", _score, diff.rescored),
+    )
+    rows = [
+        (Text(sign, style), Text(_item(each.item_id), style), show(each.before), show(each.after))
+        for sign, style, show, changes in groups
+        for each in changes
+    ] or [(Text("="), Text("nothing"), Text(), Text())]
+    title = f"{diff.tokens_before} → {diff.tokens_after} tokens, {diff.unchanged} items as before"
+    names = ("status", "item", "before", "after")
+    shown = table(rows, "", title, **{name: itemgetter(place) for place, name in enumerate(names)})
+    if diff.budget_before != diff.budget_after:
+        shown.caption = f"budget {diff.budget_before} → {diff.budget_after} tokens"
+        shown.caption_justify = "left"
+    return shown
+
+
+def step_diff_view(diff: records.StepDiff) -> RenderableType:
+    """Return the differences of two steps: the context, the request, the answer."""
+    parts: list[RenderableType] = [] if diff.compile is None else [diff_table(diff.compile)]
+    if diff.compaction:
+        gone = ", ".join(map(_item, diff.compaction))
+        parts.append(Text(f"left the history: {gone}", style="yellow"))
+    for title, lines in (("request", diff.request), ("response", diff.response)):
+        if lines:
+            parts.append(panel(title, *map(_diff_line, lines)))
+    parts += [Text(f"! {note}", style="yellow") for note in diff.notes]
+    if diff.is_empty:
+        same = "nothing else could be compared" if diff.notes else "nothing differs"
+        parts.append(Text(f"= {same}", style="green"))
+    return panel(f"{short(diff.before)} → {short(diff.after)}", *parts, style="blue")
+
+
+def replay_view(result: records.ReplayResult) -> RenderableType:
+    """Return the result of a replay and its comparison with the receipt."""
+    claims = (
+        ("request is the one in the receipt", result.request_matches),
+        ("the model answered the same", result.response_matches),
+    )
+    parts: list[RenderableType] = [
+        done(claim if holds else f"not true: {claim}", holds)
+        for claim, holds in claims
+        if holds is not None
+    ]
+    parts += [Text(f"! {warning}", style="yellow") for warning in result.warnings]
+    parts += [] if result.diff is None else [diff_table(result.diff)]
+    parts += map(_diff_line, result.prompt_diff)
+    name = "Exact replay" if result.recipe.is_exact else "Mutated replay"
+    return panel(f"{name} ({result.fidelity})", *parts, style="blue")
+
+
+def verification_view(verification: records.Verification) -> RenderableType:
+    """Return the result for stock and foil, the checks, and the limits of the proof."""
+    ok, foil, count = verification.ok, verification.foil, verification.threads_checked
+    threads = f", {count} checkpoint thread{'' if count == 1 else 's'}" if count else ""
+    matches = verification.foil_matches
+    verdict = "stock and foil match" if matches else "the chain holds (no foil was given)"
+    warnings = []
+    if (gone := verification.purged) is not None:
+        went = f"{gone.steps} steps, {gone.payloads} payloads and {gone.entries} entries"
+        warnings.append(f"past its window: {went} of the chain went; their count and head stand")
+    if verification.texts_erased:
+        warnings.append(f"the texts of {len(verification.texts_erased)} entries were erased")
+    for where, missed in verification.gaps.items():
+        reasons = ", ".join(f"{count} {reason}" for reason, count in missed.items())
+        warnings.append(f"{where}: not everything could be recorded ({reasons})")
+    lines = [
+        done(verdict if ok else "does not match", ok),
+        Text(
+            f"{verification.receipts} receipts, {verification.payloads_checked} payloads checked, "
+            f"{verification.payloads_absent} not kept or erased{threads}"
+        ),
+        Text(f"foil: {foil.count}:{foil.head}", style="cyan"),
+        *(done(f"{each.where}: {each.problem}", False) for each in verification.problems),
+        *(Text(f"! {warning}", style="yellow") for warning in warnings),
+        *([done(f"signed by {foil.signed_by}")] if verification.signature_ok else []),
+        Text("Cannot prove " + "; ".join(verification.cannot_prove) + ".", style="dim"),
+        Text(f"Not covered by the chain: {', '.join(verification.not_covered)}.", style="dim"),
+    ]
+    lines[0].stylize("bold")
+    title = f"Verify run {short(verification.run_id)}"
+    return panel(title, *lines, style="green" if ok else "red")
+
+
+def _entry_panel(entry: records.StepEntry) -> Panel:
+    if entry.payload_state in {"not_kept", "erased"}:
+        summary = f"\n{_readable(entry.summary)}" if entry.summary else ""
+        stands = "; its commitment stands" if entry.commitment else ""
+        state = entry.payload_state.replace("_", " ")
+        body = Text(f"payload {state}{stands}{summary}", style="dim")
+    else:
+        body = Text(_readable(entry.payload), overflow="fold")
+    redacted = ", ".join(f"{count} {kind}" for kind, count in entry.redactions.items())
+    title = entry.kind.replace("_", " ") + (f" · redacted: {redacted}" if redacted else "")
+    return panel(title, body)
+
+
+def _readable(payload: records.Json) -> str:
+    text = json.dumps(payload, ensure_ascii=False, indent=2, sort_keys=True)
+    lines = text.splitlines()
+    if (more := len(lines) - _LINES + 2) > 2:
+        lines = [*lines[: _LINES - 2], f"… {more} more lines (--json shows all)"]
+    return "\n".join(cut_text(line, 200) for line in lines)
+
+
+def _prefix(fields: Mapping[str, Any]) -> str:
+    reuse = records.PrefixReuse.load(dict(fields))
+    if reuse.cause == "first":
+        return "first prompt of the run"
+    share = f"{reuse.reused} of {reuse.before} tokens begin as before"
+    if reuse.cause == "appended":
+        return share
+    return f"{share}; {reuse.cause.replace('_', ' ')} at {reuse.item_id}"
+
+
+def _contents(
+    request: records.CompilationRequest, compiled: records.CompiledContext
+) -> dict[str, str]:
+    """Return the text of each candidate; a text that policy withheld is not shown here either."""
+    says = {memory.id: memory.content for memory in request.memory_records}
+    says |= {f"tool:{tool.name}": tool.description for tool in request.tool_specs}
+    says |= {item.id: item.content for item in request.context_items}
+    return {
+        decision.item_id: says.get(decision.item_id, "")
+        for decision in compiled.decisions
+        if not decision.reason_code.startswith("policy_") and decision.decision != "redact"
+    }
+
+
+def _item(identity: str) -> str:
+    # A memory goes by its UUID here: its end is enough to find it again.
+    is_memory = len(identity) == 36 and identity.count("-") == 4
+    return f"memory …{short(identity)}" if is_memory else identity
+
+
+def _reason(decision: records.CompilationDecision) -> str:
+    related = f" {_item(decision.related_id)}" if decision.related_id else ""
+    return f"{words.reason(decision)}{related}"
+
+
+def _tokens(decision: records.CompilationDecision) -> str:
+    if decision.decision == "include":
+        return str(decision.final_tokens)
+    if decision.decision == "exclude":
+        return f"({decision.original_tokens})"
+    return f"{decision.original_tokens} → {decision.final_tokens}"
+
+
+def _score(decision: records.CompilationDecision | None) -> Text:
+    total = 0 if decision is None else decision.score_breakdown.get("total", 0)
+    return Text(f"{total / 1_000_000:.2f}")
+
+
+def _fate(decision: records.CompilationDecision | None) -> Text:
+    if decision is None:
+        return Text("not a candidate", style="dim")
+    sign, style = _DECISIONS[decision.decision]
+    return Text(f"{sign}: {_reason(decision)}", style=style)
+
+
+def _diff_line(line: str) -> Text:
+    style = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "dim")
+    return Text(line, style=style, no_wrap=True, overflow="ellipsis")

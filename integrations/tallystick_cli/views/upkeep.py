@@ -1,225 +1,238 @@
-"""Views of upkeep: proofs, erasure, retention, transfers, findings of the doctor, and the index."""
+"""Views of upkeep: proofs, erasure, retention, transfers, the doctor, the index, and jobs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
 from rich.console import RenderableType
-from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from tallystick import records
 from tallystick.pipeline import Reconciled
-from tallystick.records import (
-    Backup,
-    Erasure,
-    Finding,
-    Migration,
-    Proof,
-    Purge,
-    RebuiltIndex,
-    Sizes,
-    Transfer,
-)
-from tallystick_cli.views.common import (
-    fact_table,
-    local_time,
-    plain_table,
-    preview_panel,
-    short,
-)
+from tallystick_cli.views import common
+from tallystick_cli.views.common import done, facts, local_time, panel, table
 
-_FINDING = {
+_SIGNS = {
     "ok": ("✓", "green"),
     "notice": ("!", "yellow"),
     "problem": ("✗", "red"),
     "repaired": ("✓", "cyan"),
 }
+"""The sign and the style of a finding."""
+_MIGRATED = {
+    "plan": "would be migrated from",
+    "dry_run": "can be migrated (tried, checked and taken back) from",
+    "apply": "✓ migrated from",
+}
 
 
-def proof_view(proof: Proof) -> RenderableType:
+def proof_view(proof: records.Proof) -> RenderableType:
     """Return the checks of a proof, the problems, and the limits of the proof."""
-    facts = fact_table()
     claim = "nothing reaches it" if proof.claim == "unreachable" else "nothing holds it"
-    facts.add_row("memory", Text(proof.id, style="cyan"))
-    facts.add_row(
-        "claim",
-        Text(f"{'✓' if proof.holds else '✗'} {claim}", style="green" if proof.holds else "red"),
+    last = proof.searched
+    searched = last and f"{local_time(last.at)}, found in {last.problems} places"
+    shown = facts(
+        proof,
+        "memory=id looked_at=checked",
+        claim=lambda each: done(claim, each.holds),
+        but=lambda each: [Text(problem, style="red") for problem in each.problems],
+        last_search=lambda _: searched,
+        kept=lambda each: list(each.copies),
+        cannot_prove=lambda each: Text("\n".join(each.cannot_prove), style="dim"),
     )
-    facts.add_row("looked at", ", ".join(proof.checked))
-    for problem in proof.problems:
-        facts.add_row("but", Text(problem, style="red"))
-    if proof.searched is not None:
-        where = f"{local_time(proof.searched.at)}, found in {proof.searched.problems} places"
-        facts.add_row("last search", where)
-    for copy in proof.copies:
-        facts.add_row("kept", copy)
-    facts.add_row("cannot prove", Text("\n".join(proof.cannot_prove), style="dim"))
-    return Panel(facts, title="Proof", title_align="left", border_style="dim")
+    return panel("Proof", shown)
 
 
-def erasure_view(erasure: Erasure) -> RenderableType:
+def erasure_view(erasure: records.Erasure) -> RenderableType:
     """Return the copies that an erasure destroys or would destroy, with the proof."""
-    facts = fact_table()
-    facts.add_row("memories", ", ".join(short(memory_id) for memory_id in erasure.memory_ids))
-    facts.add_row("versions", str(erasure.versions))
-    facts.add_row(
-        "sources",
-        ", ".join(short(memory_id) for memory_id in erasure.sources) or "none of their own",
+    beside = f"what people wrote beside {erasure.journal} entries"
+    in_chain, elsewhere = ", ".join(erasure.in_chain), common.joined(erasure.elsewhere)
+    shown = facts(
+        erasure,
+        "memories=memory_ids versions sources recorded_steps=payloads threads approvals "
+        "names,_goals_of_runs=runs names_of_steps=steps",
+        journal=lambda each: beside if each.journal else None,
+        stays_in_the_chain=lambda _: in_chain and Text(in_chain, style="yellow"),
+        stays_in=lambda _: elsewhere and Text(elsewhere, style="yellow"),
+        proof=lambda each: [
+            done("; ".join(proof.problems) or "erased: nothing of it was found", proof.holds)
+            for proof in each.proofs
+        ],
+        cannot_prove=lambda each: Text("\n".join(each.cannot_prove), style="dim"),
     )
-    facts.add_row(
-        "recorded steps", ", ".join(short(memory_id) for memory_id in erasure.payloads) or "none"
-    )
-    facts.add_row("threads", ", ".join(erasure.threads) or "none")
-    if erasure.approvals:
-        facts.add_row("approvals", ", ".join(short(name) for name in erasure.approvals))
-    if erasure.runs:
-        facts.add_row("names, goals of runs", ", ".join(short(run_id) for run_id in erasure.runs))
-    if erasure.steps:
-        facts.add_row("names of steps", ", ".join(short(step_id) for step_id in erasure.steps))
-    if erasure.journal:
-        facts.add_row("journal", f"what people wrote beside {erasure.journal} entries")
-    if erasure.in_chain:
-        facts.add_row("stays in the chain", Text(", ".join(erasure.in_chain), style="yellow"))
-    if erasure.elsewhere:
-        facts.add_row(
-            "stays in",
-            Text(", ".join(short(memory_id) for memory_id in erasure.elsewhere), style="yellow"),
-        )
-    for proof in erasure.proofs:
-        verdict = Text("✓ erased: nothing of it was found", style="green")
-        if not proof.holds:
-            verdict = Text("✗ " + "; ".join(proof.problems), style="red")
-        facts.add_row("proof", verdict)
-    facts.add_row("cannot prove", Text("\n".join(erasure.cannot_prove), style="dim"))
     if erasure.mode == "apply":
-        return Panel(facts, title="Erased", title_align="left", border_style="dim")
-    return preview_panel(facts, more=" This cannot be taken back.")
+        return panel("Erased", shown)
+    return common.preview_panel(shown, more=" This cannot be taken back.")
 
 
-def purge_view(purge: Purge) -> RenderableType:
+def purge_view(purge: records.Purge) -> RenderableType:
     """Return the data that is past its window, or was removed."""
-    facts = fact_table()
-    facts.add_row("expired memories", f"{purge.expired} (forgotten, recoverable for their window)")
-    facts.add_row("forgotten memories", str(purge.tombstones))
-    facts.add_row("journal entries", f"{purge.journal} of {len(purge.streams)} journals")
-    facts.add_row("recorded runs", str(len(purge.runs)))
-    facts.add_row("access log", str(purge.reads))
-    facts.add_row("approvals", str(purge.approvals))
-    facts.add_row("jobs", str(purge.jobs))
-    facts.add_row("first answers", f"{purge.answers} (of calls under an idempotency key)")
-    facts.add_row("working memory", str(purge.working))
-    if purge.journal_window_days is None:
-        facts.add_row("journal", Text("kept: no window was chosen, or for ever", style="dim"))
-    title = "Past their window" if purge.mode == "preview" else "Removed"
-    return Panel(facts, title=title, title_align="left", border_style="dim")
-
-
-def transfer_view(transfer: Transfer, *, verb: str, folder: Path) -> Text:
-    """Return the contents of an export or import."""
-    return Text(
-        f"✓ {len(transfer.scopes)} scopes {verb} {folder}: {transfer.memories} memories, "
-        f"{transfer.sources} sources, {transfer.entries} journal entries, "
-        f"{transfer.blobs} blobs\n  {transfer.digest}",
-        style="green",
+    kept = Text("kept: no window was chosen, or for ever", style="dim")
+    shown = facts(
+        purge,
+        "expired_memories=expired forgotten_memories=tombstones access_log=reads approvals jobs "
+        "answers_under_idempotency_keys=answers working_memory=working",
+        journal_entries=lambda each: f"{each.journal} of {len(each.streams)} journals",
+        recorded_runs=lambda each: len(each.runs),
+        journal=lambda each: kept if each.journal_window_days is None else None,
     )
+    return panel("Past their window" if purge.mode == "preview" else "Removed", shown)
 
 
-def transfer_preview(transfer: Transfer) -> Text:
-    """Return what an export would write, in numbers."""
-    states = ", ".join(f"{count} {state}" for state, count in transfer.states.items())
-    return Text(
-        f"{len(transfer.scopes)} scopes would be exported: {transfer.memories} memories"
-        f"{f' ({states})' if states else ''}, {transfer.sources} sources, {transfer.runs} runs, "
-        f"{transfer.threads} threads, {transfer.entries} journal entries, {transfer.blobs} blobs "
-        f"of {transfer.bytes:,} bytes"
+def transfer_view(transfer: records.Transfer, what: str) -> Text:
+    """Return the contents of an export or import, or what an export would write."""
+    states = f" ({common.counts(transfer.states)})" if transfer.states else ""
+    text = (
+        f"{len(transfer.scopes)} scopes {what}: {transfer.memories} memories{states}, "
+        f"{transfer.sources} sources, {transfer.runs} runs, {transfer.threads} threads, "
+        f"{transfer.entries} journal entries, {transfer.blobs} blobs of {transfer.bytes:,} bytes"
     )
+    return done(f"{text}\n  {transfer.digest}") if transfer.digest else Text(text)
 
 
-def backup_view(backup: Backup, folder: Path) -> Text:
+def backup_view(backup: records.Backup, folder: str) -> Text:
     """Return what a backup has, or what was restored from one."""
     verb = "backed up to" if backup.mode == "backup" else "restored to"
-    text = Text()
-    text.append(
-        f"✓ {verb} {folder}: {backup.rows:,} rows of {backup.tables} tables, "
+    text = done(
+        f"{verb} {folder}: {backup.rows:,} rows of {backup.tables} tables, "
         f"{backup.chains} chains, {backup.bytes / 1e6:,.1f} MB in {backup.took_ms / 1_000:.1f} s, "
-        f"schema {backup.schema_revision}\n  {backup.digest}\n",
-        style="green",
+        f"schema {backup.schema_revision}\n  {backup.digest}\n"
     )
     lines = [f"  ✓ {line}" for line in backup.checked]
-    lines += [f"  left out: {line}" for line in backup.left_out]
-    return text.append("\n".join(lines))
+    return text.append("\n".join([*lines, *(f"  left out: {line}" for line in backup.left_out)]))
 
 
-def migration_view(migration: Migration) -> Text:
+def migration_view(migration: records.Migration) -> Text:
     """Return what migrating changes, would change or changed."""
     if not migration.steps:
-        return Text(f"✓ schema {migration.after}: nothing to migrate", style="green")
-    said = {
-        "plan": "would be migrated from",
-        "dry_run": "can be migrated (tried, checked and taken back) from",
-        "apply": "✓ migrated from",
-    }[migration.mode]
+        return done(f"schema {migration.after}: nothing to migrate")
     took = "" if migration.mode == "plan" else f" in {migration.took_ms / 1_000:.1f} s"
-    text = Text(f"{said} schema {migration.before} to {migration.after}{took}")
-    for step in migration.steps:
-        text.append(f"\n  {step.schema_revision}  {step.text}")
-    for line in migration.checked:
-        text.append(f"\n  ✓ {line}")
+    schemas = f"schema {migration.before} to {migration.after}{took}"
+    lines = [f"{_MIGRATED[migration.mode]} {schemas}"]
+    lines += [f"  {step.schema_revision}  {step.text}" for step in migration.steps]
+    lines += [f"  ✓ {line}" for line in migration.checked]
     if migration.backup is not None:
-        text.append(f"\n  backup before it: {migration.backup.digest}")
-    return text
+        lines.append(f"  backup before it: {migration.backup.digest}")
+    return Text("\n".join(lines))
 
 
-def sizes_table(sizes: Sizes) -> RenderableType:
+def sizes_table(sizes: records.Sizes) -> RenderableType:
     """Return where the bytes of a tally are."""
-    table = plain_table("what", "MB", "share")
-    for column in table.columns[1:]:
+    shown = table(
+        sizes.uses,
+        "what=kind",
+        MB=lambda use: f"{use.size / 1e6:,.2f}",
+        share=lambda use: f"{use.size / max(sizes.total, 1):.0%}",
+    )
+    for column in shown.columns[1:]:
         column.justify = "right"
-    for use in sizes.uses:
-        table.add_row(use.kind, f"{use.size / 1e6:,.2f}", f"{use.size / max(sizes.total, 1):.0%}")
-    table.add_section()
-    table.add_row("together", f"{sizes.total / 1e6:,.2f}", "")
+    shown.add_section()
+    shown.add_row("together", f"{sizes.total / 1e6:,.2f}", "")
     if sizes.text:
-        times = sizes.total / sizes.text
-        table.add_row(
-            f"{times:,.1f} times the text that arrived", f"{sizes.text / 1e6:,.2f}", style="dim"
-        )
-    return table
+        times = f"{sizes.total / sizes.text:,.1f} times the text that arrived"
+        shown.add_row(times, f"{sizes.text / 1e6:,.2f}", style="dim")
+    return shown
 
 
-def doctor_table(findings: Iterable[Finding]) -> Table:
+def doctor_table(findings: Iterable[records.Finding]) -> Table:
     """Return the findings of the doctor, one a line."""
-    table = plain_table("", "check", "finding")
-    for finding in findings:
-        sign, style = _FINDING[finding.status]
-        table.add_row(
-            Text(sign, style=style),
-            finding.check,
-            Text(finding.text, style="" if sign == "✓" else style),
-        )
-    return table
+
+    def text(finding: records.Finding) -> Text:
+        sign, style = _SIGNS[finding.status]
+        return Text(finding.text, style="" if sign == "✓" else style)
+
+    signs = {" ": lambda each: Text(*_SIGNS[each.status]), "check": lambda each: each.check}
+    return table(findings, "", **signs, finding=text)
 
 
-def rebuilt_view(rebuilt: RebuiltIndex) -> Text:
+def rebuilt_view(rebuilt: records.RebuiltIndex) -> Text:
     """Return the number of vectors in the index that was made anew."""
-    return Text(f"✓ {rebuilt.chroma} vectors in Chroma", style="green")
+    return done(f"{rebuilt.chroma} vectors in Chroma")
 
 
 def reconciled_view(reconciled: Reconciled) -> Text:
     """Return the comparison of Chroma with the database."""
     if reconciled.whole:
-        return Text(
-            f"✓ the index matches the database ({reconciled.checked} vectors)", style="green"
-        )
+        return done(f"the index matches the database ({reconciled.checked} vectors)")
     if reconciled.problem is not None:
-        return Text(f"✗ {reconciled.problem}", style="red")
-    counts = (
+        return done(reconciled.problem, False)
+    differing = (
         f"{reconciled.missing} missing, {reconciled.stale} stale, {reconciled.ghosts} gone, "
-        f"{reconciled.unreachable} unreachable"
+        f"{reconciled.unreachable} unreachable of {reconciled.checked}"
     )
-    return Text(
-        f"✗ the index does not match: {counts} of {reconciled.checked}. Run tally rebuild-index.",
-        style="red",
+    return done(f"the index does not match: {differing}. Run tally rebuild-index.", False)
+
+
+def job_table(jobs: Iterable[records.Job]) -> Table:
+    """Return jobs, one in a row."""
+
+    def what(job: records.Job) -> Text:
+        waited = f", waited {job.waits} times" if job.waits else ""
+        error = f"\n{job.error_code}, {job.attempts} of {job.max_attempts} attempts{waited}"
+        progress = f" ({_progress(job)})" if _progress(job) else ""
+        return Text.assemble(_work(job), progress, (error if job.error_code else "", "dim"))
+
+    return table(jobs, "id state when=updated_at", what=what)
+
+
+def job_view(job: records.Job) -> RenderableType:
+    """Return one job with its trail."""
+    is_over = job.is_over or job.due_at is None
+    due = "ended" if is_over else "lease_ends" if job.state == "leased" else "next_attempt"
+    moment = job.updated_at if is_over else job.due_at
+    trail = [
+        f"{local_time(event.at)} {event.state}{f': {event.code}' if event.code else ''}"
+        for event in job.trail
+    ]
+    waits = f"{job.waits} times for what was away, which counts for nothing"
+    shown = facts(
+        job,
+        "kind state worker=leased_by cost result error=error_code error_text",
+        what=_work,
+        **{due: lambda _: moment and local_time(moment)},
+        attempts=lambda each: f"{each.attempts} of {each.max_attempts}",
+        waited=lambda each: waits if each.waits else None,
+        progress=_progress,
+        authority=lambda each: each.user or "none that can be read",
+        trail=lambda each: trail or f"{local_time(each.created_at)} enqueued",
     )
+    return panel(f"Job {job.id}", shown)
+
+
+def outbound_table(calls: Iterable[records.OutboundCall]) -> Table:
+    """Return calls of models, one in a row."""
+
+    def outcome(call: records.OutboundCall) -> Text:
+        cost = f" ${call.micros / 1_000_000:.4f}" if call.micros else ""
+        style = "green" if call.outcome == "answered" else "red"
+        return Text.assemble((call.outcome, style), (f" {call.duration_ms:,} ms{cost}", "dim"))
+
+    def to(call: records.OutboundCall) -> Text:
+        model = "/".join(filter(None, (call.provider, call.model)))
+        return Text.assemble(model, (" here" if call.local else " far", "dim"))
+
+    def sent(call: records.OutboundCall) -> Text:
+        hidden = f", {call.redacted} hidden" if call.redacted else ""
+        return Text.assemble(f"{call.characters:,} characters", (hidden, "dim"))
+
+    return table(
+        calls,
+        "when=at",
+        what=lambda call: f"{call.purpose} {common.short(call.subject_id or '')}".rstrip(),
+        to=to,
+        sent=sent,
+        tokens=lambda call: f"{call.input_tokens:,} + {call.output_tokens:,}",
+        outcome=outcome,
+    )
+
+
+def _work(job: records.Job) -> str:
+    where = "the whole tally" if job.scope is None else str(job.scope)
+    return f"{job.kind} in {where}"
+
+
+def _progress(job: records.Job) -> str:
+    if not job.progress and not job.total:
+        return ""
+    return f"{job.progress}{f' of {job.total}' if job.total else ''}"

@@ -8,13 +8,8 @@ from typing import Any
 
 from tallystick.aio import in_thread
 from tallystick.records import Actor, JsonObject
-from tallystick.tally.async_view import (
-    AsyncFace,
-    Awaited,
-    ServedOperator,
-    ServedRecordings,
-    ServedTally,
-)
+from tallystick.tally.async_view import ServedOperator, ServedRecordings, ServedTally
+from tallystick.tally.served_verbs import AsyncFace, Offered
 from tallystick_server.client.items import RemoteItems
 from tallystick_server.recording import CheckedCall
 
@@ -22,11 +17,11 @@ from tallystick_server.recording import CheckedCall
 class AsyncRemoteItems(AsyncFace):
     """Same as `RemoteItems`, awaited."""
 
-    put = Awaited(RemoteItems.put)
-    get = Awaited(RemoteItems.get)
-    find = Awaited(RemoteItems.find)
-    namespaces = Awaited(RemoteItems.namespaces)
-    sweep = Awaited(RemoteItems.sweep)
+    put = Offered(RemoteItems.put)
+    get = Offered(RemoteItems.get)
+    find = Offered(RemoteItems.find)
+    namespaces = Offered(RemoteItems.namespaces)
+    sweep = Offered(RemoteItems.sweep)
 
 
 class AsyncRemoteTally(ServedTally):

@@ -6,11 +6,9 @@ import inspect
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import update_wrapper
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from functools import cache
+from typing import Any, ClassVar, Self
 
-from tallystick.access import AccessTokens, Spaces
-from tallystick.recorder import Recordings
 from tallystick.records import (
     Actor,
     CompiledContext,
@@ -21,7 +19,15 @@ from tallystick.records import (
     RunRecord,
     Scope,
 )
-from tallystick.tally import BoundTally, Candidate, Operator
+from tallystick.tally import Candidate
+from tallystick.tally.served_verbs import (
+    OperatorVerbs,
+    RecordingVerbs,
+    RelayFace,
+    SpaceVerbs,
+    TallyVerbs,
+    TokenVerbs,
+)
 from tallystick_server.client.aio import AsyncRemoteTally
 from tallystick_server.client.calls import Call, body_of, call_of, safe
 from tallystick_server.client.connections import Connection, Server
@@ -30,97 +36,52 @@ from tallystick_server.client.runs import RemoteRun
 from tallystick_server.recording import CheckedCall, CheckedCallBody, Compile, StartRun
 from tallystick_server.routes import PREFIX
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-class _Verb(Generic[P, R]):
-    """A verb of a bound tally, as one that the server carries out."""
-
-    def __init__(self, verb: Callable[Concatenate[Any, P], R], part: str = "") -> None:
-        self.verb = verb
-        self.name = f"{part}{verb.__name__}"
-        self.signature = inspect.signature(verb)
-
-    @overload
-    def __get__(self, face: None, owner: type) -> _Verb[P, R]: ...
-    @overload
-    def __get__(self, face: _Face, owner: type) -> Callable[P, R]: ...
-    def __get__(self, face: _Face | None, owner: type) -> _Verb[P, R] | Callable[P, R]:
-        if face is None:
-            return self
-        connection = face.connection
-
-        def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            request = call_of(self.name, self.signature, args, kwargs, new_key=connection.new_key)
-            result: R = connection.send(request)
-            return result
-
-        return update_wrapper(call, self.verb)
+_signature_of = cache(inspect.signature)
 
 
 @dataclass(frozen=True)
-class _Face:
+class _Face(RelayFace):
     """Verbs over one connection."""
 
     connection: Connection
+    part: ClassVar[str] = ""
+    """The path of the part that has the verbs, such as `operator.`."""
+
+    def _bind_verb(self, verb: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a verb, as one that the server carries out."""
+        connection, name = self.connection, f"{self.part}{verb.__name__}"
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            signature = _signature_of(verb)
+            return connection.send(
+                call_of(name, signature, args, kwargs, new_key=connection.new_key)
+            )
+
+        return call
 
 
-class RemoteOperator(_Face):
+class RemoteOperator(_Face, OperatorVerbs):
     """The operator's verbs, behind a server."""
 
-    erase = _Verb(Operator.erase, "operator.")
-    erase_recorded = _Verb(Operator.erase_recorded, "operator.")
-    prove_unreachable = _Verb(Operator.prove_unreachable, "operator.")
-    prove_erased = _Verb(Operator.prove_erased, "operator.")
-    purge = _Verb(Operator.purge, "operator.")
-    choose_windows = _Verb(Operator.choose_windows, "operator.")
-    jobs = _Verb(Operator.jobs, "operator.")
-    job = _Verb(Operator.job, "operator.")
-    retry_jobs = _Verb(Operator.retry_jobs, "operator.")
-    cancel_job = _Verb(Operator.cancel_job, "operator.")
-    outbound_calls = _Verb(Operator.outbound_calls, "operator.")
-    doctor = _Verb(Operator.doctor, "operator.")
-    sizes = _Verb(Operator.sizes, "operator.")
-    rebuild_index = _Verb(Operator.rebuild_index, "operator.")
-    freeze = _Verb(Operator.freeze, "operator.")
-    thaw = _Verb(Operator.thaw, "operator.")
-    export = _Verb(Operator.export, "operator.")
+    part = "operator."
 
 
-class RemoteSpaces(_Face):
+class RemoteSpaces(_Face, SpaceVerbs):
     """The spaces that the caller may see or manage, behind a server."""
 
-    create = _Verb(Spaces.create, "spaces.")
-    get = _Verb(Spaces.get, "spaces.")
-    list = _Verb(Spaces.list, "spaces.")
-    update = _Verb(Spaces.update, "spaces.")
+    part = "spaces."
 
 
-class RemoteTokens(_Face):
+class RemoteTokens(_Face, TokenVerbs):
     """The access tokens of the caller, behind a server."""
 
-    make = _Verb(AccessTokens.make, "tokens.")
-    list = _Verb(AccessTokens.list, "tokens.")
-    rotate = _Verb(AccessTokens.rotate, "tokens.")
-    revoke = _Verb(AccessTokens.revoke, "tokens.")
+    part = "tokens."
 
 
-class RemoteRecordings(_Face):
+class RemoteRecordings(_Face, RecordingVerbs):
     """What was recorded, behind a server."""
 
-    run = _Verb(Recordings.run, "recordings.")
-    steps = _Verb(Recordings.steps, "recordings.")
-    step = _Verb(Recordings.step, "recordings.")
-    entries = _Verb(Recordings.entries, "recordings.")
-    receipt = _Verb(Recordings.receipt, "recordings.")
-    knew = _Verb(Recordings.knew, "recordings.")
-    unseen = _Verb(Recordings.unseen, "recordings.")
-    trace = _Verb(Recordings.trace, "recordings.")
-    changed = _Verb(Recordings.changed, "recordings.")
-    diff = _Verb(Recordings.diff, "recordings.")
-    written = _Verb(Recordings.written, "recordings.")
-    uses = _Verb(Recordings.uses, "recordings.")
+    part = "recordings."
 
     def receipts(self, run_id: str) -> Sequence[Receipt]:
         """Return the receipts of a run, in the order of its chain. Raises NotFound."""
@@ -146,48 +107,12 @@ class RemoteRecordings(_Face):
         )
 
 
-class RemoteTally(_Face):
+class RemoteTally(_Face, TallyVerbs):
     """A tally behind a server: the verbs, records and errors of a bound tally. Thread-safe.
 
     Use `connect`. Close it, or use it as a `with` block. What happens in this process alone is not
     here: adapters that record need the tally itself.
     """
-
-    remember = _Verb(BoundTally.remember)
-    remember_many = _Verb(BoundTally.remember_many)
-    recall = _Verb(BoundTally.recall)
-    get = _Verb(BoundTally.get)
-    memories = _Verb(BoundTally.memories)
-    modify = _Verb(BoundTally.modify)
-    modify_many = _Verb(BoundTally.modify_many)
-    forget = _Verb(BoundTally.forget)
-    forget_matching = _Verb(BoundTally.forget_matching)
-    recover = _Verb(BoundTally.recover)
-    correct = _Verb(BoundTally.correct)
-    promote = _Verb(BoundTally.promote)
-    share = _Verb(BoundTally.share)
-    inspect = _Verb(BoundTally.inspect)
-    source = _Verb(BoundTally.source)
-    explore = _Verb(BoundTally.explore)
-    context_pack = _Verb(BoundTally.context_pack)
-    wake = _Verb(BoundTally.wake)
-    history = _Verb(BoundTally.history)
-    reflect = _Verb(BoundTally.reflect)
-    end_session = _Verb(BoundTally.end_session)
-    reviews = _Verb(BoundTally.reviews)
-    proposal = _Verb(BoundTally.proposal)
-    review = _Verb(BoundTally.review)
-    preview_access = _Verb(BoundTally.preview_access)
-    preview_member = _Verb(BoundTally.preview_member)
-    runs = _Verb(BoundTally.runs)
-    verify = _Verb(BoundTally.verify)
-    replay = _Verb(BoundTally.replay)
-    replay_later = _Verb(BoundTally.replay_later)
-    approvals = _Verb(BoundTally.approvals)
-    approval = _Verb(BoundTally.approval)
-    approve = _Verb(BoundTally.approve)
-    deny = _Verb(BoundTally.deny)
-    revoke = _Verb(BoundTally.revoke)
 
     @classmethod
     def connect(

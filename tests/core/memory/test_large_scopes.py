@@ -102,7 +102,7 @@ def test_a_large_scope_answers_from_the_database_as_from_memory(open_tally: Open
         with open_tally(settings=LARGE) as tally:
             bound = tally.bind(ANNA)
             assert _answers(bound) == in_memory
-            assert bound.recall("barin").path == "database, 3000 by signs"
+            assert bound.recall("barin").path == "database, 2000 by signs"
             assert _loads(tally) == loads
 
 
@@ -220,7 +220,7 @@ def test_two_scopes_larger_than_the_cache_stay_warm(open_tally: OpenTally) -> No
 
 def test_a_scope_is_as_large_as_its_vectors_make_it(open_tally: OpenTally) -> None:
     """100 memories fill a tenth of the cache with 256 numbers each, and a half with 1,536."""
-    for dimension, path in ((256, "exact"), (1_536, "database, 3000 by signs")):
+    for dimension, path in ((256, "exact"), (1_536, "database, 2000 by signs")):
         with open_tally(settings=SMALL_CACHE, embedder=HashEmbedder(dimension)) as tally:
             tally.drain()
             bound = tally.bind(Actor(user="anna"))
@@ -252,6 +252,7 @@ def _change(tally: Tally, change: Update) -> None:
     services_of(tally).store.database.write(unit, name="test")
 
 
+@pytest.mark.slow
 def test_a_damaged_piece_of_a_stored_segment_is_never_used(open_tally: OpenTally) -> None:
     """Each piece is damaged in turn: recall answers as before, and makes the segment anew."""
     with open_tally(settings=LARGE, owner=ROOT) as tally:
@@ -626,6 +627,7 @@ with Tally.open(sys.argv[1], background=False) as tally:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite
 def test_the_proof_of_an_erasure_names_the_process_that_maps_the_text(
     open_sqlite: OpenTally, monkeypatch: pytest.MonkeyPatch

@@ -134,7 +134,7 @@ def test_a_write_that_fails_at_any_table_changes_nothing(open_tally: OpenTally, 
                 for verb in ("INSERT", "UPDATE"):
                     tx.exec_driver_sql(f"DROP TRIGGER fail_{verb}")
             else:
-                tx.exec_driver_sql(f"DROP TRIGGER fail ON {name}")
+                tx.exec_driver_sql("DROP FUNCTION fail CASCADE")
 
         services_of(tally).store.database.write(fails, name="harm")
         with pytest.raises(StorageError):

@@ -7,10 +7,11 @@ import json
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
+from pydantic import Field
 
 from tallystick import errors
 from tallystick.access import AccessTokens, Spaces
@@ -20,11 +21,14 @@ from tallystick.operations import (
     OPERATIONS,
     STATUS,
     Operation,
+    arguments_of,
     error_json,
     wire_status,
 )
 from tallystick.recorder import Recordings
-from tallystick.records import Actor, PolicyRule
+from tallystick.records import Actor, Count, JsonObject, PolicyRule
+from tallystick.records.arguments import OtherScopes, Since
+from tallystick.records.wire import PROCESS_ONLY, Wire
 from tallystick.tally import BoundTally, Operator, Tally
 
 OpenTally = Callable[..., Tally]
@@ -129,12 +133,39 @@ LOOSER = {
 """Arguments whose verb takes more kinds of values in Python than JSON has."""
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_an_operation_returns_what_its_verb_returns(name: str) -> None:
-    operation = OPERATIONS[name]
-    returned = get_type_hints(verb_of(operation))["return"]
+def test_the_arguments_of_a_function_are_those_of_its_signature() -> None:
+    def find(
+        bound: BoundTally,
+        query: Annotated[str, Field(description="What to find.")],
+        *,
+        limit: Annotated[Count | None, Field(description="Hits at most.", ge=1)] = None,
+        since: Since = None,
+        scopes: OtherScopes = None,
+        progress: Annotated[Callable[[int], None], PROCESS_ONLY] = print,
+        **labels: Annotated[Any, Wire(JsonObject), Field(description="Labels of a hit.")],
+    ) -> None: ...
 
-    assert operation.result == (None if returned is type(None) else returned)
+    model = arguments_of(find, "find_all")
+    schema: Any = model.model_json_schema()
+
+    assert (model.__name__, schema["required"]) == ("FindAll", ["query", "labels"])
+    assert schema["additionalProperties"] is False
+    annotations = {name: field.annotation for name, field in model.model_fields.items()}
+    assert get_args(annotations.pop("since"))[-1] is type(None)
+    assert annotations == {
+        "query": str,
+        "limit": int | None,
+        "scopes": tuple[str, ...] | None,
+        "labels": JsonObject,
+    }
+    given: Any = model.model_validate({"query": "heron", "since": "P7D", "labels": {}})
+    assert given.since == timedelta(days=7)
+    assert schema["properties"]["limit"] == {
+        "anyOf": [{"minimum": 1, "type": "integer"}, {"type": "null"}],
+        "default": None,
+        "description": "Hits at most.",
+        "title": "Limit",
+    }
 
 
 @pytest.mark.parametrize("name", OPERATIONS)

@@ -31,7 +31,7 @@ ROOT = Actor(user="root", role="operator")
 ANNA, BEN = Actor(user="anna"), Actor(user="ben")
 LARGE = Settings.read(large_scope=30)
 EXACT = Settings.read(large_scope=30, vector_search="exact")
-BY_SIGNS, BY_CHROMA = "database, 3000 by signs", "database, chroma"
+BY_SIGNS, BY_CHROMA = "database, 2000 by signs", "database, chroma"
 
 SMALL = """
 import sys
@@ -218,6 +218,7 @@ def test_scopes_that_are_searched_in_both_ways_are_answered_together(tmp_path: P
         }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_batches")
 def test_writers_go_on_while_a_scope_is_filled(tmp_path: Path) -> None:
     with _open(tmp_path / "tally") as tally:

@@ -87,6 +87,7 @@ def test_points_that_no_drain_deleted_are_missing(pair: tuple[Tally, Tally]) -> 
     assert _path(ours) == ("chroma", ())
 
 
+@pytest.mark.slow
 def test_a_process_waits_for_the_drain_of_another(pair: tuple[Tally, Tally]) -> None:
     ours, theirs = pair
     ours.bind(ADA).remember("The heron nests in March.")
@@ -99,6 +100,7 @@ def test_a_process_waits_for_the_drain_of_another(pair: tuple[Tally, Tally]) -> 
     assert ours.drain().left == 0
 
 
+@pytest.mark.slow
 def test_two_processes_drain_while_others_write_and_forget(pair: tuple[Tally, Tally]) -> None:
     def write(number: int) -> None:
         bound = pair[number % 2].bind(ADA)

@@ -231,6 +231,7 @@ WORKER = textwrap.dedent(
 )
 
 
+@pytest.mark.slow
 def test_workers_killed_at_any_moment_lose_no_job(tmp_path: Path) -> None:
     place = tmp_path / "tally"
     rounds = 1 if hypothesis_settings().max_examples <= 100 else 60
@@ -264,6 +265,7 @@ def test_workers_killed_at_any_moment_lose_no_job(tmp_path: Path) -> None:
         assert vectors == expected
 
 
+@pytest.mark.slow
 def test_the_worker_of_the_command_line_ends_with_who_started_it(tmp_path: Path) -> None:
     place = tmp_path / "tally"
     Tally.open(place, background=False).close()

@@ -39,6 +39,7 @@ def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.Mo
         KingfisherFinder()
 
 
+@pytest.mark.slow
 def test_what_the_engine_finds_joins_what_our_rules_find(finder: KingfisherFinder) -> None:
     ours = "sk-ant-api03-" + "a1B2" * 20
     text = f"Schlüssel \ud800 {AIRTABLE} und {ours}."
@@ -53,6 +54,7 @@ def test_what_the_engine_finds_joins_what_our_rules_find(finder: KingfisherFinde
     assert sum(counts.values()) == 2
 
 
+@pytest.mark.slow
 def test_a_secret_that_the_engine_reads_otherwise_than_it_stands_takes_the_text_with_it(
     finder: KingfisherFinder,
 ) -> None:

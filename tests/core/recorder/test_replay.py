@@ -24,7 +24,7 @@ def _recorded(bound: BoundTally) -> tuple[str, str]:
         bound.remember(text) for text in ("The heron nests in March.", "The stork nests in April.")
     ]
     with bound.run("planner", goal="birds") as run, run.step("model_call", name="scripted") as step:
-        compiled = bound.compile([*bound.recall("heron nest"), ASK], budget=1_000)
+        compiled = bound.compile([*bound.recall("heron and stork nest"), ASK], budget=1_000)
         step.record("request", {"items": [item.content for item in compiled.selected_items]})
         step.record("response", {"answer": "In March."})
     source = steps[0].source_id

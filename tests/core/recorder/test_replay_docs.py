@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tallystick.records import ReplayRecipe
 
 PAGE = (Path(__file__).parents[3] / "docs" / "replay.md").read_text(encoding="utf-8")
@@ -61,6 +63,7 @@ def test_a_mistake_of_its_own(tape):
 """
 
 
+@pytest.mark.slow
 def test_the_test_on_the_page_passes_and_shows_a_diff_once_the_agent_asks_otherwise(
     tmp_path: Path,
 ) -> None:

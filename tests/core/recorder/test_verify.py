@@ -105,7 +105,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
 
 @pytest.fixture
 def scene(recorded: Recorded, tmp_path: Path, open_sqlite: Callable[..., Tally]) -> Iterator[Scene]:
-    shutil.copytree(recorded.folder, tmp_path / "tally")
+    shutil.copytree(recorded.folder, tmp_path / "tally", dirs_exist_ok=True)
     with open_sqlite() as tally, closing(sqlite3.connect(tmp_path / "tally" / "tally.db")) as rows:
         rows.row_factory = sqlite3.Row
         yield Scene(rows, tally, recorded)

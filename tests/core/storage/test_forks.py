@@ -117,6 +117,7 @@ def _load(anna: BoundTally) -> Iterator[list[str]]:
     assert failures == []
 
 
+@pytest.mark.slow
 def test_every_child_of_a_busy_parent_opens_the_tally_anew(
     open_tally: OpenTally, request: pytest.FixtureRequest
 ) -> None:

@@ -122,6 +122,7 @@ CALLS: list[Callable[[Tally, int], None]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after", "told"])
 @pytest.mark.parametrize("call", CALLS)
 def test_a_call_that_is_cut_anywhere_raises_one_of_two_errors(
@@ -146,6 +147,7 @@ def test_a_call_that_is_cut_anywhere_raises_one_of_two_errors(
     assert number > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after", "told"])
 def test_a_run_that_is_cut_anywhere_is_whole_in_the_end(
     tally: Tally, proxy: PostgresProxy, when: Cut
@@ -210,6 +212,7 @@ def _end_sessions(url: str) -> None:
         )
 
 
+@pytest.mark.slow
 def test_a_commit_is_open_where_no_server_tells_of_it(
     tally: Tally, proxy: PostgresProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,6 +246,7 @@ def test_a_commit_is_open_where_no_server_tells_of_it(
     assert is_open == {False, True}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after", "told"])
 def test_an_opening_that_is_cut_anywhere_raises_one_of_two_errors(
     proxy: PostgresProxy, when: Cut

@@ -90,6 +90,7 @@ def test_a_killed_process_loses_nothing_that_was_acknowledged(tmp_path: Path) ->
         owner.remember("and it still works")
 
 
+@pytest.mark.slow
 def test_a_second_process_reads_and_writes_while_the_first_owns_chroma(tmp_path: Path) -> None:
     place = tmp_path / "tally"
     with Tally.open(
@@ -147,6 +148,7 @@ def test_ownership_of_chroma_passes_on_when_the_owner_closes(tmp_path: Path) -> 
         assert second.drain().left == 0
 
 
+@pytest.mark.slow
 def test_two_writing_processes_lose_no_write(tmp_path: Path) -> None:
     place = tmp_path / "tally"
     Tally.open(place, background=False).close()

@@ -122,6 +122,7 @@ def _state(folder: Path) -> dict[str, bytes]:
     return {name: content for name, content in contents.items() if content}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("condition", "reason"),
     [

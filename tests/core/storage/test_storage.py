@@ -396,6 +396,7 @@ def test_a_scope_that_grew_large_has_a_collection_of_its_own(tmp_path: Path) -> 
         assert tally.reconcile_index(repair=False).whole
 
 
+@pytest.mark.slow
 def test_two_processes_of_one_chroma_server_follow_one_layout(tmp_path: Path) -> None:
     with chroma_server(tmp_path / "server") as address:
         settings = Settings.read(vector_search="chroma", chroma=address, large_scope=30)

@@ -112,6 +112,7 @@ def thread_calls(bound: BoundTally) -> None:
     bound.threads.delete("other")
 
 
+@pytest.mark.slow
 def test_no_daily_call_waits_for_a_writer_of_another_scope(
     open_two: OpenTwo, tmp_path: Path
 ) -> None:

@@ -49,6 +49,7 @@ def _run(script: str, folder: Path) -> None:
     assert ended.stderr == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", [SCRIPT, AS_A_DEPENDENCY])
 def test_the_access_log_has_the_reads_of_a_process_that_closed_nothing(
     tmp_path: Path, script: str
@@ -60,6 +61,7 @@ def test_the_access_log_has_the_reads_of_a_process_that_closed_nothing(
         assert len(me.memories()) == 1
 
 
+@pytest.mark.slow
 def test_a_tally_that_is_closed_when_the_threads_are_gone_does_not_hang(tmp_path: Path) -> None:
     _run(LAST + AS_A_DEPENDENCY, tmp_path / "tally")
     with Tally.open(tmp_path / "tally") as tally:

@@ -120,6 +120,7 @@ def _pytest(project: Path, *options: str) -> str:
     return process.stdout
 
 
+@pytest.mark.slow
 def test_a_users_test_passes_on_the_same_agent_and_shows_a_diff_on_another(project: Path) -> None:
     output = _pytest(project, "-q")
 

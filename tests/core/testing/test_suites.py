@@ -31,6 +31,7 @@ def test_the_scoreboard_has_every_suite() -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=[pytest.mark.soak] if name in ONCE else []) for name in SUITES],

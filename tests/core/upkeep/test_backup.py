@@ -239,6 +239,7 @@ def _killed_in(function: str, call: str) -> None:
     assert ended.returncode == -9, ended.stderr.decode()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="it kills itself with a signal")
 def test_a_restore_that_was_cut_off_leaves_no_tally_and_is_begun_anew(places: Places) -> None:
     with places.open() as tally:
@@ -262,6 +263,7 @@ def test_a_restore_that_was_cut_off_leaves_no_tally_and_is_begun_anew(places: Pl
     assert not list(places.tmp.glob(".*"))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="it kills itself with a signal")
 @pytest.mark.parametrize("verb", ["backup", "export"])
 @pytest.mark.parametrize("is_there", [False, True], ids=["new", "empty"])

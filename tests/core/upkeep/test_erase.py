@@ -741,6 +741,7 @@ with Tally.open(sys.argv[1], background=False) as tally:
 """
 
 
+@pytest.mark.slow
 def test_an_erasure_waits_for_those_who_write_and_read_here_and_elsewhere(tmp_path: Path) -> None:
     place = tmp_path / "tally"
     with Tally.open(place, background=False) as tally:

@@ -144,6 +144,7 @@ def test_scopes_move_to_the_other_database_beside_those_that_are_there(
         assert _whole(target) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [0.0, 0.5, 0.99])
 def test_an_import_that_is_cut_off_leaves_nothing_and_is_made_again(
     open_tally: OpenTally, tmp_path: Path, part: float
@@ -193,6 +194,7 @@ def _journal_days(tally: Tally) -> str | None:
         return settings_rows.get_setting(connection, "retention.journal_days")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("filled", [False, True], ids=["into a new tally", "beside others"])
 def test_an_import_that_is_killed_leaves_nothing_and_is_made_again(
     open_tally: OpenTally, open_other: OpenTally, tmp_path: Path, filled: bool

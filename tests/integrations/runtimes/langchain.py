@@ -271,8 +271,12 @@ class LangGraph(LangChain):
 
     def _agent(self, script: Script, tools: list[Any], options: Options, **more: Any) -> Any:
         model, made = Scripted(script), tools_of(tools)
-        graph: Any = StateGraph(MessagesState)
-        graph.add_node("agent", lambda state: {"messages": [model.invoke(state["messages"])]})
+        graph: StateGraph[Any, Any, Any, Any] = StateGraph(MessagesState)
+
+        def answer(state: Any) -> dict[str, Any]:
+            return {"messages": [model.invoke(state["messages"])]}
+
+        graph.add_node("agent", answer)
         graph.add_node("tools", ToolNode(made, handle_tool_errors=False))
         graph.add_edge(START, "agent")
         graph.add_conditional_edges("agent", tools_condition)

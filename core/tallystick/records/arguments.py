@@ -1,0 +1,54 @@
+"""Arguments that several verbs take, each with the description that surfaces show."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
+
+from tallystick.records._base import JsonObject, Texts, Words
+from tallystick.records.memory import Kinds, ScopeName, Scopes, States
+from tallystick.records.times import Occasion
+from tallystick.records.wire import Wire
+
+PAGE_BEFORE: Final = Field(description="The last id of the page before.")
+"""Describes the argument by which a list goes on."""
+
+Reason = Annotated[str, Field(description="Why; it is kept in the history.")]
+IfVersion = Annotated[int | None, Field(description="Only if the memory is at this version.")]
+IdempotencyKey = Annotated[
+    str | None, Field(description="Key of this request: sent again, it gets the first answer.")
+]
+ConfirmMode = Annotated[
+    Literal["preview", "apply"],
+    Field(description="Preview what would be done, or apply it with the preview's token."),
+]
+ConfirmToken = Annotated[str | None, Field(description="The token of the preview.")]
+Force = Annotated[bool, Field(description="Also what is pinned.")]
+Folder = Annotated[str | os.PathLike[str], Wire(str)]
+"""The path of a folder."""
+Fields = Annotated[Any, Wire(JsonObject)]
+"""Keyword arguments that stand for the fields of a record."""
+SpaceScope = Annotated[ScopeName, Field(description="The scope, such as team:support.")]
+OtherScopes = Annotated[
+    Scopes | None, Field(description="Scopes such as project:apollo; by default the bound one.")
+]
+
+KindFilter = Annotated[Kinds, Field(description="Only memories of these kinds.")]
+StateFilter = Annotated[
+    States, Field(description="States of the memories; by default active ones.")
+]
+TagFilter = Annotated[Texts, Field(description="Only memories with all of these.")]
+ConversationFilter = Annotated[Words | None, Field(description="Only turns of this one.")]
+SourceFilter = Annotated[Words | None, Field(description="Only from this source id or address.")]
+Since = Annotated[
+    Occasion | None, Field(description="Said, happened or remembered at this moment or later.")
+]
+Until = Annotated[Occasion | None, Field(description="Said, happened or remembered before it.")]
+StatusFilter = Annotated[Words | None, Field(description="Only with this status, such as todo.")]
+ProjectFilter = Annotated[Words | None, Field(description="Only of this project.")]
+AssigneeFilter = Annotated[Words | None, Field(description="Only those of this assignee.")]
+LanguageFilter = Annotated[
+    Words | None, Field(description="Only in this language, as it was labelled.")
+]

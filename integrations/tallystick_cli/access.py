@@ -1,0 +1,236 @@
+"""Commands of access: approvals, spaces, previews of access, tokens, and freezing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+import typer
+
+from tallystick.errors import InvalidInput, NotFound
+from tallystick.records import Actor, Approval, SpaceMember, TokenClass
+from tallystick_cli.commands import Answer, Call, Command, command
+from tallystick_cli.output import print_view
+from tallystick_cli.session import complete_id, confirm, require_person
+from tallystick_cli.views import access as views
+
+_MOST = 1_000_000
+"""Approvals of a scope that are looked through."""
+_PERSON = "Shows it first and needs a person at a terminal."
+_FORM = "user:bob=writer, agent:coder=reader@2026-12-31 or everyone=reader"
+
+Agent = Annotated[str | None, "The agent that acts for the user."]
+Projects = Annotated[tuple[str, ...], "A project of theirs."]
+
+
+@command("approvals", view=views.approval_table, scope="all")
+def approvals(call: Call) -> Answer:
+    owner, limit = call.owner, call.arguments.pop("limit", 50)
+    scopes = owner.tally.scopes() if call.scope is None else [owner.actor.home(call.scope)]
+    listed: list[Approval] = []
+    for name in scopes:
+        call.bound = owner.tally.bind(owner.actor, name).on("cli")
+        listed += call.do(limit=_MOST)
+    listed.sort(key=lambda each: (each.created_at, each.id), reverse=True)
+    if listed:
+        return Answer(listed[:limit])
+    state = call.arguments.get("state", "pending")
+    here = "" if call.scope is None else f" in {call.scope}"
+    if state is None:
+        return Answer([], f"Nothing was ever asked{here}.")
+    nothing = "Nothing waits for a person" if state == "pending" else f"Nothing is {state}"
+    others = "`tally approvals --state all` lists what was decided."
+    return Answer([], f"{nothing}{here}. {others}")
+
+
+def _decision(verb: Literal["approve", "deny", "revoke"]) -> Command:
+    def decide(call: Call) -> Answer:
+        require_person(f"tally {verb}")
+        waiting = call.owner.approval(call.arguments["approval_id"])
+        if not call.as_json:
+            print_view(views.approval_view(waiting))
+        confirm(f"{verb} exactly this", verb)
+        decided: Approval = call.do(approval_id=waiting.id)
+        lines = [views.approval_line(decided)]
+        if decided.token is None:
+            return Answer(decided, lines)
+        once = "The same action of the same actor runs once, with this token or without:"
+        return Answer(decided, [*lines, once, decided.token])
+
+    return command(verb, note=_PERSON)(decide)
+
+
+approve, deny, revoke = _decision("approve"), _decision("deny"), _decision("revoke")
+
+
+@command("spaces", view=views.space_table)
+def spaces(call: Call) -> Answer:
+    opens = "`tally space SCOPE --name … --member …` opens a scope to others."
+    stored = call.do()
+    return Answer(stored, None if stored else f"No space was created here yet. {opens}")
+
+
+@command(
+    *("create_space", "update_space", "preview_member"),
+    positional=("scope",),
+    without=("members", "changes"),
+)
+def space(
+    call: Call,
+    reason: Annotated[str, "Why; it is kept in the history."],
+    member: Annotated[tuple[str, ...], f"Who belongs to it, as what, until when: {_FORM}."] = (),
+    without: Annotated[tuple[str, ...], "Who no longer does, such as user:bob."] = (),
+    state: Annotated[
+        bool | None, typer.Option("--open/--close", help="A closed space refuses its members.")
+    ] = None,
+    preview: Annotated[bool, "Only show what each --member could do and recall."] = False,
+) -> Answer:
+    """Create the space of a scope, or change it: members that are not named stay as they are."""
+    given, owner = call.arguments, call.owner
+    scope, added = given["scope"], [_member(text) for text in member]
+    names = {"name", "description"} & set(given)
+    changes: dict[str, Any] = {name: given.pop(name) for name in sorted(names)}
+    if state is not None:
+        changes["state"] = "open" if state else "closed"
+    if preview:
+        if not added or without or changes:
+            raise InvalidInput("--preview shows what each --member could recall, and nothing else.")
+        call.take("scope")
+        previews = [owner.preview_member(scope, each) for each in added]
+        value = [{**each.dump(), "gained": list(each.gained)} for each in previews]
+        return Answer(value, views.member_table(previews))
+    try:
+        there = owner.spaces.get(scope).members
+    except NotFound:
+        if "name" not in changes or without or state is not None:
+            raise
+        result = call.do("create_space", reason=reason, members=tuple(added), **changes)
+    else:
+        if added or without:
+            members = {f"{each.principal_type}:{each.principal_id}": each for each in there}
+            if strangers := [name for name in without if members.pop(name, None) is None]:
+                raise InvalidInput(f"{', '.join(strangers)} is no member of this space.")
+            members |= {f"{each.principal_type}:{each.principal_id}": each for each in added}
+            changes["members"] = [each.dump() for each in members.values()]
+        result = call.do("update_space", reason=reason, changes=changes)
+    return Answer(result, views.space_table([result]))
+
+
+def _member(text: str) -> SpaceMember:
+    """Return a member as it was typed. Raises InvalidInput, InvalidRecord."""
+    principal_text, separator, role = text.rpartition("=")
+    role, _, day = role.partition("@")
+    kind, _, principal = principal_text.partition(":")
+    if not separator:
+        raise InvalidInput(f"{text!r} names no member. Write it like {_FORM}.")
+    fields = {"principal_type": kind, "principal_id": principal, "role": role}
+    return SpaceMember.load(fields | ({"expires_at": day} if day else {}))
+
+
+@command(
+    "preview_access",
+    view=views.preview_table,
+    without=("actor",),
+    helps={"scopes": "Such as project:apollo; by default all there are."},
+)
+def preview_agent(
+    call: Call,
+    user: Annotated[str, "The person it acts for."],
+    /,
+    agent: Agent = None,
+    project: Projects = (),
+    delegation: Annotated[tuple[str, ...], "A delegation that it holds."] = (),
+) -> Any:
+    fields = {"user": user, "agent": agent}
+    actor = Actor.load(fields | {"projects": set(project), "delegations": set(delegation)})
+    scopes = call.arguments.get("scopes") or tuple(map(str, call.owner.tally.scopes()))
+    return call.do(actor=actor, scopes=scopes)
+
+
+@command(
+    *("make_token", "tokens", "rotate_token", "revoke_token"),
+    without=("name", "token_id", "actor", "token_class"),
+    helps={
+        "action": "list, make NAME, rotate TOKEN or revoke TOKEN.",
+        "name_or_token": "The name of a new token; the id of one, or how it begins or ends.",
+        "session": "For a person's sitting: grants, forces and erases. At a terminal.",
+    },
+)
+def token(
+    call: Call,
+    action: Literal["list", "make", "rotate", "revoke"] = "list",
+    name_or_token: str | None = None,
+    /,
+    user: Annotated[str | None, "Who comes in with it; by default whoever makes it."] = None,
+    agent: Agent = None,
+    project: Projects = (),
+    operator: Annotated[bool, "With the rights of an operator."] = False,
+    session: bool = False,
+) -> Answer:
+    """List access tokens; make one, whose secret is shown once; replace or revoke one: the next
+    request with it is refused.
+    """
+    if (name_or_token is None) != (action == "list"):
+        takes = {"list": "no name and no id", "make": "the name of a machine or person"}
+        raise InvalidInput(
+            f"tally token {action} takes {takes.get(action, 'the id of one token')}."
+        )
+    if action != "make" and (user or agent or project or operator or session):
+        raise InvalidInput("Only tally token make says who comes in.")
+    tokens = call.owner.tokens
+    if action == "list":
+        listed, now = call.do("tokens"), call.owner.tally.now()
+        none = "There are no access tokens. `tally token make NAME` makes one."
+        return Answer(listed, views.token_table(listed, now) if listed else none)
+    if action == "make":
+        if session:
+            require_person("tally token make --session")
+        bounded = {"scopes", "operations"} & set(call.arguments)
+        kind: TokenClass = "session" if session else "scoped" if bounded else "personal"
+        holder = _holder(call.owner.actor, user, agent, project, operator)
+        made = call.do("make_token", name=name_or_token, actor=holder, token_class=kind)
+    else:
+        token_id = complete_id(str(name_or_token), (each.id for each in tokens.list()), "token")
+        made = call.do(f"{action}_token", token_id=token_id)
+    if made.secret is None:
+        return Answer(made, views.token_line(made))
+    return Answer(
+        made, [views.token_line(made), "Its secret, which is shown this once:", made.secret]
+    )
+
+
+def _holder(
+    maker: Actor, user: str | None, agent: str | None, projects: Sequence[str], operator: bool
+) -> Actor:
+    """Return who comes in: the maker or another user, as a member unless said otherwise."""
+    own = user is None or user == maker.user
+    return Actor.load(
+        {
+            "user": user or maker.user,
+            "agent": agent,
+            "organization": maker.organization,
+            "projects": set(projects) or (maker.projects if own else set()),
+            "delegations": maker.delegations if own else set(),
+            "role": "operator" if operator else "member",
+        }
+    )
+
+
+def _suspension(operation: Literal["freeze", "thaw"], *, mutations: str, autonomy: str) -> Command:
+    def suspend(call: Call) -> Answer:
+        call.do()
+        what, reason = call.arguments.get("what", "mutations"), call.arguments["reason"]
+        value = {"frozen": operation == "freeze", "what": what, "reason": reason}
+        return Answer(value, f"✓ {mutations if what == 'mutations' else autonomy}")
+
+    return command(operation)(suspend)
+
+
+freeze = _suspension(
+    "freeze",
+    mutations="nothing is changed until you thaw it: tally thaw --reason …",
+    autonomy="nothing is learned until you thaw it: tally thaw --what autonomy --reason …",
+)
+thaw = _suspension(
+    "thaw", mutations="memory may be changed again", autonomy="autonomous work goes on"
+)
