@@ -1,24 +1,28 @@
-"""Configuration: arguments, then `TALLYSTICK_*`, then `tallystick.toml` in the working directory,
-then defaults.
+"""Configuration: arguments, then `TALLYSTICK_*`, then files, then defaults.
+
+Files are the one that `TALLYSTICK_SETTINGS` names, else `tallystick.toml` in the tally's folder,
+then the one in the working directory. Whoever wrote the latter is not known: it may change speed
+and ranking, and nothing else until the user trusts it.
 """
 
 from __future__ import annotations
 
 import os
+import tomllib
 from collections.abc import Iterable
+from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta, tzinfo
 from difflib import get_close_matches
 from pathlib import Path
-from tomllib import TOMLDecodeError
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from pydantic import BaseModel, Field, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
+    InitSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
-    TomlConfigSettingsSource,
 )
 from pydantic_settings import (
     SettingsError as UnreadableVariable,
@@ -27,14 +31,42 @@ from pydantic_settings import (
 from tallystick.errors import SettingsError
 from tallystick.ranking import RecallWeights
 from tallystick.records import Learning, LearningBudget, Limited, Retention, ScoreWeights
+from tallystick.user_state import is_trusted
 
 __all__ = ["SETTINGS_FILE", "Settings"]
 
 _PREFIX = "TALLYSTICK_"
 SETTINGS_FILE = "tallystick.toml"
-"""The file of settings, in the working directory."""
-_OTHER_VARIABLES = frozenset({"TALLYSTICK_TALLY", "TALLYSTICK_AS"})
-"""Variables of the command line, which are no settings."""
+"""The file of settings, in the folder of a tally and in the working directory."""
+_FILE_VARIABLE = f"{_PREFIX}SETTINGS"
+"""The variable that names another file of settings."""
+_OTHER_VARIABLES = frozenset({"TALLYSTICK_TALLY", "TALLYSTICK_AS", _FILE_VARIABLE})
+"""Variables that are no settings."""
+TEMPORARY = ":memory:"
+"""Names a tally that nobody keeps, as SQLite names such a database."""
+HARMLESS = frozenset(
+    {
+        "busy_timeout_ms",
+        "compile_weights",
+        "durability",
+        "forget_preview_only",
+        "graph",
+        "graph_alias_threshold",
+        "large_scope",
+        "readers",
+        "recall_cache_mb",
+        "recall_weights",
+        "redact_pii",
+        "redact_terms",
+        "rerank_deadline_ms",
+        "time_zone",
+        "vector_search",
+        "writers",
+    }
+)
+"""Settings that send nothing anywhere, and by which nothing is kept or redacted less."""
+_folder: ContextVar[Path | None] = ContextVar("tallystick_settings_folder", default=None)
+"""The folder of the tally whose settings are read."""
 _LOCAL = "local"
 
 
@@ -48,7 +80,6 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix=_PREFIX,
         env_ignore_empty=True,
-        toml_file=SETTINGS_FILE,
         frozen=True,
         extra="forbid",
     )
@@ -190,13 +221,14 @@ class Settings(BaseSettings):
         return name
 
     @classmethod
-    def read(cls, **overrides: Any) -> Settings:
-        """Return the settings of this process.
+    def read(cls, where: str | os.PathLike[str] = TEMPORARY, **overrides: Any) -> Settings:
+        """Return the settings of this process, for the tally at `where` if one is named.
 
         Raises SettingsError naming each setting that does not fit and where it was set, never its
-        value.
+        value; and for a file in the working directory that sets what only a trusted one may.
         """
         _refuse_unknown_variables(cls.model_fields)
+        token = _folder.set(folder_of(where))
         try:
             return cls(**overrides)
         except ValidationError as error:
@@ -209,14 +241,8 @@ class Settings(BaseSettings):
                 f"A {_PREFIX}* variable that holds a list or a table is not JSON ({error}). Write "
                 f"it like '[\"Apollo\"]' or '{{\"text\": 0.5}}'."
             ) from error
-        except (TOMLDecodeError, UnicodeDecodeError) as error:
-            raise SettingsError(
-                f"{Path(SETTINGS_FILE).resolve()} is not TOML: {error}. Correct or remove it."
-            ) from error
-        except OSError as error:
-            raise SettingsError(
-                f"{Path(SETTINGS_FILE).resolve()} cannot be read: {error.strerror}."
-            ) from error
+        finally:
+            _folder.reset(token)
 
     @classmethod
     def settings_customise_sources(
@@ -227,8 +253,70 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Arguments first, then the environment, then the file."""
-        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+        """Arguments first, then the environment, then the files."""
+        files = [SettingsFile(settings_cls, file) for file in settings_files()]
+        return init_settings, env_settings, *files
+
+
+def folder_of(where: str | os.PathLike[str]) -> Path | None:
+    """Return the folder of the tally at `where`; None for a database, and for `:memory:`."""
+    text = os.fspath(where)
+    is_folder = "://" not in text and text != TEMPORARY
+    return Path(text).expanduser().absolute() if is_folder else None
+
+
+def settings_files() -> tuple[Path, ...]:
+    """Return the files of settings, those first that win."""
+    named, here = os.environ.get(_FILE_VARIABLE), Path(SETTINGS_FILE)
+    if named:
+        return (Path(named).expanduser(),)
+    folder = _folder.get()
+    return (here,) if folder is None else (folder / SETTINGS_FILE, here)
+
+
+class SettingsFile(InitSettingsSource):
+    """The settings that a file has; none where there is no file. Raises SettingsError."""
+
+    def __init__(self, settings_cls: type[BaseSettings], file: Path) -> None:
+        values = read_settings_file(file)
+        unsure = sorted(set(values) & (set(Settings.model_fields) - HARMLESS))
+        if unsure and _is_from_anybody(file) and not is_trusted(file, file.read_bytes()):
+            raise SettingsError(
+                f"{file.resolve()} sets {', '.join(unsure)}, and whoever wrote it may not be you: "
+                "such a file may send what is remembered elsewhere, or keep less of it. Read it, "
+                "then run `tally trust`; or move it into the folder of the tally."
+            )
+        super().__init__(settings_cls, values)
+
+
+def read_settings_file(file: Path) -> dict[str, Any]:
+    """Return what a file of settings holds; nothing where there is none, unless it was named.
+    Raises SettingsError.
+    """
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        if os.environ.get(_FILE_VARIABLE):
+            raise SettingsError(
+                f"{file.resolve()}, which {_FILE_VARIABLE} names, is not there."
+            ) from error
+        return {}
+    except NotADirectoryError:
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(
+            f"{file.resolve()} is not TOML: {error}. Correct or remove it."
+        ) from error
+    except OSError as error:
+        raise SettingsError(f"{file.resolve()} cannot be read: {error.strerror}.") from error
+
+
+def _is_from_anybody(file: Path) -> bool:
+    """Return whether a file is used only because a process runs where it lies."""
+    if os.environ.get(_FILE_VARIABLE):
+        return False
+    folder = _folder.get()
+    return folder is None or file.resolve() != (folder / SETTINGS_FILE).resolve()
 
 
 def _refuse_unknown_variables(names: Iterable[str]) -> None:
@@ -312,4 +400,7 @@ def _origin(name: str, overrides: dict[str, Any]) -> str:
     set_by = next(
         (key for key, value in os.environ.items() if key.upper() == variable and value), None
     )
-    return f"the variable {set_by}" if set_by else str(Path(SETTINGS_FILE).resolve())
+    if set_by:
+        return f"the variable {set_by}"
+    files = (file for file in settings_files() if name in read_settings_file(file))
+    return str(next(files, Path(SETTINGS_FILE)).resolve())

@@ -32,6 +32,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         },
         "Checkpoints of LangGraph": {"checkpoints": "state verify-threads import-checkpoints"},
         "Upkeep": {
+            "setup": "trust",
             "upkeep": "doctor purge erase prove backup restore migrate export import rebuild-index",
             "foreign": "import-from export-to",
             "serve": "serve",

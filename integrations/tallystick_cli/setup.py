@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,10 +11,12 @@ import typer
 
 from tallystick.errors import InvalidInput, SettingsError
 from tallystick.records import Actor
-from tallystick.settings import SETTINGS_FILE, Settings
+from tallystick.settings import HARMLESS, SETTINGS_FILE, Settings, folder_of, read_settings_file
 from tallystick.tally import Tally
+from tallystick.user_state import trust_file
 from tallystick_cli.commands import Answer, Call, command
 from tallystick_cli.output import print_view
+from tallystick_cli.session import confirm, require_person
 
 _RETENTION = """Runs are recorded with what the model saw and answered. redacted_payloads keeps it
 without secrets, full_payloads as it was (needed to replay exactly), metadata_only keeps no text."""
@@ -56,11 +57,14 @@ def init(
     """Make a tally: name its owner, choose what recorded runs keep and how long things are kept. At
     a terminal it asks.
     """
-    file, days = Path(SETTINGS_FILE), call.arguments
-    written = _read_file(file)
+    folder, days = folder_of(call.where), call.arguments
+    # A database has no folder: its settings are those of the folder in which it is used.
+    file = Path(SETTINGS_FILE) if folder is None else folder / SETTINGS_FILE
+    before = Settings.read(call.where)
+    written = read_settings_file(file)
     if sys.stdin.isatty():
         if retention is None and "retention" not in written:
-            retention = _ask(_RETENTION, "Retention", Settings.read().retention)
+            retention = _ask(_RETENTION, "Retention", before.retention)
         journal_chosen, tombstones_chosen = _chosen_windows(call.where)
         if "journal_days" not in days and not journal_chosen:
             days["journal_days"] = _ask(_JOURNAL, "Journal, days", "180")
@@ -68,14 +72,14 @@ def init(
             for name, question in _QUESTIONS.items():
                 days[name] = days.get(name) or _ask(*question)
         if time_zone is None and "time_zone" not in written:
-            time_zone = _ask(_TIME_ZONE, "Time zone", Settings.read().time_zone)
+            time_zone = _ask(_TIME_ZONE, "Time zone", before.time_zone)
     for name, text in days.items():
         if text != "keep" and not (text.isascii() and text.isdecimal()):
             option = f"--{name.replace('_', '-')}"
             raise InvalidInput(f"{option} takes a number of days, or keep.", argument=name)
     named = {"retention": retention, "time_zone": time_zone}
     chosen = {name: value for name, value in named.items() if value is not None}
-    settings = Settings.read(**chosen)
+    settings = Settings.read(call.where, **chosen)
     added = _new_settings(file, written, chosen)
     person = Actor.load({"user": owner, "projects": set(project), "role": "operator"})
     actor = None if owner == "local" and not project else person
@@ -120,12 +124,6 @@ def _ask(explanation: str, question: str, default: str) -> str:
     return str(typer.prompt(question, default, err=True)).strip()
 
 
-def _read_file(file: Path) -> Mapping[str, Any]:
-    """Return the settings file's contents; nothing if there is none. Raises SettingsError."""
-    Settings.read()
-    return tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-
-
 def _new_settings(
     file: Path, written: Mapping[str, Any], chosen: Mapping[str, str]
 ) -> dict[str, str]:
@@ -144,3 +142,22 @@ def _write_settings(file: Path, added: Mapping[str, str]) -> None:
         lines = "".join(f'{name} = "{value}"\n' for name, value in added.items())
         before = file.read_text(encoding="utf-8") if file.exists() else ""
         file.write_text(lines + before, encoding="utf-8")
+        trust_file(file)
+
+
+@command(tally="none")
+def trust(call: Call, file: Annotated[str, "The file."] = SETTINGS_FILE, /) -> Answer:
+    """Trust a settings file as it is now, so that it counts whole for processes beside it. Shows
+    what only a trusted one may set; needs a person at a terminal.
+    """
+    found = Path(file)
+    if not found.is_file():
+        raise InvalidInput(f"There is no file {found.resolve()}.", argument="file")
+    written = read_settings_file(found)
+    unsure = {name: value for name, value in written.items() if name not in HARMLESS}
+    for name, value in unsure.items():
+        print_view(f"{name} = {value!r}", stderr=True)
+    require_person("tally trust")
+    confirm("let whoever wrote this decide where memories go and how long they are kept", "trust")
+    value = {"file": str(found.resolve()), "digest": trust_file(found), "settings": sorted(unsure)}
+    return Answer(value, f"✓ {found.resolve()} is trusted as it is now")

@@ -8,7 +8,7 @@ that are tested through others are listed here, by the file that tests them firs
 from __future__ import annotations
 
 FIRST_LOOK = {
-    "test_settings.py": "errors remedies",
+    "test_settings.py": "errors remedies user_state",
     "pipeline/test_reflection.py": "pipeline/reflection_jobs pipeline/reviews tally/review_verbs",
     "graph/test_about.py": "memory/dependencies",
     "graph/test_communities.py": "graph/concepts graph/overview pipeline/summaries "

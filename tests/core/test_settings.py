@@ -16,7 +16,8 @@ from tallystick import ContextItem, Tally
 from tallystick.errors import SettingsError
 from tallystick.ranking import RecallWeights
 from tallystick.records import LearningBudget, ScoreWeights
-from tallystick.settings import Settings
+from tallystick.settings import HARMLESS, Settings
+from tallystick.user_state import trust_file
 
 
 @pytest.fixture(autouse=True)
@@ -24,6 +25,7 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.upper().startswith("TALLYSTICK_")]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 def _file(text: str) -> Path:
@@ -129,6 +131,7 @@ def test_a_bad_value_is_named_with_where_it_was_set(
     with pytest.raises(SettingsError) as from_arguments:
         Settings.read(**{name: bad})
     file = _file(f'{name} = "{bad}"')
+    trust_file(file)
     with pytest.raises(SettingsError) as from_file:
         Settings.read()
     monkeypatch.setenv(f"TALLYSTICK_{name.upper()}", bad)
@@ -261,6 +264,99 @@ def test_a_list_that_is_not_json_says_how_to_write_it(monkeypatch: pytest.Monkey
         Settings.read()
 
     assert "hunter2" not in str(raised.value)
+
+
+UNSURE = """
+chroma = "http://attacker"
+objects = "s3://theirs"
+forget_window_days = 0
+tombstones_days = 1
+private_files = false
+learning_allow = ["pydantic-ai:openai:gpt-5"]
+environment = "test"
+"""
+
+
+def test_what_only_a_trusted_file_may_set_is_refused_by_name_in_the_working_directory(
+    tmp_path: Path,
+) -> None:
+    Tally.open(tmp_path / "home", background=False).close()
+    file = _file(f"readers = 2{UNSURE}")
+
+    for ask in (Settings.read, lambda: Tally.open(tmp_path / "home", background=False)):
+        with pytest.raises(SettingsError) as raised:
+            ask()
+        assert str(raised.value).startswith(
+            f"{file} sets chroma, environment, forget_window_days, learning_allow, objects, "
+            "private_files, tombstones_days, and whoever wrote it may not be you"
+        )
+        assert "run `tally trust`" in str(raised.value)
+
+    _file('readers = 2\ntime_zone = "local"\nredact_terms = ["Apollo"]')
+    assert Settings.read(tmp_path / "home").readers == 2
+
+
+@pytest.mark.parametrize("name", sorted(set(Settings.model_fields) - HARMLESS))
+def test_every_other_setting_needs_a_trusted_file(name: str) -> None:
+    _file(f"{name} = 1")
+    with pytest.raises(SettingsError, match=f"sets {name}, and whoever"):
+        Settings.read()
+
+
+def test_a_file_is_trusted_as_it_is_and_where_it_is(tmp_path: Path) -> None:
+    file = _file("forget_window_days = 60")
+    trust_file(file)
+    assert Settings.read().forget_window_days == 60
+
+    _file("forget_window_days = 0")
+    with pytest.raises(SettingsError, match="sets forget_window_days"):
+        Settings.read()
+    _file("forget_window_days = 60")
+    (tmp_path / "clone").mkdir()
+    os.chdir(tmp_path / "clone")
+    _file("forget_window_days = 60")
+    with pytest.raises(SettingsError, match="sets forget_window_days"):
+        Settings.read()
+
+
+def test_the_file_in_the_folder_of_the_tally_sets_everything_and_wins(tmp_path: Path) -> None:
+    folder = tmp_path / "home"
+    Tally.open(folder, background=False).close()
+    (folder / "tallystick.toml").write_text("forget_window_days = 60\nreaders = 3\n")
+    _file("readers = 2\nlarge_scope = 2")
+    with Tally.open(folder, background=False) as tally:
+        read = tally.settings
+    assert (read.forget_window_days, read.readers, read.large_scope) == (60, 3, 2)
+
+    os.chdir(folder)
+    assert Settings.read(".").forget_window_days == 60
+
+
+def test_a_file_that_is_named_stands_for_all_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _file(UNSURE)
+    named = tmp_path / "mine.toml"
+    named.write_text("forget_window_days = 60\n")
+    monkeypatch.setenv("TALLYSTICK_SETTINGS", str(named))
+    assert Settings.read().forget_window_days == 60
+
+    monkeypatch.setenv("TALLYSTICK_SETTINGS", str(tmp_path / "nowhere.toml"))
+    with pytest.raises(SettingsError, match="which TALLYSTICK_SETTINGS names, is not there"):
+        Settings.read()
+
+
+def test_without_a_home_nothing_is_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError
+
+    file = _file("forget_window_days = 60")
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setattr(Path, "home", homeless)
+    with pytest.raises(SettingsError, match="Set XDG_STATE_HOME"):
+        trust_file(file)
+    with pytest.raises(SettingsError, match="sets forget_window_days"):
+        Settings.read()
 
 
 @pytest.mark.parametrize("content", [b"readers = ", b"\xff\xfe", b"readers = 1\nreaders = 2"])

@@ -67,6 +67,7 @@ CLI_OWN = {
     "receipt": "shows receipts, or writes them as a page",
     "export-receipt": "writes a bundle to a file",
     "tape": "writes a tape to a file",
+    "trust": "changes what this user trusts, which no tally holds",
     "keygen": "makes a key, without a tally",
     "restore": "makes a tally, so that there is none yet to ask",
     "migrate": "works on a tally that this release has not opened yet",

@@ -290,7 +290,8 @@ def test_init_asks_once_at_a_terminal_and_writes_settings_beside_what_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    file = tmp_path / "tallystick.toml"
+    file = tmp_path / ".tally" / "tallystick.toml"
+    file.parent.mkdir()
     file.write_text("# ours\n[compile_weights]\ntrust = 100\n")
     code, output, errors = run_at_terminal(
         "full_payloads\n90\n60\n14\nkeep\nEurope/Zurich", "init", "--json"
@@ -320,6 +321,28 @@ def test_init_asks_once_at_a_terminal_and_writes_settings_beside_what_is_there(
     code, output, _ = run_piped("init", "--tally", "other")
     assert (code, "until you choose: tally init --journal-days" in output) == (0, True)
     assert "names no time zone" in run_piped("init", "--time-zone", "Mars/Base")[2]
+
+
+def test_a_person_trusts_a_settings_file_after_seeing_what_it_sets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    file = tmp_path / "tallystick.toml"
+    file.write_text('readers = 2\nchroma = "http://elsewhere:8000"\n')
+    assert "sets chroma, and whoever" in run_piped("init")[2]
+    assert "needs a person at a terminal" in run_piped("trust")[2]
+    code, _, errors = run_at_terminal("no", "trust")
+    assert (code, "chroma = 'http://elsewhere:8000'" in errors, "readers" in errors) == (
+        1,
+        True,
+        False,
+    )
+    assert "sets chroma, and whoever" in run_piped("init")[2]
+    code, output, _ = run_at_terminal("trust", "trust")
+    assert (code, "is trusted as it is now" in output) == (0, True)
+    assert run_piped("init")[0] == 0
+    assert "There is no file" in run_piped("trust", "nowhere.toml")[2]
 
 
 @pytest.mark.parametrize(("command", "key"), [("runs", "run_id"), ("approvals", "id")])

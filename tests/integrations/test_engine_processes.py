@@ -18,6 +18,8 @@ import pytest
 import yaml
 from tests.servers import chroma_server, new_database
 
+from tallystick.user_state import trust_file
+
 ROOT = Path(__file__).parents[2]
 TALLY = Path(sys.executable).with_name("tally")
 
@@ -45,9 +47,16 @@ with Tally.open(url) as tally:
 """
 
 
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
 def _folder(place: Path, address: str) -> Path:
     place.mkdir()
-    (place / "tallystick.toml").write_text(f'chroma = "{address}"\nvector_search = "chroma"\n')
+    file = place / "tallystick.toml"
+    file.write_text(f'chroma = "{address}"\nvector_search = "chroma"\n')
+    trust_file(file)
     return place
 
 

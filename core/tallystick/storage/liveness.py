@@ -24,6 +24,7 @@ from tallystick.storage.group_commit import discard_connection
 from tallystick.storage.losses import Losses, make_blank, read_losses, write_losses
 from tallystick.storage.private_files import make_private_folder
 from tallystick.storage.read_only import unwritable_reason
+from tallystick.user_state import user_state
 
 _LOSSES = ".lost"
 """Ending of the file with what a process could not write, beside its lock."""
@@ -207,14 +208,12 @@ def _state_folder(database: Database) -> Path | None:
     """Return the folder of this user for what a database cannot be told, by its address without
     the password, and its schema; None for a user without a home, as in some containers.
     """
-    base = os.environ.get("XDG_STATE_HOME")
-    try:
-        state = Path(base) if base else Path.home() / ".local" / "state"
-    except RuntimeError:
+    state = user_state()
+    if state is None:
         return None
     address = database.url.set(password=None).render_as_string(hide_password=False)
     name = hashlib.sha256(f"{address} {database.schema}".encode()).hexdigest()[:32]
-    return state / "tallystick" / "lost" / name
+    return state / "lost" / name
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from tallystick.errors import CorruptTally, InvalidInput, StorageError, TallyNotFound
+from tallystick.settings import TEMPORARY, folder_of
 from tallystick.storage.private_files import make_private_folder, restrict_tally
 
 _NETWORK = {
@@ -29,8 +30,6 @@ _NETWORK = {
     "ceph",
     "glusterfs",
 }
-_TEMPORARY = ":memory:"
-"""What SQLite calls a database that nobody keeps."""
 _HEADER = 512
 """Bytes of the smallest page of SQLite; a database has at least one."""
 
@@ -53,12 +52,11 @@ class Location:
         Creates the folder with `create`. Raises InvalidInput, TallyNotFound, CorruptTally, or
         StorageError for network disks.
         """
-        text = os.fspath(where)
-        if "://" in text:
-            return cls(cls._database_url(text), None)
-        if text == _TEMPORARY:
+        folder = folder_of(where)
+        if folder is None:
+            if os.fspath(where) != TEMPORARY:
+                return cls(cls._database_url(os.fspath(where)), None)
             return cls._of_folder(Path(mkdtemp(prefix="tallystick-")), process=os.getpid())
-        folder = Path(text).expanduser().absolute()
         if _is_checkpoint_database(folder):
             raise InvalidInput(
                 f"{folder} is a database of checkpoints. A tally is a folder: copy them into one "

@@ -106,7 +106,7 @@ class Tally:
         TallyNotFound (`create=False`), NewerTally, UnreleasedTally, BusyTally, CorruptTally, or
         ReadOnlyTally for a tally of an older release that would have to be migrated there.
         """
-        effective = settings or Settings.read()
+        effective = settings or Settings.read(where)
         if chroma is not None:
             effective = effective.model_copy(update={"chroma": chroma})
         if effective.objects is None and "objects_from_kb" in effective.model_fields_set:

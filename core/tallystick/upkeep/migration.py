@@ -56,7 +56,7 @@ def migrate_tally(
     location = Location.find(where, create=False)
     started = time.perf_counter()
     database = Database(location.url, schema=schema)
-    where_objects = Settings.read().objects
+    where_objects = Settings.read(where).objects
     try:
         if where_objects is not None:
             database.attached.blobs = open_blobs(where_objects)
