@@ -221,7 +221,7 @@ class Settings(BaseSettings):
         return name
 
     @classmethod
-    def read(cls, where: str | os.PathLike[str] = TEMPORARY, **overrides: Any) -> Settings:
+    def read(cls, where: str | os.PathLike[str] = TEMPORARY, /, **overrides: Any) -> Settings:
         """Return the settings of this process, for the tally at `where` if one is named.
 
         Raises SettingsError naming each setting that does not fit and where it was set, never its
