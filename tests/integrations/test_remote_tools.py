@@ -23,7 +23,7 @@ from tallystick_server import RemoteTally
 
 from .runtimes.base import Runtime
 from .runtimes.langchain import LangChain
-from .runtimes.llama_index import LlamaIndex
+from .runtimes.llama_index import TOOLS_WAIT, LlamaIndex
 from .runtimes.pydantic_ai import PydanticAI
 from .served import ADA, BOB, Served, problem, served
 
@@ -158,10 +158,19 @@ def _plain(remote: RemoteTally, tool: str, arguments: dict[str, Any]) -> Any:
     return tools.run(ModelToolCall(id="c1", name=tool, arguments=arguments))
 
 
+_WAITS = pytest.mark.skipif(
+    not TOOLS_WAIT, reason="this release of LlamaIndex does not let tools of agents wait"
+)
+
+
 @pytest.mark.parametrize(
     "through",
-    [*(_through(runtime) for runtime in (LangChain(), LlamaIndex(), PydanticAI())), _plain],
-    ids=["langchain", "llama_index", "pydantic_ai", "plain"],
+    [
+        pytest.param(_through(LangChain()), id="langchain"),
+        pytest.param(_through(LlamaIndex()), id="llama_index", marks=_WAITS),
+        pytest.param(_through(PydanticAI()), id="pydantic_ai"),
+        pytest.param(_plain, id="plain"),
+    ],
 )
 def test_an_agent_of_each_runtime_works_with_the_memory_of_a_server(
     remote: RemoteTally, through: Callable[..., Any]
@@ -189,8 +198,9 @@ def test_nothing_is_forgotten_on_a_server_before_a_person_said_yes(
 
     [tool] = [tool for tool in langchain_tools(remote) if tool.name == "memory_forget"]
     assert tool.invoke(arguments)["reason"] == "not_approved"
-    refused = LlamaIndex().use_tool(remote, *forget, answers=lambda question: False)
-    assert refused.values[0]["reason"] == "not_approved"
+    if TOOLS_WAIT:
+        refused = LlamaIndex().use_tool(remote, *forget, answers=lambda question: False)
+        assert refused.values[0]["reason"] == "not_approved"
     assert len(PydanticAI().use_tool(remote, *forget).waiting) == 1
     call = ModelToolCall(id="c", name="memory_forget", arguments=arguments)
     assert responses_tools(remote).run(call)["reason"] == "not_approved"
