@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import anthropic
-import botocore.exceptions
 import httpx
+import httpx2
 import openai
 import pytest
 import requests
@@ -28,23 +28,25 @@ from tallystick.errors import (
 )
 from tallystick.provider_errors import EMBEDDER, MODEL, sort_error
 
-REQUEST = httpx.Request("POST", "https://models.example/v1/chat")
+ADDRESS = "https://models.example/v1/chat"
+REQUEST = httpx2.Request("POST", ADDRESS)
 SECRET = "The heron nests in March."
 
 
 def of_openai(status: int) -> Exception:
-    response = httpx.Response(status, request=REQUEST, json={"error": {"message": SECRET}})
+    response = httpx2.Response(status, request=REQUEST, json={"error": {"message": SECRET}})
     return openai.OpenAI(api_key="k")._make_status_error_from_response(response)
 
 
 def of_anthropic(status: int) -> Exception:
-    response = httpx.Response(status, request=REQUEST, json={"error": {"message": SECRET}})
+    response = httpx2.Response(status, request=REQUEST, json={"error": {"message": SECRET}})
     return anthropic.Anthropic(api_key="k")._make_status_error_from_response(response)
 
 
 def of_httpx(status: int) -> Exception:
-    response = httpx.Response(status, request=REQUEST)
-    return httpx.HTTPStatusError(SECRET, request=REQUEST, response=response)
+    request = httpx.Request("POST", ADDRESS)
+    response = httpx.Response(status, request=request)
+    return httpx.HTTPStatusError(SECRET, request=request, response=response)
 
 
 def of_requests(status: int) -> Exception:
@@ -53,9 +55,12 @@ def of_requests(status: int) -> Exception:
     return requests.HTTPError(SECRET, response=response)
 
 
-def of_botocore(status: int) -> Exception:
-    answer: Any = {"Error": {}, "ResponseMetadata": {"HTTPStatusCode": status}}
-    return botocore.exceptions.ClientError(answer, "InvokeModel")
+class ClientError(Exception):
+    """As botocore raises it."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(SECRET)
+        self.response = {"Error": {}, "ResponseMetadata": {"HTTPStatusCode": status}}
 
 
 def of_pydantic_ai(status: int) -> Exception:
@@ -80,7 +85,7 @@ each_client = pytest.mark.parametrize(
         of_anthropic,
         of_httpx,
         of_requests,
-        of_botocore,
+        ClientError,
         of_pydantic_ai,
         of_a_wrapper,
     ],
@@ -108,6 +113,7 @@ def test_a_status_decides_alike_for_every_client(raised: Any) -> None:
         (ConnectionResetError(), ModelUnavailable),
         (OSError("no route to host"), ModelUnavailable),
         (httpx.ConnectError(SECRET), ModelUnavailable),
+        (httpx2.ConnectError(SECRET), ModelUnavailable),
         (httpx.ConnectTimeout(SECRET), ModelUnavailable),
         (httpx.RemoteProtocolError(SECRET), ModelUnavailable),
         (openai.APIConnectionError(request=REQUEST), ModelUnavailable),
@@ -119,6 +125,7 @@ def test_a_status_decides_alike_for_every_client(raised: Any) -> None:
         ),
         (TimeoutError(), ModelFailed),
         (httpx.ReadTimeout(SECRET), ModelFailed),
+        (httpx2.ReadTimeout(SECRET), ModelFailed),
         (openai.APITimeoutError(request=REQUEST), ModelFailed),
         (ContentFilterError(SECRET), ModelRefused),
         (openai.ContentFilterFinishReasonError(), ModelRefused),

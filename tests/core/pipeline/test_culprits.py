@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-import httpx
+import httpx2
 import openai
 import pytest
 from tests.core.graph.naming import named
@@ -42,7 +42,7 @@ from tallystick.testing import HashEmbedder
 OpenTally = Callable[..., Tally]
 ROOT = Actor(user="root", role="operator")
 SECOND = 1_000_000
-REQUEST = httpx.Request("POST", "https://models.example/v1")
+REQUEST = httpx2.Request("POST", "https://models.example/v1")
 AWAY: tuple[Callable[[], BaseException], ...] = (
     lambda: status(503),
     lambda: status(401),
@@ -55,7 +55,7 @@ AWAY: tuple[Callable[[], BaseException], ...] = (
 
 
 def status(code: int) -> Exception:
-    response = httpx.Response(code, request=REQUEST)
+    response = httpx2.Response(code, request=REQUEST)
     return openai.OpenAI(api_key="k")._make_status_error_from_response(response)
 
 

@@ -254,7 +254,7 @@ def test_dead_and_failed_jobs_are_done_anew_by_command_and_by_the_doctor(
     remote = Remote()
     with open_tally(embedder=remote) as tally:
         mine, root = tally.bind(ALICE), tally.bind(ROOT)
-        poison = mine.remember("This is poison.").job_id
+        poison = mine.remember("This is poison.").job_id or ""
         cancelled = mine.remember("The heron nests.").job_id
         assert cancelled is not None
         assert root.operator.cancel_job(cancelled, reason="not needed").state == "dead"
