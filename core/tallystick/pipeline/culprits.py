@@ -48,8 +48,8 @@ class Suspects:
         """Note that items failed together, in place of a larger part that they were of."""
         if not blames_provider(error) or any(each < items for each in self._errors):
             return
-        self._errors = {each: old for each, old in self._errors.items() if not each > items}
-        self._errors[items] = error
+        others = {each: old for each, old in self._errors.items() if not each > items}
+        self._errors = {**others, items: error}  # in one step: several workers share it
 
     def clear(self) -> None:
         """Note a success: whatever failed before did so for itself."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from tallystick.errors import EmbeddingError
 from tallystick.memory import MemoryContext
 from tallystick.memory.context import is_local_only
-from tallystick.pipeline.culprits import Suspects, Tried, retry_of, take_apart
+from tallystick.pipeline.culprits import Suspects, Tried, take_apart
 from tallystick.pipeline.runner import Ended, Work, enqueue_in_scope
 from tallystick.storage import Connection, jobs, memories, scopes, search
 
@@ -89,13 +89,14 @@ class ReembeddingHandler:
         """Embed page by page, each in commits of its own, until nothing is missing. Raises
         EmbeddingError, LeaseLost.
 
-        A text that the embedder will not take is passed over: the job ends as `failed` then.
+        A text that the embedder will not take is passed over: the job ends as `failed` then. One
+        that it may take later is tried again with the job.
         """
         [job] = work.jobs
         assert job.scope_id is not None
         missing = self._missing(job.scope_id, after=0, limit=None)
         total, finished, made, after = len(missing), 0, 0, 0
-        suspects, failures = Suspects(), list[BaseException]()
+        suspects, failures = Suspects(), list[EmbeddingError]()
 
         def embed(page: Sequence[memories.Stored]) -> Tried[memories.Stored]:
             nonlocal made
@@ -114,10 +115,16 @@ class ReembeddingHandler:
             with self._context.store.database.read() as connection:
                 page = list(memories.get_docs(connection, docs).values())
             before = made
-            tried = take_apart(page, embed, suspects, key=lambda stored: stored.doc)
+            tried = take_apart(
+                page,
+                embed,
+                suspects,
+                key=lambda stored: stored.doc,
+                is_stopping=lambda: work.is_stopping,
+            )
             if tried.outage is not None:
                 raise tried.outage
-            failures += [error for _, error in tried.failed]
+            failures += [error for _, error in tried.failed if isinstance(error, EmbeddingError)]
             after, finished = docs[-1], finished + len(docs)
             work.note_progress(job, finished, max(total, finished), {"texts": made - before})
         return made
@@ -134,17 +141,17 @@ class ReembeddingHandler:
         return count
 
     def _end(
-        self, work: Work, job: jobs.LeasedJob, made: int, failures: Sequence[BaseException]
+        self, work: Work, job: jobs.LeasedJob, made: int, failures: Sequence[EmbeddingError]
     ) -> None:
         """End the job, unless what was passed over may be taken later. Raises EmbeddingError."""
         ended = Ended("done" if made else "empty", result={"vectors": made})
         if failures:
-            later = next((each for each in failures if retry_of(each) == "until_back"), None)
-            if later is not None or not made:
-                raise later or failures[0]
-            code = failures[0].code if isinstance(failures[0], EmbeddingError) else ""
-            text = f"{len(failures)} texts were passed over. {failures[0]}"
-            ended = Ended("failed", code=code, text=text)
+            order = ("until_back", "some_times", "never")
+            worst = min(failures, key=lambda each: order.index(each.retry))
+            if worst.retry != "never" or not made:
+                raise worst
+            text = f"{len(failures)} texts were passed over. {worst}"
+            ended = Ended("failed", code=worst.code, text=text)
         work.commit(lambda tx, allowed: {job.id: ended})
 
     def _missing(self, scope_id: int, *, after: int, limit: int | None) -> list[int]:

@@ -82,7 +82,7 @@ class SummaryHandler:
             count += self._store(work, job, written)
             work.note_progress(job, count, cost={"summaries": 1})
         if errors:
-            raise errors[-1]
+            raise next((each for each in errors if each.retry == "until_back"), errors[-1])
         work.commit(
             lambda tx, allowed: {
                 job.id: Ended("done" if count else "empty", result={"summaries": count})

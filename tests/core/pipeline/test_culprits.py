@@ -456,3 +456,22 @@ def test_the_doctor_names_what_no_text_gets_past(open_sqlite: OpenTally, clock: 
         finding = jobs_finding(tally)
         assert (finding.status, "status 404" in finding.text) == ("problem", True)
         assert oldest in finding.text
+
+
+def test_one_text_that_fails_holds_up_no_vector_of_a_changed_embedder(
+    open_sqlite: OpenTally, clock: Clock
+) -> None:
+    texts = [f"note {number}" for number in range(100)]
+    texts[33] += " poison"
+    with open_sqlite(embedder=HashEmbedder(32)) as tally:
+        tally.bind(Actor(user="alice")).remember_many(texts)
+    models = Models()
+    models.refused = ValueError
+    with open_sqlite(embedder=models.embedder) as tally:
+        for attempts in range(1, 6):
+            [failed] = tally.drain().failed
+            job = tally.bind(ROOT).operator.job(failed.id)
+            assert (job.attempts, job.error_code) == (attempts, "embedder_failed")
+            assert len(tally.bind(Actor(user="alice")).recall("note 7")) > 0
+        assert states(tally, "reembed") == {"dead": 1}
+        assert models.calls - 1 <= 2 * math.log2(100) + 4
