@@ -29,11 +29,15 @@ TallystickError
 │   └── PositionTaken         another turn stands at this place of the conversation
 ├── EmbeddingError            the embedder is away: what waits for it is tried until it is back
 │   ├── EmbedderUnavailable   the embedder's package or weights are not there
+│   ├── EmbedderFailed        the embedder raised an error of its own, or was too slow
 │   ├── TextRefused           the embedder will not take this text, now or later
 │   └── UnusableVectors       the embedder answered, but not with one usable vector per text
 │       └── DimensionMismatch     vectors of two sizes; names both sides
 ├── ExtractionError           extraction, a decision or a summary failed: no usable answer came
-│   ├── ModelUnavailable      its model is away or too slow: what waits for it is tried again
+│   ├── ModelUnavailable      its model is away: what waits for it is tried until it is back
+│   │   └── CredentialRefused a model or embedder refused the key: it counts as away
+│   ├── ModelFailed           the model raised an error of its own, or was too slow
+│   ├── ModelRefused          the model will not take this text, now or later
 │   ├── EgressDenied          the text may not leave for this model: consent is missing
 │   └── BudgetSpent           the budget of extraction is used up; carries which limit
 ├── LeaseLost                 a worker no longer holds its job: it ran out, or was cancelled
@@ -77,9 +81,11 @@ __all__ = [
     "CompileError",
     "Conflict",
     "CorruptTally",
+    "CredentialRefused",
     "Denied",
     "DimensionMismatch",
     "EgressDenied",
+    "EmbedderFailed",
     "EmbedderUnavailable",
     "EmbeddingError",
     "ExtractionError",
@@ -92,6 +98,8 @@ __all__ = [
     "InvalidScope",
     "LeaseLost",
     "MissingExtra",
+    "ModelFailed",
+    "ModelRefused",
     "ModelUnavailable",
     "NewerTally",
     "NotFound",
@@ -171,6 +179,10 @@ class TallystickError(Exception):
     """The stable name of this error for programs, logs and other languages."""
     retry: Retry = "some_times"
     """What becomes of a job that meets this error."""
+    needs_proof: bool = False
+    """True if its text is to blame only once the provider has answered for another text since."""
+    end_state: ClassVar[Literal["failed", "dead"]] = "failed"
+    """The state in which a job ends that is not tried again after this error."""
     _facts: ClassVar[tuple[str, ...]] = ()
     """Attributes that `facts` returns."""
 
@@ -515,11 +527,27 @@ class EmbedderUnavailable(EmbeddingError):
     code = "embedder_unavailable"
 
 
+class EmbedderFailed(EmbeddingError):
+    """The embedder raised an error of its own, or did not answer in time. Look at the text and at
+    the embedder, then retry the job.
+    """
+
+    code = "embedder_failed"
+    retry = "some_times"
+    end_state = "dead"
+
+    def __init__(self, message: str | None = None, *, timed_out: bool = False) -> None:
+        self.needs_proof = timed_out
+        super().__init__(message)
+
+
 class TextRefused(EmbeddingError):
     """The embedder will not take this text, now or later: it is too long, or forbidden there."""
 
     code = "text_refused"
     retry = "never"
+    needs_proof = True
+    end_state = "dead"
 
 
 class UnusableVectors(EmbeddingError):
@@ -555,10 +583,40 @@ class ExtractionError(TallystickError):
 
 
 class ModelUnavailable(ExtractionError):
-    """The model is away or took too long. What waits for it is tried again until it is back."""
+    """The model is away. What waits for it is tried again until it is back."""
 
     code = "model_unavailable"
-    retry = "until_back"
+    retry: Retry = "until_back"
+
+
+class CredentialRefused(ModelUnavailable, EmbeddingError):
+    """A model or an embedder refused the key that it was given. Mend the key: what waits for it
+    goes on then.
+    """
+
+    code = "credential_refused"
+
+
+class ModelFailed(ExtractionError):
+    """The model raised an error of its own, or did not answer in time. Look at the text and at the
+    model, then retry the job.
+    """
+
+    code = "model_failed"
+    end_state = "dead"
+
+    def __init__(self, message: str | None = None, *, timed_out: bool = False) -> None:
+        self.needs_proof = timed_out
+        super().__init__(message)
+
+
+class ModelRefused(ExtractionError):
+    """The model will not take this text, now or later: it is too long, or a filter stopped it."""
+
+    code = "model_refused"
+    retry = "never"
+    needs_proof = True
+    end_state = "dead"
 
 
 class EgressDenied(ExtractionError):

@@ -201,8 +201,7 @@ class StructuredModel(Protocol):
 
     def answer(self, instructions: str, text: str, schema: type[BaseModel]) -> StructuredAnswer:
         """Return the answer of the model to `text`, which is data, under `instructions`, as a
-        record of `schema`. Raises ModelUnavailable where it is away or too slow, ExtractionError
-        for an answer that cannot be used.
+        record of `schema`. What its client raises is sorted by its caller: `provider_errors`.
         """
         ...
 

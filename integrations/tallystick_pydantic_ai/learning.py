@@ -9,12 +9,11 @@ from typing import Any
 
 from pydantic import BaseModel
 from pydantic_ai import Agent
-from pydantic_ai.exceptions import ModelAPIError, UnexpectedModelBehavior
+from pydantic_ai.exceptions import ContentFilterError, UnexpectedModelBehavior
 from pydantic_ai.models import Model, infer_model
 from pydantic_ai.usage import RunUsage
 
 from tallystick.adapters.learning_models import declare
-from tallystick.errors import ModelUnavailable
 from tallystick.ports import StructuredAnswer
 from tallystick.records import ProviderDeclaration
 
@@ -59,8 +58,7 @@ class LearningModel:
 
     def answer(self, instructions: str, text: str, schema: type[BaseModel]) -> StructuredAnswer:
         """Return the model's record, or its text where it gives none by declaration; an answer that
-        is neither has no value. Raises
-        ModelUnavailable.
+        is neither has no value. Raises what the model's client raises.
         """
         agent: Agent[None, Any] = Agent(
             self._model,
@@ -73,12 +71,12 @@ class LearningModel:
             result = asyncio.run_coroutine_threadsafe(
                 agent.run(text, usage=usage), self._loop
             ).result()
+        except ContentFilterError:
+            raise
         except UnexpectedModelBehavior:
             return StructuredAnswer(
                 None, self._model.model_name, usage.input_tokens, usage.output_tokens
             )
-        except ModelAPIError as error:
-            raise ModelUnavailable(f"The model answered with {type(error).__name__}.") from error
         output = result.output
         return StructuredAnswer(
             output.model_dump(mode="json") if isinstance(output, BaseModel) else output,

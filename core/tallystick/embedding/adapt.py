@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tallystick.errors import (
     DimensionMismatch,
-    EmbeddingError,
     InvalidInput,
     TallystickError,
-    TextRefused,
     UnusableVectors,
 )
 from tallystick.ports import Embedder
+from tallystick.provider_errors import EMBEDDER, sort_error
 
 if TYPE_CHECKING:
     import numpy as np
@@ -148,9 +147,7 @@ class ForeignEmbedder:
         except TallystickError:
             raise
         except Exception as error:
-            # Only the kind of failure: what a service says may repeat the text, which must not
-            # reach a journal.
-            raise failure_of(self._name, error) from error
+            raise sort_error(f"Embedder {self._name}", error, EMBEDDER) from error
         if values.ndim != 2 or values.shape[0] != len(texts) or values.shape[1] == 0:
             raise UnusableVectors(
                 f"Embedder {self._name} returned the shape {values.shape} for {len(texts)} texts; "
@@ -161,23 +158,6 @@ class ForeignEmbedder:
                 f"Embedder {self._name} returned components that are not finite numbers."
             )
         return _unit(values), answer.model
-
-
-_REFUSED = frozenset({400, 413, 414, 415, 422})
-"""HTTP statuses by which a service refuses a request for what it contains."""
-
-
-def failure_of(name: str, error: Exception) -> EmbeddingError:
-    """Return the error for what an embedder of somebody else raised.
-
-    It is taken as away, however it says so, unless it refused what it was given by an HTTP status.
-    """
-    status = getattr(error, "status_code", None) or getattr(
-        getattr(error, "response", None), "status_code", None
-    )
-    if status in _REFUSED:
-        return TextRefused(f"Embedder {name} refused the text with the status {status}.")
-    return EmbeddingError(f"Embedder {name} failed with {type(error).__name__}.")
 
 
 def _unit(values: NDArray[np.float64]) -> NDArray[np.float32]:

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from inspect import ismethod
 from typing import TYPE_CHECKING
 
-from tallystick.embedding.adapt import failure_of
 from tallystick.errors import DimensionMismatch, InvalidInput, TallystickError, UnusableVectors
 from tallystick.ports import Embedder, forbid_inside_transaction
+from tallystick.provider_errors import EMBEDDER, sort_error
 
 if TYPE_CHECKING:
     import numpy as np
@@ -105,7 +105,8 @@ class GuardedEmbedder:
         except TallystickError:
             raise
         except Exception as error:
-            raise failure_of(type(self._embedder).__name__, error) from error
+            name = f"Embedder {type(self._embedder).__name__}"
+            raise sort_error(name, error, EMBEDDER) from error
         if vectors.shape[0] != len(texts):
             raise UnusableVectors(
                 f"Embedder {self._embedder.fingerprint} returned {vectors.shape[0]} vectors for "

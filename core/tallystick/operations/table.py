@@ -21,6 +21,9 @@ _REFLECT = (
     "rate_limited",
     "extraction_error",
     "model_unavailable",
+    "credential_refused",
+    "model_failed",
+    "model_refused",
     "egress_denied",
     "budget_spent",
 )

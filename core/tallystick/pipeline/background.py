@@ -21,7 +21,7 @@ from tallystick.pipeline.embedding import (
 from tallystick.pipeline.graph import GraphHandler, enqueue_unread
 from tallystick.pipeline.preparation import Preparation
 from tallystick.pipeline.reconcile import Reconciled, reconcile
-from tallystick.pipeline.runner import Handler, JobRunner, Round
+from tallystick.pipeline.runner import FailedJob, Handler, JobRunner, Round
 from tallystick.pipeline.worker import Worker
 from tallystick.records import RebuiltIndex
 
@@ -47,6 +47,8 @@ class Drained:
     """
     jobs: int = 0
     """Jobs that were carried out, whatever came of them."""
+    failed: tuple[FailedJob, ...] = ()
+    """Of them those that failed: each ended so, or waits for its next attempt."""
 
 
 @dataclass
@@ -149,7 +151,9 @@ class Background:
         return result
 
     def run(self, progress: Progress = lambda count, total: None) -> Drained:
-        """Do everything that waits, Chroma included, now. Raises EmbeddingError, StorageError."""
+        """Do everything that waits, Chroma included, now. Raises StorageError, and the error of a
+        provider that is away where no job could be done.
+        """
         with self._traffic.inside(wait=True):
             enqueue_missing(self._context)
             enqueue_unread(self._context)
@@ -157,9 +161,10 @@ class Background:
         with self._index_guard, self._chroma.turn(wait=True):
             indexed = self._chroma.run()
             left = self._chroma.backlog()
-        if result.outage is not None:
+        if result.outage is not None and not result.ended:
             raise result.outage
-        return Drained(result.made, indexed, left, result.leased)
+        failed = tuple(result.failed.values())
+        return Drained(result.made, indexed, left, result.leased, failed)
 
     def run_one(self, job_id: str, kind: str) -> bool:
         """Carry out one job now, if it is due; return False where it is not."""

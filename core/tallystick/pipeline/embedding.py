@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from tallystick.errors import EmbeddingError
 from tallystick.memory import MemoryContext
 from tallystick.memory.context import is_local_only
+from tallystick.pipeline.culprits import Suspects, Tried, take_apart
 from tallystick.pipeline.runner import Ended, Work, enqueue_in_scope
 from tallystick.storage import Connection, jobs, memories, scopes, search
 
@@ -85,69 +86,72 @@ class ReembeddingHandler:
         self._context = context
 
     def handle(self, work: Work) -> int:
-        """Embed page by page, each in a commit of its own, until nothing is missing. Raises
+        """Embed page by page, each in commits of its own, until nothing is missing. Raises
         EmbeddingError, LeaseLost.
 
-        A text that the embedder will not take is passed over: the job ends as `failed` then.
+        A text that the embedder will not take is passed over: the job ends as `failed` then. One
+        that it may take later is tried again with the job.
         """
         [job] = work.jobs
         assert job.scope_id is not None
         missing = self._missing(job.scope_id, after=0, limit=None)
         total, finished, made, after = len(missing), 0, 0, 0
-        refused: list[EmbeddingError] = []
+        suspects, failures = Suspects(), list[EmbeddingError]()
+
+        def embed(page: Sequence[memories.Stored]) -> Tried[memories.Stored]:
+            nonlocal made
+            try:
+                vectors = _vectors(self._context, page)
+            except EmbeddingError as error:
+                return Tried(page, error, is_proof=False)
+            made += self._commit(work, page, vectors)
+            return Tried((), None, is_proof=bool(vectors))
+
         while not work.is_stopping:
             docs = self._missing(job.scope_id, after=after, limit=_PAGE)
             if not docs:
-                self._end(work, job, made, refused)
+                self._end(work, job, made, failures)
                 break
             with self._context.store.database.read() as connection:
                 page = list(memories.get_docs(connection, docs).values())
-            vectors = self._vectors_of(page, refused)
-            made += self._commit_page(work, page, vectors)
+            before = made
+            tried = take_apart(
+                page,
+                embed,
+                suspects,
+                key=lambda stored: stored.doc,
+                is_stopping=lambda: work.is_stopping,
+            )
+            if tried.outage is not None:
+                raise tried.outage
+            failures += [error for _, error in tried.failed if isinstance(error, EmbeddingError)]
             after, finished = docs[-1], finished + len(docs)
-            work.note_progress(job, finished, max(total, finished), {"texts": len(vectors)})
+            work.note_progress(job, finished, max(total, finished), {"texts": made - before})
         return made
 
-    def _vectors_of(
-        self, page: Sequence[memories.Stored], refused: list[EmbeddingError]
-    ) -> dict[int, bytes]:
-        """Return the vectors by document; where a page fails as a whole, text by text."""
-        try:
-            vectors = _vectors(self._context, page)
-        except EmbeddingError as error:
-            if error.retry == "until_back" or len(page) == 1:
-                if error.retry == "until_back":
-                    raise
-                refused.append(error)
-                return {}
-            found: dict[int, bytes] = {}
-            for stored in page:
-                found |= self._vectors_of([stored], refused)
-            return found
-        return {stored.doc: vector for stored, vector in zip(page, vectors, strict=True)}
-
-    def _commit_page(
-        self, work: Work, page: Sequence[memories.Stored], vectors: dict[int, bytes]
-    ) -> int:
+    def _commit(self, work: Work, page: Sequence[memories.Stored], vectors: Sequence[bytes]) -> int:
         count = 0
 
         def unit(tx: Connection, allowed: Sequence[jobs.LeasedJob]) -> dict[str, Ended]:
             nonlocal count
-            mine = [stored for stored in page if stored.doc in vectors]
-            count = len(_store(tx, self._context, mine, [vectors[each.doc] for each in mine]))
+            count = len(_store(tx, self._context, page, vectors))
             return {}
 
         work.commit(unit)
         return count
 
     def _end(
-        self, work: Work, job: jobs.LeasedJob, made: int, refused: list[EmbeddingError]
+        self, work: Work, job: jobs.LeasedJob, made: int, failures: Sequence[EmbeddingError]
     ) -> None:
-        if refused:
-            text = f"{len(refused)} texts were passed over. {refused[0]}"
-            ended = Ended("failed", code=refused[0].code, text=text)
-        else:
-            ended = Ended("done" if made else "empty", result={"vectors": made})
+        """End the job, unless what was passed over may be taken later. Raises EmbeddingError."""
+        ended = Ended("done" if made else "empty", result={"vectors": made})
+        if failures:
+            order = ("until_back", "some_times", "never")
+            worst = min(failures, key=lambda each: order.index(each.retry))
+            if worst.retry != "never" or not made:
+                raise worst
+            text = f"{len(failures)} texts were passed over. {worst}"
+            ended = Ended("failed", code=worst.code, text=text)
         work.commit(lambda tx, allowed: {job.id: ended})
 
     def _missing(self, scope_id: int, *, after: int, limit: int | None) -> list[int]:

@@ -10,15 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from tallystick.errors import ExtractionError
 from tallystick.graph import ReadPage, link_page, read_extraction
-from tallystick.logs import get_logger
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.pipeline.decide import check_decisions, decide, find_candidates
 from tallystick.pipeline.extract import FACT_KINDS, extract, fact_of
 from tallystick.pipeline.outbound import OutboundSubject
 from tallystick.pipeline.propose import Conclusions, Proposer
-from tallystick.pipeline.providers import LearnedBy, LearningContext, is_final
+from tallystick.pipeline.providers import LearnedBy, LearningContext
 from tallystick.pipeline.runner import Ended, Work
 from tallystick.records import Actor, JsonObject, Scope
 from tallystick.storage import Connection, jobs, memories
@@ -30,7 +28,7 @@ class LearningHandler:
     """Carries out the jobs of the kind `jobs.EXTRACT`."""
 
     kind = jobs.EXTRACT
-    batch = 16
+    batch = 1
     lease_seconds = _LEASE_SECONDS
     is_upkeep = False
     changes_memory = True
@@ -40,17 +38,10 @@ class LearningHandler:
         self._context = context
 
     def handle(self, work: Work) -> int:
-        """Learn from the memories of these jobs in their order, each in a commit of its own; return
-        how many proposals wait. Raises ExtractionError, LeaseLost.
+        """Learn from the memory of a job; return how many proposals wait. Raises ExtractionError,
+        LeaseLost.
         """
-        waiting = 0
-        for job in work.jobs:
-            if work.is_stopping:
-                break
-            waiting += self._learn(work, job)
-        return waiting
-
-    def _learn(self, work: Work, job: jobs.LeasedJob) -> int:
+        [job] = work.jobs
         context, actor = self._context, job.actor
         assert actor is not None
         with context.memory.store.database.read() as connection:
@@ -58,16 +49,10 @@ class LearningHandler:
         if stored is None or not _is_current(job, stored):
             work.commit(lambda tx, allowed: {job.id: Ended("empty")})
             return 0
-        try:
-            conclusions = conclude(
-                context, actor, stored, stored.memory.scope, job_id=job.id, reads_facts=False
-            )
-            names = self._names(stored, conclusions)
-        except ExtractionError as error:
-            if not is_final(error, job.attempts):
-                raise
-            self._fail(work, job, stored, error)
-            return 0
+        conclusions = conclude(
+            context, actor, stored, stored.memory.scope, job_id=job.id, reads_facts=False
+        )
+        names = self._names(stored, conclusions)
         waiting = 0
 
         def unit(tx: Connection, allowed: Sequence[jobs.LeasedJob]) -> dict[str, Ended]:
@@ -86,7 +71,10 @@ class LearningHandler:
             waiting = proposer.waiting
             end: Literal["empty", "done"] = "empty" if conclusions.extraction.is_empty else "done"
             memories.set_extraction_status(tx, current.doc, end)
-            return {job.id: Ended(end, result=_result(conclusions, proposer))}
+            by = (conclusions.extracted_by, conclusions.decided_by)
+            calls = len({each.step_id for each in by if each.step_id})
+            cost = {"calls": calls} if calls else None
+            return {job.id: Ended(end, result=_result(conclusions, proposer), cost=cost)}
 
         work.commit(unit)
         return waiting
@@ -98,17 +86,11 @@ class LearningHandler:
             return None
         return read_extraction(context, stored, extraction)
 
-    def _fail(
-        self, work: Work, job: jobs.LeasedJob, stored: memories.Stored, error: ExtractionError
-    ) -> None:
-        """End the job as failed, which is neither empty nor success, and mark the memory."""
-
-        def unit(tx: Connection, allowed: Sequence[jobs.LeasedJob]) -> dict[str, Ended]:
+    def give_up(self, tx: Connection, job: jobs.LeasedJob) -> None:
+        """Mark the memory: a failed extraction is neither empty nor success."""
+        stored = memories.get(tx, job.subject_id)
+        if stored is not None and _is_current(job, stored):
             memories.set_extraction_status(tx, stored.doc, "failed")
-            return {job.id: Ended("failed", code=error.code, text=str(error))}
-
-        work.commit(unit)
-        get_logger("pipeline").warning("extraction.failed", error=type(error).__name__)
 
 
 def _is_current(job: jobs.LeasedJob, stored: memories.Stored) -> bool:

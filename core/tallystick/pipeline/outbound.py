@@ -14,15 +14,19 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
+from pydantic import BaseModel
+
 from tallystick.errors import (
     BudgetSpent,
     EgressDenied,
+    ModelFailed,
     ModelUnavailable,
     TallystickError,
 )
 from tallystick.memory.context import is_local_only
 from tallystick.policy.redaction import Redactor, restored
 from tallystick.ports import StructuredAnswer, TokenCounter, forbid_inside_transaction
+from tallystick.provider_errors import MODEL, sort_error
 from tallystick.recorder import RecorderContext, Recordings, Run
 from tallystick.records import (
     Actor,
@@ -139,7 +143,8 @@ class Outbound:
     ) -> Answered:
         """Return what a provider answers; where it asks its model again, that is a call of its own.
         Tokens that it does not report are estimated. Raises EgressDenied, BudgetSpent,
-        ModelUnavailable or ExtractionError; what another error was, the log says.
+        ModelUnavailable, ModelRefused, ModelFailed or ExtractionError, whatever the provider
+        raised; what it was, the log says.
         """
         forbid_inside_transaction(f"The provider {declaration.name}")
         if not declaration.local and is_local_only(subject.memory.attributes):
@@ -149,14 +154,16 @@ class Outbound:
         exchange = _Exchange(self, purpose, declaration, subject, sent, redacted)
         exchange.begin()
         try:
-            value = _within(function, declaration, exchange)
-        except BaseException as error:
-            exchange.close(error=error)
-            if isinstance(error, TallystickError) or not isinstance(error, Exception):
-                raise
-            # A foreign error says what went wrong by its type: its message may repeat the text.
-            raise ModelUnavailable(f"{declaration.name} raised {type(error).__name__}.") from error
-        return exchange.close(value)
+            value, error = _within(function, declaration, exchange)
+        except BaseException as interruption:
+            exchange.close(error=interruption)
+            raise
+        if error is None:
+            return exchange.close(_whole_characters(value))
+        exchange.close(error=error)
+        if isinstance(error, TallystickError):
+            raise error
+        raise sort_error(declaration.name, error, MODEL) from error
 
     def tokens(self, model: str | None, value: Any) -> int:
         """Return about how many tokens a value has that was sent or answered."""
@@ -356,34 +363,46 @@ class _Exchange:
         return model
 
 
-def _within(function: Callable[[], T], declaration: ProviderDeclaration, exchange: _Exchange) -> T:
-    """Return what `function` returns, within the time that its provider declares.
+def _within(
+    function: Callable[[], T], declaration: ProviderDeclaration, exchange: _Exchange
+) -> tuple[T, None] | tuple[None, BaseException]:
+    """Return what `function` returns, or raises, within the time that its provider declares.
 
     A call that does not come back is left in its thread, which ends with the process: nothing waits
     for it, and nothing that it returns is used.
     """
-    results: list[T] = []
-    errors: list[BaseException] = []
+    outcomes: list[tuple[T, None] | tuple[None, BaseException]] = []
 
     def work() -> None:
         _exchange.set(exchange)
         try:
-            results.append(function())
-        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
-            errors.append(error)
+            outcomes.append((function(), None))
+        except BaseException as error:  # noqa: BLE001 - sorted in the thread that waits
+            outcomes.append((None, error))
 
     thread = threading.Thread(
         target=copy_context().run, args=(work,), name="tallystick-provider", daemon=True
     )
     thread.start()
     thread.join(declaration.timeout_ms / 1_000)
-    if errors:
-        raise errors[0]
-    if not results:
-        raise ModelUnavailable(
-            f"{declaration.name} did not answer within {declaration.timeout_ms} ms."
-        )
-    return results[0]
+    if outcomes:
+        return outcomes[0]
+    text = f"{declaration.name} did not answer within {declaration.timeout_ms} ms."
+    return None, ModelFailed(text, timed_out=True)
+
+
+def _whole_characters(value: Any) -> Any:
+    """Return an answer with a mark in place of each half character, which no text may hold."""
+    if isinstance(value, str):
+        halves = value.encode("utf-16-le", "surrogatepass")
+        return value if value.isascii() else halves.decode("utf-16-le", "replace")
+    if isinstance(value, (list, tuple)):
+        return type(value)([_whole_characters(each) for each in value])
+    if isinstance(value, BaseModel):
+        names = type(value).model_fields
+        update = {name: _whole_characters(getattr(value, name)) for name in names}
+        return value.model_copy(update=update)
+    return value
 
 
 def _plain(value: Any) -> Any:

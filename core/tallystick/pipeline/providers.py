@@ -22,9 +22,6 @@ class _Provider(Protocol):
 P = TypeVar("P", bound=_Provider)
 R = TypeVar("R")
 
-_ATTEMPTS = 5
-"""Attempts of a job after which a failed answer is final."""
-
 
 @dataclass(frozen=True)
 class LearningContext:
@@ -81,10 +78,3 @@ def ask_first(providers: Sequence[P], memory: Memory, ask: Callable[[P], R]) -> 
             errors.append(error)
     # What is away may come back: then the preferred one is asked again.
     raise next((each for each in errors if each.retry == "until_back"), errors[0])
-
-
-def is_final(error: ExtractionError, attempts: int) -> bool:
-    """Return True if a job that failed so is not tried again, after earlier `attempts`."""
-    if error.retry == "until_back":
-        return False
-    return error.retry == "never" or attempts + 1 >= _ATTEMPTS

@@ -7,9 +7,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from tallystick.errors import Denied, ExtractionError, InvalidInput, NotFound
+from tallystick.errors import Denied, InvalidInput, NotFound
 from tallystick.memory import MemoryContext
-from tallystick.pipeline.providers import LearningContext, is_final
+from tallystick.pipeline.providers import LearningContext
 from tallystick.pipeline.reflection import (
     Material,
     Reflection,
@@ -83,8 +83,7 @@ class ReflectionHandler:
 
     def handle(self, work: Work) -> int:
         """Reflect, and store the proposals in the commit that ends the job. What may not or cannot
-        be reflected on any more ends as dead, and what no model answers as failed. Raises
-        ExtractionError, LeaseLost.
+        be reflected on any more ends as dead. Raises ExtractionError, LeaseLost.
         """
         [job] = work.jobs
         assert job.actor is not None
@@ -100,18 +99,13 @@ class ReflectionHandler:
                     "proposals": [each.id for each in made],
                     "waiting": sum(each.is_open for each in made),
                 }
-                return {job.id: Ended("done" if made else "empty", result=result)}
+                cost = {"texts": len(plan.origins)}
+                return {job.id: Ended("done" if made else "empty", result=result, cost=cost)}
 
             work.commit(unit, scopes=plan.scopes)
         except (Denied, InvalidInput, NotFound) as error:
             ended = Ended("dead", code=error.code, text=str(error))
             work.commit(lambda tx, allowed: {job.id: ended})
-            return 0
-        except ExtractionError as error:
-            if not is_final(error, job.attempts):
-                raise
-            failed = Ended("failed", code=error.code, text=str(error))
-            work.commit(lambda tx, allowed: {job.id: failed})
             return 0
         return len(made)
 

@@ -12,9 +12,9 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from tallystick.access import Gate
 from tallystick.errors import (
@@ -28,6 +28,7 @@ from tallystick.errors import (
     TallystickError,
 )
 from tallystick.logs import get_logger
+from tallystick.pipeline.culprits import Suspects, Tried, blames_provider, retry_of, take_apart
 from tallystick.records import Job, JobState, JsonObject, ReasonCode, Scope
 from tallystick.storage import Connection, Store, jobs, scopes
 from tallystick.storage.jobs import TALLY_ACTOR
@@ -35,6 +36,10 @@ from tallystick.storage.writes import EVERYTHING, JOBS, Writes
 
 _LONGEST_REST = 60.0
 """Seconds for which a kind rests at most while what it needs is away."""
+_PROBE = 2
+"""Jobs with which a provider is asked whether it is back: different ones, so that none is blamed
+alone.
+"""
 
 
 class Ended(NamedTuple):
@@ -43,6 +48,7 @@ class Ended(NamedTuple):
     state: JobState = "done"
     result: JsonObject | None = None
     cost: Mapping[str, int] | None = None
+    """What it took of a provider, which shows that one answered; None where none was asked."""
     code: str = ""
     text: str = ""
 
@@ -84,8 +90,17 @@ class Handler(Protocol):
         """Carry out the jobs of `work`, whose authority was checked, and end each by `commit`.
 
         Return how many things were made. It may be called with the same job again: after an error,
-        or after the death of a worker.
+        or after the death of a worker. An error that it raises is the runner's to judge.
         """
+        ...
+
+
+@runtime_checkable
+class GivesUp(Protocol):
+    """A handler that stores more where a job of its kind fails for good."""
+
+    def give_up(self, tx: Connection, job: jobs.LeasedJob) -> None:
+        """Store it, in the transaction that ends the job as `failed` or `dead`."""
         ...
 
 
@@ -104,6 +119,10 @@ class Work:
         self._is_stopping = is_stopping
         self.jobs = tuple(leased)
         """The jobs, as they were leased."""
+        self.ended = 0
+        """Jobs of which the end is stored."""
+        self.is_proof = False
+        """True if the provider answered for one of them."""
 
     @property
     def is_stopping(self) -> bool:
@@ -124,7 +143,7 @@ class Work:
         but what the transaction undoes. Raises LeaseLost where there are no such jobs.
         """
         runner, handler = self._runner, self._handler
-        waited: list[bool] = []
+        ended: list[Ended] = []
 
         def checked(tx: Connection) -> bool:
             # Held until the commit: leases are taken and taken back without the lock of a scope.
@@ -133,26 +152,21 @@ class Work:
                 return False
             by_id = {job.id: job for job in allowed}
             ends = unit(tx, allowed)
-            waited[:] = [True for job_id in ends if by_id[job_id].waits]
-            for job_id, ended in ends.items():
+            ended[:] = ends.values()
+            for job_id, end in ends.items():
                 job = by_id[job_id]
-                if ended.state in ("done", "empty"):
-                    jobs.finish(tx, [job], state=ended.state, result=ended.result, cost=ended.cost)
+                if end.state in ("done", "empty"):
+                    jobs.finish(tx, [job], state=end.state, result=end.result, cost=end.cost)
                 else:
-                    jobs.end(tx, [job], ended.state, code=ended.code, text=ended.text)
+                    jobs.end(tx, [job], end.state, code=end.code, text=end.text)
             return True
 
         writes = runner.writes_of(self.jobs, scopes)
         database, name = runner.store.database, f"job.{handler.kind}"
         if not database.write_mostly(checked, name=name, writes=writes):
             raise LeaseLost("None of these jobs may be carried on: nothing was stored.")
-        if waited:
-            # What they waited for is back, for those of other scopes too. These results are stored
-            # whatever becomes of that: the others are due at their own time.
-            try:
-                runner.hurry([handler.kind])
-            except StorageError as error:
-                get_logger("pipeline").warning("jobs.not_hurried", error=type(error).__name__)
+        self.ended += len(ended)
+        self.is_proof |= any(end.cost for end in ended)
 
     def note_progress(
         self,
@@ -169,6 +183,7 @@ class Work:
             writes=_LEASES,
         ):
             raise LeaseLost
+        self.is_proof |= bool(cost and any(cost.values()))
 
 
 @dataclass
@@ -177,8 +192,23 @@ class Round:
 
     leased: int = 0
     made: int = 0
-    outage: TallystickError | None = None
+    ended: int = 0
+    """Jobs whose handler ended them."""
+    outage: BaseException | None = None
     """The error by which something that jobs need was away, if it was."""
+    failed: dict[str, FailedJob] = field(default_factory=dict)
+    """Jobs that failed, by id, as they are after their last attempt."""
+
+
+@dataclass(frozen=True)
+class FailedJob:
+    """A job that failed, and what became of it."""
+
+    id: str
+    kind: str
+    state: JobState
+    code: str
+    text: str
 
 
 @dataclass
@@ -191,6 +221,15 @@ class _Rest:
     until: float = 0.0
 
 
+@dataclass
+class _Provider:
+    """What this process knows of the provider behind a kind of job."""
+
+    suspects: Suspects = field(default_factory=Suspects)
+    is_back: bool = False
+    """True if what waited for it was made due since it was last away."""
+
+
 class JobRunner:
     """Carries out the jobs of the kinds that have a handler. Thread-safe."""
 
@@ -200,6 +239,7 @@ class JobRunner:
         self.handlers = {handler.kind: handler for handler in handlers}
         self._guard = threading.Lock()
         self._rests: dict[tuple[str, int | None], _Rest] = {}
+        self._providers: dict[str, _Provider] = {}
 
     def add(self, handler: Handler) -> None:
         """Carry out the jobs of another kind too."""
@@ -329,7 +369,10 @@ class JobRunner:
                 tx,
                 kind=handler.kind,
                 worker=_worker_name(),
-                most=handler.batch,
+                # One that is away is asked with no more than shows that it is back.
+                most=min(handler.batch, _PROBE)
+                if self._suspects(handler).is_away
+                else handler.batch,
                 seconds=handler.lease_seconds,
                 job_id=job_id,
                 without=() if job_id else self._resting(handler.kind),
@@ -346,27 +389,80 @@ class JobRunner:
         result: Round,
         is_stopping: Callable[[], bool],
     ) -> None:
-        """Hand jobs to their handler, and end or reschedule what it left."""
+        """Hand jobs to their handler, and end or reschedule those that it left."""
         if not leased:
             return
         result.leased += len(leased)
-        work = Work(self, handler, leased, is_stopping)
+        suspects = self._suspects(handler)
         try:
             with self._heartbeat(handler, leased):
-                result.made += handler.handle(work)
+                tried = take_apart(
+                    leased,
+                    lambda part: self._attempt(handler, part, result, is_stopping),
+                    suspects,
+                    key=lambda job: job.subject_id,
+                    is_stopping=is_stopping,
+                )
         except (ClosedTally, ForkedTally, InsideTransaction):
             raise
+        except BaseException as error:
+            # The database, or somebody who ends the process: it counts for no job.
+            self._release(leased, error)
+            raise
+        for job, failure in tried.failed:
+            self._settle(handler, job, failure, result, is_proven=tried.is_proven)
+        if tried.outage is not None:
+            self._rest(handler.kind, None)
+            result.outage = result.outage or tried.outage
+            self._provider(handler).is_back = False
+            self._wait(handler, tried.left, tried.outage, result)
+        elif tried.left:
+            self._write(partial(jobs.release, jobs=tried.left), "jobs.release")
+
+    def _attempt(
+        self,
+        handler: Handler,
+        part: Sequence[jobs.LeasedJob],
+        result: Round,
+        is_stopping: Callable[[], bool],
+    ) -> Tried[jobs.LeasedJob]:
+        """Hand some of the leased jobs to their handler once."""
+        work = Work(self, handler, part, is_stopping)
+        try:
+            result.made += handler.handle(work)
         except LeaseLost:
-            pass  # Cancelled, or taken over: whoever holds them goes on.
+            return Tried((), None, work.is_proof)  # cancelled, or taken over: its holder goes on
+        except (StorageError, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            if isinstance(error, SystemExit) and threading.current_thread() is _MAIN:
+                raise  # a signal's, which ends the process
+            get_logger("pipeline").warning(
+                "job.failed", kind=handler.kind, error=type(error).__name__, count=len(part)
+            )
+            with self.store.database.read() as connection:
+                return Tried(jobs.held(connection, part), error, work.is_proof)
+        finally:
+            result.ended += work.ended
+        for job in part:
+            result.failed.pop(job.id, None)
+        self._wake(handler.kind, {job.scope_id for job in part})
+        self._left_over(part, is_stopping())
+        if work.is_proof:
+            self._hurry_once(handler, part)
+        return Tried((), None, work.is_proof)
+
+    def _hurry_once(self, handler: Handler, part: Sequence[jobs.LeasedJob]) -> None:
+        """Let what waited be due at once, after the first success since the provider was away."""
+        provider = self._provider(handler)
+        if provider.is_back or not any(job.waits for job in part):
+            return
+        provider.is_back = True
+        # These results are stored whatever becomes of that: the others are due at their own time.
+        try:
+            self.hurry([handler.kind])
         except StorageError as error:
-            # The database, not the job: it counts for nothing, and whoever called hears of it.
-            self._write(partial(jobs.release, jobs=leased), "jobs.release")
-            raise error
-        except Exception as error:  # noqa: BLE001 - it is written into the job's trail
-            self._failed(handler, leased, error, result, is_stopping)
-        else:
-            self._wake(handler.kind, {job.scope_id for job in leased})
-            self._left_over(leased, is_stopping())
+            get_logger("pipeline").warning("jobs.not_hurried", error=type(error).__name__)
 
     def _left_over(self, leased: Sequence[jobs.LeasedJob], stopping: bool) -> None:
         """Give back what a stopped handler left; what it forgot counts as an attempt."""
@@ -383,49 +479,94 @@ class JobRunner:
                 return
         self._write(unit, "jobs.left")
 
-    def _failed(
+    def _release(self, leased: Sequence[jobs.LeasedJob], error: BaseException) -> None:
+        """Give jobs back, where an error that goes on to the caller is none of theirs."""
+        try:
+            self._write(partial(jobs.release, jobs=leased), "jobs.release")
+        except StorageError as second:
+            get_logger("pipeline").warning("lease.kept", error=type(second).__name__)
+            raise error from second
+
+    def _settle(
+        self,
+        handler: Handler,
+        job: jobs.LeasedJob,
+        error: BaseException,
+        result: Round,
+        *,
+        is_proven: bool,
+    ) -> None:
+        """Decide what becomes of a job that failed by itself: it waits until the provider is back,
+        or until another text has shown whose fault it is; else it is counted, or ends.
+        """
+        retry, suspects = retry_of(error), self._suspects(handler)
+        is_own_fault = not blames_provider(error) or is_proven or self._is_proven(job)
+        needs_proof = isinstance(error, TallystickError) and error.needs_proof
+        if retry == "until_back":
+            result.outage = result.outage or error
+            if isinstance(error, BudgetSpent):
+                self._rest(handler.kind, job.scope_id if error.holds == "scope" else None)
+            self._wait(handler, [job], error, result)
+        elif not is_own_fault and (needs_proof or suspects.are_several):
+            self._wait(handler, [job], error, result)
+        else:
+            self._count(handler, job, error, result, is_last=retry == "never")
+
+    def _is_proven(self, job: jobs.LeasedJob) -> bool:
+        """Return True if the provider has answered for another job since this one failed before."""
+        if job.failed_at is None:
+            return False
+        with self.store.database.read() as connection:
+            return jobs.has_answer(connection, job, since=job.failed_at)
+
+    def _wait(
         self,
         handler: Handler,
         leased: Sequence[jobs.LeasedJob],
-        error: Exception,
+        error: BaseException,
         result: Round,
-        is_stopping: Callable[[], bool],
     ) -> None:
-        code = error.code if isinstance(error, TallystickError) else type(error).__name__
-        # The message of a foreign error may repeat what somebody said.
-        text = str(error) if isinstance(error, TallystickError) else ""
-        get_logger("pipeline").warning(
-            "job.failed", kind=handler.kind, error=type(error).__name__, count=len(leased)
-        )
-        retry = error.retry if isinstance(error, TallystickError) else "some_times"
-        is_narrow = isinstance(error, BudgetSpent) and error.holds == "scope"
-        scopes_held = {job.scope_id for job in leased}
-        if (
-            isinstance(error, TallystickError)
-            and retry == "until_back"
-            and (not is_narrow or len(scopes_held) == 1)
-        ):
-            self._rest(handler.kind, scopes_held.pop() if is_narrow else None)
-            result.outage = result.outage or error
-            self._write(partial(jobs.wait, jobs=leased, code=code, text=text), "jobs.wait")
-        elif len(leased) > 1:
-            # One of them spoils the others: each by itself.
-            with self.store.database.read() as connection:
-                rest = jobs.held(connection, leased)
-            for job in rest:
-                if is_stopping() or job.scope_id in self._resting(handler.kind):
-                    self._write(partial(jobs.release, jobs=[job]), "jobs.release")
-                else:
-                    self._carry_out(handler, [job], result, is_stopping)
-        elif retry == "never":
-            self._write(
-                partial(jobs.end, jobs=leased, state="dead", code=code, text=text), "jobs.end"
-            )
-        else:
-            last: JobState = "failed" if isinstance(error, TallystickError) else "dead"
-            self._write(
-                partial(jobs.retry, jobs=leased, code=code, text=text, last=last), "jobs.retry"
-            )
+        code, text = _described(error)
+        self._write(partial(jobs.wait, jobs=leased, code=code, text=text), "jobs.wait")
+        for job in leased:
+            failed = FailedJob(job.id, handler.kind, "retry_scheduled", code, text)
+            result.failed[job.id] = failed
+
+    def _count(
+        self,
+        handler: Handler,
+        job: jobs.LeasedJob,
+        error: BaseException,
+        result: Round,
+        *,
+        is_last: bool,
+    ) -> None:
+        """Count the attempt, and end the job after its last one."""
+        code, text = _described(error)
+        last = error.end_state if isinstance(error, TallystickError) else "dead"
+
+        def unit(tx: Connection) -> JobState | None:
+            if not jobs.hold(tx, [job]):
+                return None
+            if is_last:
+                jobs.end(tx, [job], last, code=code, text=text)
+            elif not jobs.retry(tx, [job], code=code, text=text, last=last):
+                return "retry_scheduled"
+            if isinstance(handler, GivesUp):
+                handler.give_up(tx, job)
+            return last
+
+        database, writes = self.store.database, self.writes_of([job], ())
+        state = database.write_mostly(unit, name="jobs.failed", writes=writes)
+        if state is not None:
+            result.failed[job.id] = FailedJob(job.id, handler.kind, state, code, text)
+
+    def _provider(self, handler: Handler) -> _Provider:
+        with self._guard:
+            return self._providers.setdefault(handler.kind, _Provider())
+
+    def _suspects(self, handler: Handler) -> Suspects:
+        return self._provider(handler).suspects
 
     @contextmanager
     def _heartbeat(self, handler: Handler, leased: Sequence[jobs.LeasedJob]) -> Iterator[None]:
@@ -512,6 +653,14 @@ def enqueue_in_scope(store: Store, kind: str, subject_id: str, scope_id: int) ->
     store.database.write(unit, name="jobs.enqueue", writes=Writes.of(scope))
 
 
+def _described(error: BaseException) -> tuple[str, str]:
+    """Return the code and the text of an error, as a job keeps them."""
+    if isinstance(error, TallystickError):
+        return error.code, str(error)
+    return type(error).__name__, ""  # the message of a foreign error may repeat what somebody said
+
+
+_MAIN = threading.main_thread()
 _LEASES = Writes.of(JOBS)
 """What leases take part in: rows of jobs that nobody else moves meanwhile, and nothing of a scope.
 """

@@ -16,6 +16,7 @@ from tallystick.graph.concepts import Text
 from tallystick.memory.context import is_local_only
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.memory.mentions import GRAPH_VERSION, remove_orphans
+from tallystick.pipeline.culprits import Suspects, blames_provider
 from tallystick.pipeline.outbound import OutboundSubject
 from tallystick.pipeline.providers import LearningContext
 from tallystick.pipeline.runner import Ended, Work
@@ -58,18 +59,30 @@ class SummaryHandler:
 
     def handle(self, work: Work) -> int:
         """Summarize community by community, each in a commit of its own; return their number.
-        Raises ExtractionError, LeaseLost.
+
+        One that fails holds up no other one. Raises ExtractionError where one failed, LeaseLost.
         """
         [job] = work.jobs
         assert job.scope_id is not None
-        count = 0
-        summarizer = self._context.summarizer
-        if summarizer is not None:
-            for shown in self._waiting(job.scope_id, summarizer.declaration):
-                if work.is_stopping:
-                    return count
-                count += self._store(work, job, self._write(summarizer, job, shown))
-                work.note_progress(job, count)
+        count, summarizer = 0, self._context.summarizer
+        suspects, errors = Suspects(), list[ExtractionError]()
+        for shown in self._waiting(job.scope_id, summarizer):
+            if work.is_stopping:
+                return count
+            assert summarizer is not None
+            try:
+                written = self._write(summarizer, job, shown)
+            except ExtractionError as error:
+                errors.append(error)
+                suspects.add(frozenset({shown.row.id}), error)
+                if suspects.is_away or not blames_provider(error):
+                    break
+                continue
+            suspects.clear()
+            count += self._store(work, job, written)
+            work.note_progress(job, count, cost={"summaries": 1})
+        if errors:
+            raise next((each for each in errors if each.retry == "until_back"), errors[-1])
         work.commit(
             lambda tx, allowed: {
                 job.id: Ended("done" if count else "empty", result={"summaries": count})
@@ -77,13 +90,14 @@ class SummaryHandler:
         )
         return count
 
-    def _waiting(self, scope_id: int, declared: ProviderDeclaration) -> list[Shown]:
+    def _waiting(self, scope_id: int, summarizer: Summarizer | None) -> list[Shown]:
         """Return the communities of a scope without a summary of what a model would be given now,
         each with these texts alone.
         """
         context = self._context.memory
-        if not context.graph:
+        if summarizer is None or not context.graph:
             return []
+        declared = summarizer.declaration
         with context.store.database.read() as connection:
             every = communities.of_scopes(connection, [scope_id])
             made_from = communities.summarized(connection, [scope_id])

@@ -25,7 +25,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Protocol
 
-from tallystick.errors import ClosedTally
+from tallystick.errors import BusyTally, ClosedTally
 from tallystick.logs import get_logger
 from tallystick.recorder.payloads import PreparedPayload
 from tallystick.records import RunRecord, Scope, part_key
@@ -294,11 +294,11 @@ class WriteQueue:
         items += self._drain()
         try:
             self._write_together(tx, items)
-        except Exception:
+        except Exception as error:
             for item in reversed(items):
                 item.take_back()
             self.bases.clear()
-            if is_undone(tx):
+            if _is_written_again(tx, error):
                 raise
             # Each item is tried by itself, and one that fails counts what is lost.
             for item in items:
@@ -321,7 +321,7 @@ class WriteQueue:
             except Exception as error:
                 item.take_back()
                 self.bases.clear()
-                if is_undone(tx):
+                if _is_written_again(tx, error):
                     raise
                 item.drop(answerable(error))
 
@@ -347,8 +347,8 @@ class WriteQueue:
             if self._write is write:
                 # It was refused before it took anything.
                 self._write = None
-        # What was cut off with its connection is written again, as it is.
-        is_dropped = error is not None and not was_cut_off(error)
+        # What was cut off with its connection, or met a lock, is written again, as it is.
+        is_dropped = error is not None and not (was_cut_off(error) or isinstance(error, BusyTally))
         for item in reversed(items):
             if error is not None:
                 item.take_back()
@@ -396,3 +396,10 @@ class WriteQueue:
             if count := item.unwritten():
                 by_run[item.run_id] = by_run.get(item.run_id, 0) + count
         return by_run
+
+
+def _is_written_again(tx: Connection, error: Exception) -> bool:
+    """Return True if nothing of the transaction may stay, so that all of it is written again: the
+    database undid it, or a lock was not to be had in time, which is the fault of no item.
+    """
+    return is_undone(tx) or isinstance(answerable(error), BusyTally)

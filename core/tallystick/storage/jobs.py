@@ -88,6 +88,8 @@ class LeasedJob:
     waits: int
     lease: int
     """The number of this lease."""
+    failed_at: int | None = None
+    """When it failed last, where that is not made up for."""
     payload: JsonObject = field(default_factory=dict)
 
 
@@ -284,6 +286,7 @@ def lease(
             attempts=row.attempts,
             waits=row.waits,
             lease=row.leases + 1,
+            failed_at=row.updated_at if row.state == "retry_scheduled" else None,
             payload=json.loads(row.payload),
         )
         for _, _, row in rows
@@ -434,9 +437,11 @@ def wait(tx: Connection, jobs: Iterable[LeasedJob], *, code: str, text: str) -> 
 
 def retry(
     tx: Connection, jobs: Iterable[LeasedJob], *, code: str, text: str, last: JobState = "failed"
-) -> None:
-    """Let jobs be tried again with a growing pause; after their last attempt they end as `last`."""
-    jobs = list(jobs)
+) -> list[str]:
+    """Let jobs be tried again with a growing pause; after their last attempt they end as `last`.
+    Return the ids of those that ended.
+    """
+    jobs, ended = list(jobs), list[str]()
     limits = {
         row.id: row.max_attempts
         for row in tx.execute(
@@ -448,8 +453,10 @@ def retry(
         if job.id in limits and job.attempts + 1 >= limits[job.id]:
             _move(tx, [job], **counted)
             end(tx, [job], last, code=code, text=text)
+            ended.append(job.id)
         else:
             _reschedule(tx, job, code=code, text=text, values=counted)
+    return ended
 
 
 def release(tx: Connection, jobs: Iterable[LeasedJob]) -> None:
@@ -525,34 +532,62 @@ def counts(connection: Connection) -> dict[str, int]:
     return {row.state: int(row.n) for row in rows}
 
 
-class Waiting(NamedTuple):
-    """The jobs that wait for what is away."""
+class Troubled(NamedTuple):
+    """Jobs that met the same error, by the oldest of them."""
 
     jobs: int
-    age_us: int
-    """Of the oldest one, microseconds."""
     code: str
-    """Of its error."""
+    job_id: str
+    kind: str
+    text: str
+    age_us: int
+    """Microseconds since it was enqueued."""
 
 
-def failed_count(connection: Connection) -> int:
-    """Return the number of jobs that failed or died, but for those that were cancelled."""
-    query = select(func.count()).where(
-        _j.c.state.in_(("failed", "dead")), _j.c.error_code.is_distinct_from(CANCELLED)
+def failed_by_code(connection: Connection) -> list[Troubled]:
+    """Return the jobs that failed or died, but for those that were cancelled, the oldest first."""
+    return _troubled(
+        connection,
+        _j.c.state.in_(("failed", "dead")),
+        _j.c.error_code.is_distinct_from(CANCELLED),
     )
-    return int(connection.execute(query).scalar_one())
 
 
-def waiting_since(connection: Connection) -> Waiting | None:
-    """Return the jobs that wait for what is away, or None where there are none."""
-    where = (_j.c.state == "retry_scheduled", _j.c.waits > 0)
-    query = select(_j.c.created_at, _j.c.error_code).where(*where)
-    oldest = connection.execute(query.order_by(_j.c.created_at).limit(1)).first()
-    if oldest is None:
-        return None
-    count = connection.execute(select(func.count()).select_from(_j).where(*where)).scalar_one()
-    age = max(0, database_clock(connection) - oldest.created_at)
-    return Waiting(int(count), age, oldest.error_code or "unknown")
+def waiting_by_code(connection: Connection) -> list[Troubled]:
+    """Return the jobs that wait for what is away, the oldest first."""
+    return _troubled(connection, _j.c.state == "retry_scheduled", _j.c.waits > 0)
+
+
+def _troubled(connection: Connection, *where: ColumnElement[bool]) -> list[Troubled]:
+    code = func.coalesce(_j.c.error_code, "unknown")
+    counts = connection.execute(
+        select(code.label("code"), func.count().label("n")).where(*where).group_by(code)
+    ).all()
+    now, troubled = database_clock(connection), list[Troubled]()
+    for row in counts:
+        oldest = connection.execute(
+            select(_j.c.id, _j.c.kind, _j.c.error_text, _j.c.created_at)
+            .where(*where, code == row.code)
+            .order_by(_j.c.created_at, _j.c.id)
+            .limit(1)
+        ).one()
+        age, text = max(0, now - oldest.created_at), oldest.error_text or ""
+        troubled.append(Troubled(int(row.n), row.code, oldest.id, oldest.kind, text, age))
+    return sorted(troubled, key=lambda each: -each.age_us)
+
+
+def has_answer(connection: Connection, job: LeasedJob, *, since: int) -> bool:
+    """Return True if another job of the same kind has ended since a time with an answer of a
+    provider, which is what costs something.
+    """
+    query = select(_j.c.id).where(
+        _j.c.kind == job.kind,
+        _j.c.id != job.id,
+        _j.c.state.in_(("done", "empty")),
+        _j.c.cost != "{}",
+        _j.c.updated_at >= since,
+    )
+    return connection.execute(query.limit(1)).first() is not None
 
 
 def exists_for(connection: Connection, kind: str, subject_id: str, version: int) -> bool:

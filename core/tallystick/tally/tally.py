@@ -321,9 +321,10 @@ class Tally:
         it.
 
         `progress` is called with the number of jobs carried out and the number that there were.
-        Raises EmbeddingError or ModelUnavailable where an embedder or a model is away: what waits
-        for it goes on waiting. Raises BudgetSpent where a budget holds work back, and StorageError
-        where large bodies are to be moved and the object storage is away.
+        The result names each job that failed. Where none could be done it raises why: an
+        EmbeddingError or ModelUnavailable where an embedder or a model is away, BudgetSpent where
+        a budget holds work back. Raises StorageError where large bodies are to be moved and the
+        object storage is away.
         """
         drained = self._services.background.run(progress)
         objects.move(self._services.store.database, everything=True)

@@ -7,7 +7,19 @@ from functools import partial
 from typing import Literal
 
 from tallystick.access.enforcers import rules_and_enforcers
-from tallystick.errors import ReadOnlyTally, StorageError, TallystickError
+from tallystick.errors import (
+    CredentialRefused,
+    EmbedderFailed,
+    EmbedderUnavailable,
+    ExtractionError,
+    ModelFailed,
+    ModelRefused,
+    ReadOnlyTally,
+    StorageError,
+    TallystickError,
+    TextRefused,
+    UnusableVectors,
+)
 from tallystick.graph import mend_graph
 from tallystick.memory import MemoryContext
 from tallystick.pipeline import Background
@@ -365,23 +377,58 @@ def _rules(connection: Connection) -> list[Finding]:
 def _jobs(connection: Connection) -> Finding:
     counts = jobs.counts(connection)
     summary = ", ".join(f"{counts[state]} {state}" for state in JOB_STATES if state in counts)
-    failed = jobs.failed_count(connection)
+    failed, waiting = jobs.failed_by_code(connection), jobs.waiting_by_code(connection)
     if failed:
         return Finding(
             check="jobs",
             status="problem",
-            text=f"{summary}: look at `tally jobs --state failed --state dead`, then do them anew "
-            f"with `tally jobs retry` or `tally doctor --repair`",
+            text=f"{summary}; {_oldest(failed[0])}: look at `tally jobs --state failed --state "
+            f"dead`, then do them anew with `tally jobs retry` or `tally doctor --repair`",
         )
-    waiting = jobs.waiting_since(connection)
-    if waiting is not None:
+    common = next((each for each in waiting if _needs_a_person(each)), None)
+    if common is not None:
+        return Finding(
+            check="jobs",
+            status="problem",
+            text=f"{summary}; {common.jobs} wait because their provider answers none of them; "
+            f"{_oldest(common)}: mend its settings, key or name, and they go on by themselves",
+        )
+    if waiting:
+        count = sum(each.jobs for each in waiting)
         return Finding(
             check="jobs",
             status="notice",
-            text=f"{summary}; {waiting.jobs} wait for what is away ({waiting.code}), the oldest "
-            f"for {_span(waiting.age_us)}: they go on by themselves when it is back",
+            text=f"{summary}; {count} wait for what is away ({waiting[0].code}), the oldest for "
+            f"{_span(waiting[0].age_us)}; {_oldest(waiting[0])}: they go on by themselves when "
+            f"it is back",
         )
     return Finding(check="jobs", status="ok", text=summary or "none")
+
+
+def _needs_a_person(waiting: jobs.Troubled) -> bool:
+    """Return True if a provider is there and answers nobody: it refuses the key, or fails for
+    different texts.
+    """
+    is_key = waiting.code == CredentialRefused.code
+    return is_key or (waiting.jobs > 1 and waiting.code in _FAILURES)
+
+
+_FAILURES = frozenset(
+    kind.code
+    for kind in (
+        EmbedderFailed,
+        EmbedderUnavailable,
+        ExtractionError,
+        ModelFailed,
+        ModelRefused,
+        TextRefused,
+        UnusableVectors,
+    )
+)
+
+
+def _oldest(troubled: jobs.Troubled) -> str:
+    return f"the oldest is {troubled.kind} {troubled.job_id} ({troubled.code}: {troubled.text})"
 
 
 def _span(microseconds: int) -> str:

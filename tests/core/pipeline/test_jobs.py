@@ -162,7 +162,7 @@ def test_the_pause_between_attempts_grows_to_a_ceiling_and_no_further(
     open_sqlite: OpenTally, clock: Clock
 ) -> None:
     remote = Remote()
-    remote.fault = TimeoutError()
+    remote.fault = ConnectionError()
     with open_sqlite(embedder=remote) as tally:
         tally.bind(ALICE).remember("The heron nests in March.")
         pauses = []
@@ -209,8 +209,10 @@ def test_the_background_asks_a_provider_that_is_away_less_and_less(
         for _ in range(40):
             round_of(tally)
             asked.append(len(remote.seen))
-        assert asked[:10] == [200] * 10
-        assert asked[-1] <= 600
+        # A batch and both of its halves; afterwards two different texts, together and each alone.
+        assert asked[:10] == [400] * 10
+        assert asked[-1] <= 416
+        assert sum(job.waits > 0 for job in listed(tally, limit=2_000)) <= 216
 
 
 # What ends a job
@@ -252,13 +254,27 @@ def test_dead_and_failed_jobs_are_done_anew_by_command_and_by_the_doctor(
     remote = Remote()
     with open_tally(embedder=remote) as tally:
         mine, root = tally.bind(ALICE), tally.bind(ROOT)
-        mine.remember("This is poison.")
+        poison = mine.remember("This is poison.").job_id or ""
         cancelled = mine.remember("The heron nests.").job_id
         assert cancelled is not None
         assert root.operator.cancel_job(cancelled, reason="not needed").state == "dead"
-        tally.drain()
+        [failed] = tally.drain().failed
+        assert (failed.id, failed.state, failed.code) == (
+            poison,
+            "retry_scheduled",
+            "text_refused",
+        )
+        [finding] = [each for each in root.operator.doctor() if each.check == "jobs"]
+        assert (finding.status, poison in finding.text) == ("notice", True)
+
+        # Another text shows that the embedder is there, so that this one is to blame.
+        mine.remember("The tide turns.")
+        services_of(tally).background.runner.run(["embed"])
+        [failed] = tally.drain().failed
+        assert (failed.id, failed.state) == (poison, "dead")
         [finding] = [each for each in root.operator.doctor() if each.check == "jobs"]
         assert (finding.status, "tally jobs retry" in finding.text) == ("problem", True)
+        assert poison in finding.text
 
         remote.embed = HashEmbedder(local=False).embed  # type: ignore[method-assign]
         [mended] = [each for each in root.operator.doctor(repair=True) if each.check == "jobs"]

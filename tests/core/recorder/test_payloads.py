@@ -427,6 +427,39 @@ def test_a_step_that_found_the_database_busy_is_stored_at_the_next_try(
     assert (verified.ok, verified.gaps) == (True, {})
 
 
+@pytest.mark.postgres
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_step_that_met_a_lock_of_its_table_is_stored_at_the_next_try(
+    database: str, waits: bool
+) -> None:
+    import psycopg
+
+    settings = Settings.read(busy_timeout_ms=50)
+    with Tally.open(database, settings=settings, background=False, owner=OWNER) as tally:
+        bound = tally.bind(OWNER)
+        run = bound.run("coder")
+        step = run.step("model_call")
+        step.record("request", {"prompt": "Mend it."})
+        with psycopg.connect(database) as other:
+            other.execute("LOCK TABLE tallystick.step_entries IN ACCESS EXCLUSIVE MODE")
+            if waits:
+                for _ in range(2):
+                    with pytest.raises(BusyTally):
+                        step.end()
+            else:
+                step.end(wait=False)
+                with pytest.raises(BusyTally):
+                    run.end()
+        if waits:
+            assert step.end().status == "completed"
+        run.end()
+        assert [entry.payload for entry in bound.recordings.entries(step.id)] == [
+            {"prompt": "Mend it."}
+        ]
+        verified = bound.recordings.verify(run.id)
+        assert (verified.ok, verified.gaps) == (True, {})
+
+
 def test_what_nobody_waits_for_is_stored_once_the_database_is_free(
     impatient: Tally, tmp_path: Path
 ) -> None:
