@@ -239,6 +239,47 @@ def test_the_permission_matrix_in_the_docs_is_what_the_server_does(there: Served
     assert text.split(start)[1].split(end)[0] == made
 
 
+def test_an_open_run_takes_nothing_from_a_token_that_may_not_record(there: Served) -> None:
+    """The bounds of the token that calls count, whichever token of the user started the run."""
+    full = there.http(there.token())
+    run_id = full.post("/v1/runs", json={"agent_name": "coder"}).json()["result"]["run_id"]
+    full.post(f"/v1/runs/{run_id}/steps", json={"kind": "other"})
+    readers = (
+        there.http(there.token(token_class="scoped", operations=["read", "inspect"])),
+        there.http(there.token(token_class="scoped", scopes=["project:apollo"])),
+    )
+    absent = there.tally.new_id()
+
+    def calls(http: httpx2.Client, run: str) -> list[str]:
+        in_run = {"tallystick-run": run}
+        return [
+            outcome(http.post(f"/v1/runs/{run}/steps", json={"kind": "other", "name": "forged"})),
+            outcome(http.post("/v1/tools/result", json={"run_id": run, "name": "pay"})),
+            outcome(http.post("/v1/recall", json={"query": "heron"}, headers=in_run)),
+            outcome(http.post(f"/v1/runs/{run}/end", json={"status": "failed"})),
+        ]
+
+    assert [calls(http, run_id) for http in readers] == [
+        ["outside_credential"] * 4,
+        ["not found"] * 4,
+    ]
+    assert [calls(http, absent) for http in readers] == [["not found"] * 4] * 2
+    recorder = there.http(there.token(token_class="scoped", operations=["record"]))
+    assert calls(recorder, run_id) == ["yes", "yes", "outside_credential", "yes"]
+    steps = full.get(f"/v1/runs/{run_id}/steps").json()["result"]
+    assert [step["name"] for step in steps] == [None, "forged", "pay", "recall"]
+
+
+def test_a_run_that_is_open_is_not_replaced_by_another_of_its_id(there: Served) -> None:
+    ada, bob = there.http(there.token()), there.http(there.token(BOB))
+    run_id = ada.post("/v1/runs", json={"agent_name": "coder"}).json()["result"]["run_id"]
+    taken = bob.post("/v1/runs", json={"agent_name": "coder", "run_id": run_id})
+
+    assert taken.json()["code"] == "invalid_input"
+    assert ada.post(f"/v1/runs/{run_id}/steps", json={"kind": "other"}).status_code == 200
+    assert ada.post(f"/v1/runs/{run_id}/end", json={}).status_code == 200
+
+
 CANARY = re.compile(r"canary-(\w+)-\d+")
 
 

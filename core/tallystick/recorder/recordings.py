@@ -161,6 +161,17 @@ class Recordings:
         )
         return Run(self._context, self._actor, record, unconfirmed=unconfirmed)
 
+    def require_record(self, run: Run) -> Run:
+        """Return an open run, in which this actor may record: the gate is asked at each call, because
+        a run may have been started with more rights than the actor's. Raises NotFound for a run that
+        the actor may not see, as for none, and Denied.
+        """
+        gate, scope = self._context.gate, run.scope
+        if gate.require_or_none(self._actor, "record", scope) is None:
+            self.run(run.id)
+            gate.require(self._actor, "record", scope)
+        return run
+
     def _full_id(self, kinds: tuple[IdKind, ...], text: str) -> str:
         return full_id(self._context.store, self._context.gate, self._actor, kinds, text)
 
