@@ -162,9 +162,9 @@ class Recordings:
         return Run(self._context, self._actor, record, unconfirmed=unconfirmed)
 
     def require_record(self, run: Run) -> Run:
-        """Return an open run, in which this actor may record: the gate is asked at each call, because
-        a run may have been started with more rights than the actor's. Raises NotFound for a run that
-        the actor may not see, as for none, and Denied.
+        """Return an open run in which this actor may record. Each call asks the gate, because the
+        run may have been started with more rights. Raises Denied, and NotFound for a run that the
+        actor may not see, as for none.
         """
         gate, scope = self._context.gate, run.scope
         if gate.require_or_none(self._actor, "record", scope) is None:
