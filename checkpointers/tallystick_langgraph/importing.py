@@ -18,6 +18,7 @@ from langgraph.checkpoint.serde.types import TASKS
 from tallystick.adapters import describe_value
 from tallystick.checkpoints import Leaf, NewCheckpoint, PendingWrite
 from tallystick.errors import CorruptTally, InvalidInput, MissingExtra
+from tallystick.storage.foreign_stores import require_tables
 from tallystick_langgraph.saver import TallySaver
 
 
@@ -88,11 +89,17 @@ def import_checkpoints(
     with open_source as tables:
         names = tables.threads()
         for name in names:
-            for checkpoint in tables.checkpoints(name):
-                _copy(checkpoint, saver)
-                _compare(checkpoint, saver)
-                checkpoints += 1
-                writes += len(checkpoint.writes)
+            try:
+                for checkpoint in tables.checkpoints(name):
+                    _copy(checkpoint, saver)
+                    _compare(checkpoint, saver)
+                    checkpoints += 1
+                    writes += len(checkpoint.writes)
+            except RecursionError as error:
+                raise InvalidInput(
+                    f"Thread {name!r} has a checkpoint that is nested too deeply to be read. "
+                    f"Copied were {checkpoints} checkpoints before it."
+                ) from error
             threads += 1
             progress(threads, len(names))
     return Imported(threads, checkpoints, writes)
@@ -239,6 +246,7 @@ def _sqlite(path: Path, serde: SerializerProtocol) -> _OpenSource:
         )
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
     try:
+        require_tables(connection, "checkpoints", "writes")
         source = _Sqlite(connection, serde)
         source.threads()
     except sqlite3.DatabaseError as error:
