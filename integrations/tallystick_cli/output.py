@@ -40,8 +40,8 @@ def terminal(*, stderr: bool = False) -> Console:
             for segment in super().render(renderable, options):
                 text, style, control = segment
                 if control is None:
-                    text = visible(text).encode(self.encoding, "backslashreplace")
-                    text = text.decode(self.encoding)
+                    encoded = visible(text).encode(self.encoding, "backslashreplace")
+                    text = encoded.decode(self.encoding)
                 yield Segment(text, style and style.update_link(None), control)
 
     return Terminal(stderr=stderr, markup=False, emoji=False)

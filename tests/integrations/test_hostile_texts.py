@@ -72,7 +72,7 @@ def store(tally: Tally, where: Path, text: str) -> Stored:
     return Stored(where, text, field, memory.id, run.id, step.id, approval_id)
 
 
-@pytest.fixture(scope="module", params=HOSTILE.values(), ids=HOSTILE)
+@pytest.fixture(scope="module", params=HOSTILE.values(), ids=list(HOSTILE))
 def stored(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Stored:
     where = tmp_path_factory.mktemp("hostile") / "tally"
     with Tally.open(where, owner=OWNER, background=False, rules=[ASKING_DEPLOYS]) as tally:
@@ -127,7 +127,7 @@ def test_json_has_each_text_as_it_is_and_nothing_unseen(stored: Stored, command:
         assert memory["tags"] == [stored.field]
 
 
-@pytest.fixture(scope="module", params=HOSTILE.values(), ids=HOSTILE)
+@pytest.fixture(scope="module", params=HOSTILE.values(), ids=list(HOSTILE))
 def shown(
     request: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Served, Stored]]:
