@@ -22,7 +22,7 @@ def add_to(server: MCPServer[Any], callers: Callers) -> None:
         caller = callers(context)
         scopes = [str(scope) for scope in caller.scopes]
 
-        def read(checked: JsonObject) -> dict[str, str]:
+        def read(checked: JsonObject) -> dict[str, Any]:
             wanted = {**checked, "scopes": scopes}
             pack = OPERATIONS["context_pack"].call(caller.bound, wanted)
             return {"text": pack.text, "request": checked["query"]}
