@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import TASKS
 
-from tallystick.adapters import describe_value
+from tallystick.adapters import describe_value, require_tables
 from tallystick.checkpoints import Leaf, NewCheckpoint, PendingWrite
 from tallystick.errors import CorruptTally, InvalidInput, MissingExtra
 from tallystick_langgraph.saver import TallySaver
@@ -88,11 +88,17 @@ def import_checkpoints(
     with open_source as tables:
         names = tables.threads()
         for name in names:
-            for checkpoint in tables.checkpoints(name):
-                _copy(checkpoint, saver)
-                _compare(checkpoint, saver)
-                checkpoints += 1
-                writes += len(checkpoint.writes)
+            try:
+                for checkpoint in tables.checkpoints(name):
+                    _copy(checkpoint, saver)
+                    _compare(checkpoint, saver)
+                    checkpoints += 1
+                    writes += len(checkpoint.writes)
+            except RecursionError as error:
+                raise InvalidInput(
+                    f"Thread {name!r} has a checkpoint that is nested too deeply to be read. "
+                    f"Copied were {checkpoints} checkpoints before it."
+                ) from error
             threads += 1
             progress(threads, len(names))
     return Imported(threads, checkpoints, writes)
@@ -239,6 +245,7 @@ def _sqlite(path: Path, serde: SerializerProtocol) -> _OpenSource:
         )
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
     try:
+        require_tables(connection, "checkpoints", "writes")
         source = _Sqlite(connection, serde)
         source.threads()
     except sqlite3.DatabaseError as error:

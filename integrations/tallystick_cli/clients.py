@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -64,6 +67,8 @@ class Change:
     file: Path
     before: str
     after: str
+    is_restored: bool = False
+    """True where `after` is the file as it was before the first change of ours."""
 
     @property
     def diff(self) -> str:
@@ -73,27 +78,70 @@ class Change:
 
     @property
     def backup(self) -> Path:
-        """Where the file is kept as it was before the first change."""
-        return self.file.with_name(f"{self.file.name}.before-tallystick")
+        """Where the file is kept as it is before the change: beside it, under a name that nothing
+        else has.
+        """
+        return next(
+            path
+            for path in _backup_names(self.file)
+            if not path.exists() or _text_of(path) == self.before
+        )
 
     def write(self) -> None:
-        """Write the file, after a copy of what a person had written. A file that has nothing but
-        an entry of ours is removed with it.
+        """Write the file whole or not at all, after a copy of the file as it is: beside it, and
+        then under its name. A file that has nothing but an entry of ours is removed with it.
+
+        Raises SettingsError where somebody has changed the file meanwhile, and OSError; then the
+        file is as it was.
         """
         if self.before == self.after:
             return
-        if not self.file.exists():
-            self.file.parent.mkdir(parents=True, exist_ok=True)
-        elif not self.backup.exists() and not _has_ours(self.before):
-            shutil.copy2(self.file, self.backup)
-        if _is_empty(self.after) and not self.backup.exists():
-            self.file.unlink(missing_ok=True)
+        # What a person made a link to stays where it is.
+        file = self.file.resolve()
+        if not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
+        elif _text_of(file) != self.before:
+            raise SettingsError(f"{self.file} was changed meanwhile. Do it again.")
+        elif not self.is_restored and not self.backup.exists():
+            write_whole(self.backup, self.before, like=file)
+        if self.is_restored or not _is_empty(self.after):
+            write_whole(file, self.after, like=file)
         else:
-            self.file.write_text(self.after, encoding="utf-8")
+            file.unlink(missing_ok=True)
 
 
-def _has_ours(text: str) -> bool:
-    return NAME in text or _OUR_HOOK.search(text) is not None
+def _backup_names(file: Path) -> Iterator[Path]:
+    for number in count(1):
+        end = "" if number == 1 else f"-{number}"
+        yield file.with_name(f"{file.name}.before-tallystick{end}")
+
+
+def _backups(file: Path) -> list[str]:
+    """Return the copies of a file that were kept, the oldest first."""
+    return [_text_of(path) for path in takewhile(Path.exists, _backup_names(file))]
+
+
+def write_whole(file: Path, text: str, *, like: Path) -> None:
+    """Write a text beside a file and then under its name, so that whatever happens there is the old
+    one or the new one; readable for those for whom `like` is, or for its user alone.
+    """
+    handle, beside = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+    try:
+        with os.fdopen(handle, "wb") as opened:
+            opened.write(text.encode())
+            opened.flush()
+            os.fsync(opened.fileno())
+        if like.exists():
+            shutil.copymode(like, beside)
+        os.replace(beside, file)
+    except BaseException:
+        os.unlink(beside)
+        raise
+    folder = os.open(file.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def _is_empty(text: str) -> bool:
@@ -125,14 +173,17 @@ def change_server(
     options = ["--answers", "text"] if known.answers == "text" else []
     entry = {**known.extra, "command": command[0], "args": [*command[1:], *options]}
 
-    def changed(text: str) -> str:
+    def put_in(text: str) -> str:
         if file.suffix == ".toml":
-            table = f"{known.key}.{NAME}"
-            return toml_without(text, table) if remove else toml_with(text, table, entry)
-        path = (known.key, NAME)
-        return json_without(text, path) if remove else json_with(text, path, entry)
+            return toml_with(text, f"{known.key}.{NAME}", entry)
+        return json_with(text, (known.key, NAME), entry)
 
-    return _change(file, changed, remove)
+    def take_out(text: str) -> str:
+        if file.suffix == ".toml":
+            return toml_without(text, f"{known.key}.{NAME}")
+        return json_without(text, (known.key, NAME))
+
+    return _change(file, put_in, take_out, remove)
 
 
 def change_hooks(
@@ -148,16 +199,20 @@ def change_hooks(
     """
     file = _file(".claude/settings.json", scope, folder, home)
 
-    def changed(text: str) -> str:
+    def put_in(text: str) -> str:
         for original, event in CLAUDE_EVENTS.items():
             path = ("hooks", original)
             if text.strip():
                 text = list_without(text, path, _without_ours)
-            if not remove:
-                text = list_with(text, path, _hook(original, command(event)))
+            text = list_with(text, path, _hook(original, command(event)))
         return text
 
-    return _change(file, changed, remove)
+    def take_out(text: str) -> str:
+        for original in CLAUDE_EVENTS:
+            text = list_without(text, ("hooks", original), _without_ours)
+        return text
+
+    return _change(file, put_in, take_out, remove)
 
 
 def _without_ours(group: Any) -> Any:
@@ -180,14 +235,52 @@ def _hook(original: str, command: str) -> dict[str, Any]:
     return {"matcher": "*", **hook} if "Tool" in original else hook
 
 
-def _change(file: Path, changed: Callable[[str], str], remove: bool) -> Change:
+def _change(
+    file: Path, put_in: Callable[[str], str], take_out: Callable[[str], str], remove: bool
+) -> Change:
+    """Return a change of a file. What is taken out of a file in which nothing else was changed
+    leaves it as it was before, byte for byte. Raises SettingsError.
+    """
+    before = _text_of(file) if file.exists() else ""
     try:
-        before = file.read_text(encoding="utf-8") if file.exists() else ""
+        if not remove:
+            return Change(file, before, _with_its_lines(before, put_in))
+        if not before.strip():
+            return Change(file, before, before)
+        after = _with_its_lines(before, take_out)
+        if after != before:
+            for kept in _backups(file):
+                if _is_without_ours(kept, take_out) and after == _put_in_and_out(
+                    kept, put_in, take_out
+                ):
+                    return Change(file, before, kept, is_restored=True)
+        return Change(file, before, after)
+    except RecursionError as error:
+        raise SettingsError(f"{file} is nested too deeply. Edit it by hand.") from error
+
+
+def _is_without_ours(text: str, take_out: Callable[[str], str]) -> bool:
+    return not text.strip() or _with_its_lines(text, take_out) == text
+
+
+def _put_in_and_out(text: str, put_in: Callable[[str], str], take_out: Callable[[str], str]) -> str:
+    return _with_its_lines(_with_its_lines(text, put_in), take_out)
+
+
+def _with_its_lines(text: str, change: Callable[[str], str]) -> str:
+    """Return a text as a change leaves it, with the line ends that it has."""
+    lines = text.count("\r\n")
+    if not lines or lines != text.count("\n"):
+        return change(text)
+    return change(text.replace("\r\n", "\n")).replace("\n", "\r\n")
+
+
+def _text_of(file: Path) -> str:
+    """Return the text of a file, with its line ends. Raises SettingsError."""
+    try:
+        return file.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
         raise SettingsError(f"{file} is no text in UTF-8. Mend it first.") from error
-    if remove and not before.strip():
-        return Change(file, before, before)
-    return Change(file, before, changed(before))
 
 
 def _file(name: str, scope: ClientScope, folder: Path | None, home: Path | None) -> Path:

@@ -40,7 +40,8 @@ class Answer(NamedTuple):
     the tally is open; None for the view of the command.
     """
     ok: bool = True
-    """False where something does not match: the command exits with 1."""
+    """False where something does not match: the command exits with `exit_code`."""
+    exit_code: int = 1
 
 
 @dataclass
@@ -131,7 +132,7 @@ def command(
                     shown = 0 if whole_ids else -8
                     _print_older(as_json(answer.value), inputs, typed.get("limit"), shown)
             if not answer.ok:
-                raise typer.Exit(1)
+                raise typer.Exit(answer.exit_code)
 
         common = [*([] if tally == "none" else [_WHERE]), *([_SCOPES[scope]] if scope else [])]
         places = {name: place for place, name in enumerate(placed)}

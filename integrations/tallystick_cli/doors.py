@@ -162,11 +162,12 @@ def _place_in_shell(where: str, place: str) -> str:
 
 def _make(change: Change, show: bool) -> Answer:
     """Make a change of a configuration, unless it is only to be shown."""
-    existed = change.backup.exists()
+    backup = None if change.backup.exists() else str(change.backup)
     if not show:
         change.write()
     is_written = bool(change.diff) and not show
-    backup = str(change.backup) if change.backup.exists() and not existed else None
+    if backup is not None and not Path(backup).exists():
+        backup = None
     lines = [change.diff.rstrip("\n") or f"{change.file} is as it should be."]
     lines += [f"✓ written: {change.file}"] if is_written else []
     lines += [] if backup is None else [f"The file as it was: {backup}"]

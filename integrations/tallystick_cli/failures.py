@@ -1,8 +1,8 @@
 """Failures of a command: a line for a person, or one JSON object for a program.
 
 Exit codes: 0, done; 1, done and something does not match, or a person said no; 2, refused or
-failed; 130, interrupted. With `--json` standard output has the one object `{"error": {"code",
-"message", "facts"}}`, and standard error stays empty.
+failed; 3, a page that does not match the record in it; 130, interrupted. With `--json` standard
+output has the one object `{"error": {"code", "message", "facts"}}`, and standard error stays empty.
 """
 
 from __future__ import annotations

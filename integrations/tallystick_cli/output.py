@@ -5,45 +5,61 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from tallystick.records import Record
+from tallystick.records.escaping import UNSEEN, visible
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
+    from rich.text import Text
 
-STEERING = dict.fromkeys(
-    [
-        *(code for code in range(0x20) if code not in (0x09, 0x0A)),
-        *range(0x7F, 0xA0),
-        *range(0x202A, 0x202F),
-        *range(0x2066, 0x206A),
-    ]
-)
-"""Control characters and marks of writing direction, which no text may print."""
-# The newlines between the values are not text, and JSON escapes its own control characters.
-_ESCAPED = {code: f"\\u{code:04x}" for code in STEERING if code >= 0x7F}
 _STYLES = {"✓": "green", "✗": "red", "!": "yellow"}
 """Styles of a line by the sign that it begins with."""
 
 
 def terminal(*, stderr: bool = False) -> Console:
-    """Return a terminal that stored text cannot steer: steering characters are left out."""
+    """Return the terminal through which everything for a person goes: stored text is no markup and
+    no link there, and what would steer the terminal or hide in it is shown by its number.
+    """
     from rich.console import Console
     from rich.segment import Segment
+    from rich.text import Text
 
     class Terminal(Console):
         def render(
             self, renderable: RenderableType, options: ConsoleOptions | None = None
         ) -> Iterable[Segment]:
+            # Before it is laid out, so that what is shown has the width that is counted.
+            if isinstance(renderable, Text):
+                renderable = _visible(renderable)
             for segment in super().render(renderable, options):
-                text = segment.text if segment.control else segment.text.translate(STEERING)
-                yield Segment(text, segment.style, segment.control)
+                text, style, control = segment
+                if control is None:
+                    encoded = visible(text).encode(self.encoding, "backslashreplace")
+                    text = encoded.decode(self.encoding)
+                yield Segment(text, style and style.update_link(None), control)
 
-    return Terminal(stderr=stderr)
+    return Terminal(stderr=stderr, markup=False, emoji=False)
+
+
+def _visible(text: Text) -> Text:
+    """Return a text of rich as a person is shown it, with its styles where they were."""
+    plain = text.plain
+    if visible(plain) == plain:
+        return text
+    edges = sorted({0, len(plain), *(edge for span in text.spans for edge in span[:2])})
+    pieces = [visible(plain[start:end]) for start, end in pairwise(edges)]
+    places = dict(zip(edges, accumulate(map(len, pieces), initial=0), strict=True))
+    shown = text.blank_copy("".join(pieces))
+    shown.spans = [
+        span._replace(start=places[span.start], end=places[span.end]) for span in text.spans
+    ]
+    return shown
 
 
 def print_view(*views: RenderableType, style: str | None = None, stderr: bool = False) -> None:
@@ -60,8 +76,11 @@ def print_view(*views: RenderableType, style: str | None = None, stderr: bool = 
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON for a program; what would steer a terminal is escaped in its texts."""
-    typer.echo(json.dumps(as_json(value), ensure_ascii=False, indent=2).translate(_ESCAPED))
+    """Print a value as JSON for a program. What would steer a terminal or hide in it is escaped as
+    JSON does, so that a program reads each text as it is.
+    """
+    text = json.dumps(as_json(value), ensure_ascii=False, indent=2)
+    typer.echo(UNSEEN.sub(lambda unseen: json.dumps(unseen.group())[1:-1], text))
 
 
 def as_json(value: Any) -> Any:
@@ -85,7 +104,12 @@ def progress_bar(
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     console = terminal(stderr=True)
-    columns = TextColumn(label), BarColumn(), MofNCompleteColumn(), TextColumn(unit)
+    columns = (
+        TextColumn(label, markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn(unit, markup=False),
+    )
     is_hidden = hidden or not console.is_terminal
     with Progress(*columns, console=console, disable=is_hidden) as bar:
         task = bar.add_task(label, total=None)

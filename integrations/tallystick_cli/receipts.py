@@ -19,13 +19,16 @@ from tallystick_cli.views import runs as views
 from tallystick_html import receipt_page, says_its_bundle
 
 Run = Annotated[str, "Id of a run, or how it begins or ends."]
+_UNMATCHED_PAGE = 3
+"""The exit code for a page that does not match the record in it, which is whole."""
 PrivateKey = Annotated[str | None, "Private key in PEM."]
 
 
 @command(
     "verify",
     without=("run_id",),
-    note="A bundle is checked without the tally. Exits with 1 when something differs.",
+    note="A bundle is checked without the tally. Exits with 1 when something differs, and with 3 "
+    "when the record in a page is whole and the page around it does not match.",
     tally="place",
 )
 def verify(
@@ -39,7 +42,12 @@ def verify(
     if is_bundle(file):
         content = file.read_bytes()
         named = None if foil is None else _foil(verify_bundle(content).run_id, foil)
-        answer = _with_page(verify_bundle(file, foil=named, public_key=key), content)
+        answer = verify_bundle(file, foil=named, public_key=key)
+        agrees = bundle_in(content) == content or says_its_bundle(content)
+        if not agrees:
+            code = _UNMATCHED_PAGE if answer.ok else 1
+            answer = _with_page(answer, agrees)
+            return Answer(answer, views.verification_view(answer), ok=False, exit_code=code)
     elif file.is_file():
         raise InvalidInput(f"{run} is no bundle of a receipt, or a damaged one.")
     elif key is not None:
@@ -53,14 +61,13 @@ def verify(
     return Answer(answer, views.verification_view(answer), answer.ok)
 
 
-def _with_page(answer: Verification, content: bytes) -> Verification:
-    """Return what a bundle came to, with whether the page around it says the same."""
-    agrees = bundle_in(content) == content or says_its_bundle(content)
+def _with_page(answer: Verification, agrees: bool | None) -> Verification:
+    """Return what a bundle came to, with what is wrong with the page around it: None where it
+    cannot be told.
+    """
     if agrees is None:
         unproven = "that the page says what the record in it says: another release made it"
         return answer.replace(cannot_prove=(*answer.cannot_prove, unproven))
-    if agrees:
-        return answer
     problem = VerificationProblem(where="page", problem="says something else than the record in it")
     return answer.replace(ok=False, problems=(*answer.problems, problem))
 

@@ -7,6 +7,7 @@ from typing import Annotated, get_args
 import typer
 
 from tallystick.records import JsonObject, Proposal, Reflected, ReviewDecision
+from tallystick.records.escaping import visible
 from tallystick_cli.commands import Answer, Call, command, operation_command
 from tallystick_cli.output import print_view
 from tallystick_cli.session import id_of, require_person
@@ -66,7 +67,10 @@ def _ask(call: Call, proposal: Proposal) -> Proposal | None:
     changes: JsonObject | None = None
     if decision == "edit":
         words = "" if proposal.content is None else proposal.content.content
-        changes = {"content": typer.prompt("It says", default=words, err=True)}
+        # The words as a person sees them; whoever types nothing keeps them as they are.
+        question = f"It says [{visible(words)}]"
+        typed = typer.prompt(question, default=words, show_default=False, err=True)
+        changes = {"content": typed}
     reason = typer.prompt("Why", err=True)
     review: Proposal = call.do(
         "review", proposal_id=proposal.id, decision=decision, reason=reason, changes=changes

@@ -12,6 +12,7 @@ import typer
 from tallystick.errors import InvalidInput, NotFound, TallyNotFound
 from tallystick.policy.rules import load_rules
 from tallystick.records import Actor, RunRecord, Scope, StepRecord
+from tallystick.records.escaping import visible
 from tallystick.tally import BoundTally, Tally
 from tallystick_cli.output import print_view
 
@@ -134,6 +135,6 @@ def require_person(action: str) -> None:
 
 def confirm(action: str, word: str) -> None:
     """Let the person type `word`; raise Abort for every other answer."""
-    question = f"Type {word} to {action}; anything else leaves it"
+    question = f"Type {word} to {visible(action)}; anything else leaves it"
     if typer.prompt(question, default="", show_default=False, err=True).strip() != word:
         raise typer.Abort

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from tallystick.adapters.words import DECISIONS, reason
@@ -18,6 +17,7 @@ from tallystick.records import (
     Verification,
 )
 from tallystick.records.html import Html, cut, html_table, tag
+from tallystick.records.times import moment_text
 from tallystick.tally import Recalled
 
 _MOST = 200
@@ -26,7 +26,7 @@ _MOST = 200
 
 def moment(at: int) -> str:
     """Return a time in microseconds UTC as a person reads it."""
-    return f"{datetime.fromtimestamp(at / 1_000_000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return moment_text(at, "%Y-%m-%d %H:%M:%S UTC")
 
 
 def duration(start: int, end: int | None) -> str:

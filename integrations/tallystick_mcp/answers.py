@@ -70,15 +70,18 @@ class Answers:
 
 
 def read_by_rules(
-    bound: BoundTally, tool: str, arguments: JsonObject, read: Callable[[], dict[str, Any]]
+    bound: BoundTally,
+    tool: str,
+    arguments: JsonObject,
+    read: Callable[[JsonObject], dict[str, Any]],
 ) -> dict[str, Any]:
     """Return what a resource or a prompt reads, as far as the rules let the memory tool of this
-    name read it. Raises Blocked.
+    name read it, with the arguments that they leave. Raises Blocked.
     """
     if not has_rules(bound, "tool_call"):
-        return read()
+        return read(arguments)
     check = bound.check_tool_call(tool, arguments, piece="tallystick_mcp")
-    fields: dict[str, Any] = check.result(read())
+    fields: dict[str, Any] = check.result(read(check.arguments))
     return fields
 
 

@@ -8,6 +8,7 @@ from mcp.server.mcpserver import Context, MCPServer
 
 from tallystick.errors import TallystickError
 from tallystick.operations import OPERATIONS
+from tallystick.records import JsonObject
 from tallystick_mcp.answers import protocol_error, read_by_rules, signed
 from tallystick_mcp.callers import Callers
 
@@ -20,17 +21,18 @@ def add_to(server: MCPServer[Any], callers: Callers) -> None:
         """Answer a request with what memory knows about it."""
         caller = callers(context)
         scopes = [str(scope) for scope in caller.scopes]
-        wanted = {"query": request, "scopes": scopes}
 
-        def read() -> dict[str, str]:
-            return {"text": OPERATIONS["context_pack"].call(caller.bound, wanted).text}
+        def read(checked: JsonObject) -> dict[str, Any]:
+            wanted = {**checked, "scopes": scopes}
+            pack = OPERATIONS["context_pack"].call(caller.bound, wanted)
+            return {"text": pack.text, "request": checked["query"]}
 
         try:
             known = read_by_rules(caller.bound, "memory_context_pack", {"query": request}, read)
         except TallystickError as error:
             raise protocol_error(error) from error
         text = signed(caller, caller.bound, known["text"] or "Memory has nothing about it.")
-        return f"{text}\n\nWith that in mind, and naming the ids you rely on: {request}"
+        return f"{text}\n\nWith that in mind, and naming the ids you rely on: {known['request']}"
 
     @server.prompt()
     def hand_over() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from mcp.server.mcpserver import Context, MCPServer
@@ -23,8 +24,8 @@ def add_to(server: MCPServer[Any], callers: Callers) -> None:
     """Add the templates of resources to a server."""
 
     def of(kind: str, operation: str, argument: str, context: Any, id: str) -> str:
-        def read(caller: Caller) -> dict[str, Any]:
-            result = OPERATIONS[operation].call(caller.bound, {argument: id})
+        def read(caller: Caller, checked: JsonObject) -> dict[str, Any]:
+            result = OPERATIONS[operation].call(caller.bound, checked)
             return {kind: memory_fields(result) if operation == "get" else shown(result)}
 
         return _read(callers, context, f"memory_{operation}", {argument: id}, read)
@@ -48,9 +49,9 @@ def add_to(server: MCPServer[Any], callers: Callers) -> None:
     def artifacts(id: str, context: Context[Any, Any]) -> str:
         """What a run left behind: its steps, and what they wrote to memory."""
 
-        def read(caller: Caller) -> dict[str, Any]:
-            steps = OPERATIONS["steps"].call(caller.bound, {"run_id": id})
-            written = OPERATIONS["written"].call(caller.bound, {"run_id": id})
+        def read(caller: Caller, checked: JsonObject) -> dict[str, Any]:
+            steps = OPERATIONS["steps"].call(caller.bound, checked)
+            written = OPERATIONS["written"].call(caller.bound, checked)
             return {"steps": shown(steps), "written": shown(written)}
 
         return _read(callers, context, "memory_steps", {"run_id": id}, read)
@@ -70,7 +71,7 @@ def add_to(server: MCPServer[Any], callers: Callers) -> None:
                 bound,
                 "memory_wake",
                 {},
-                lambda: {"text": OPERATIONS["wake"].call(bound, {}).text},
+                lambda checked: {"text": OPERATIONS["wake"].call(bound, checked).text},
             )
             return signed(caller, bound, known["text"])
 
@@ -89,10 +90,10 @@ def _read(
     context: Context[Any, Any],
     tool: str,
     arguments: JsonObject,
-    read: Callable[[Caller], dict[str, Any]],
+    read: Callable[[Caller, JsonObject], dict[str, Any]],
 ) -> str:
     def text(caller: Caller) -> str:
-        fields = read_by_rules(caller.bound, tool, arguments, lambda: read(caller))
+        fields = read_by_rules(caller.bound, tool, arguments, partial(read, caller))
         named = {"actor": caller.name, "scope": str(caller.bound.scope), **fields}
         return json.dumps(framed_answer(caller.bound, named), ensure_ascii=False)
 

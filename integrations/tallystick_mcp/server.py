@@ -21,7 +21,7 @@ from tallystick.aio import in_thread
 from tallystick.errors import ApprovalRequired, InvalidInput, TallystickError
 from tallystick.explanations import explain_validation
 from tallystick.operations import NOTICE, Arguments, not_approved
-from tallystick.records import Actor, JsonObject, Scope
+from tallystick.records import Actor, Scope
 from tallystick.tally import BoundTally, Tally, ToolCheck
 from tallystick_mcp import prompts, resources
 from tallystick_mcp.answers import AnswerForm, Answers, protocol_error
@@ -30,7 +30,7 @@ from tallystick_mcp.asking import Question, Verdict, can_ask, put, verdict
 from tallystick_mcp.callers import Caller, Callers, caller_of
 from tallystick_mcp.schemas import slim_schema
 from tallystick_mcp.stdio import StdioServer
-from tallystick_mcp.tools import Call, call_of, confirmed_call, preview_of
+from tallystick_mcp.tools import Call, call_of, cleaned_call, confirmed_call, preview_of
 
 Approval = Literal["ask", "elsewhere"]
 """Who is asked before memory is changed: a person, or nobody, because the application asks."""
@@ -162,9 +162,9 @@ class TallyServer(StdioServer):
         valid = _validated(name, tool.arguments, arguments)
         call = await in_thread(call_of, caller, name, valid)
         answered = verdict(context)
-        confirmed: JsonObject | None = None
         if call.route.asks:
             assert isinstance(valid, Manage)
+            call = await in_thread(cleaned_call, call)
             if valid.mode == "preview":
                 preview = await in_thread(preview_of, call)
                 return self._answers.result(
@@ -173,13 +173,12 @@ class TallyServer(StdioServer):
             asked = await self._confirmation(call, valid, context, answered)
             if not isinstance(asked, _Confirmed):
                 return asked
-            confirmed, answered = asked
-        checked = await self._checked(call, confirmed, context, answered)
-        if not isinstance(checked, ToolCheck):
-            return checked
-        result = await in_thread(call.run, confirmed)
-        text, fields = await in_thread(call.present, result)
-        return self._answers.result(caller, call.bound, text, checked.result(fields))
+            call, answered = asked
+        check = await self._checked(call, context, answered)
+        if not isinstance(check, ToolCheck):
+            return check
+        text, fields = await in_thread(call.run, check)
+        return self._answers.result(caller, call.bound, text, fields)
 
     async def _confirmation(
         self,
@@ -188,16 +187,14 @@ class TallyServer(StdioServer):
         context: Context[Any, Any],
         answered: tuple[Verdict, str] | None,
     ) -> _Confirmed | CallToolResult | InputRequiredResult:
-        """Return the arguments of a change that may be made, or what is answered instead."""
+        """Return a change that may be made, or what is answered instead."""
         needs_preview = call.route.operation.needs_preview
         if self._approval == "elsewhere":
             if needs_preview:
-                arguments = await in_thread(confirmed_call, call, valid.confirm_token)
-                return _Confirmed(arguments, None)
-            return _Confirmed(call.arguments, None)
+                call = await in_thread(confirmed_call, call, valid.confirm_token)
+            return _Confirmed(call, None)
         if not can_ask(context):
-            arguments = await in_thread(confirmed_call, call, valid.confirm_token)
-            return _Confirmed(arguments, None)
+            return _Confirmed(await in_thread(confirmed_call, call, valid.confirm_token), None)
         if answered is None:
             preview = await in_thread(preview_of, call)
             asked = await put(context, Question(text=preview.text, state=preview.token))
@@ -209,29 +206,22 @@ class TallyServer(StdioServer):
             return self._answers.refusal(
                 call.caller, not_approved("manage", "The user was asked and did not allow it.")
             )
-        arguments = await in_thread(confirmed_call, call, token)
-        return _Confirmed(arguments, answered)
+        return _Confirmed(await in_thread(confirmed_call, call, token), answered)
 
     async def _checked(
         self,
         call: Call,
-        confirmed: JsonObject | None,
         context: Context[Any, Any],
         answered: tuple[Verdict, str] | None,
     ) -> ToolCheck | CallToolResult | InputRequiredResult:
         """Check a call by the rules of the tally, under the name of the memory tool. A person whom
         a rule asks answers through the client, where it can ask. Raises Blocked.
         """
-        arguments = {
-            name: value
-            for name, value in (confirmed or call.arguments).items()
-            if name not in _NOT_OF_THE_CHANGE
-        }
         if not has_rules(call.bound, "tool_call"):
-            return ToolCheck(arguments=arguments)
+            return ToolCheck(arguments=call.change)
 
         def check() -> ToolCheck:
-            return call.bound.check_tool_call(call.route.tool, arguments, piece="tallystick_mcp")
+            return call.bound.check_tool_call(call.route.tool, call.change, piece="tallystick_mcp")
 
         try:
             return await in_thread(check)
@@ -254,14 +244,10 @@ class TallyServer(StdioServer):
         return await in_thread(check)
 
 
-_NOT_OF_THE_CHANGE = ("mode", "confirm_token", "idempotency_key", "if_version")
-"""Arguments that an approval is not bound to."""
-
-
 class _Confirmed(NamedTuple):
     """A change that may be made."""
 
-    arguments: JsonObject
+    call: Call
     answered: tuple[Verdict, str] | None
 
 

@@ -24,7 +24,7 @@ from tallystick.operations import (
 from tallystick.records import AccessKind, ContextPack, Explored, JsonObject, MemoryState, Scope
 from tallystick.records import ExploreMode as _OperationMode
 from tallystick.records.framing import quoted_in
-from tallystick.tally import BoundTally
+from tallystick.tally import BoundTally, ToolCheck
 from tallystick_mcp.answers import shown
 from tallystick_mcp.arguments import Add, Explore, Manage, Search
 from tallystick_mcp.callers import Caller
@@ -41,14 +41,35 @@ class Call(NamedTuple):
     route: Route
     arguments: JsonObject
     """Those of the operation, as JSON."""
-    present: Callable[[Any], tuple[str, dict[str, Any]]]
-    """Makes the text and the fields of the answer from what the operation returned."""
+    present: Callable[[Any, JsonObject], tuple[str, dict[str, Any]]]
+    """Makes the text and the fields of the answer from what the operation returned, and from the
+    arguments that were checked.
+    """
 
-    def run(self, arguments: JsonObject | None = None) -> Any:
-        """Call the operation."""
-        return self.route.operation.call(
-            self.bound, self.arguments if arguments is None else arguments
-        )
+    @property
+    def change(self) -> JsonObject:
+        """The arguments that rules judge and that an approval is bound to."""
+        return {
+            name: value for name, value in self.arguments.items() if name not in _NOT_OF_THE_CHANGE
+        }
+
+    def with_change(self, change: JsonObject) -> Call:
+        """Return the call with another change, confirmed as this one is."""
+        kept = {name: self.arguments[name] for name in _NOT_OF_THE_CHANGE if name in self.arguments}
+        return self._replace(arguments={**change, **kept})
+
+    def run(self, check: ToolCheck) -> tuple[str, dict[str, Any]]:
+        """Call the operation with what a check has returned, and nothing else; return the text and
+        the fields of the answer.
+        """
+        checked = self.with_change(check.arguments)
+        result = self.route.operation.call(self.bound, checked.arguments)
+        text, fields = self.present(result, checked.arguments)
+        return text, check.result(fields)
+
+
+_NOT_OF_THE_CHANGE = ("mode", "confirm_token", "idempotency_key", "if_version")
+"""Arguments that say how a change is made, and not what it is."""
 
 
 class Preview(NamedTuple):
@@ -161,14 +182,14 @@ def _search(
     if is_listing:
         wanted["namespace"] = None
 
-        def listed(memories: Any) -> tuple[str, dict[str, Any]]:
+        def listed(memories: Any, _: JsonObject) -> tuple[str, dict[str, Any]]:
             return _memories([memory_fields(memory) for memory in memories], with_text)
 
         return Call(caller, bound, route, wanted, listed)
     if project is None:
         wanted["scopes"] = [str(scope) for scope in caller.scopes]
 
-    def found(recalled: Any) -> tuple[str, dict[str, Any]]:
+    def found(recalled: Any, _: JsonObject) -> tuple[str, dict[str, Any]]:
         fields = found_fields(recalled)
         text, shown_memories = _memories(fields["memories"], with_text)
         fields |= shown_memories
@@ -213,7 +234,7 @@ def _explore(caller: Caller, bound: BoundTally, arguments: Explore, values: Json
     if mode == "access" or (mode in ("context", "wake") and bound is caller.bound):
         wanted["scopes"] = [str(scope) for scope in caller.scopes]
 
-    def looked(result: Any) -> tuple[str, dict[str, Any]]:
+    def looked(result: Any, checked: JsonObject) -> tuple[str, dict[str, Any]]:
         if isinstance(result, Explored):
             if mode == "scopes":
                 return f"{len(result.scopes)} scopes", shown(result)
@@ -221,7 +242,7 @@ def _explore(caller: Caller, bound: BoundTally, arguments: Explore, values: Json
                 return f"{len(result.communities)} communities", shown(result)
             return f"{len(result.memories)} memories", shown(result)
         if mode == "why":
-            unseen = OPERATIONS["unseen"].call(bound, wanted)
+            unseen = OPERATIONS["unseen"].call(bound, checked)
             return "What the agent saw, and what it did not.", {
                 "seen": shown(result),
                 "unseen": shown(unseen),
@@ -251,13 +272,13 @@ def _policy(caller: Caller, bound: BoundTally, arguments: Explore) -> Call:
         }
     }
     route = replace(EXPLORE["access"], tool="memory_policy")
-    return Call(caller, bound, route, {}, lambda _: ("What the rules say of this call", fields))
+    return Call(caller, bound, route, {}, lambda _, __: ("What the rules say of this call", fields))
 
 
 # Add
 
 
-def _added(remembered: Any) -> tuple[str, dict[str, Any]]:
+def _added(remembered: Any, _: JsonObject) -> tuple[str, dict[str, Any]]:
     return f"{remembered.status}: {remembered.id}", {
         "id": remembered.id,
         "status": remembered.status,
@@ -282,7 +303,7 @@ def _manage(caller: Caller, bound: BoundTally, arguments: Manage, values: JsonOb
     if arguments.changes is not None and "manual_override" in arguments.changes:
         raise InvalidInput("manage: a lock against agents is set by a person, not here.")
 
-    def managed(result: Any) -> tuple[str, dict[str, Any]]:
+    def managed(result: Any, _: JsonObject) -> tuple[str, dict[str, Any]]:
         return f"{action}: done", {action: shown(result)}
 
     return Call(caller, bound, route, wanted, managed)
@@ -295,7 +316,7 @@ def preview_of(call: Call) -> Preview:
     if operation.needs_preview:
         wanted = {**call.arguments, "mode": "preview"}
         wanted.pop("confirm_token", None)
-        preview = call.run(wanted)
+        preview = operation.call(bound, wanted)
         token = preview.confirm_token
         fields = {"preview": shown(preview)}
         return Preview(_question(call, operation), fields, token)
@@ -323,13 +344,25 @@ def preview_of(call: Call) -> Preview:
     return Preview(_question(call, operation, inspection.preview), fields, token.token)
 
 
-def confirmed_call(call: Call, token: str | None) -> JsonObject:
-    """Return the arguments with which a confirmed call of `manage` is made. Raises Denied
+def cleaned_call(call: Call) -> Call:
+    """Return the call as a rule that redacts leaves it, so that a preview, its token and the change
+    are of the same arguments.
+    """
+    rule = judge_tool_call(call.bound, call.route.tool, call.change)
+    if rule is None or rule.effect != "redact":
+        return call
+    check = call.bound.check_tool_call(call.route.tool, call.change, piece="tallystick_mcp")
+    return call.with_change(check.arguments)
+
+
+def confirmed_call(call: Call, token: str | None) -> Call:
+    """Return the call of `manage` as it was confirmed. Raises Denied
     (`confirm_token_required`) without a token, StateConflict for one that is not good.
     """
     operation, bound = call.route.operation, call.bound
     if operation.needs_preview:
-        return {**call.arguments, "mode": "apply", "confirm_token": token}
+        confirmed = {**call.arguments, "mode": "apply", "confirm_token": token}
+        return call._replace(arguments=confirmed)
     wanted = _validated(call)
     inspection = OPERATIONS["inspect"].call(bound, {"memory_id": wanted["memory_id"]})
     scope: Scope = inspection.scope
@@ -338,7 +371,7 @@ def confirmed_call(call: Call, token: str | None) -> JsonObject:
     version = confirmed_version(
         bound, operation.name, _confirmed_arguments(wanted), scope=scope, token=token
     )
-    return {**call.arguments, "if_version": version}
+    return call._replace(arguments={**call.arguments, "if_version": version})
 
 
 def _validated(call: Call) -> JsonObject:

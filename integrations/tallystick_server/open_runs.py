@@ -2,6 +2,9 @@
 
 A run is open in the process that started it. While it is, each call that names it in the header
 `Tallystick-Run` is recorded in it, as a call inside a `with bound.run(…)` block is.
+
+An open run carries no authority: each call that records in it, or ends it, asks the gate whether
+its caller may, within the bounds of the caller's token.
 """
 
 from __future__ import annotations
@@ -33,22 +36,25 @@ class OpenRuns:
         self._runs: dict[str, Run] = {}
 
     def add(self, run: Run) -> None:
-        """Keep a run that was started. Raises InvalidInput where too many are open."""
+        """Keep a run that was started. Raises InvalidInput where too many are open, or one of the
+        same id.
+        """
         with self._guard:
             is_full = len(self._runs) >= _MOST_OPEN
-            if not is_full:
-                self._runs[run.id] = run
+            kept = run if is_full else self._runs.setdefault(run.id, run)
+        if kept is not run:
+            raise InvalidInput("run_id: a run has an id of its own. Leave it out for a new one.")
         if is_full:
             run.end("cancelled")
             raise InvalidInput(f"{_MOST_OPEN:,} runs are open on this server. End some of them.")
 
     def of(self, run_id: str, bound: BoundTally) -> Run:
-        """Return an open run of this caller. Raises NotFound for one that the caller may not see,
-        and RunClosed for any other that is not open here.
+        """Return an open run of this caller, who may record in it. Raises NotFound for one that the
+        caller may not see, Denied, and RunClosed for any other that is not open here.
         """
         run = self._runs.get(run_id)
         if run is not None and run.actor.identity() == bound.actor.identity():
-            return run
+            return bound.recordings.require_record(run)
         bound.recordings.run(run_id)
         raise RunClosed(
             f"Run {run_id} is not open on this server for {bound.actor.user}: it has ended, or was "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 import tomllib
@@ -149,11 +150,94 @@ def test_hooks_of_others_and_what_a_person_added_to_ours_stay(tmp_path: Path) ->
     change_hooks(
         "project", lambda event: command(event, " --rules r.toml"), folder=tmp_path
     ).write()
-    assert not backup.exists(), "a file with hooks of ours is not as it was"
+    assert json.loads(backup.read_text()) == installed
     change_hooks("project", command, remove=True, folder=tmp_path).write()
 
     left = json.loads(settings.read_text())["hooks"]
     assert left == {"PreToolUse": [{"hooks": [foreign]}, {"matcher": "*", "hooks": [added]}]}
+
+
+OWN_FILES = {
+    "indented": '{\n    "model": "x",\n    "hooks": {}\n}\n',
+    "in one line": '{"model":"x","mcpServers":{}}',
+    "with line ends of Windows": '{\r\n  "model": "x"\r\n}\r\n',
+    "with comments": '// mine\n{ "model": "x", /* so */ }\n',
+    "empty": "",
+    "an empty object": "{ }\n",
+}
+
+
+def hook(event: str) -> str:
+    return f"tally hook {event} --format claude-code"
+
+
+@pytest.mark.parametrize("text", OWN_FILES.values(), ids=OWN_FILES)
+@pytest.mark.parametrize("times", [1, 3])
+def test_what_was_put_in_is_taken_out_byte_for_byte(text: str, times: int, tmp_path: Path) -> None:
+    settings, servers = tmp_path / ".claude" / "settings.json", tmp_path / ".mcp.json"
+    settings.parent.mkdir()
+    for file in (settings, servers):
+        file.write_bytes(text.encode())
+        file.chmod(0o640)
+    for number in range(times):
+        change_hooks("project", lambda event: f"/{number}/{hook(event)}", folder=tmp_path).write()  # noqa: B023
+        change_server("claude-code", "project", [f"/{number}/tally"], folder=tmp_path).write()
+    assert settings.read_bytes() != text.encode() != servers.read_bytes()
+    change_hooks("project", hook, remove=True, folder=tmp_path).write()
+    change_server("claude-code", "project", COMMAND, remove=True, folder=tmp_path).write()
+
+    for file in (settings, servers):
+        assert file.read_bytes() == text.encode()
+        assert file.stat().st_mode & 0o777 == 0o640
+        kept = [path.read_bytes() for path in file.parent.glob(f"{file.name}.before-*")]
+        assert len(kept) == len(set(kept)) == times
+        assert text.encode() in kept
+        assert [
+            path for path in file.parent.iterdir() if path.name.startswith(f".{file.name}.")
+        ] == []
+
+
+@pytest.mark.parametrize("function", ["fsync", "replace"])
+def test_a_full_disk_loses_nothing(
+    function: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = tmp_path / ".claude" / "settings.json"
+    settings.parent.mkdir()
+    settings.write_text('{"note": "of tallystick", "model": "x"}')
+
+    def fail(*arguments: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(f"os.{function}", fail)
+    with pytest.raises(OSError, match="No space"):
+        change_hooks("project", hook, folder=tmp_path).write()
+    monkeypatch.undo()
+    assert settings.read_text() == '{"note": "of tallystick", "model": "x"}'
+    assert [path.name for path in settings.parent.iterdir()] == ["settings.json"]
+
+    change_hooks("project", hook, folder=tmp_path).write()
+    [backup] = settings.parent.glob("*.before-tallystick")
+    assert backup.read_text() == '{"note": "of tallystick", "model": "x"}'
+
+
+def test_a_link_stays_one_and_a_file_that_changed_meanwhile_is_left(tmp_path: Path) -> None:
+    real, link = tmp_path / "dotfiles.json", tmp_path / ".mcp.json"
+    real.write_text("{}")
+    link.symlink_to(real)
+    late = change_server("claude-code", "project", COMMAND, folder=tmp_path)
+    change_server("claude-code", "project", COMMAND, folder=tmp_path).write()
+
+    assert link.is_symlink()
+    assert "tallystick" in real.read_text()
+    with pytest.raises(SettingsError, match="changed meanwhile"):
+        late.write()
+
+
+def test_a_file_nested_without_end_is_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / ".mcp.json"
+    file.write_text('{"a":' + "[" * 100_000 + "]" * 100_000 + "}")
+    with pytest.raises(SettingsError, match="nested too deeply"):
+        change_server("claude-code", "project", COMMAND, folder=tmp_path)
 
 
 def test_a_file_that_is_no_text_is_left_alone(tmp_path: Path) -> None:

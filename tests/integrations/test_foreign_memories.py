@@ -5,6 +5,7 @@ and the same questions find the same memories afterwards.
 from __future__ import annotations
 
 import json
+import os
 import re
 import sqlite3
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from tallystick.adapters.foreign_memories import (
     import_memories,
 )
 from tallystick.errors import InvalidInput
-from tallystick_langgraph import TallyStore
+from tallystick_langgraph import TallySaver, TallyStore, import_checkpoints
 
 OpenTally = Callable[..., Tally]
 ANNA = Actor(user="anna")
@@ -310,3 +311,69 @@ def test_the_commands_preview_import_and_export(tmp_path: Path) -> None:
     assert [json.loads(line)["messages"] for line in out.read_text().splitlines()] == list(FACTS)
     code, _, errors = run_piped("export-to", "mem0", str(out), *place)
     assert (code, "there already" in errors) == (2, True)
+
+
+DEEP = "[" * 100_000 + "]" * 100_000
+ENDLESS = (
+    "CREATE VIEW store AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) "
+    "SELECT 'memories' AS prefix, i AS key, '{}' AS value FROM n"
+)
+
+
+def test_a_memory_nested_without_end_is_skipped_and_the_others_come(
+    open_sqlite: OpenTally, tmp_path: Path
+) -> None:
+    levels = "[" * 101 + "]" * 101
+    lines = [
+        json.dumps({"content": FACTS[0]}),
+        f'{{"content": "Deep.", "more": {DEEP}}}',
+        f'{{"content": "Not so deep.", "more": {levels}}}',
+        json.dumps({"content": FACTS[1]}),
+    ]
+    file = tmp_path / "memories.jsonl"
+    file.write_text("\n".join(lines))
+    with open_sqlite() as tally:
+        done = import_memories(tally.bind(ANNA), "jsonl", file, mode="apply")
+        file.write_text(DEEP)
+        only_deep = import_memories(tally.bind(ANNA), "mem0", file)
+
+    assert (done.created, [each.place for each in done.skipped]) == (2, ["line 2", "line 3"])
+    assert {each.reason for each in (*done.skipped, *only_deep.skipped)} == {
+        "is nested deeper than 100 levels"
+    }
+
+
+def test_a_store_with_rows_nested_without_end_gives_the_others(
+    open_sqlite: OpenTally, tmp_path: Path
+) -> None:
+    file = tmp_path / "store.sqlite"
+    with closing(sqlite3.connect(file)) as made:
+        made.execute("CREATE TABLE store (prefix TEXT, key TEXT, value TEXT)")
+        rows = [("m", "a", f'{{"x": {DEEP}}}'), ("m", "b", '{"content": "The heron."}')]
+        made.executemany("INSERT INTO store VALUES (?, ?, ?)", rows)
+        made.commit()
+    with open_sqlite() as tally:
+        done = import_memories(tally.bind(ANNA), "langgraph-store", file, mode="apply")
+
+    assert (done.created, [each.place for each in done.skipped]) == (1, ["m a"])
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a device", "a folder", "a view without end"])
+def test_what_has_no_end_is_refused(open_sqlite: OpenTally, tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "source"
+    if kind == "a pipe":
+        os.mkfifo(file)
+    elif kind == "a device":
+        file = Path("/dev/zero")
+    elif kind == "a folder":
+        file.mkdir()
+    else:
+        with closing(sqlite3.connect(file)) as made:
+            made.execute(ENDLESS)
+            made.execute(ENDLESS.replace("VIEW store", "VIEW checkpoints"))
+            made.execute("CREATE TABLE writes (thread_id TEXT)")
+    with open_sqlite() as tally:
+        with pytest.raises(InvalidInput, match="is no"):
+            import_memories(tally.bind(ANNA), "langgraph-store", file)
+        with pytest.raises(InvalidInput):
+            import_checkpoints(file, TallySaver(tally))

@@ -466,6 +466,54 @@ async def test_a_rule_over_a_memory_tool_holds_over_mcp(open_sqlite: OpenTally, 
         assert tally.bind(ANN).get(stored.id).state == "active"
 
 
+REDACT = PolicyRule(
+    id="no-secrets",
+    name="No secrets in memory",
+    effect="redact",
+    applies_to="tool_call",
+    conditions=PolicyConditions(tool=("memory_store", "memory_modify", "memory_correct")),
+)
+KEY = "AKIAIOSFODNN7EXAMPLE"
+
+
+async def test_what_a_rule_redacts_is_what_is_stored(open_sqlite: OpenTally, mode: str) -> None:
+    """Added, modified with and without a person, and corrected: no call stores what was given."""
+    with open_sqlite(rules=[REDACT]) as tally:
+        ann = tally.bind(ANN)
+        note = ann.remember("The key is in the vault.").id
+        changed = {"action": "modify", "id": note, "reason": "r", "mode": "apply"}
+        corrected = {
+            "action": "correct",
+            "id": note,
+            "reason": "r",
+            "correction": "redact",
+            "field": "content",
+            "replacement": f"{KEY} was here.",
+        }
+        async with connected(serve(tally, actor=ANN, approval="elsewhere"), mode) as client:
+            added = payload(await client.call_tool("add", {"content": f"The key is {KEY}."}))
+            modified = {**changed, "changes": {"content": f"It is {KEY}."}}
+            await client.call_tool("manage", modified)
+            written = [ann.get(added["id"]).content, ann.get(note).content]
+        async with connected(serve(tally, actor=ANN), mode, Person()) as client:
+            asked = {**changed, "changes": {"content": f"Again it is {KEY}."}}
+            await client.call_tool("manage", asked)
+            written.append(ann.get(note).content)
+        async with connected(serve(tally, actor=ANN), mode) as client:
+            preview = payload(await client.call_tool("manage", corrected))
+            token = preview["preview"]["confirm_token"]
+            applied = {**corrected, "mode": "apply", "confirm_token": token}
+            done = payload(await client.call_tool("manage", applied))
+
+        assert written == [
+            "The key is [redacted:aws_access_key_id:1].",
+            "It is [redacted:aws_access_key_id:1].",
+            "Again it is [redacted:aws_access_key_id:1].",
+        ]
+        assert "error" not in done
+        assert KEY not in json.dumps(ann.get(note).dump())
+
+
 NO_READING = PolicyRule(
     id="no-reading",
     name="Nothing is read",

@@ -104,13 +104,13 @@ def test_a_page_is_verified_by_the_command_and_one_that_was_changed_is_noticed(
     honest = page.read_bytes()
     page.write_bytes(honest.replace(b"In the oak.", b"In the elm."))
     code, lied, _ = run_piped("verify", str(page))
-    assert code == 1
+    assert code == 3
     assert "says something else" in lied
 
     of_another = honest.replace(b'content="tallystick ', b'content="tallystick 9')
     page.write_bytes(of_another)
     code, unsure, _ = run_piped("verify", str(page))
-    assert code == 0
+    assert code == 3
     assert "another release" in " ".join(unsure.split())
 
 

@@ -1,52 +1,42 @@
-"""Who may do what over HTTP: every operation for every class of token, and nothing of others."""
+"""Who may do what over HTTP: every way in for every class of token, and nothing of others."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 import pytest
+from fastapi import FastAPI
+from starlette.routing import Mount
 from tests.scripted import concluder
 
 from tallystick import Actor
-from tallystick.errors import ApprovalRequired
-from tallystick.operations import OPERATIONS
-from tallystick.recorder import Step
 from tallystick.settings import Settings
-from tallystick_server.routes import PREFIX, ROUTES, Route
+from tallystick_mcp import serve
+from tallystick_server import create_app
+from tallystick_server.routes import OWN, PREFIX, ROUTES
 
-from .served import ADA, ASKING, BOB, ROOT, Served, served
+from .permission_matrix import (
+    ASKING_DEPLOYS,
+    MCP_CALLS,
+    PROMPTS,
+    RESOURCES,
+    SCOPES,
+    WAYS,
+    matrix,
+    outcome,
+    table,
+)
+from .served import ADA, BOB, ROOT, Served, served
 
 DOCS = Path(__file__).parents[2] / "docs"
-DENIALS = ("denied", "not_found", "action_denied")
 EVE = Actor(user="eve")
-
-CALLERS: Mapping[str, dict[str, Any] | None] = {
-    "the socket": None,
-    "a session of the owner": {"actor": ROOT, "token_class": "session"},
-    "an operator": {"actor": ROOT},
-    "the user": {"actor": ADA},
-    "a session of the user": {"actor": ADA, "token_class": "session"},
-    "an agent of the user": {"actor": ADA.replace(agent="coder")},
-    "the user, to read": {
-        "actor": ADA,
-        "token_class": "scoped",
-        "operations": ["read", "inspect"],
-    },
-    "the user, in a project": {
-        "actor": ADA,
-        "token_class": "scoped",
-        "scopes": ["project:apollo"],
-    },
-    "another user": {"actor": BOB},
-}
-"""The callers of the matrix, each with how its token is made."""
 REFLECTING = Settings(reflection="review")
 
 
@@ -54,189 +44,108 @@ REFLECTING = Settings(reflection="review")
 def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with served(
         tmp_path_factory.mktemp("served"),
-        rules=[ASKING],
+        rules=[ASKING_DEPLOYS],
         settings=REFLECTING,
         extractor=concluder(),
     ) as there:
         yield there
 
 
-SCOPES: Mapping[str, str] = {
-    "private:ada": "On what the user Ada has in her private scope",
-    "project:apollo": "On what Ada stored in the project apollo, by calls in its scope",
-}
-"""The scopes of the matrix, each with what the page says of it. Of the callers Ada and her agents
-are members of the project, the operators and the other user are not.
-"""
-
-
-class World:
-    """What one caller's calls are about: everything was made by Ada, in one scope."""
-
-    def __init__(self, there: Served, scope: str = "private:ada") -> None:
-        self.scope = scope
-        self.ada, self.root = there.tally.bind(ADA, scope), there.tally.bind(ROOT)
-        # A member of a project decides nothing there.
-        self.steward = self.ada if scope == "private:ada" else there.tally.bind(ROOT, scope)
-        self.memory = self.ada.remember(f"The heron nests in March. {there.tally.new_id()}")
-
-    @cached_property
-    def forgotten(self) -> str:
-        memory_id = self.ada.remember(f"The heron left. {self.memory.id}").id
-        self.ada.forget(memory_id, reason="r")
-        return memory_id
-
-    @cached_property
-    def step(self) -> Step:
-        with self.ada.run("coder", goal="Mend it.") as run, run.step("model_call") as step:
-            self.ada.compile([*self.ada.recall("heron")], budget=300)
-            step.record("request", {"prompt": "x"})
-            step.record("response", {"text": "y"})
-        return step
-
-    @cached_property
-    def approval(self) -> str:
-        with pytest.raises(ApprovalRequired) as blocked:
-            self.ada.check_tool_call(f"tool-{self.memory.id}")
-        return blocked.value.approvals[0].id
-
-    @cached_property
-    def proposal(self) -> str:
-        text = f"We decided to feed the heron at noon. {self.memory.id}"
-        [made] = self.ada.reflect([self.ada.remember(text).id]).proposals
-        return made.id
-
-    @cached_property
-    def granted(self) -> str:
-        return self.steward.approve(self.approval, reason="r").id
-
-    @cached_property
-    def space(self) -> str:
-        scope = f"team:{self.memory.id}"
-        self.root.spaces.create(scope, name="Birds", reason="r")
-        return scope
-
-    def arguments(self, operation: str) -> dict[str, Any]:
-        """Arguments with which the operation does what it is for."""
-        given: dict[str, Callable[[], Any]] = {
-            "memory_id": lambda: self.memory.id,
-            "source_id": lambda: self.memory.source_id,
-            "run_id": lambda: self.step.run.id,
-            "step_id": lambda: self.step.id,
-            "before": lambda: self.step.id,
-            "after": lambda: self.step.id,
-            "approval_id": lambda: self.approval,
-            "proposal_id": lambda: self.proposal,
-            "job_id": lambda: self.ada.replay_later(self.step.id).id,
-            "token_id": lambda: self.ada.tokens.make("t").id,
-            "scope": lambda: self.space,
-            "memory_ids": lambda: [self.memory.id],
-            "actor": lambda: {"user": "ada"},
-            "items": lambda: [{"content": "One of several."}],
-            "changes": lambda: {"tags": ["late"]},
-            "correction": lambda: "mark_stale",
-            "into": lambda: "project:apollo" if self.scope == "private:ada" else "private:ada",
-        }
-        special: dict[str, Callable[[], dict[str, Any]]] = {
-            "recover": lambda: {"memory_id": self.forgotten},
-            "prove_unreachable": lambda: {"memory_id": self.forgotten},
-            "modify_many": lambda: {
-                "items": [{"memory_id": self.memory.id, "reason": "r", "tags": ["late"]}]
-            },
-            "forget_matching": lambda: {"query": "heron"},
-            "create_space": lambda: {"scope": f"team:{self.memory.id}-new"},
-            "update_space": lambda: {"changes": {"description": "d"}},
-            "erase": lambda: {"mode": "apply"},
-            "erase_recorded": lambda: {"mode": "apply"},
-            "purge": lambda: {"mode": "apply"},
-            "choose_windows": lambda: {"done_jobs_days": 14},
-            "revoke": lambda: {"approval_id": self.granted},
-            "explore": lambda: {"around": self.memory.id},
-            "make_token": lambda: {"actor": {"user": "ada"}},
-            "reflect": lambda: {"sources": [self.memory.id]},
-            "review": lambda: {"decision": "defer"},
-            "preview_access": lambda: {"scopes": [self.scope]},
-            "preview_member": lambda: {"member": {"principal_id": "eve"}},
-            "retry_jobs": lambda: {"job_ids": [self.ada.replay_later(self.step.id).id]},
-        }
-        fields = OPERATIONS[operation].arguments.model_fields
-        chosen = {
-            name: given.get(name, lambda: "r")()
-            for name, field in fields.items()
-            if field.is_required()
-        }
-        return {**chosen, **special.get(operation, dict)()}
-
-    def send(self, http: httpx2.Client, route: Route) -> httpx2.Response:
-        arguments = self.arguments(route.operation)
-        path = PREFIX + route.path
-        for name in re.findall(r"{(\w+)(?::path)?}", route.path):
-            path = re.sub(rf"{{{name}(:path)?}}", str(arguments.pop(name)), path)
-        for name in route.fixed:
-            arguments.pop(name, None)
-        # In the private scope the caller names none: what Ada has is named by its ids.
-        headers = {} if self.scope == "private:ada" else {"Tallystick-Scope": self.scope}
-        if route.method in ("GET", "DELETE"):
-            return http.request(route.method, path, params=arguments, headers=headers)
-        return http.request(route.method, path, json=arguments, headers=headers)
-
-
-def outcome(response: httpx2.Response) -> str:
-    """`yes`, the reason of a refusal, or `not found`, which a caller who may not see gets too."""
-    if response.status_code < 300:
-        return "yes"
-    told = response.json()
-    if told["code"] == "state_conflict":
-        return "yes"  # the caller may, and there is nothing to be done
-    assert told["code"] in DENIALS, response.text
-    if told["code"] == "not_found":
-        return "not found"
-    return str(told["facts"]["reason"])
-
-
-def matrix(there: Served, scope: str) -> dict[str, list[str]]:
-    """The outcome of every operation for every caller, on what Ada made in a scope."""
-    callers = [
-        there.socket() if options is None else there.http(there.token(**options))
-        for options in CALLERS.values()
-    ]
-    rows: dict[str, list[str]] = {}
-    for route in ROUTES:
-        row: list[str] = []
-        world = World(there, scope)
-        for http in callers:
-            row.append(outcome(world.send(http, route)))
-            if route.operation == "freeze" and row[-1] == "yes":
-                there.tally.bind(ROOT).operator.thaw(reason="for the others")
-            if row[-1] == "yes" and OPERATIONS[route.operation].effect != "read":
-                world = World(there, scope)  # what was done would change the next answer
-        rows[route.operation] = row
-    return rows
-
-
-def table(rows: Mapping[str, list[str]]) -> str:
-    """The matrix as the page shows it."""
-    lines = ["| operation | " + " | ".join(CALLERS) + " |", "| --- |" + " --- |" * len(CALLERS)]
-    for name, row in rows.items():
-        cells = [cell if cell in ("yes", "not found") else f"`{cell}`" for cell in row]
-        lines.append(f"| `{name}` | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
-def test_the_permission_matrix_in_the_docs_is_what_the_server_does(there: Served) -> None:
+@pytest.mark.parametrize("kind", WAYS)
+def test_the_permission_matrix_in_the_docs_is_what_the_server_does(
+    there: Served, kind: str
+) -> None:
     """Set WRITE_PERMISSION_MATRIX to write it."""
     page = DOCS / "server.md"
     made = "\n\n".join(
-        f"{told}:\n\n{table(matrix(there, scope))}" for scope, told in SCOPES.items()
+        f"{about}:\n\n{table(kind, matrix(there, scope, WAYS[kind]))}"
+        for scope, about in SCOPES.items()
     )
     text = page.read_text(encoding="utf-8")
-    start, end = "<!-- matrix -->\n", "\n<!-- /matrix -->"
+    start, end = f"<!-- matrix: {kind} -->\n", "\n<!-- /matrix -->"
+    head, _, rest = text.partition(start)
+    shown, _, tail = rest.partition(end)
     if os.environ.get("WRITE_PERMISSION_MATRIX"):
-        head, tail = text.split(start)[0], text.split(end)[1]
         page.write_text(f"{head}{start}{made}{end}{tail}", encoding="utf-8")
-        text = page.read_text(encoding="utf-8")
+        shown = made
 
-    assert text.split(start)[1].split(end)[0] == made
+    assert shown == made
+
+
+def test_the_matrix_walks_every_route_that_there_is(there: Served) -> None:
+    """A route of the server, the dashboard or MCP that the matrix does not walk fails here."""
+    app = create_app(there.tally)
+    served_places = set(places_of(cast(FastAPI, app.application).routes))
+    aliases = {f"{method} {path}" for route in ROUTES for method, path in route.also}
+    operations = {f"{route.method} {route.path}" for route in ROUTES}
+    mcp = serve(there.tally)
+    tools = {tool.name for tool in asyncio.run(mcp.list_tools())}
+    resources = {each.uri_template for each in asyncio.run(mcp.list_resource_templates())}
+    prompts = {prompt.name for prompt in asyncio.run(mcp.list_prompts())}
+
+    # The last three describe the routes, or are another path of one of `OWN`.
+    described = {"GET /openapi.json", "POST /runs/start", "POST /compile"}
+    assert served_places == operations | aliases | set(OWN) | described
+    assert set(WAYS["operation"]) == {route.operation for route in ROUTES}
+    assert set(WAYS["route that is no operation"]) == set(OWN)
+    assert tools == {tool for tool, _ in MCP_CALLS.values()}
+    assert resources == set(RESOURCES)
+    assert prompts == set(PROMPTS)
+    assert asyncio.run(mcp.list_resources()) == []
+
+
+def places_of(routes: Iterable[Any]) -> Iterator[str]:
+    """The methods and paths of routes, those of included routers too; pages are listed apart."""
+    for route in routes:
+        inner = getattr(route, "original_router", None)
+        if inner is not None:
+            yield from places_of(inner.routes)
+        elif isinstance(route, Mount):
+            assert route.path == "/ui"
+        else:
+            for method in route.methods - {"HEAD"}:
+                yield f"{method} {route.path.removeprefix(PREFIX)}"
+
+
+def test_an_open_run_takes_nothing_from_a_token_that_may_not_record(there: Served) -> None:
+    """The bounds of the token that calls count, whichever token of the user started the run."""
+    full = there.http(there.token())
+    run_id = full.post("/v1/runs", json={"agent_name": "coder"}).json()["result"]["run_id"]
+    full.post(f"/v1/runs/{run_id}/steps", json={"kind": "other"})
+    readers = (
+        there.http(there.token(token_class="scoped", operations=["read", "inspect"])),
+        there.http(there.token(token_class="scoped", scopes=["project:apollo"])),
+    )
+    absent = there.tally.new_id()
+
+    def calls(http: httpx2.Client, run: str) -> list[str]:
+        in_run = {"tallystick-run": run}
+        return [
+            outcome(http.post(f"/v1/runs/{run}/steps", json={"kind": "other", "name": "forged"})),
+            outcome(http.post("/v1/tools/result", json={"run_id": run, "name": "pay"})),
+            outcome(http.post("/v1/recall", json={"query": "heron"}, headers=in_run)),
+            outcome(http.post(f"/v1/runs/{run}/end", json={"status": "failed"})),
+        ]
+
+    assert [calls(http, run_id) for http in readers] == [
+        ["outside_credential"] * 4,
+        ["not found"] * 4,
+    ]
+    assert [calls(http, absent) for http in readers] == [["not found"] * 4] * 2
+    recorder = there.http(there.token(token_class="scoped", operations=["record"]))
+    assert calls(recorder, run_id) == ["yes", "yes", "outside_credential", "yes"]
+    steps = full.get(f"/v1/runs/{run_id}/steps").json()["result"]
+    assert [step["name"] for step in steps] == [None, "forged", "pay", "recall"]
+
+
+def test_a_run_that_is_open_is_not_replaced_by_another_of_its_id(there: Served) -> None:
+    ada, bob = there.http(there.token()), there.http(there.token(BOB))
+    run_id = ada.post("/v1/runs", json={"agent_name": "coder"}).json()["result"]["run_id"]
+    taken = bob.post("/v1/runs", json={"agent_name": "coder", "run_id": run_id})
+
+    assert taken.json()["code"] == "invalid_input"
+    assert ada.post(f"/v1/runs/{run_id}/steps", json={"kind": "other"}).status_code == 200
+    assert ada.post(f"/v1/runs/{run_id}/end", json={}).status_code == 200
 
 
 CANARY = re.compile(r"canary-(\w+)-\d+")

@@ -83,7 +83,7 @@ def test_each_request_of_the_client_is_in_the_description(
     there: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sends one call of every verb to a server that writes down what it was asked for."""
-    from .test_server_access import World
+    from .permission_matrix import World
 
     described = openapi()
     known = {
@@ -97,7 +97,7 @@ def test_each_request_of_the_client_is_in_the_description(
     monkeypatch.setattr(
         "tallystick_server.client.connections.result_of", lambda call, content: None
     )
-    world = World(there)
+    world = World(there, there.http(there.token()), "private:ada")
     for operation in OPERATIONS.values():
         if operation.name in EXCLUDED:
             continue

@@ -82,6 +82,7 @@ from tallystick.adapters.tool_calls import (
 )
 from tallystick.adapters.turn_recall import recall_for_turn
 from tallystick.adapters.wire_tap import attribute_requests, tap
+from tallystick.storage.foreign_stores import require_tables
 from tallystick.tally.call_rules import CallKind, enforcing
 from tallystick.tally.session_turns import OBSERVER
 
@@ -170,6 +171,7 @@ __all__ = [
     "refuse_unenforced_model_call",
     "register_enforcer",
     "release_enforcement",
+    "require_tables",
     "tap",
     "unconfirmed",
 ]

@@ -29,6 +29,9 @@ _PAGE = 200
 """Memories of one transaction: an import that is cut off goes on after those that are stored."""
 _MOST_SKIPPED = 100
 """Reasons that an answer lists; more are counted."""
+_DEEPEST = 100
+"""Levels of objects and lists within each other that a memory of another product may have."""
+_TOO_DEEP = f"is nested deeper than {_DEEPEST} levels"
 _ROLES = {"human": "user", "ai": "assistant"}
 
 
@@ -230,6 +233,9 @@ def _read(format: ForeignFormat, file: Path) -> tuple[list[_Entry], list[_Unread
         if isinstance(value, _Unreadable):
             unreadable.append(value)
             continue
+        if _is_too_deep(value):
+            unreadable.append(_Unreadable(place, _TOO_DEEP))
+            continue
         try:
             for entry in _READERS[format](place, value):
                 entries.append(entry)
@@ -238,6 +244,20 @@ def _read(format: ForeignFormat, file: Path) -> tuple[list[_Entry], list[_Unread
     if not entries and not unreadable:
         raise InvalidInput(f"{file} holds no memories that can be read as {format}.")
     return entries, unreadable
+
+
+def _is_too_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(_DEEPEST + 1):
+        level = [
+            inner
+            for each in level
+            if isinstance(each, dict | list)
+            for inner in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def _reason(error: Exception) -> str:
@@ -252,6 +272,8 @@ def _values(format: ForeignFormat, file: Path) -> Iterator[tuple[str, Any]]:
     """Yield the values of a file with their places: rows of a database, lines, or the members of
     one JSON value.
     """
+    if file.exists() and not file.is_file():
+        raise InvalidInput(f"{file} is no file: a pipe or a device may have no end. Copy it first.")
     try:
         with file.open("rb") as opened:
             is_database = opened.read(16).startswith(b"SQLite format 3")
@@ -263,13 +285,17 @@ def _values(format: ForeignFormat, file: Path) -> Iterator[tuple[str, Any]]:
         raise InvalidInput(f"{file} cannot be read: {error}.") from error
     try:
         whole = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         yield from _lines(text)
         return
     if isinstance(whole, dict) and format == "llama-index" and isinstance(whole.get("store"), dict):
         for key, messages in whole["store"].items():
             for number, message in enumerate(messages if isinstance(messages, list) else ()):
-                yield f"{key} {number}", {"key": key, "position": number, **dict(message)}
+                place = f"{key} {number}"
+                if isinstance(message, dict):
+                    yield place, {"key": key, "position": number, **message}
+                else:
+                    yield place, _Unreadable(place, "is no message")
         return
     if isinstance(whole, dict):
         listed = next(
@@ -290,6 +316,8 @@ def _lines(text: str) -> Iterator[tuple[str, Any]]:
             yield f"line {number}", json.loads(line)
         except ValueError:
             yield f"line {number}", _Unreadable(f"line {number}", "is no JSON")
+        except RecursionError:
+            yield f"line {number}", _Unreadable(f"line {number}", _TOO_DEEP)
 
 
 def _rows(format: ForeignFormat, file: Path) -> Iterator[tuple[str, Any]]:
@@ -302,6 +330,9 @@ def _rows(format: ForeignFormat, file: Path) -> Iterator[tuple[str, Any]]:
             row["value"] = json.loads(value)
         except ValueError:
             yield f"{prefix} {key}", _Unreadable(f"{prefix} {key}", "is no JSON")
+            continue
+        except RecursionError:
+            yield f"{prefix} {key}", _Unreadable(f"{prefix} {key}", _TOO_DEEP)
             continue
         yield f"{prefix} {key}", row
 

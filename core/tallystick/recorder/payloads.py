@@ -457,3 +457,8 @@ def _ascii_key(key: Any) -> str:
     if type(key) is str and key.isascii():
         return key
     return str(key).encode("ascii", "backslashreplace").decode()
+
+
+def storable_text(text: str) -> str:
+    """Return a text with a sign in place of what no database stores as a text."""
+    return text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")

@@ -23,7 +23,7 @@ from tallystick.recorder.answers import (
 )
 from tallystick.recorder.bundle import bundle
 from tallystick.recorder.context import RecorderContext
-from tallystick.recorder.payloads import DOMAIN
+from tallystick.recorder.payloads import DOMAIN, storable_text
 from tallystick.recorder.receipts import receipt_about, receipts_of, with_texts
 from tallystick.recorder.replay import Call, Render, Replayed, neutral_request, recipe_for, replay
 from tallystick.recorder.run import Run
@@ -145,21 +145,32 @@ class Recordings:
         if goal is not None and effective_retention == "redacted_payloads":
             goal, _ = self._context.redactor.redact_text(goal)
         # Cut after redaction: no rule recognises half a secret.
-        goal = None if goal is None else _storable(goal[:_MAX_GOAL])
+        goal = None if goal is None else storable_text(goal[:_MAX_GOAL])
         require_json_size("metadata", metadata)
         for argument, text in (("agent_name", agent_name), ("domain", domain), ("run_id", run_id)):
             require_length(argument, text)
         record = RunRecord(
             run_id=run_id or self._context.store.ids.new(),
             scope=scope,
-            agent_name=agent_name,
-            domain=domain,
+            agent_name=storable_text(agent_name),
+            domain=None if domain is None else storable_text(domain),
             user_goal=None if effective_retention == "metadata_only" else goal,
             started_at=self._context.store.clock.now(),
             retention=effective_retention,
             metadata=metadata or {},
         )
         return Run(self._context, self._actor, record, unconfirmed=unconfirmed)
+
+    def require_record(self, run: Run) -> Run:
+        """Return an open run in which this actor may record. Each call asks the gate, because the
+        run may have been started with more rights. Raises Denied, and NotFound for a run that the
+        actor may not see, as for none.
+        """
+        gate, scope = self._context.gate, run.scope
+        if gate.require_or_none(self._actor, "record", scope) is None:
+            self.run(run.id)
+            gate.require(self._actor, "record", scope)
+        return run
 
     def _full_id(self, kinds: tuple[IdKind, ...], text: str) -> str:
         return full_id(self._context.store, self._context.gate, self._actor, kinds, text)
@@ -603,11 +614,6 @@ class Recordings:
 
     def _may_see(self, connection: Connection, scope: Scope) -> bool:
         return self._context.gate.decide(connection, self._actor, "inspect", scope).allowed
-
-
-def _storable(text: str) -> str:
-    """Return a text with a sign in place of what no database stores as a text."""
-    return text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
 
 
 def _entry(payloads: Payloads, row: recordings.EntryRow) -> StepEntry:

@@ -31,7 +31,7 @@ from tallystick.errors import (
 )
 from tallystick.recorder.chain import RunChain
 from tallystick.recorder.context import RecorderContext
-from tallystick.recorder.payloads import Payload, Summary
+from tallystick.recorder.payloads import Payload, Summary, storable_text
 from tallystick.recorder.pending import PendingRun, PendingRunEnd, PendingStep
 from tallystick.records import (
     Actor,
@@ -385,7 +385,7 @@ class Run(_Recorded):
                 store.ids.new(),
                 self._step_count,
                 kind,
-                name,
+                None if name is None else storable_text(name),
                 parent,
                 metadata or {},
                 store.clock.now(),

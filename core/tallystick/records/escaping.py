@@ -1,8 +1,10 @@
-"""Escaping: stored text as a model is shown it, so that it can look like nothing but stored text.
+"""Escaping: stored text as a model is shown it, so that it can look like nothing but stored text,
+and `visible` text as a person is shown it.
 
-It is for the inside of our frames and of the answers of our tools alone: what is stored, and what a
-user writes in a prompt, is never changed. An escape leaves the text readable: a backslash or `&lt;`
-breaks a mark, a hidden character is shown by its number.
+For models it is for the inside of our frames and of the answers of our tools alone: what is stored,
+and what a user writes in a prompt, is never changed. An escape leaves the text readable: a
+backslash or `&lt;` breaks a mark, a hidden character is shown by its number. Everything here takes
+time in proportion to the text.
 """
 
 from __future__ import annotations
@@ -94,6 +96,8 @@ _HIDDEN = re.compile(
     "\ud800-\udfff"
     "\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
+UNSEEN = re.compile(f"{_HIDDEN.pattern}|{_LINE_BREAKS.pattern}")
+"""What a person does not see: line breaks of their own kinds steer a terminal too."""
 _JOINING = re.compile(
     "[\u0610-\u061a\u0620-\u08ff\u0900-\u0dff\u0f00-\u109f\u1780-\u17b3\u17b6-\u17ff\u1820-\u18aa"
     "\u1900-\u1c4f\ua800-\ua95f\ua980-\uaaff\uabc0-\uabff\ufb50-\ufdff\ufe70-\ufefc"
@@ -115,7 +119,11 @@ _NEAR = 64
 # Pictures
 
 _PICTURE_MARK = re.compile(r"!\[")
-_INLINE_PICTURE = re.compile(r"!\[[^\[\]\n]{0,300}\]\(\s*<?([^\s)>]*)")
+_LONGEST_TARGET = 256
+# Bounded: without an end, each of many beginnings reads on to the end of the text.
+_INLINE_PICTURE = re.compile(
+    rf"!\[[^\[\]\n]{{0,300}}\]\(\s{{0,100}}<?([^\s)>]{{0,{_LONGEST_TARGET}}})"
+)
 _OWN_FILE = re.compile(r"(?![/\\][/\\])(?:data:image/[\w.+-]+;base64,[\w+/=]*|[\w./~@+,=?%#-]*)\Z")
 """Targets that no foreign host answers: relative paths, and pictures inside of the text."""
 
@@ -131,7 +139,6 @@ _ROLE = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _COLON = re.compile("[:\uff1a](?=\\s|\\Z)")
-_NEWLINES = re.compile(r"\s*\n\s*")
 _OBEYED = frozenset({"system", "developer"})
 """Speakers whom a model obeys: what they said once is no order here."""
 
@@ -158,7 +165,8 @@ def as_field(text: str) -> str:
 
 def as_name(text: str) -> str:
     """Return a name, such as that of a speaker, in one line: it ends no label and begins none."""
-    name = _COLON.sub(r"\\\g<0>", _at_start(_NEWLINES.sub(" ", escaped(text)).strip()))
+    lines = (line.strip() for line in escaped(text).split("\n"))
+    name = _COLON.sub(r"\\\g<0>", _at_start(" ".join(line for line in lines if line)))
     return f"\\{name}" if name.casefold() in _OBEYED else name
 
 
@@ -174,6 +182,15 @@ def escaped(text: str) -> str:
     text = _TEMPLATE.sub(_broken, text)
     text = _TRAILER.sub(r"\\(", text)
     return _PICTURE_MARK.sub(_picture, text)
+
+
+def visible(text: str) -> str:
+    """Return a text as a person is shown it, on a page or a terminal: what has no width, turns the
+    direction, breaks a line unasked or is half a character is shown by its number.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return UNSEEN.sub(_shown, text.replace("\r\n", "\n"))
 
 
 _ASCII_MARK = re.compile(r"[<\[(]")
@@ -238,10 +255,16 @@ def _is_needed(character: str, text: str, place: int) -> bool:
     return False
 
 
+def _is_own_file(target: str) -> bool:
+    # Only a picture inside of the text is longer than what is read of a target.
+    is_whole = len(target) < _LONGEST_TARGET or target.startswith("data:")
+    return is_whole and _OWN_FILE.match(target) is not None
+
+
 def _picture(mark: re.Match[str]) -> str:
     text, start = mark.string, mark.start()
     inline = _INLINE_PICTURE.match(text, start)
-    if inline is not None and _OWN_FILE.match(inline.group(1)):
+    if inline is not None and _is_own_file(inline.group(1)):
         return "!["
     before = text[start - 1 : start]
     rest = text[mark.end() : mark.end() + 1_000]

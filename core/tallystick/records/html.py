@@ -11,6 +11,8 @@ from functools import cache
 from html import escape
 from typing import Any
 
+from tallystick.records.escaping import visible
+
 Renderer = Callable[[Any], str]
 """Returns a record as HTML."""
 _GROUP = "tallystick.html"
@@ -29,7 +31,7 @@ def tag(name: str, /, *children: object, **attributes: object) -> Html:
     """
     said = "".join(
         f" {key.rstrip('_').replace('_', '-')}"
-        + ("" if value is True else f'="{escape(str(value))}"')
+        + ("" if value is True else f'="{escape(visible(str(value)))}"')
         for key, value in attributes.items()
         if value is not None and value is not False
     )
@@ -72,4 +74,4 @@ def _renderers() -> Mapping[type, Renderer]:
 
 
 def _escaped(child: object) -> str:
-    return child if isinstance(child, Html) else escape(str(child))
+    return child if isinstance(child, Html) else escape(visible(str(child)))

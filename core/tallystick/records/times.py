@@ -44,6 +44,16 @@ _HINTS = {
 }
 
 
+def moment_text(micros: int, form: str, zone: tzinfo | None = UTC) -> str:
+    """Return a moment as `strftime` writes it, in a zone, or in that of this machine for None. A
+    moment that no calendar has is shown as its number of microseconds.
+    """
+    try:
+        return (_EPOCH + timedelta(microseconds=micros)).astimezone(zone).strftime(form)
+    except (OverflowError, ValueError, OSError):
+        return f"{micros} µs"
+
+
 @overload
 def microseconds(
     moment: Occasion,

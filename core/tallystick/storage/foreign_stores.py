@@ -26,7 +26,23 @@ def rows_of_store(file: Path) -> Iterator[StoreRow]:
     query = "SELECT prefix, key, value FROM store ORDER BY prefix, key"
     try:
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as opened:
+            require_tables(opened, "store")
             for prefix, key, value in opened.execute(query):
                 yield StoreRow(str(prefix), str(key), str(value))
     except sqlite3.Error as error:
         raise InvalidInput(f"{file} is no database of a SqliteStore: {error}.") from error
+
+
+def require_tables(connection: sqlite3.Connection, *names: str) -> None:
+    """Raise sqlite3.DatabaseError unless each of these is a table of the file: the rows of a view
+    may have no end.
+    """
+    for name in names:
+        kinds = connection.execute(
+            "SELECT type, sql FROM sqlite_master WHERE lower(name) = ?", (name,)
+        ).fetchall()
+        if not any(
+            kind == "table" and not str(sql).upper().startswith("CREATE VIRTUAL")
+            for kind, sql in kinds
+        ):
+            raise sqlite3.DatabaseError(f"{name} is no table in it")

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from pydantic import BaseModel
+
 from tallystick.access import Answer, Approvals, GuardedCall
 from tallystick.errors import ActionDenied, ApprovalRequired, InvalidInput
 from tallystick.policy.arguments import UNREADABLE, json_value
@@ -51,12 +53,31 @@ class _Check:
         return value if self.redactor is None else _cleaned(self.redactor, value)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class ToolCheck(_Check):
     """A tool call that may run: with which arguments, and what its result must pass through."""
 
-    arguments: Any = None
-    """The arguments to run it with, cleaned where the rule redacts; else as they were given."""
+    _arguments: Any = field(default=None)
+
+    def __init__(
+        self,
+        rule_id: str | None = None,
+        effect: PolicyEffect | None = None,
+        approval: Approval | None = None,
+        redactor: Redactor | None = None,
+        *,
+        arguments: Any = None,
+    ) -> None:
+        """Keep a copy of `arguments`: what is checked does not change with the caller's values."""
+        super().__init__(rule_id, effect, approval, redactor)
+        object.__setattr__(self, "_arguments", copied_arguments(arguments))
+
+    @property
+    def arguments(self) -> Any:
+        """The arguments to run the tool with, cleaned where the rule redacts; else as they were
+        given. Each reader gets a copy of its own, so that nobody changes the check.
+        """
+        return copied_arguments(self._arguments)
 
     def result(self, value: Any) -> Any:
         """Return the result of the tool as the model may read it. Where the rule redacts, a value
@@ -74,6 +95,30 @@ class ModelCheck(_Check):
         redacts, equal secrets of one value get one placeholder; else every value as it is.
         """
         return self._clean(value)
+
+
+def copied_arguments(value: Any) -> Any:
+    """Return arguments with copies of the objects and lists in them. Raises InvalidInput where
+    they are nested without end.
+    """
+    try:
+        return _copied(value)
+    except RecursionError:
+        raise InvalidInput(
+            "The arguments of the call are nested too deeply to be checked."
+        ) from None
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _copied(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_copied(inner) for inner in value]
+    if isinstance(value, tuple) and type(value) is tuple:
+        return tuple(map(_copied, value))
+    if isinstance(value, BaseModel):
+        return value.model_copy(deep=True)
+    return value
 
 
 class CheckedCall(NamedTuple):

@@ -25,6 +25,7 @@ from tallystick.tally.enforcement import (
     ModelCheck,
     ToolCheck,
     check_call,
+    copied_arguments,
     refuse_unenforced,
 )
 from tallystick.tally.operator import Operator
@@ -60,17 +61,17 @@ class PolicyVerbs(RunVerbs):
     ) -> ToolCheck:
         """Check a tool call against the rules of the tally, before the tool runs.
 
-        Run the tool with the `arguments` of the answer, and give its result to `result`, which a
-        rule may have cleaned. Inside a run the check is recorded. Raises ActionDenied,
-        ApprovalRequired, TokenRefused, Denied, or InvalidInput for arguments that have no JSON
-        form where a rule needs one.
+        Run the tool with the `arguments` of the answer, a copy that nobody changes, and give its
+        result to `result`, which a rule may have cleaned. Inside a run the check is recorded.
+        Raises ActionDenied, ApprovalRequired, TokenRefused, Denied, or InvalidInput for arguments
+        that have no JSON form where a rule needs one.
         """
         if not self._services.call_rules.of("tool_call"):
             return ToolCheck(arguments=arguments)
         facts = CallFacts(
             "tool_call",
             name,
-            arguments,
+            copied_arguments(arguments),
             tool_class=tool_class,
             call_id=tool_call_id,
             provider=provider,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Any
 
@@ -15,6 +14,7 @@ from rich.text import Text
 
 from tallystick.adapters import words
 from tallystick.records import Affected
+from tallystick.records.times import moment_text
 
 WHOLE = frozenset({"id", "state", "status", "v", "score", "when", "steps", "took", "#"})
 """Columns that no width of a terminal cuts: what names a row, and what says how it is."""
@@ -46,8 +46,7 @@ def id_text(identity: str) -> Text:
 
 
 def local_time(micros: int) -> str:
-    moment = datetime.fromtimestamp(micros / 1_000_000, tz=UTC)
-    return moment.astimezone().strftime("%Y-%m-%d %H:%M")
+    return moment_text(micros, "%Y-%m-%d %H:%M", None)
 
 
 def cut_text(text: str, most: int) -> str:
@@ -157,10 +156,11 @@ def table(records: Iterable[Any], fields: str, title: str = "", /, **more: Cell)
 def panel(title: str, *parts: RenderableType, style: str = "dim", below: str = "") -> Panel:
     return Panel(
         Group(*parts),
-        title=title,
+        # As texts: of a string a panel makes markup, whatever the terminal says.
+        title=Text(title),
         title_align="left",
         border_style=style,
-        subtitle=below or None,
+        subtitle=Text(below) if below else None,
         subtitle_align="left",
     )
 

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from tallystick.errors import InvalidInput, NotFound
 from tallystick.records import Inspection
+from tallystick_server.dashboard.rendering import sendable
 from tallystick_server.dashboard.visits import Visit, form_page, page, whole_number
 
 Outcome: TypeAlias = Any
@@ -164,9 +165,9 @@ def _present(visit: Visit, found: Inspection) -> dict[str, str]:
     """Return the fields of a memory as a form shows them."""
     memory = visit.call("get", memory_id=found.id, at=found.scope)
     return {
-        "content": memory.content,
-        "tags": ", ".join(sorted(memory.tags)),
-        "subject": memory.subject or "",
+        "content": sendable(memory.content),
+        "tags": sendable(", ".join(sorted(memory.tags))),
+        "subject": sendable(memory.subject or ""),
         "importance": str(memory.importance),
         "pinned": "yes" if memory.pinned else "no",
     }

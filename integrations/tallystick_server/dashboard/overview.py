@@ -14,6 +14,7 @@ from starlette.responses import Response
 from tallystick.adapters import words
 from tallystick.errors import Denied, InvalidInput
 from tallystick.records import Activity, LoggedRead, Memory, Proposal, RunRecord, Scope
+from tallystick.records.times import moment_text
 from tallystick_server.dashboard.runs import scopes_of
 from tallystick_server.dashboard.visits import Visit, page
 
@@ -205,7 +206,7 @@ def _run_line(run: RunRecord) -> Happened:
 
 
 def _day_of(micros: int) -> str:
-    return datetime.fromtimestamp(micros / 1_000_000).astimezone().strftime("%Y-%m-%d")
+    return moment_text(micros, "%Y-%m-%d", None)
 
 
 def _start_of(day: str) -> datetime:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,8 @@ from starlette.responses import HTMLResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tallystick.adapters import words
+from tallystick.records.escaping import visible
+from tallystick.records.times import moment_text
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -68,9 +69,9 @@ class SafeHeaders:
 
 
 def html(template: str, status: int = 200, **facts: Any) -> HTMLResponse:
-    """Return a page."""
+    """Return a page. Whatever a text has, it can be sent: what no form of UTF-8 has is escaped."""
     text = _environment().get_template(template).render(**facts)
-    return HTMLResponse(text, status)
+    return HTMLResponse(text.encode("utf-8", "backslashreplace"), status)
 
 
 def load_templates() -> None:
@@ -94,6 +95,7 @@ def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(_HERE / "templates"),
         autoescape=True,
+        finalize=_as_shown,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -105,6 +107,7 @@ def _environment() -> Environment:
         "day": day,
         "duration": duration,
         "iso": iso,
+        "kept": kept,
         "number": number,
         "percent": percent,
         "pretty": pretty,
@@ -114,6 +117,27 @@ def _environment() -> Environment:
     }
     environment.globals |= {"static_version": static_version, "say": words}
     return environment
+
+
+def _as_shown(value: Any) -> Any:
+    """Return what a template puts into a page as a person is shown it: every text passes here."""
+    return visible(value) if type(value) is str else value
+
+
+def kept(value: Any) -> Any:
+    """Return a value of a field as a form sends it back: with every character that a form can send,
+    and marks for those that it cannot.
+    """
+    from markupsafe import escape
+
+    return escape(sendable(str(value)))
+
+
+def sendable(text: str) -> str:
+    """Return a text without halves of characters and nulls, which no form sends."""
+    return (
+        text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", "\ufffd")
+    )
 
 
 def short(identity: str) -> str:
@@ -153,19 +177,17 @@ def duration(micros: int | None) -> str:
 
 def iso(micros: int) -> str:
     """Return a moment for a machine."""
-    return datetime.fromtimestamp(micros / 1_000_000, tz=UTC).isoformat(timespec="milliseconds")
+    return moment_text(micros, "%Y-%m-%dT%H:%M:%S+00:00")
 
 
 def day(micros: int) -> str:
     """Return a moment as date and time of the server's zone."""
-    moment = datetime.fromtimestamp(micros / 1_000_000, tz=UTC).astimezone()
-    return moment.strftime("%Y-%m-%d %H:%M")
+    return moment_text(micros, "%Y-%m-%d %H:%M", None)
 
 
 def clock(micros: int) -> str:
     """Return the time of day of a moment, with seconds, in the server's zone."""
-    moment = datetime.fromtimestamp(micros / 1_000_000, tz=UTC).astimezone()
-    return moment.strftime("%H:%M:%S")
+    return moment_text(micros, "%H:%M:%S", None)
 
 
 def pretty(value: Any) -> str:
@@ -177,7 +199,7 @@ def query(values: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> str:
     """Return the query of an address, without what is empty."""
     pairs = values.items() if isinstance(values, Mapping) else values
     given = [(str(name), str(value)) for name, value in pairs if value not in (None, "", False)]
-    return urlencode(given)
+    return urlencode(given, errors="replace")
 
 
 def spaced(code: str) -> str:

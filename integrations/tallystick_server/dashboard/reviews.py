@@ -10,6 +10,7 @@ from starlette.responses import Response
 from tallystick.errors import Denied, InvalidInput
 from tallystick.records import Proposal, ProposalState, Reviewed
 from tallystick_server.dashboard.overview import readable
+from tallystick_server.dashboard.rendering import sendable
 from tallystick_server.dashboard.visits import Visit, form_page, page, reason_of
 
 _LISTED = 100
@@ -58,7 +59,8 @@ def _decide(visit: Visit) -> Response:
         changes = {
             name: visit.form[name].strip()
             for name, before in written.items()
-            if visit.form.get(name, before).strip() != before.strip()
+            if visit.form.get(name, before).strip()
+            not in (before.strip(), sendable(before).strip())
         }
     if changes:
         decision = "edit"

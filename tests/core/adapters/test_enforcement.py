@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import FrozenInstanceError
 from typing import Any
 
 import pytest
@@ -83,6 +84,20 @@ def test_a_denied_call_is_stopped_before_it_runs(open_tally: OpenTally, argument
         assert bot.check_tool_call("shell", {"command": "ls"}, piece="test").arguments == {
             "command": "ls"
         }
+
+
+@pytest.mark.parametrize("rules", [(), (NO_RM,), (rule("redact"),)])
+def test_what_a_check_returns_is_changed_by_nobody(open_tally: OpenTally, rules: Any) -> None:
+    with open_tally(rules=rules) as tally:
+        given = {"command": "ls", "files": [{"name": "a"}]}
+        check = tally.bind(BOT).check_tool_call("shell", given)
+        given["command"] = "rm -rf /"
+        given["files"][0]["name"] = "/etc/shadow"  # type: ignore[index]
+        check.arguments["files"].append({"name": "/etc/passwd"})
+
+        assert check.arguments == {"command": "ls", "files": [{"name": "a"}]}
+        with pytest.raises(FrozenInstanceError):
+            check.effect = "allow"  # type: ignore[misc]
 
 
 def test_each_check_is_an_entry_of_its_step_or_a_step_of_the_run(open_tally: OpenTally) -> None:
