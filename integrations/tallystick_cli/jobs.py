@@ -35,7 +35,7 @@ def jobs(
     /,
 ) -> Answer:
     """List follow-up work; show one job with its trail, retry what failed, cancel one, or drain:
-    do all that waits now.
+    do all that waits now. Exits with 1 where some of it failed.
     """
     named = [id_of(fragment) for fragment in job]
     if action in ("show", "cancel") and len(named) != 1:
@@ -62,7 +62,10 @@ def _drain(call: Call) -> Answer:
         drained = call.owner.tally.drain(advance)
     left = f", {drained.left} wait for its owner" if drained.left else ""
     made = f"{drained.embedded} vectors made, {drained.indexed} brought into the index"
-    return Answer(asdict(drained), f"✓ {drained.jobs} jobs, {made}{left}")
+    failed = [f"✗ {each.kind} {each.id[-8:]} {each.state}: {each.text}" for each in drained.failed]
+    mark = "!" if failed else "✓"
+    lines = [f"{mark} {drained.jobs} jobs, {made}{left}", *failed]
+    return Answer(asdict(drained), lines, not failed)
 
 
 @command(tally="place")

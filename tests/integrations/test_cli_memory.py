@@ -11,10 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.terminals import invoke, run_at_terminal
+from tests.terminals import invoke, run_at_terminal, run_piped
 
 from tallystick import Actor, Tally
 from tallystick.errors import InvalidInput, StateConflict, TallystickError
+from tallystick.pipeline.background import Drained
+from tallystick.pipeline.runner import FailedJob
 
 OWNER = Actor(user="local", projects={"apollo"}, role="operator")
 Command = Callable[..., tuple[int, str]]
@@ -494,3 +496,13 @@ def test_an_option_that_cannot_be_honoured_is_refused(
 ) -> None:
     with pytest.raises(TallystickError, match=says):
         run(*arguments)
+
+
+def test_a_drain_lists_what_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = FailedJob("0" * 36, "extract", "dead", "model_refused", "m refused the text.")
+    place = str(tmp_path / "tally")
+    Tally.open(place, background=False).close()
+    monkeypatch.setattr(Tally, "drain", lambda self, progress: Drained(jobs=2, failed=(failed,)))
+    code, output, _ = run_piped("jobs", "drain", "--tally", place)
+    assert (code, "! 2 jobs" in output) == (1, True)
+    assert "✗ extract 00000000 dead: m refused the text." in output
