@@ -502,7 +502,9 @@ def test_a_drain_lists_what_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     failed = FailedJob("0" * 36, "extract", "dead", "model_refused", "m refused the text.")
     place = str(tmp_path / "tally")
     Tally.open(place, background=False).close()
-    monkeypatch.setattr(Tally, "drain", lambda self, progress: Drained(jobs=2, failed=(failed,)))
+    monkeypatch.setattr(
+        Tally, "drain", lambda self, progress: Drained(0, 0, 0, jobs=2, failed=(failed,))
+    )
     code, output, _ = run_piped("jobs", "drain", "--tally", place)
     assert (code, "! 2 jobs" in output) == (1, True)
     assert "✗ extract 00000000 dead: m refused the text." in output
