@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tallystick.compiler.state import State
+from tallystick.compiler.state import State, is_empty
 from tallystick.records import CompileReason, ContextItem
 
 _SHORTENED_KINDS = frozenset({"memory", "retrieval_doc", "artifact", "file", "summary"})
@@ -75,12 +75,10 @@ def _reason(item: ContextItem) -> CompileReason | None:
 
 
 def _latest_request(state: State) -> str | None:
-    # A denied request stays the latest one: an older one must not be answered in its place.
-    for name in reversed(list(state.position)):
-        outcome = state.excluded.get(name)
-        if state.items[name].kind == "user_msg" and (outcome is None or outcome.reason != "empty"):
-            return name
-    return None
+    # A denied request stays the latest one, though its content is gone from the items: an older one
+    # must not be answered in its place.
+    requests = (item for item in reversed(state.candidates) if item.kind == "user_msg")
+    return next((item.id for item in requests if not is_empty(item)), None)
 
 
 def _current_results(state: State, latest: str | None) -> Iterator[tuple[str, bool]]:

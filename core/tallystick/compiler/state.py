@@ -177,3 +177,11 @@ class State:
             item_id: (*self.notes.get(item_id, ()), *more) for item_id, more in notes.items()
         }
         return replace(self, notes={**self.notes, **notes_by_item})
+
+
+def is_empty(item: ContextItem) -> bool:
+    """Return whether an item says nothing: a call without text is a message, a tool may answer with
+    nothing, and tokens without text are an image.
+    """
+    is_more = item.tool_call_ids or item.tool_call_id is not None or item.token_estimate
+    return not item.content.strip() and not is_more

@@ -15,7 +15,7 @@ from tallystick.compiler.dependencies import exclude_dependents, items_on_cycles
 from tallystick.compiler.measure import measure
 from tallystick.compiler.policy import decide
 from tallystick.compiler.required import mark_required
-from tallystick.compiler.state import CONVERSATION, Exclusion, State
+from tallystick.compiler.state import CONVERSATION, Exclusion, State, is_empty
 from tallystick.errors import InvalidContext, RequestDenied
 from tallystick.records import ContextItem
 
@@ -65,19 +65,13 @@ def _unusable(state: State) -> dict[str, Exclusion]:
             excluded[item_id] = Exclusion("duplicate", "validate")
         elif memory is not None and not _is_valid_at(memory.valid_from, memory.valid_until, now):
             excluded[item_id] = Exclusion("stale", "validate")
-        elif not item.content.strip() and not _has_other_payload(item):
+        elif is_empty(item):
             excluded[item_id] = Exclusion("empty", "validate")
     return excluded
 
 
 def _is_valid_at(start: int | None, end: int | None, now: int) -> bool:
     return (start is None or start <= now) and (end is None or now < end)
-
-
-def _has_other_payload(item: ContextItem) -> bool:
-    # A call without text is a message, a tool may answer with nothing, and tokens without text are
-    # an image.
-    return bool(item.tool_call_ids or item.tool_call_id is not None or item.token_estimate)
 
 
 def _exclude_expired(state: State) -> State:

@@ -345,3 +345,22 @@ def test_the_second_look_stops_a_compile_whose_passes_let_something_through(
         recheck(broken)
     assert refused.value.item_ids == ("x",)
     assert PASSES.index("policy") == PASSES.index("layout") - 1
+
+
+def test_an_empty_message_is_no_request_whatever_the_rules_say(compile_items: Compile) -> None:
+    public = PolicyRule(
+        id="public",
+        name="Public",
+        effect="allow",
+        priority=1,
+        conditions=PolicyConditions(sensitivity=("public",)),
+    )
+    everything = PolicyRule(id="everything", name="Everything", effect="deny")
+    compiled = compile_items(
+        [
+            ContextItem(id="u1", kind="user_msg", content="a question", sensitivity="public"),
+            ContextItem(id="u2", kind="user_msg", content=" "),
+        ],
+        policy_rules=(public, everything),
+    )
+    assert compiled.decision("u1").reason_code == "required_latest_request"

@@ -216,6 +216,7 @@ NOT_OPERATIONS: Mapping[str, str] = {
     "recordings.receipts": "the receipts of `steps`, one by one",
     "recordings.replay": "`replay`, recorded as a run of its own",
     "recordings.replayed": "`replay` with objects for adapters",
+    "recordings.require_record": "guards an open run, which a server keeps for its caller",
     "recordings.runs": "`runs`, of several scopes",
     "recordings.start_run": "starts a recording, which an adapter or a `with` block ends",
     "recordings.step_counts": "a count for lists of runs",

@@ -37,6 +37,7 @@ NOT_AWAITED = {
     "join_run": "for adapters",
     "on": "another view, made without waiting",
     "pack_items": "for packs",
+    "require_record": "guards an open run, for servers",
     "start_run": "for adapters; `run` is awaited",
     "subscribe": "returns at once",
     "tally": "the tally",
