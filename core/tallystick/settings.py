@@ -254,7 +254,7 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Arguments first, then the environment, then the files."""
-        files = [SettingsFile(settings_cls, file) for file in settings_files()]
+        files = [SettingsFile(settings_cls, file) for file in settings_files(_folder.get())]
         return init_settings, env_settings, *files
 
 
@@ -265,12 +265,13 @@ def folder_of(where: str | os.PathLike[str]) -> Path | None:
     return Path(text).expanduser().absolute() if is_folder else None
 
 
-def settings_files() -> tuple[Path, ...]:
-    """Return the files of settings, those first that win."""
+def settings_files(folder: Path | None) -> tuple[Path, ...]:
+    """Return the files of settings of a tally in a folder, or of a database, those first that
+    win.
+    """
     named, here = os.environ.get(_FILE_VARIABLE), Path(SETTINGS_FILE)
     if named:
         return (Path(named).expanduser(),)
-    folder = _folder.get()
     return (here,) if folder is None else (folder / SETTINGS_FILE, here)
 
 
@@ -278,9 +279,9 @@ class SettingsFile(InitSettingsSource):
     """The settings that a file has; none where there is no file. Raises SettingsError."""
 
     def __init__(self, settings_cls: type[BaseSettings], file: Path) -> None:
-        values = read_settings_file(file)
+        values, content = read_settings_file(file)
         unsure = sorted(set(values) & (set(Settings.model_fields) - HARMLESS))
-        if unsure and _is_from_anybody(file) and not is_trusted(file, file.read_bytes()):
+        if unsure and _is_from_anybody(file) and not is_trusted(file, content):
             raise SettingsError(
                 f"{file.resolve()} sets {', '.join(unsure)}, and whoever wrote it may not be you: "
                 "such a file may send what is remembered elsewhere, or keep less of it. Read it, "
@@ -289,20 +290,21 @@ class SettingsFile(InitSettingsSource):
         super().__init__(settings_cls, values)
 
 
-def read_settings_file(file: Path) -> dict[str, Any]:
-    """Return what a file of settings holds; nothing where there is none, unless it was named.
-    Raises SettingsError.
+def read_settings_file(file: Path) -> tuple[dict[str, Any], bytes]:
+    """Return what a file of settings holds, and the bytes that say so, read once: what is trusted
+    is what is used. Nothing where there is no file, unless it was named. Raises SettingsError.
     """
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        content = file.read_bytes()
+        return tomllib.loads(content.decode().replace("\r\n", "\n")), content
     except FileNotFoundError as error:
         if os.environ.get(_FILE_VARIABLE):
             raise SettingsError(
                 f"{file.resolve()}, which {_FILE_VARIABLE} names, is not there."
             ) from error
-        return {}
+        return {}, b""
     except NotADirectoryError:
-        return {}
+        return {}, b""
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(
             f"{file.resolve()} is not TOML: {error}. Correct or remove it."
@@ -402,5 +404,6 @@ def _origin(name: str, overrides: dict[str, Any]) -> str:
     )
     if set_by:
         return f"the variable {set_by}"
-    files = (file for file in settings_files() if name in read_settings_file(file))
+    every = settings_files(_folder.get())
+    files = (file for file in every if name in read_settings_file(file)[0])
     return str(next(files, Path(SETTINGS_FILE)).resolve())

@@ -29,8 +29,10 @@ def is_trusted(file: Path, content: bytes) -> bool:
     return state is not None and (state / _TRUSTED / _digest(file, content)).exists()
 
 
-def trust_file(file: Path) -> str:
-    """Trust a file as it is, at its place; return the digest that is kept. Raises SettingsError."""
+def trust_file(file: Path, content: bytes) -> str:
+    """Trust a file at its place, with the content that was looked at; return the digest that is
+    kept. Raises SettingsError.
+    """
     state = user_state()
     if state is None:
         raise SettingsError(
@@ -38,7 +40,7 @@ def trust_file(file: Path) -> str:
             "yours."
         )
     try:
-        digest = _digest(file, file.read_bytes())
+        digest = _digest(file, content)
         (state / _TRUSTED).mkdir(mode=0o700, parents=True, exist_ok=True)
         (state / _TRUSTED / digest).write_text(f"{file.resolve()}\n", encoding="utf-8")
     except OSError as error:

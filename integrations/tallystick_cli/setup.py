@@ -11,7 +11,14 @@ import typer
 
 from tallystick.errors import InvalidInput, SettingsError
 from tallystick.records import Actor
-from tallystick.settings import HARMLESS, SETTINGS_FILE, Settings, folder_of, read_settings_file
+from tallystick.settings import (
+    HARMLESS,
+    SETTINGS_FILE,
+    Settings,
+    folder_of,
+    read_settings_file,
+    settings_files,
+)
 from tallystick.tally import Tally
 from tallystick.user_state import trust_file
 from tallystick_cli.commands import Answer, Call, command
@@ -57,11 +64,10 @@ def init(
     """Make a tally: name its owner, choose what recorded runs keep and how long things are kept. At
     a terminal it asks.
     """
-    folder, days = folder_of(call.where), call.arguments
+    days, before = call.arguments, Settings.read(call.where)
     # A database has no folder: its settings are those of the folder in which it is used.
-    file = Path(SETTINGS_FILE) if folder is None else folder / SETTINGS_FILE
-    before = Settings.read(call.where)
-    written = read_settings_file(file)
+    file = settings_files(folder_of(call.where))[0]
+    written, _ = read_settings_file(file)
     if sys.stdin.isatty():
         if retention is None and "retention" not in written:
             retention = _ask(_RETENTION, "Retention", before.retention)
@@ -142,7 +148,8 @@ def _write_settings(file: Path, added: Mapping[str, str]) -> None:
         lines = "".join(f'{name} = "{value}"\n' for name, value in added.items())
         before = file.read_text(encoding="utf-8") if file.exists() else ""
         file.write_text(lines + before, encoding="utf-8")
-        trust_file(file)
+        if file == Path(SETTINGS_FILE):  # a person wrote it just now
+            trust_file(file, file.read_bytes())
 
 
 @command(tally="none")
@@ -153,11 +160,12 @@ def trust(call: Call, file: Annotated[str, "The file."] = SETTINGS_FILE, /) -> A
     found = Path(file)
     if not found.is_file():
         raise InvalidInput(f"There is no file {found.resolve()}.", argument="file")
-    written = read_settings_file(found)
+    written, content = read_settings_file(found)
     unsure = {name: value for name, value in written.items() if name not in HARMLESS}
     for name, value in unsure.items():
         print_view(f"{name} = {value!r}", stderr=True)
     require_person("tally trust")
     confirm("let whoever wrote this decide where memories go and how long they are kept", "trust")
-    value = {"file": str(found.resolve()), "digest": trust_file(found), "settings": sorted(unsure)}
+    value: dict[str, Any] = {"file": str(found.resolve()), "digest": trust_file(found, content)}
+    value["settings"] = sorted(unsure)
     return Answer(value, f"✓ {found.resolve()} is trusted as it is now")

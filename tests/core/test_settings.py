@@ -131,7 +131,7 @@ def test_a_bad_value_is_named_with_where_it_was_set(
     with pytest.raises(SettingsError) as from_arguments:
         Settings.read(**{name: bad})
     file = _file(f'{name} = "{bad}"')
-    trust_file(file)
+    trust_file(file, file.read_bytes())
     with pytest.raises(SettingsError) as from_file:
         Settings.read()
     monkeypatch.setenv(f"TALLYSTICK_{name.upper()}", bad)
@@ -305,7 +305,7 @@ def test_every_other_setting_needs_a_trusted_file(name: str) -> None:
 
 def test_a_file_is_trusted_as_it_is_and_where_it_is(tmp_path: Path) -> None:
     file = _file("forget_window_days = 60")
-    trust_file(file)
+    trust_file(file, file.read_bytes())
     assert Settings.read().forget_window_days == 60
 
     _file("forget_window_days = 0")
@@ -346,6 +346,16 @@ def test_a_file_that_is_named_stands_for_all_others(
         Settings.read()
 
 
+def test_what_is_trusted_is_what_was_looked_at() -> None:
+    """Not what somebody put in its place meanwhile."""
+    file = _file("forget_window_days = 60")
+    looked_at = file.read_bytes()
+    _file("forget_window_days = 0")
+    trust_file(file, looked_at)
+    with pytest.raises(SettingsError, match="sets forget_window_days"):
+        Settings.read()
+
+
 def test_without_a_home_nothing_is_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
     def homeless() -> Path:
         raise RuntimeError
@@ -354,7 +364,7 @@ def test_without_a_home_nothing_is_trusted(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setattr(Path, "home", homeless)
     with pytest.raises(SettingsError, match="Set XDG_STATE_HOME"):
-        trust_file(file)
+        trust_file(file, file.read_bytes())
     with pytest.raises(SettingsError, match="sets forget_window_days"):
         Settings.read()
 

@@ -345,6 +345,18 @@ def test_a_person_trusts_a_settings_file_after_seeing_what_it_sets(
     assert "There is no file" in run_piped("trust", "nowhere.toml")[2]
 
 
+def test_init_writes_to_the_file_that_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    named = tmp_path / "mine.toml"
+    named.write_text("")
+    monkeypatch.setenv("TALLYSTICK_SETTINGS", str(named))
+    assert run_piped("init", "--retention", "metadata_only")[0] == 0
+    assert named.read_text() == 'retention = "metadata_only"\n'
+    assert not (tmp_path / ".tally" / "tallystick.toml").exists()
+
+
 @pytest.mark.parametrize(("command", "key"), [("runs", "run_id"), ("approvals", "id")])
 def test_a_list_tells_how_to_see_what_is_older(run: Run, command: str, key: str) -> None:
     every = [each[key] for each in json.loads(run(command, "--json")[1])]

@@ -56,7 +56,7 @@ def _folder(place: Path, address: str) -> Path:
     place.mkdir()
     file = place / "tallystick.toml"
     file.write_text(f'chroma = "{address}"\nvector_search = "chroma"\n')
-    trust_file(file)
+    trust_file(file, file.read_bytes())
     return place
 
 

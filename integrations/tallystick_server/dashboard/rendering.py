@@ -177,7 +177,7 @@ def duration(micros: int | None) -> str:
 
 def iso(micros: int) -> str:
     """Return a moment for a machine."""
-    return moment_text(micros, "%Y-%m-%dT%H:%M:%S+00:00")
+    return moment_text(micros, "%Y-%m-%dT%H:%M:%S.%f+00:00")
 
 
 def day(micros: int) -> str:
