@@ -162,10 +162,10 @@ def trust(call: Call, file: Annotated[str, "The file."] = SETTINGS_FILE, /) -> A
         raise InvalidInput(f"There is no file {found.resolve()}.", argument="file")
     written, content = read_settings_file(found)
     unsure = {name: value for name, value in written.items() if name not in HARMLESS}
-    for name, value in unsure.items():
-        print_view(f"{name} = {value!r}", stderr=True)
+    for name in unsure:
+        print_view(f"{name} = {unsure[name]!r}", stderr=True)
     require_person("tally trust")
     confirm("let whoever wrote this decide where memories go and how long they are kept", "trust")
-    value: dict[str, Any] = {"file": str(found.resolve()), "digest": trust_file(found, content)}
-    value["settings"] = sorted(unsure)
-    return Answer(value, f"✓ {found.resolve()} is trusted as it is now")
+    place, digest = str(found.resolve()), trust_file(found, content)
+    value = {"file": place, "digest": digest, "settings": sorted(unsure)}
+    return Answer(value, f"✓ {place} is trusted as it is now")
