@@ -278,7 +278,7 @@ def mark_alias(
         reason=reason,
     )
     write.rewrite(
-        alias,
+        write.permit_upkeep(alias),
         alias.memory.model_copy(update={"state": "duplicate", "corrected": "mark_duplicate"}),
         "memory.correct",
         reason=reason,
@@ -297,7 +297,7 @@ def part_alias(write: MemoryWrite, alias: memories.Stored) -> None:
     if alias.memory.state != "duplicate":
         return
     write.rewrite(
-        alias,
+        write.permit_upkeep(alias),
         alias.memory.model_copy(update={"state": "active", "corrected": None}),
         "memory.correct",
         reason="the name could be two entities",

@@ -9,8 +9,9 @@ from typing import Any, Literal, TypeVar
 
 from tallystick.access import is_expired
 from tallystick.errors import InvalidInput, StateConflict, VersionConflict
+from tallystick.memory.conclusions import conclusions_of, settle_by_origins
 from tallystick.memory.context import MemoryContext
-from tallystick.memory.memory_write import MemoryWrite
+from tallystick.memory.memory_write import MemoryWrite, Permitted
 from tallystick.memory.mentions import withdraw_copies
 from tallystick.records import (
     FIRST_MOMENT,
@@ -121,14 +122,13 @@ def modify(
             if expected is not None:
                 require_version(current.memory, expected)
             _require_active(current.memory)
-            require_unpinned(tx, current, actor)
-            require_unlocked(current.memory, actor, now)
+            write = MemoryWrite(tx, context, actor, now, correlation_id)
+            permitted = write.permit(current, "correct")
             if lock_until is not None:
                 memory = memory.model_copy(update={"locked_until": lock_until})
             if memories.body_of(memory) == memories.body_of(current.memory) and lock_until is None:
                 return _unchanged(memory, "UPDATE")
-            write = MemoryWrite(tx, context, actor, now, correlation_id)
-            return apply_modify(write, current, memory, vector, sorted(changes), reason)
+            return apply_modify(write, permitted, memory, vector, sorted(changes), reason)
 
         return _commit(context, actor, before, "modify", idempotency_key, arguments, apply, Change)
 
@@ -167,12 +167,8 @@ def forget(
         if memory.state == "deleted":
             until = _until(context, current.forgotten_at)
             return Forgotten(**dict(_unchanged(memory, "FORGET")), recoverable_until=until)
-        if memory.pinned:
-            raise pinned_conflict(memory_id)
-        require_unpinned(tx, current, actor)
-        require_unlocked(memory, actor, now)
         write = MemoryWrite(tx, context, actor, now, correlation_id)
-        return forget_one(write, current, reason)
+        return forget_one(write, write.permit(current, "delete"), reason)
 
     return _commit(
         context, actor, before, "forget", idempotency_key, lambda _: arguments, apply, Forgotten
@@ -219,18 +215,11 @@ def _unchanged(memory: Memory, event: Literal["UPDATE", "FORGET", "RECOVER"]) ->
     )
 
 
-def forget_one(
-    write: MemoryWrite,
-    current: memories.Stored,
-    reason: str,
-    *,
-    details: Mapping[str, Any] | None = None,
-) -> Forgotten:
-    """Forget a memory that may be forgotten, and its shared copies with it, inside the open
-    transaction. `details` join those of its journal event.
-    """
+def forget_one(write: MemoryWrite, permitted: Permitted, reason: str) -> Forgotten:
+    """Forget a memory, and its shared copies with it, inside the open transaction."""
+    current = permitted.stored
     memory = current.memory.model_copy(update={"state": "deleted", "corrected": "delete"})
-    _, audit_id = write.rewrite(current, memory, "memory.forget", reason=reason, details=details)
+    _, audit_id = write.rewrite(permitted, memory, "memory.forget", reason=reason)
     follow(write, current, None)
     return Forgotten(
         id=current.memory.id,
@@ -240,6 +229,11 @@ def forget_one(
         state="deleted",
         audit_id=audit_id,
         recoverable_until=_until(write.context, write.now),
+        derived=tuple(
+            each.memory.id
+            for each in conclusions_of(write.tx, current)
+            if write.context.gate.decide(write.tx, write.actor, "read", each.memory.scope).allowed
+        ),
     )
 
 
@@ -272,10 +266,9 @@ def recover(
             require_version(memory, if_version)
         if memory.state == "active":
             return _unchanged(memory, "RECOVER")
-        require_unpinned(tx, current, actor)
         write = MemoryWrite(tx, context, actor, now, correlation_id)
         again, audit_id = write.rewrite(
-            current,
+            write.permit(current, "delete"),
             recovered(tx, context, current, now),
             "memory.recover",
             reason=reason,
@@ -297,13 +290,16 @@ def recover(
 
 def apply_modify(
     write: MemoryWrite,
-    current: memories.Stored,
+    permitted: Permitted,
     memory: Memory,
     vector: bytes | None,
     fields: list[str],
     reason: str,
 ) -> Change:
-    """Write `memory` in place of `current`, inside the open transaction. Raises StateConflict."""
+    """Write `memory` in place of a stored one, inside the open transaction. Raises
+    StateConflict.
+    """
+    current = permitted.stored
     tx, actor, now, scope = write.tx, write.actor, write.now, current.scope
     content_key, sharing = current.content_key, edges.sharing(tx, current.doc)
     if sharing.origin is not None and any(
@@ -335,7 +331,7 @@ def apply_modify(
                 hint="Forget one of the two.",
             )
     memory, audit_id = write.rewrite(
-        current,
+        permitted,
         memory,
         "memory.update",
         reason=reason,
@@ -367,7 +363,7 @@ def follow(
     """
     sharing = edges.sharing(write.tx, origin.doc) if sharing is None else sharing
     if memory is None:
-        withdraw_copies(write, sharing)
+        withdraw_copies(write, origin, sharing)
         return
     for _, copy in sharing.copies:
         copied = memories.get_docs(write.tx, [copy])[copy]
@@ -392,7 +388,12 @@ def follow(
         # The vector of the origin is that of the copy only where both have the same text.
         copy_vector = vector if again.content == memory.content else None
         write.rewrite(
-            copied, again, "memory.update", reason=why, vector=copy_vector, content_key=key
+            write.permit_follower(copied, "SHARES", origin),
+            again,
+            "memory.update",
+            reason=why,
+            vector=copy_vector,
+            content_key=key,
         )
 
 
@@ -484,59 +485,6 @@ def _require_active(memory: Memory) -> None:
         )
 
 
-def is_locked(memory: Memory, actor: Actor, now: int) -> bool:
-    """Return True if a person's edit is locked against this actor, an agent."""
-    return actor.agent is not None and memory.locked_until is not None and now < memory.locked_until
-
-
-def require_unlocked(memory: Memory, actor: Actor, now: int) -> None:
-    """Raise StateConflict where a person's edit is locked against this agent."""
-    if is_locked(memory, actor, now):
-        raise StateConflict(
-            memory.id,
-            state="locked",
-            reason="manual_override",
-            hint="A person locked this edit; ask one, or wait until the lock has ended.",
-        )
-
-
-def pinned_conflict(memory_id: str) -> StateConflict:
-    """Return the error to raise where a pinned memory would be deleted."""
-    return StateConflict(
-        memory_id,
-        state="pinned",
-        reason="pinned_memory",
-        hint="Let a person unpin it first, or an operator delete it: preview "
-        'correct(…, "delete", force=True) and apply it with its token.',
-    )
-
-
-def is_pinned_for(connection: Connection, stored: memories.Stored, actor: Actor) -> bool:
-    """Return True if a pin keeps this actor, an agent, from changing a memory.
-
-    The pin is its own or that of a shared copy: a copy follows its origin, so that whoever changes
-    or withdraws the origin would change or withdraw what is pinned.
-    """
-    if actor.agent is None:
-        return False
-    docs = [copy.doc for copy in edges.sharing(connection, stored.doc).copies]
-    copies = memories.get_docs(connection, docs).values() if docs else ()
-    return stored.memory.pinned or any(
-        copy.memory.pinned and copy.memory.state != "deleted" for copy in copies
-    )
-
-
-def require_unpinned(connection: Connection, stored: memories.Stored, actor: Actor) -> None:
-    """Raise StateConflict where an agent would change what is pinned."""
-    if is_pinned_for(connection, stored, actor):
-        raise StateConflict(
-            stored.memory.id,
-            state="pinned",
-            reason="pinned_memory",
-            hint="An agent changes nothing that is pinned, here or as a shared copy: ask a person.",
-        )
-
-
 def require_version(memory: Memory, expected: int) -> None:
     if memory.version != expected:
         raise VersionConflict(memory.id, expected=expected, actual=memory.version)
@@ -577,7 +525,7 @@ def recovered(tx: Connection, context: MemoryContext, current: memories.Stored, 
     back = {"state": before["state"], "corrected": before.get("corrected")} | (
         {"expires_at": None} if is_expired(memory.expires_at, now) else {}
     )
-    return memory.model_copy(update=back)
+    return settle_by_origins(tx, current, memory.model_copy(update=back))
 
 
 def _until(context: MemoryContext, forgotten_at: int | None) -> int | None:

@@ -209,13 +209,19 @@ class MemoryContext:
         )
         if stored is None:
             raise self.absent(actor, memory_id)
-        decision = self.gate.decide(connection, actor, operation, stored.memory.scope)
+        self.require_visible(connection, actor, stored.memory, operation)
+        return stored
+
+    def require_visible(
+        self, connection: Connection, actor: Actor, memory: Memory, operation: AccessKind
+    ) -> None:
+        """Raise NotFound, as for an absent memory, unless `actor` may do `operation` with it."""
+        decision = self.gate.decide(connection, actor, operation, memory.scope)
         if decision.reason in ("mutations_frozen", "missing_actor"):
             # About the call, whatever the memory: neither says whether it is there.
             raise Denied(decision)
         if not decision.allowed:
-            raise self.absent(actor, memory_id)
-        return stored
+            raise self.absent(actor, memory.id)
 
     def visible_source(
         self, connection: Connection, actor: Actor, source_id: str, operation: AccessKind

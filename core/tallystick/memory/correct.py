@@ -17,15 +17,13 @@ from tallystick.errors import InvalidInput, StateConflict, VersionConflict
 from tallystick.memory.change import (
     SHARED,
     follow,
-    is_locked,
-    pinned_conflict,
     recovered,
     require_reason,
-    require_unlocked,
-    require_unpinned,
 )
+from tallystick.memory.conclusions import ORIGIN_GONE, conclusions_of, settle_by_origins
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.memory_write import MemoryWrite
+from tallystick.memory.protection import is_locked, is_pinned_for, require_unprotected
 from tallystick.records import (
     AccessKind,
     Actor,
@@ -218,6 +216,8 @@ def apply_correction(write: MemoryWrite, memory_id: str, request: CorrectionRequ
 def applies_to(correction: CorrectionKind, memory: Memory) -> bool:
     """Return True if a correction can be previewed for a memory in its state."""
     if correction == "restore":
+        if memory.corrected == ORIGIN_GONE:
+            return memory.state in ("hidden", "deleted")
         return memory.corrected is not None or memory.state == "deleted"
     if correction == "mark_stale" and memory.corrected == "mark_stale":
         return False
@@ -239,7 +239,6 @@ def affected_by(
         if context.gate.decide(connection, actor, "read", other.memory.scope).allowed
     }
     links: list[Link] = []
-    derived: list[str] = []
     shared: list[str] = []
     for edge in around:
         is_incoming = edge.to_doc == current.doc
@@ -251,13 +250,13 @@ def affected_by(
                 kind=edge.kind, direction="from" if is_incoming else "to", memory_id=other.memory.id
             )
         )
-        if is_incoming and edge.kind == "DERIVED_FROM":
-            derived.append(other.memory.id)
         if is_incoming and edge.kind == "SHARES":
             shared.append(other.memory.id)
     return Affected(
         sources=tuple(source.source_id for source in current.memory.sources),
-        derived=tuple(derived),
+        derived=tuple(
+            each.memory.id for each in conclusions_of(connection, current) if each.doc in readable
+        ),
         shared=tuple(shared),
         links=tuple(links),
         elsewhere=len(linked) - len(readable),
@@ -314,14 +313,8 @@ def _plan(
             reason=f"{request.correction} does not apply to it",
             hint="Restore it first.",
         )
-    if (
-        request.correction == "delete"
-        and memory.pinned
-        and not (request.force and actor.is_operator)
-    ):
-        raise pinned_conflict(memory_id)
-    require_unpinned(connection, current, actor)
-    require_unlocked(memory, actor, now)
+    operation = _operation(request, memory)
+    require_unprotected(connection, current, operation, actor=actor, now=now, force=request.force)
     other = None
     if request.other_id is not None:
         other = _other(connection, context, actor, current, request)
@@ -467,17 +460,27 @@ def _replaced(value: Json, path: list[str], replacement: str, field: str) -> Any
 def _restored(
     connection: Connection, context: MemoryContext, current: memories.Stored, now: int
 ) -> Memory:
-    memory, under = current.memory, current.memory.corrected
+    memory = current.memory
+    under = memory.corrected
     if memory.state == "deleted":
         return recovered(connection, context, current, now)
     if under is None:
         raise StateConflict(memory.id, state=memory.state, reason="it stands under no correction")
-    before = _before(connection, current, under)
+    if under == ORIGIN_GONE:
+        return _accepted(current)
+    before = memories.earlier_body(
+        connection,
+        current.doc,
+        memory.version,
+        # It may have been forgotten and recovered in between: that is no state to go back to.
+        lambda body: body["state"] != "deleted" and body.get("corrected") != under,
+    )
     if before is None:
         raise StateConflict(
             memory.id, state=memory.state, reason="what stood there before was erased"
         )
-    restored_fields = {name: getattr(before, name) for name in (*_TOUCHES[under], "corrected")}
+    stood = Memory.load({**memory.model_dump(), **before})
+    restored_fields = {name: getattr(stood, name) for name in (*_TOUCHES[under], "corrected")}
     after = memory.model_copy(update=restored_fields)
     origin = edges.sharing(connection, current.doc).origin
     if origin is not None:
@@ -500,22 +503,20 @@ def _restored(
                 reason=f"memory {same[1]} says the same by now",
                 hint="Use that one, or forget it first.",
             )
-    return after
+    return settle_by_origins(connection, current, after)
 
 
-def _before(
-    connection: Connection, current: memories.Stored, under: CorrectionKind
-) -> Memory | None:
-    """Return the memory as it was before the correction `under` which it is; None once that version
-    was erased.
-    """
-    for version in reversed(memories.versions(connection, current.doc)):
-        if version.body is None:
-            return None
-        # It may have been forgotten and recovered in between: that is no state to go back to.
-        if version.body["state"] != "deleted" and version.body.get("corrected") != under:
-            return Memory.load({**current.memory.model_dump(), **version.body})
-    return None
+def _accepted(current: memories.Stored) -> Memory:
+    """Return a conclusion that is shown again although what it was concluded from is gone."""
+    memory = current.memory
+    if memory.state != "hidden":
+        raise StateConflict(
+            memory.id,
+            state=memory.state,
+            reason="what it was concluded from is gone",
+            hint="Recover or restore that, and this holds again.",
+        )
+    return memory.model_copy(update={"state": "active"})
 
 
 def _apply(
@@ -535,8 +536,9 @@ def _apply(
     if request.correction == "restore":
         _unlink(write, current)
     event = {"delete": "memory.forget"}.get(request.correction, "memory.correct")
+    permitted = write.permit(current, _operation(request, current.memory), force=request.force)
     memory, audit_id = write.rewrite(
-        current, after, event, reason=request.reason, vector=vector, details=details
+        permitted, after, event, reason=request.reason, vector=vector, details=details
     )
     stays = memory.state in ("active", "redacted")
     if stays or request.correction != "restore":
@@ -579,11 +581,11 @@ def _link(
         supersedes
         and other.memory.valid_from is None
         and not is_locked(other.memory, write.actor, write.now)
-        and not (other.memory.pinned and write.actor.agent is not None)
+        and not is_pinned_for(write.tx, other, write.actor)
     ):
         valid = other.memory.model_copy(update={"valid_from": since})
         write.rewrite(
-            other,
+            write.permit(other, "correct"),
             valid,
             "memory.correct",
             reason=request.reason,

@@ -11,13 +11,13 @@ from typing import get_args
 
 from tallystick.access import is_expired, readers_of, replacements, visible_docs
 from tallystick.errors import NotFound
-from tallystick.memory.change import is_locked, is_pinned_for
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.correct import affected_by, applies_to
 from tallystick.memory.history import entries
+from tallystick.memory.protection import is_locked, is_pinned_for
 from tallystick.memory.read import preview_of
 from tallystick.memory.sources import inspect_source
-from tallystick.memory.supersession import is_current
+from tallystick.memory.supersession import freshness_of, is_current
 from tallystick.records import (
     AccessKind,
     Action,
@@ -161,7 +161,8 @@ def _freshness(
         and (origin.memory.state != "active" or origin.memory.corrected is not None)
     ]
     return Freshness(
-        current=memory.state == "active" and is_current(memory, now) and not changed,
+        current=memory.state in ("active", "redacted")
+        and freshness_of(memory, is_history=not is_current(memory, now)) == "current",
         valid_from=memory.valid_from,
         valid_until=memory.valid_until,
         known_at=memory.freshness_ts,

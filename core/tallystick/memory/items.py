@@ -16,12 +16,10 @@ from tallystick.errors import InvalidInput, StateConflict
 from tallystick.memory.change import (
     apply_modify,
     forget_one,
-    require_unlocked,
-    require_unpinned,
 )
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.fields import INDEX, STORE_ITEM, item_content, item_value
-from tallystick.memory.memory_write import MemoryWrite
+from tallystick.memory.memory_write import MemoryWrite, Permitted
 from tallystick.memory.recall import recall
 from tallystick.memory.recall_request import RecallRequest
 from tallystick.memory.remember import PreparedMemory, check_new, ingest_one, prepare
@@ -142,14 +140,13 @@ def _put(write: MemoryWrite, scope: ScopeRow, put: Put, item: PreparedMemory | N
     current = stored if stored is not None and _is_live(stored.memory, now) else None
     if item is None:
         if current is not None:
-            _require_free(write, current)
-            forget_one(write, current, "deleted from the store")
+            forget_one(write, write.permit(current, "delete"), "deleted from the store")
         return
     expires = None if put.ttl is None else now + put.ttl
     if current is None:
         if stored is not None and stored.memory.state == "active" and not stored.memory.pinned:
             # Its time to live is over: the next put is another item.
-            forget_one(write, stored, "its time to live is over")
+            forget_one(write, write.permit_upkeep(stored), "its time to live is over")
         remembered = ingest_one(write, scope, item)
         created = memories.get(tx, remembered.id)
         assert created is not None
@@ -163,16 +160,16 @@ def _put(write: MemoryWrite, scope: ScopeRow, put: Put, item: PreparedMemory | N
             update={"content": new.content, "attributes": new.attributes}
         )
         if memories.body_of(memory) != memories.body_of(current.memory):
-            _require_free(write, current)
-            apply_modify(write, current, memory, item.vector, ["content"], "put in the store")
+            permitted = _permit_put(write, current)
+            apply_modify(write, permitted, memory, item.vector, ["content"], "put in the store")
             current = memories.get_docs(tx, [doc])[doc]
         if expires != current.memory.expires_at:
-            _require_free(write, current)
-            _expire(write, current, expires)
+            _expire(write, _permit_put(write, current).stored, expires)
     items.set_item(tx, scope.id, items.Row(put.namespace, put.key, doc, put.ttl))
 
 
-def _require_free(write: MemoryWrite, stored: memories.Stored) -> None:
+def _permit_put(write: MemoryWrite, stored: memories.Stored) -> Permitted:
+    """Return an item that a put may change: a pin keeps it from anybody's put."""
     if stored.memory.pinned:
         raise StateConflict(
             stored.memory.id,
@@ -180,8 +177,7 @@ def _require_free(write: MemoryWrite, stored: memories.Stored) -> None:
             reason="pinned_memory",
             hint="Let a person unpin it before the store may change it.",
         )
-    require_unpinned(write.tx, stored, write.actor)
-    require_unlocked(stored.memory, write.actor, write.now)
+    return write.permit(stored, "correct")
 
 
 def _expire(write: MemoryWrite, stored: memories.Stored, at: int | None) -> None:
@@ -411,7 +407,7 @@ def sweep_items(
             and not _is_live(stored.memory, write.now)
         ]
         for stored in expired:
-            forget_one(write, stored, "its time to live is over")
+            forget_one(write, write.permit_upkeep(stored), "its time to live is over")
         call.keep(tx, {"forgotten": len(expired)}, at=write.now)
         return len(expired)
 

@@ -9,17 +9,10 @@ from typing import Literal, NamedTuple
 
 from tallystick.access import Confirmation
 from tallystick.errors import InvalidInput
-from tallystick.memory.change import (
-    forget_one,
-    is_locked,
-    is_pinned_for,
-    require_reason,
-    require_unlocked,
-    require_unpinned,
-    require_version,
-)
+from tallystick.memory.change import forget_one, require_reason, require_version
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.memory_write import MemoryWrite
+from tallystick.memory.protection import is_locked, is_pinned_for
 from tallystick.memory.recall import recall
 from tallystick.memory.recall_request import RecallRequest
 from tallystick.records import Actor, ForgetMatch, Forgetting, Forgotten, Json, Scope, SourceType
@@ -163,9 +156,7 @@ def _forget_match(write: MemoryWrite, match: ForgetMatch, reason: str) -> Forgot
     """Forget one match inside the open transaction, at the version that was previewed."""
     current = write.context.visible(write.tx, write.actor, match.id, "delete")
     require_version(current.memory, match.version)
-    require_unpinned(write.tx, current, write.actor)
-    require_unlocked(current.memory, write.actor, write.now)
-    return forget_one(write, current, reason)
+    return forget_one(write, write.permit(current, "delete"), reason)
 
 
 class _Matches(NamedTuple):

@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from tallystick.access import is_expired
+from tallystick.errors import StorageError
+from tallystick.memory.conclusions import follow_origins
 from tallystick.memory.context import (
     MemoryContext,
     is_local_only,
@@ -16,11 +19,13 @@ from tallystick.memory.context import (
     searchable,
 )
 from tallystick.memory.mentions import follow_change, is_of_graph, queue_reading
+from tallystick.memory.protection import require_unprotected
 from tallystick.ranking import code_percent, indexed_words, slices
-from tallystick.records import Actor, Memory, Scope, SourceRef
+from tallystick.records import AccessKind, Actor, EdgeKind, Memory, Scope, SourceRef
 from tallystick.storage import (
     Connection,
     ScopeRow,
+    edges,
     jobs,
     journal,
     memories,
@@ -28,6 +33,16 @@ from tallystick.storage import (
     search,
 )
 from tallystick.storage.writes import require
+
+
+@dataclass(frozen=True)
+class Permitted:
+    """A stored memory that the open transaction may change: what every change takes.
+
+    `MemoryWrite` alone makes them, after the gate, pins and locks were asked.
+    """
+
+    stored: memories.Stored
 
 
 class Rewritten(NamedTuple):
@@ -50,6 +65,37 @@ class MemoryWrite:
     """The new revision of each scope of which this transaction changes the text."""
     graph_scopes: set[int] = field(default_factory=set)
     """The scopes whose reading for the graph this transaction has enqueued."""
+
+    def permit(
+        self, stored: memories.Stored, operation: AccessKind, *, force: bool = False
+    ) -> Permitted:
+        """Return a memory that the actor may change by `operation`; `force` lets an operator delete
+        what is pinned.
+
+        Raises NotFound alike for hidden and for absent ones, Denied, and StateConflict where a pin
+        or a lock keeps it.
+        """
+        self.context.require_visible(self.tx, self.actor, stored.memory, operation)
+        require_unprotected(self.tx, stored, operation, actor=self.actor, now=self.now, force=force)
+        return Permitted(stored)
+
+    def permit_follower(
+        self, stored: memories.Stored, kind: EdgeKind, origin: memories.Stored
+    ) -> Permitted:
+        """Return a memory that follows one which this transaction changes, whoever may change it by
+        itself: a shared copy, a conclusion. Raises StorageError where no such edge links them.
+        """
+        if not edges.was_linked(self.tx, kind, stored.doc, origin.doc):
+            raise StorageError(f"{stored.memory.id} does not follow {origin.memory.id} by {kind}.")
+        return Permitted(stored)
+
+    def permit_upkeep(self, stored: memories.Stored) -> Permitted:
+        """Return a memory that the tally itself brings up to date: an entity of the graph, or one
+        whose end has passed. Raises StorageError for another one.
+        """
+        if not (is_of_graph(stored.memory) or is_expired(stored.memory.expires_at, self.now)):
+            raise StorageError(f"{stored.memory.id} is not the tally's own to change.")
+        return Permitted(stored)
 
     def add_source(
         self,
@@ -101,7 +147,7 @@ class MemoryWrite:
 
     def rewrite(
         self,
-        current: memories.Stored,
+        permitted: Permitted,
         memory: Memory,
         event: str,
         *,
@@ -112,8 +158,10 @@ class MemoryWrite:
     ) -> Rewritten:
         """Write `memory` as the next version, journal it and bring the index along; return it with
         its new version, and the audit id. `vector` is that of its text, where it has one.
+
+        Every change of a stored memory passes here, whoever causes it.
         """
-        before = current.memory
+        current, before = permitted.stored, permitted.stored.memory
         require(self.tx, str(before.scope))
         memory = memory.model_copy(
             update={
@@ -133,6 +181,7 @@ class MemoryWrite:
         )
         self._reindex(current, memory, vector)
         follow_change(self, current, memory)
+        follow_origins(self, current, memory)
         event_details = {**(details or {}), "version": memory.version, "commitment": committed}
         audit_id = self.journal_event(memory.scope, event, memory.id, event_details, reason=reason)
         return Rewritten(memory, audit_id)
@@ -159,6 +208,18 @@ class MemoryWrite:
             if vector is None:
                 search.queue_for_index(self.tx, [doc], scope_id=scope_id)
         self.show(memory, doc=doc, scope_id=scope_id, vector=vector)
+        if not was_findable and vector is None and self.context.local_embedder:
+            # No embedder is called inside a transaction.
+            jobs.enqueue(
+                self.tx,
+                kind=jobs.REEMBED,
+                subject_id=f"{scope_id}:{self.context.embedder.fingerprint}",
+                scope_id=scope_id,
+                actor=jobs.TALLY_ACTOR,
+                job_id=self.context.store.ids.new(),
+                at=self.now,
+                restart=("done", "empty"),
+            )
 
     def show(self, memory: Memory, *, doc: int, scope_id: int, vector: bytes | None) -> str | None:
         """Make a memory findable by its words and, if there is one, its vector; return the id of

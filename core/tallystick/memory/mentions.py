@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from tallystick.memory.context import MemoryContext
-from tallystick.records import Actor, Memory, Scope
+from tallystick.records import Actor, EdgeKind, Memory, Scope
 from tallystick.storage import Connection, communities, edges, erasing, graph, jobs, memories
 
 GRAPH_VERSION = communities.GRAPH_VERSION
@@ -19,6 +19,7 @@ GRAPH_VERSION = communities.GRAPH_VERSION
 _GONE = "no memory mentions it any more"
 _UNSAID = "what it was made from changed"
 _BACK = "a memory mentions it again"
+_WITHDRAWN = "the shared memory was withdrawn"
 
 
 class Write(Protocol):
@@ -34,8 +35,12 @@ class Write(Protocol):
     def now(self) -> int: ...
     @property
     def graph_scopes(self) -> set[int]: ...
+    def permit_follower(
+        self, stored: memories.Stored, kind: EdgeKind, origin: memories.Stored
+    ) -> Any: ...
+    def permit_upkeep(self, stored: memories.Stored) -> Any: ...
     def rewrite(
-        self, current: memories.Stored, memory: Memory, event: str, *, reason: str | None
+        self, permitted: Any, memory: Memory, event: str, *, reason: str | None
     ) -> object: ...
     def journal_event(
         self,
@@ -144,7 +149,7 @@ def settle(write: Write, docs: Iterable[int]) -> int:
             if memory.pinned or len(memory.sources) > 1:
                 continue  # somebody confirmed it
             write.rewrite(
-                current,
+                write.permit_upkeep(current),
                 memory.model_copy(update={"state": "deleted"}),
                 "memory.forget",
                 reason=_GONE,
@@ -156,7 +161,7 @@ def settle(write: Write, docs: Iterable[int]) -> int:
             if before is None:
                 continue  # its text was destroyed; the next reading makes another one
             again = memory.model_copy(update={"state": before["state"]})
-            write.rewrite(current, again, "memory.recover", reason=_BACK)
+            write.rewrite(write.permit_upkeep(current), again, "memory.recover", reason=_BACK)
             changed += 1
     return changed
 
@@ -181,16 +186,17 @@ def remove_orphans(
         erasing.destroy(write.tx, docs, at=write.now, keep_rows=False)
 
 
-def withdraw_copies(write: Write, sharing: edges.Sharing) -> None:
+def withdraw_copies(write: Write, origin: memories.Stored, sharing: edges.Sharing) -> None:
     """Forget the shared copies of a memory that is withdrawn, and end their links."""
     for edge_id, doc in sharing.copies:
         copied = memories.get_docs(write.tx, [doc])[doc]
         if copied.memory.state == "deleted":
             continue
         forgotten = copied.memory.model_copy(update={"state": "deleted", "corrected": "delete"})
-        write.rewrite(copied, forgotten, "memory.forget", reason="the shared memory was withdrawn")
+        permitted = write.permit_follower(copied, "SHARES", origin)
+        write.rewrite(permitted, forgotten, "memory.forget", reason=_WITHDRAWN)
         edges.close(write.tx, [edge_id], at=write.now)
 
 
 def _withdraw_copies(write: Write, entity: memories.Stored) -> None:
-    withdraw_copies(write, edges.sharing(write.tx, entity.doc))
+    withdraw_copies(write, entity, edges.sharing(write.tx, entity.doc))

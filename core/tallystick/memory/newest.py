@@ -10,7 +10,7 @@ from tallystick.memory.context import MemoryContext
 from tallystick.memory.read import page_of
 from tallystick.memory.recall import Recalled, require_answerable
 from tallystick.memory.recall_request import RecallRequest
-from tallystick.memory.supersession import is_current
+from tallystick.memory.supersession import freshness_of, is_current
 from tallystick.records import AccessDecision, Actor, Hit, Memory, Scope
 from tallystick.storage import Connection, memories, scopes
 
@@ -120,7 +120,7 @@ def _hit(
         visible_to=memory.scope,
         access_reason=decisions[memory.scope].reason,
         path="none",
-        fresh=holds,
+        fresh=freshness_of(memory, is_history=not holds) == "current",
         history=not holds,
         replaced_by=None if head is None else head.memory.id,
         duplicates=(),

@@ -25,9 +25,9 @@ from tallystick.memory.passages import (
 )
 from tallystick.memory.recall import recall
 from tallystick.memory.recall_request import RecallRequest
-from tallystick.memory.supersession import is_current
+from tallystick.memory.supersession import freshness_of, is_current
 from tallystick.ports import TokenCounter
-from tallystick.records import Actor, ContextPack, Memory, PackItem, Scope
+from tallystick.records import Actor, ContextPack, Holds, Memory, PackItem, Scope
 from tallystick.records.escaping import as_name
 from tallystick.records.framing import Quote, framed
 from tallystick.storage import memories, scopes
@@ -181,7 +181,7 @@ def _item(
         access_reason=reason,
         chosen_as=why,
         score=score,
-        fresh="redacted" if memory.state == "redacted" else "history" if history else "current",
+        fresh=freshness_of(memory, is_history=history),
         known_at=memory.freshness_ts,
         kind=memory.kind,
         text=f"{memory.speaker}: {shown_text(memory)}" if memory.speaker else shown_text(memory),
@@ -366,10 +366,17 @@ def _heading(item: PackItem) -> str:
         if item.known_at is None
         else f", {datetime.fromtimestamp(item.known_at / 1_000_000, tz=UTC):%Y-%m-%d}"
     )
-    freshness = {"history": ", holds no longer", "redacted": ", redacted"}.get(item.fresh, "")
+    freshness = _FRESHNESS.get(item.fresh, "")
     # Who said it and when say already that it is a turn.
     kind = "" if item.kind == "turn" and day else item.kind
     return f"[{f'{kind}{day}{freshness}'.removeprefix(', ')}]"
+
+
+_FRESHNESS: Mapping[Holds, str] = {
+    "history": ", holds no longer",
+    "redacted": ", redacted",
+    "origin_gone": ", what it was concluded from is gone",
+}
 
 
 def _visibility(item: PackItem) -> str:

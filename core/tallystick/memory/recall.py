@@ -22,7 +22,7 @@ from tallystick.memory.entity_signals import entity_signals
 from tallystick.memory.fields import STORE_ITEM
 from tallystick.memory.recall_request import RecallRequest
 from tallystick.memory.rerank import rerank
-from tallystick.memory.supersession import RankedMemory, resolve_replacements
+from tallystick.memory.supersession import RankedMemory, freshness_of, resolve_replacements
 from tallystick.ranking import (
     CONFIDENT,
     QUERY_READ,
@@ -605,7 +605,7 @@ def _hit(
         visible_to=memory.scope,
         access_reason=decisions[memory.scope].reason,
         path=ranking.path,
-        fresh=not candidate.history,
+        fresh=freshness_of(memory, is_history=candidate.history) == "current",
         history=candidate.history,
         replaced_by=candidate.replaced_by,
         duplicates=candidate.duplicates,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from tallystick.access import is_recallable, replacements
 from tallystick.ranking import Ranked
-from tallystick.records import Memory, Scope
+from tallystick.records import Holds, Memory, Scope
 from tallystick.storage import Connection, edges, memories
 
 HISTORY = 0.5
@@ -35,6 +35,17 @@ def is_current(memory: Memory, at: int) -> bool:
     """Return True if a memory is valid at `at` (microseconds UTC)."""
     since, until = memory.valid_from, memory.valid_until
     return (since is None or since <= at) and (until is None or at < until)
+
+
+def freshness_of(memory: Memory, *, is_history: bool) -> Holds:
+    """Return whether a memory holds, the same for hits, packs and inspections; `is_history` says
+    that it was replaced, or is out of its validity.
+    """
+    if memory.state == "redacted":
+        return "redacted"
+    if is_history:
+        return "history"
+    return "origin_gone" if memory.corrected == "origin_gone" else "current"
 
 
 def resolve_replacements(

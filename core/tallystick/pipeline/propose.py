@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tallystick.memory.change import is_locked, is_pinned_for
 from tallystick.memory.context import is_local_only
 from tallystick.memory.memory_write import MemoryWrite
+from tallystick.memory.protection import is_locked, is_pinned_for
 from tallystick.pipeline.decide import CheckedDecision
 from tallystick.pipeline.providers import LearnedBy
 from tallystick.records import (
@@ -38,8 +38,6 @@ _TRUSTED_SOURCES = frozenset({"user", "app_state", "memory", "human_approval", "
 """The origins of text that somebody of this tally said. Text of a tool, a page or a file is
 anybody's.
 """
-_WRITERS = frozenset({"user", "human"})
-"""Roles of a conversation that stand for whoever wrote the memory."""
 _LONGEST_REASON = 500
 
 
@@ -164,7 +162,7 @@ class Proposer:
         return (
             self._reason_of_target(target)
             or self._reason_of_text(source, fact)
-            or ("another_author" if _author(source.memory) != _author(target.memory) else None)
+            or ("another_author" if source.memory.created_by != target.memory.created_by else None)
             or ("contradiction_in_batch" if decision.is_contested else "contradiction")
         )
 
@@ -286,12 +284,6 @@ def _confidence(
     if decision is not None:
         parts.append(decision.confidence)
     return min(parts)
-
-
-def _author(memory: Memory) -> str:
-    """Return who said a memory: its speaker, else whoever wrote it."""
-    speaker = (memory.speaker or "").strip().casefold()
-    return (memory.created_by or "").casefold() if speaker in _WRITERS | {""} else speaker
 
 
 def _details(by: LearnedBy, decision: CheckedDecision | None, job_id: str | None) -> dict[str, Any]:

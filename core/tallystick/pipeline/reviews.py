@@ -9,20 +9,13 @@ from typing import Any
 
 from tallystick.errors import Denied, InvalidInput, NotFound, StateConflict
 from tallystick.memory import MemoryContext
-from tallystick.memory.change import (
-    forget_one,
-    pinned_conflict,
-    require_reason,
-    require_unlocked,
-    require_unpinned,
-)
+from tallystick.memory.change import forget_one, require_reason
 from tallystick.memory.correct import CorrectionRequest, apply_correction
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.memory.remember import PreparedMemory, check_new, ingest_one
 from tallystick.pipeline.propose import is_whole_text
 from tallystick.records import (
     AccessDecision,
-    AccessKind,
     Actor,
     NewMemory,
     Proposal,
@@ -270,7 +263,8 @@ def carry_out(
         apply_correction(write, proposal.target, request)
     if proposal.action == "DELETE":
         assert proposal.target is not None
-        _withdraw(write, proposal.target, reason)
+        target = write.context.visible(write.tx, write.actor, proposal.target, "delete")
+        forget_one(write, write.permit(target, "delete"), reason)
     if proposal.action == "PROMOTE":
         raise InvalidInput("A promotion is previewed: use `promote` with an explicit scope.")
     return _moved(write, proposal, state, reason=reason, words=words, made=made)
@@ -379,16 +373,6 @@ def _evidence(write: MemoryWrite, proposal: Proposal) -> tuple[str, ...]:
         if origin is not None and origin.memory.scope == proposal.scope:
             linked += [link.source_id for link in origin.memory.sources]
     return tuple(source_id for source_id in proposal.sources if source_id in linked)
-
-
-def _withdraw(write: MemoryWrite, memory_id: str, reason: str) -> None:
-    operation: AccessKind = "delete"
-    current = write.context.visible(write.tx, write.actor, memory_id, operation, sources=False)
-    if current.memory.pinned:
-        raise pinned_conflict(memory_id)
-    require_unpinned(write.tx, current, write.actor)
-    require_unlocked(current.memory, write.actor, write.now)
-    forget_one(write, current, reason)
 
 
 def _moved(

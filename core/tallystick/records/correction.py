@@ -39,7 +39,9 @@ class Affected(Record):
     sources: tuple[str, ...] = ()
     """Sources that the memory was drawn from; they stay as they are."""
     derived: tuple[str, ...] = ()
-    """Memories that were concluded from it: their synthesis rests on the changed text."""
+    """What was concluded from it: where it leaves recall, what rests on nothing else leaves too,
+    unless a person accepted, edited or pinned it.
+    """
     shared: tuple[str, ...] = ()
     """Shared copies, which are withdrawn with it."""
     links: tuple[Link, ...] = ()

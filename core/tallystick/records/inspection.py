@@ -8,7 +8,7 @@ from tallystick.records._base import JsonObject, Record
 from tallystick.records.answers import MemoryUse
 from tallystick.records.correction import Affected
 from tallystick.records.identity import Scope
-from tallystick.records.memory import EdgeKind, HistoryEntry, MemoryState
+from tallystick.records.memory import EdgeKind, HistoryEntry, Holds, MemoryState
 from tallystick.records.policy import AccessDecision, ReasonCode
 from tallystick.records.source import SourceState, SourceType
 from tallystick.records.times import datetime_of, optional_datetime_of
@@ -151,7 +151,7 @@ class PackItem(Record):
     chosen_as: str
     """The part of the pack that it is in: `relevance`, `pinned`, `constraint`, …"""
     score: float | None = None
-    fresh: Literal["current", "history", "redacted"]
+    fresh: Holds
     known_at: int | None = None
     """Microseconds UTC of the last time at which it was known to be true."""
     known_time = optional_datetime_of("known_at")

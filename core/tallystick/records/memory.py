@@ -51,6 +51,10 @@ EdgeKind = Literal[
     "PART_OF",
     "SHARES",
 ]
+Holds = Literal["current", "history", "redacted", "origin_gone"]
+"""Whether a memory holds: now; only once; without its text; or, of a conclusion that a person
+accepted, while all that it was concluded from is gone.
+"""
 CorrectionKind = Literal[
     "mark_wrong",
     "mark_stale",
@@ -211,8 +215,10 @@ class Memory(Persisted):
     pinned: bool = False
     version: int = 1
     state: MemoryState = "active"
-    corrected: CorrectionKind | None = None
-    """The correction in effect; `restore` takes it back."""
+    corrected: CorrectionKind | Literal["origin_gone"] | None = None
+    """The correction in effect; `restore` takes it back. `origin_gone` is that of a conclusion of
+    which every origin left recall, until one is back.
+    """
     redacted: tuple[str, ...] = ()
     """Paths of the fields that were redacted: their values now are the replacement."""
     locked_until: int | None = None
@@ -349,6 +355,10 @@ class Forgotten(Change):
 
     recoverable_until: int | None = None
     recoverable_until_time = optional_datetime_of("recoverable_until")
+    derived: tuple[str, ...] = ()
+    """What was concluded from it, as far as the actor may see it. What rests on nothing else has
+    left recall with it, unless a person accepted, edited or pinned it.
+    """
 
 
 class Changed(Record):
@@ -413,8 +423,8 @@ class Hit(Record):
     path: str = "exact"
     """The search by vectors, as that of the whole answer: `exact`, `chroma`, `none`, or several."""
     fresh: bool = True
-    """False if the memory is superseded or out of its validity, or ranked below a memory it was
-    derived from.
+    """False if it does not hold: superseded, out of its validity, without its text, or concluded
+    from what is gone.
     """
     history: bool = False
     """True for a memory of the past: superseded, or out of its validity at the requested moment."""
@@ -445,6 +455,8 @@ class Hit(Record):
             reasons.append(
                 "it held once" if self.replaced_by is None else "it was replaced by what holds now"
             )
+        if self.memory.corrected == "origin_gone":
+            reasons.append("what it was concluded from is gone")
         return "; ".join(reasons) or "nothing speaks for it: it is the nearest there is"
 
 
@@ -481,7 +493,7 @@ class HistoryEntry(Record):
         "NONE",
     ]
     """`NONE`: a fact of it needed no memory."""
-    correction: CorrectionKind | None = None
+    correction: CorrectionKind | Literal["origin_gone"] | None = None
     """The kind of correction, for a CORRECT."""
     at: int
     time = datetime_of("at")

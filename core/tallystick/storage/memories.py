@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import namedtuple
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -587,16 +587,23 @@ def versions(connection: Connection, doc: int) -> list[VersionBody]:
     ]
 
 
+def earlier_body(
+    connection: Connection, doc: int, version: int, fits: Callable[[Mapping[str, Any]], bool]
+) -> Mapping[str, Any] | None:
+    """Return the newest body before `version` that fits; None once one of those was erased."""
+    for number in range(version - 1, 0, -1):
+        rows = _VERSION(connection, {"doc": doc, "version": number})
+        body = _parsed(rows[0][0]) if rows and rows[0][0] is not None else None
+        if body is None or fits(body):
+            return body
+    return None
+
+
 def before_deletion(connection: Connection, doc: int, version: int) -> Mapping[str, Any] | None:
     """Return the body of the newest version before `version` in which a memory was not deleted;
     None once that was erased.
     """
-    for number in range(version - 1, 0, -1):
-        rows = _VERSION(connection, {"doc": doc, "version": number})
-        body = _parsed(rows[0][0]) if rows and rows[0][0] is not None else None
-        if body is None or body["state"] != "deleted":
-            return body
-    return None
+    return earlier_body(connection, doc, version, lambda body: body["state"] != "deleted")
 
 
 def note_access(tx: Connection, counts: Mapping[int, int], *, at: int) -> None:

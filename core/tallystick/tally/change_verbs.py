@@ -159,7 +159,9 @@ class ChangeVerbs(View):
             )
             assert corrected.result is not None
             return Forgotten(
-                **corrected.result.model_dump(), recoverable_until=corrected.reversible_until
+                **corrected.result.model_dump(),
+                recoverable_until=corrected.reversible_until,
+                derived=corrected.affected.derived,
             )
         if confirm_token is not None:
             raise InvalidInput("`confirm_token` goes with `force`; else nothing is previewed.")

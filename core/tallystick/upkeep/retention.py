@@ -460,7 +460,7 @@ def _sweep(tx: Connection, plan: Plan) -> None:
 def _forget_expired(writing: MemoryWrite) -> int:
     docs = rows.expired_docs(writing.tx, writing.now, limit=_PAGE)
     for stored in memories.get_docs(writing.tx, docs).values():
-        forget_one(writing, stored, "expired")
+        forget_one(writing, writing.permit_upkeep(stored), "expired")
     return len(docs)
 
 

@@ -291,8 +291,10 @@ def test_a_summarizer_that_nothing_would_call_is_refused(open_tally: OpenTally) 
 def test_a_memory_of_this_kind_that_somebody_remembered_is_theirs(open_tally: OpenTally) -> None:
     with open_tally(settings=ON) as tally:
         alice = tally.bind(ALICE)
-        first = alice.remember(BOATS[0]).id
-        own = alice.remember("The rowers of the north.", kind="community", derived_from=[first]).id
+        first, second = (alice.remember(text).id for text in BOATS[:2])
+        own = alice.remember(
+            "The rowers of the north.", kind="community", derived_from=[first, second]
+        ).id
         tally.drain()
         assert own in {memory.id for memory in alice.memories()}
         alice.forget(first, reason="not needed")

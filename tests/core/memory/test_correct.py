@@ -26,7 +26,7 @@ DAY = 24 * 3600 * 1_000_000
 EPOCH = 20_000 * DAY
 
 
-def _corrected(bound: BoundTally, memory_id: str, correction: Any, **options: Any) -> Any:
+def corrected(bound: BoundTally, memory_id: str, correction: Any, **options: Any) -> Any:
     preview = bound.correct(memory_id, correction, reason="because", **options)
     return bound.correct(
         memory_id,
@@ -90,7 +90,7 @@ def test_each_correction_is_previewed_applied_and_taken_back(
         )
         assert again == done
 
-        _corrected(apollo, kept.id, "restore")
+        corrected(apollo, kept.id, "restore")
 
         restored = apollo.get(kept.id)
         same = ("content", "subject", "attributes", "state", "valid_until", "corrected", "redacted")
@@ -115,7 +115,7 @@ def test_what_is_hidden_or_deleted_is_found_by_no_path(
     with open_tally() as tally:
         apollo = tally.bind(ALICE, scope="project:apollo")
         kept = apollo.remember("The vault word is pelican.", tags=["pelican"])
-        _corrected(apollo, kept.id, correction)
+        corrected(apollo, kept.id, correction)
 
         assert _found(apollo, "vault word pelican") == []
         assert (
@@ -145,7 +145,7 @@ def test_a_superseded_memory_stands_below_its_replacement_and_says_so(
         new = apollo.remember("Releases are cut each Monday.", kind="decision")
         apollo.remember("The kitchen closes on Friday.")
 
-        done = _corrected(apollo, old.id, "supersede", by=new.id, evidence=(new.source_id,))
+        done = corrected(apollo, old.id, "supersede", by=new.id, evidence=(new.source_id,))
 
         assert (done.other_id, done.recall) == (new.id, "below_replacement")
         hits = list(apollo.recall("when do deploys go out by hand?"))
@@ -170,7 +170,7 @@ def test_recall_answers_as_of_a_day(open_tally: OpenTally) -> None:
         mine = tally.bind(ALICE)
         old = mine.remember("Ada lives in Berlin.", kind="fact", valid_from=EPOCH + 10 * DAY)
         new = mine.remember("Ada lives in Rome.", kind="fact", valid_from=EPOCH + 50 * DAY)
-        _corrected(mine, old.id, "supersede", by=new.id)
+        corrected(mine, old.id, "supersede", by=new.id)
         mine.remember(
             "Ada lived in Oslo.",
             kind="fact",
@@ -200,7 +200,7 @@ def test_duplicates_collapse_under_the_canonical_memory(open_tally: OpenTally) -
         apollo = tally.bind(ALICE, scope="project:apollo")
         first = apollo.remember("We indent with four spaces.")
         second = apollo.remember("Indentation is four spaces wide.")
-        _corrected(apollo, second.id, "mark_duplicate", by=first.id)
+        corrected(apollo, second.id, "mark_duplicate", by=first.id)
 
         [hit] = apollo.recall("how wide is indentation?")
         assert (hit.memory.id, hit.duplicates) == (first.id, (second.id,))
@@ -217,11 +217,11 @@ def test_what_is_redacted_gives_its_replacement_and_never_its_text(open_tally: O
             attributes={"who": {"phone": "555 0100"}},
             tags=["door"],
         )
-        _corrected(apollo, kept.id, "redact", field="attributes.who.phone", replacement="a number")
+        corrected(apollo, kept.id, "redact", field="attributes.who.phone", replacement="a number")
         assert apollo.get(kept.id).attributes == {"who": {"phone": "a number"}}
         assert apollo.get(kept.id).state == "active"
 
-        _corrected(apollo, kept.id, "redact", replacement="how to open the gate")
+        corrected(apollo, kept.id, "redact", replacement="how to open the gate")
 
         [hit] = apollo.recall("how does one open the gate?")
         assert (hit.memory.content, hit.memory.state, hit.memory.subject) == (
@@ -287,11 +287,11 @@ def test_a_preview_names_what_was_concluded_from_a_memory(open_tally: OpenTally)
             ("redact", "redacted_source"),
             ("delete", "source_deleted"),
         ):
-            _corrected(apollo, source.id, correction)
+            corrected(apollo, source.id, correction)
             with pytest.raises(Denied) as refused:
                 apollo.remember("Mow in May.", derived_from=[source.id])
             assert refused.value.reason == reason
-            _corrected(apollo, source.id, "restore")
+            corrected(apollo, source.id, "restore")
         with pytest.raises(NotFound):
             apollo.remember("x", derived_from=[tally.bind(BOB).remember("Bob's own.").id])
 
@@ -431,7 +431,7 @@ def test_a_shared_copy_is_changed_by_its_origin_alone_and_never_outlives_it(
         with pytest.raises(StateConflict, match="withdrawn"):
             bob.recover(copy, reason="I want it back")
         with pytest.raises(StateConflict, match="withdrawn"):
-            _corrected(bob, copy, "restore")
+            corrected(bob, copy, "restore")
         mine.recover(kept, reason="well")
         assert list(bob.recall("stork nests")) == []
         _shared(mine, kept)
@@ -454,9 +454,9 @@ def test_what_was_corrected_in_a_shared_copy_stays_when_its_origin_changes(
             shared(text)
             for text in ("The pelican dives.", "The pelican swims.", "The pelican flies.")
         )
-        _corrected(bob, named, "redact", replacement="a bird")
-        _corrected(bob, numbered, "redact", field="attributes.phone")
-        _corrected(bob, secret, "mark_sensitive")
+        corrected(bob, named, "redact", replacement="a bird")
+        corrected(bob, numbered, "redact", field="attributes.phone")
+        corrected(bob, secret, "mark_sensitive")
         for memory_id in (first, second, third):
             mine.modify(
                 memory_id,
@@ -474,11 +474,11 @@ def test_what_was_corrected_in_a_shared_copy_stays_when_its_origin_changes(
         ]
         assert bob.get(numbered).attributes == {"phone": "[redacted]"}
         assert bob.get(secret).attributes["local_only"] is True
-        _corrected(mine, first, "redact", replacement="an animal")
-        _corrected(bob, named, "restore")
+        corrected(mine, first, "redact", replacement="an animal")
+        corrected(bob, named, "restore")
         assert (bob.get(named).content, bob.get(named).state) == ("an animal", "redacted")
         for one in (numbered, secret):
-            _corrected(bob, one, "restore")
+            corrected(bob, one, "restore")
             assert bob.get(one).attributes == {"phone": "42"}
 
 
@@ -489,7 +489,7 @@ def test_a_copy_that_was_redacted_is_not_found_by_what_its_origin_says(
         mine, bob = tally.bind(ALICE), tally.bind(BOB, scope="project:apollo")
         kept = mine.remember("The pelican dives.").id
         copy = _shared(mine, kept)
-        _corrected(bob, copy, "redact", replacement="a bird")
+        corrected(bob, copy, "redact", replacement="a bird")
 
         mine.modify(
             kept,
@@ -594,7 +594,7 @@ def test_what_is_sensitive_stays_here_and_secrets_never_leave(open_sqlite: OpenT
         mine.remember("Stays here: pelican.", attributes={"local_only": True})
         mine.remember("The key is sk-ant-api03-" + "a1B2" * 20)
         marked = mine.remember("Was ordinary: heron.")
-        _corrected(mine, marked.id, "mark_sensitive")
+        corrected(mine, marked.id, "mark_sensitive")
         tally.drain()
         mine.recall("sk-ant-api03-" + "a1B2" * 20)
 
@@ -609,7 +609,7 @@ def test_a_scope_in_a_message_never_names_hidden_text(open_tally: OpenTally) -> 
     with open_tally() as tally:
         apollo = tally.bind(ALICE, scope="project:apollo")
         kept = apollo.remember("pelican", attributes={"a": ["pelican"]})
-        _corrected(apollo, kept.id, "hide")
+        corrected(apollo, kept.id, "hide")
         for call in (
             lambda: apollo.modify(kept.id, content="x", reason="r"),
             lambda: apollo.correct(kept.id, "mark_stale", reason="r"),
@@ -696,7 +696,7 @@ def test_what_is_redacted_is_redacted_in_its_shared_copies_and_their_histories(
         ).copy_id
         assert copy_id is not None
         for field in ("attributes.a.b.0", "subject", "content"):
-            _corrected(mine, kept.id, "redact", field=field, replacement="a bird")
+            corrected(mine, kept.id, "redact", field=field, replacement="a bird")
 
         told = [
             bob.get(copy_id),
@@ -709,7 +709,7 @@ def test_what_is_redacted_is_redacted_in_its_shared_copies_and_their_histories(
         assert "pelican" not in whole(told)
         assert (bob.get(copy_id).content, bob.get(copy_id).state) == ("a bird", "redacted")
 
-        _corrected(mine, kept.id, "restore")
+        corrected(mine, kept.id, "restore")
         again = bob.get(copy_id)
         assert (again.content, again.state, again.subject, again.attributes) == (
             "The pelican's number is 7341.",
@@ -734,20 +734,20 @@ def test_what_is_forgotten_and_recovered_stands_under_its_correction_again(
             {"by": other} if correction in ("supersede", "mark_duplicate") else {}
         )
         before, found = apollo.get(kept), _found(apollo, "heron nests March")
-        _corrected(apollo, kept, correction, **options)
-        corrected, shown = apollo.inspect(kept), _found(apollo, "heron nests March")
+        corrected(apollo, kept, correction, **options)
+        inspected, shown = apollo.inspect(kept), _found(apollo, "heron nests March")
 
         apollo.forget(kept, reason="gone")
         done = apollo.recover(kept, reason="back")
 
         again = apollo.inspect(kept)
         assert (done.state, again.state, again.preview) == (
-            corrected.state,
-            corrected.state,
-            corrected.preview,
+            inspected.state,
+            inspected.state,
+            inspected.preview,
         )
         assert _found(apollo, "heron nests March") == shown
-        _corrected(apollo, kept, "restore")
+        corrected(apollo, kept, "restore")
         assert (apollo.get(kept).state, apollo.get(kept).content) == (before.state, before.content)
         assert _found(apollo, "heron nests March") == found
 
@@ -764,7 +764,7 @@ def test_what_ran_out_and_is_recovered_stays(open_tally: OpenTally) -> None:
         tally.bind(ROOT).operator.purge(mode="apply")
 
         mine.recover(ids[0], reason="needed")
-        _corrected(mine, ids[1], "restore")
+        corrected(mine, ids[1], "restore")
         tally.bind(ROOT).operator.purge(mode="apply")
 
         assert {hit.memory.id for hit in mine.recall("ferry tea")} == set(ids)
@@ -786,7 +786,7 @@ def test_a_replacement_is_shown_by_sources_that_are_there_and_may_be_read(
                 apollo.correct(old.id, "supersede", by=new.id, reason="r", evidence=[evidence])
             messages.append(str(refused.value).replace(evidence, "?"))
         assert messages[0] == messages[1]
-        _corrected(apollo, old.id, "supersede", by=new.id, evidence=[new.source_id])
+        corrected(apollo, old.id, "supersede", by=new.id, evidence=[new.source_id])
 
 
 @pytest.mark.parametrize("correction", ["hide", "redact", "delete"])
@@ -800,7 +800,7 @@ def test_tracing_words_gives_no_source_that_is_no_longer_shown(
             mine.compile(list(mine.recall("pelican number")), budget=500)
         [before] = mine.recordings.trace(step.id, "number is")
         assert before.raw == "The pelican's number is 7341, said the keeper."
-        _corrected(mine, kept.id, correction)
+        corrected(mine, kept.id, correction)
         [after] = mine.recordings.trace(step.id, "number is")
         assert (after.source_id, after.raw) == (kept.source_id, None)
 
@@ -817,7 +817,7 @@ def test_tracing_words_gives_the_source_of_a_replaced_memory_where_its_replaceme
         [before] = bob.recordings.trace(step.id, "number is")
         assert before.raw == "The pelican's number is 7341, said the keeper."
 
-        _corrected(alice, old, "supersede", by=new)
+        corrected(alice, old, "supersede", by=new)
 
         [mine], [his] = (one.recordings.trace(step.id, "number is") for one in (alice, bob))
         assert (mine.raw, his.raw) == ("The pelican's number is 7341, said the keeper.", None)

@@ -367,12 +367,10 @@ def test_what_protects_a_memory_is_the_reason_of_its_proposal(open_sqlite: OpenT
         anna.modify(
             locked.id, content="My favourite colour is green.", reason="So.", manual_override=True
         )
-        theirs = anna.remember("The harbour is closed.", speaker="Ben", mode="raw")
         read = anna.remember("The sea is green.", mode="raw")
         for target, text, source in (
             ("I live in Berlin.", "I moved to Hamburg.", None),
             ("My favourite colour is green.", "My favourite colour is blue now.", None),
-            ("The harbour is closed.", "The harbour is open.", None),
             ("The sea is green.", "The sea is blue.", SourceRef(source_type="tool")),
         ):
             decider._decide = changing("UPDATE", target)
@@ -382,7 +380,6 @@ def test_what_protects_a_memory_is_the_reason_of_its_proposal(open_sqlite: OpenT
         assert {row.target: row.reason for row in rows(tally)} == {
             pinned.id: "pinned_memory",
             locked.id: "manual_override",
-            theirs.id: "another_author",
             read.id: "foreign_text",
         }
 

@@ -358,15 +358,16 @@ def test_what_a_newer_source_replaces_stays_as_history_with_reason_and_validity(
         assert any(entry.reason == "agreed on Tuesday" for entry in alice.history(old))
 
 
-def test_an_older_text_and_another_speaker_are_told(open_sqlite: OpenTally) -> None:
+def test_an_older_text_and_another_author_are_told(open_sqlite: OpenTally) -> None:
     year = 365 * 24 * 3600 * 1_000_000
     with reflecting(open_sqlite, decider=ScriptedDecider(replace_first)) as tally:
-        alice, now = tally.bind(ALICE), tally.now()
+        alice, bob = (tally.bind(user, scope="project:apollo") for user in (ALICE, BOB))
+        now = tally.now()
         old = alice.remember("We use Redis for the job queue.", kind="decision").id
         alice.remember(
             "We use Postgres for the job queue.", conversation="before", occurred_at=now - year
         )
-        alice.remember("We use Kafka for the job queue.", conversation="theirs", speaker="Ben")
+        bob.remember("We use Kafka for the job queue.", conversation="theirs", speaker="alice")
         [before] = alice.reflect(conversation="before").proposals
         assert (before.action, before.target) == ("ADD", None)
         [theirs] = alice.reflect(conversation="theirs").proposals

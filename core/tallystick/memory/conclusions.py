@@ -1,0 +1,164 @@
+"""Conclusions: what was concluded from memories follows them.
+
+A conclusion of which every origin has left recall leaves it too, in the same transaction, and is
+back with the first of them. One that a person accepted, edited or pinned stays, and says that what
+it rests on is gone.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Protocol
+
+from tallystick.memory.mentions import is_of_graph
+from tallystick.records import EdgeKind, Memory
+from tallystick.storage import Connection, edges, journal, memories, occurrences, proposals
+
+ORIGIN_GONE: Final = "origin_gone"
+"""The correction under which a conclusion is while all that it rests on is gone, and its reason."""
+_BACK = "what it was concluded from is back"
+_HOLDING = ("active", "duplicate")
+"""States of an origin in which it bears out what was concluded from it."""
+
+
+class Write(Protocol):
+    """The transaction in which a memory changes, as far as conclusions follow it."""
+
+    @property
+    def tx(self) -> Connection: ...
+    def permit_follower(
+        self, stored: memories.Stored, kind: EdgeKind, origin: memories.Stored
+    ) -> Any: ...
+    def rewrite(
+        self,
+        permitted: Any,
+        memory: Memory,
+        event: str,
+        *,
+        reason: str | None,
+        details: Any = None,
+    ) -> object: ...
+
+
+def conclusions_of(connection: Connection, stored: memories.Stored) -> list[memories.Stored]:
+    """Return the memories that were concluded from one, oldest first; copies that were promoted
+    from it say by themselves what they say, and are none.
+    """
+    docs = [
+        edge.from_doc
+        for edge in edges.of(connection, stored.doc)
+        if edge.kind == "DERIVED_FROM" and edge.to_doc == stored.doc
+    ]
+    found = memories.get_docs(connection, docs)
+    return [
+        found[doc]
+        for doc in docs
+        if doc in found
+        and not is_of_graph(found[doc].memory)
+        and not _is_promoted(connection, stored, found[doc])
+    ]
+
+
+def follow_origins(write: Write, origin: memories.Stored, after: Memory) -> None:
+    """Bring along what was concluded from a memory that was just rewritten as `after`."""
+    is_gone = after.state not in _HOLDING
+    if is_gone == (origin.memory.state not in _HOLDING):
+        return
+    for conclusion in conclusions_of(write.tx, origin):
+        memory = conclusion.memory
+        if is_gone and memory.state in memories.FINDABLE and memory.corrected != ORIGIN_GONE:
+            if any(_origins_hold(write.tx, conclusion)):
+                continue
+            keeps = _is_a_persons(write.tx, memory)
+            update: dict[str, Any] = {"corrected": ORIGIN_GONE}
+            update |= {} if keeps else {"state": "hidden"}
+            _move(write, conclusion, origin, update, ORIGIN_GONE)
+        elif not is_gone and memory.corrected == ORIGIN_GONE and memory.state != "deleted":
+            before = memories.earlier_body(
+                write.tx,
+                conclusion.doc,
+                memory.version,
+                lambda body: body.get("corrected") != ORIGIN_GONE,
+            )
+            if before is not None and not _is_said_anew(write.tx, conclusion):
+                update = {"state": before["state"], "corrected": before.get("corrected")}
+                _move(write, conclusion, origin, update, _BACK)
+
+
+def _move(
+    write: Write,
+    conclusion: memories.Stored,
+    origin: memories.Stored,
+    update: dict[str, Any],
+    reason: str,
+) -> None:
+    before, after = conclusion.memory, conclusion.memory.model_copy(update=update)
+    write.rewrite(
+        write.permit_follower(conclusion, "DERIVED_FROM", origin),
+        after,
+        "memory.correct",
+        reason=reason,
+        details={
+            "correction": ORIGIN_GONE if after.corrected == ORIGIN_GONE else "restore",
+            "follows": origin.memory.id,
+            "before": before.state,
+            "after": after.state,
+        },
+    )
+
+
+def settle_by_origins(connection: Connection, current: memories.Stored, after: Memory) -> Memory:
+    """Return a memory that comes back, under `origin_gone` just if all that it was concluded from
+    is gone by now.
+    """
+    hold = _origins_hold(connection, current)
+    if after.corrected == ORIGIN_GONE and any(hold):
+        return after.model_copy(update={"state": "active", "corrected": None})
+    if after.corrected is None and after.state == "active" and hold and not any(hold):
+        return after.model_copy(update={"corrected": ORIGIN_GONE})
+    return after
+
+
+def _origins_hold(connection: Connection, conclusion: memories.Stored) -> list[bool]:
+    """Return for each memory that this was concluded from whether it still says so."""
+    docs = [
+        edge.to_doc
+        for edge in edges.of(connection, conclusion.doc)
+        if edge.kind == "DERIVED_FROM" and edge.from_doc == conclusion.doc
+    ]
+    found = memories.get_docs(connection, docs)
+    return [
+        each.memory.state in _HOLDING
+        for each in found.values()
+        if not _is_promoted(connection, each, conclusion)
+    ]
+
+
+def _is_a_persons(connection: Connection, memory: Memory) -> bool:
+    """Return True if a person accepted, edited or pinned a conclusion."""
+    if memory.pinned or memory.locked_until is not None:
+        return True
+    about = proposals.of_memories(connection, [memory.id])
+    if any(each.record.made == memory.id for each in about):
+        return True
+    return any(
+        entry.event in ("memory.update", "memory.correct")
+        and "follows" not in entry.details
+        and entry.actor.get("agent") is None
+        for entry in journal.about(connection, memory.id)
+    )
+
+
+def _is_promoted(connection: Connection, origin: memories.Stored, copied: memories.Stored) -> bool:
+    if copied.scope_id == origin.scope_id:
+        return False
+    entries = journal.about(connection, copied.memory.id)
+    return bool(entries) and entries[0].details.get("by") == "promote"
+
+
+def _is_said_anew(connection: Connection, conclusion: memories.Stored) -> bool:
+    """Return True if another memory says the same by now."""
+    memory = conclusion.memory
+    if memory.state in memories.FINDABLE or memory.conversation is not None:
+        return False
+    key = conclusion.content_key
+    return occurrences.find_statement(connection, conclusion.scope_id, memory.kind, key) is not None
