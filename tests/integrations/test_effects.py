@@ -130,6 +130,17 @@ def recovered(bound: Any, desk: Desk) -> None:
 
 
 Way = Callable[[Any, Desk], object]
+
+
+def accepting(action: DecisionAction, origin: str) -> Way:
+    return lambda bound, desk: bound.review(desk.proposal(action, origin), "accept", reason="r")
+
+
+_RIGHTS: Mapping[DecisionAction, AccessKind] = {
+    "ADD": "write",
+    "UPDATE": "correct",
+    "DELETE": "delete",
+}
 WAYS: Mapping[str, tuple[AccessKind, Way]] = {
     "remember": ("write", lambda bound, desk: bound.remember(f"By {desk.user}.")),
     "modify": (
@@ -148,13 +159,8 @@ WAYS: Mapping[str, tuple[AccessKind, Way]] = {
     ),
     "delete an item": ("delete", lambda bound, desk: put(desk, bound, over=True, value=None)),
     **{
-        f"accept {action} by {origin}": (
-            right,
-            lambda bound, desk, action=action, origin=origin: bound.review(
-                desk.proposal(action, origin), "accept", reason="r"
-            ),
-        )
-        for action, right in (("ADD", "write"), ("UPDATE", "correct"), ("DELETE", "delete"))
+        f"accept {action} by {origin}": (right, accepting(action, origin))
+        for action, right in _RIGHTS.items()
         for origin in ("learning", "reflection")
     },
 }
