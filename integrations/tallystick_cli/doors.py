@@ -34,6 +34,8 @@ Place = Annotated[
         "boundary": "Scope that it leads to, such as project:apollo; the first one is where it "
         "writes; by default your own.",
         "answers": "structured, or text for clients that show nothing else.",
+        "approval": "Who asks you before a change: the client that can (ask), or by itself, before "
+        "each call of a tool (elsewhere).",
     },
     tally="place",
 )
@@ -47,6 +49,8 @@ def mcp(
     uds: Annotated[str | None, "Serve over the Unix socket at this path."] = None,
     boundary: tuple[str, ...] = (),
     agent: Agent = None,
+    person: Annotated[bool, "Act as you: for a program of yours that is no model."] = False,
+    approval: Literal["ask", "elsewhere"] = "ask",
     rules: Rules = None,
     answers: Literal["structured", "text"] = "structured",
     place: Place = "project",
@@ -60,7 +64,8 @@ def mcp(
             raise InvalidInput(f"Name the client: {', '.join(CLIENTS)}.")
         where = _absolute(call.where) if place == "user" else call.where
         given = ["--tally", where, *_given("--boundary", *boundary)]
-        given += _given("--agent", agent)
+        given += ["--person"] if person else _given("--agent", agent or client)
+        given += [] if approval == "ask" else ["--approval", approval]
         given += [] if rules is None else ["--rules", _absolute(rules)]
         line = [_program(), "mcp", "--stdio", *given]
         return _make(change_server(client, place, line, remove=action == "uninstall"), show)
@@ -70,6 +75,8 @@ def mcp(
         raise InvalidInput("Serve over standard input and output, or over HTTP.")
     from tallystick_mcp import run_http, run_stdio, serve
 
+    if person and agent is not None:
+        raise InvalidInput("With --person nobody acts as an agent: leave --agent out.")
     pipe, scopes = report_to(), boundary or None
     with open_as_owner(call.where, background=pipe is None, rules=rules) as owner:
         actor = owner.actor if agent is None else owner.actor.replace(agent=agent)
@@ -81,19 +88,36 @@ def mcp(
                 local=actor,
                 scopes=scopes,
                 answers=answers,
+                approval=approval,
+                person=person,
                 started=lambda addresses: print_view(
                     *(f"MCP at {address}" for address in addresses), stderr=True
                 ),
             )
             return None
-        server = serve(owner.tally, actor=actor, scopes=scopes, answers=answers)
+        server = serve(
+            owner.tally,
+            actor=actor,
+            scopes=scopes,
+            answers=answers,
+            approval=approval,
+            person=person,
+        )
         if pipe is None:
             run_stdio(server)
             return None
         from tallystick_mcp.front import report
 
         report(
-            pipe, server, tally=call.where, actor=actor, scopes=scopes, rules=rules, answers=answers
+            pipe,
+            server,
+            tally=call.where,
+            actor=actor,
+            scopes=scopes,
+            rules=rules,
+            answers=answers,
+            approval=approval,
+            person=person,
         )
     return None
 

@@ -37,6 +37,8 @@ class Question(BaseModel):
 
 def can_ask(context: Context[Any, Any]) -> bool:
     """Return True if the client can ask a person."""
+    if context.protocol_version is None:
+        return False  # no client calls: the application does
     capabilities = context.client_capabilities
     elicitation = None if capabilities is None else capabilities.elicitation
     # A bare `elicitation: {}`, the only form before there were modes, is a form.

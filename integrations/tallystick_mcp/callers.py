@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,6 +12,8 @@ from mcp.server.mcpserver import Context
 from tallystick.errors import InvalidScope
 from tallystick.records import Actor, Credential, Scope
 from tallystick.tally import BoundTally, Tally
+
+_LONGEST_NAME = 64
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,28 @@ class Caller:
 
 Callers = Callable[[Context[Any, Any]], Caller]
 """Finds out who makes a call: the actor of the server, or that of the credential of the request."""
+
+
+def as_agents(callers: Callers) -> Callers:
+    """Return callers who are agents, whoever they act for: a call that names no agent is named
+    after its client, because what calls over MCP is a model.
+    """
+
+    def caller(context: Context[Any, Any]) -> Caller:
+        found = callers(context)
+        if found.bound.actor.agent is not None:
+            return found
+        agent = found.bound.actor.replace(agent=_client_name(context))
+        return replace(found, bound=replace(found.bound, actor=agent))
+
+    return caller
+
+
+def _client_name(context: Context[Any, Any]) -> str:
+    """Return the name that a client gives itself, without what a name does not have."""
+    params = None if context.protocol_version is None else context.session.client_params
+    name = "" if params is None else params.client_info.name
+    return re.sub(r"[^\w.-]+", "-", name)[:_LONGEST_NAME].strip("-") or "mcp-client"
 
 
 def caller_of(tally: Tally, actor: Actor, scopes: Sequence[str | Scope] | None = None) -> Caller:

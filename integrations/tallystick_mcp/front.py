@@ -38,6 +38,8 @@ class Start(TypedDict):
     scopes: list[str] | None
     rules: str | None
     answers: str
+    approval: str
+    person: bool
     name: str
     instructions: str
     tools: list[dict[str, Any]]
@@ -139,6 +141,8 @@ def _server_of(start: Start) -> TallyServer:
             actor=Actor.load(start["actor"]),
             scopes=start["scopes"],
             answers="text" if start["answers"] == "text" else "structured",
+            approval="elsewhere" if start["approval"] == "elsewhere" else "ask",
+            person=start["person"],
         )
     except BaseException:
         tally.close()
@@ -154,6 +158,8 @@ def report(
     scopes: Sequence[str] | None,
     rules: str | None,
     answers: str,
+    approval: str,
+    person: bool,
 ) -> None:
     """Write to a pipe what a front needs to stand for a server."""
 
@@ -164,6 +170,8 @@ def report(
             scopes=None if scopes is None else list(scopes),
             rules=rules,
             answers=answers,
+            approval=approval,
+            person=person,
             name=server.name,
             instructions=server.instructions or "",
             tools=_listed(await server.list_tools()),

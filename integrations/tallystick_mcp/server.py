@@ -27,10 +27,19 @@ from tallystick_mcp import prompts, resources
 from tallystick_mcp.answers import AnswerForm, Answers, protocol_error
 from tallystick_mcp.arguments import Add, Explore, Manage, Search
 from tallystick_mcp.asking import Question, Verdict, can_ask, put, verdict
-from tallystick_mcp.callers import Caller, Callers, caller_of
+from tallystick_mcp.callers import Caller, Callers, as_agents, caller_of
 from tallystick_mcp.schemas import slim_schema
 from tallystick_mcp.stdio import StdioServer
-from tallystick_mcp.tools import Call, call_of, cleaned_call, confirmed_call, preview_of
+from tallystick_mcp.tools import (
+    Call,
+    Preview,
+    approved_call,
+    call_of,
+    cleaned_call,
+    confirmed_call,
+    is_for_person,
+    preview_of,
+)
 
 Approval = Literal["ask", "elsewhere"]
 """Who is asked before memory is changed: a person, or nobody, because the application asks."""
@@ -85,8 +94,8 @@ TOOLS: Mapping[str, _Tool] = {
         "stale, outdated, wrong, replaced, duplicate, sensitive; redact. promote: copy into a "
         "project for a team. share: same, following it. pin: always shown. unpin: no longer. "
         "accept: a proposal, with changes. defer: later. reject: no. replay: run a recorded step "
-        "again. health: problems. stats: disk space. rebuild_index: repair. Preview, then apply "
-        "with confirm_token.",
+        "again. health: problems. stats: disk space. rebuild_index: repair. Preview, then apply: "
+        "a person is asked.",
         _CHANGES,
     ),
 }
@@ -166,7 +175,7 @@ class TallyServer(StdioServer):
             assert isinstance(valid, Manage)
             call = await in_thread(cleaned_call, call)
             if valid.mode == "preview":
-                preview = await in_thread(preview_of, call)
+                preview = await in_thread(_shown_preview, call)
                 return self._answers.result(
                     caller, call.bound, f"Preview of {valid.action}", preview.fields
                 )
@@ -187,14 +196,22 @@ class TallyServer(StdioServer):
         context: Context[Any, Any],
         answered: tuple[Verdict, str] | None,
     ) -> _Confirmed | CallToolResult | InputRequiredResult:
-        """Return a change that may be made, or what is answered instead."""
-        needs_preview = call.route.operation.needs_preview
-        if self._approval == "elsewhere":
-            if needs_preview:
-                call = await in_thread(confirmed_call, call, valid.confirm_token)
-            return _Confirmed(call, None)
-        if not can_ask(context):
+        """Return a change that may be made, or what is answered instead. Raises Denied
+        (`person_required`) where no person can be asked.
+
+        A token is that of a program: an agent that confirmed with the token it was just given would
+        confirm by itself.
+        """
+        if call.bound.actor.agent is None:
             return _Confirmed(await in_thread(confirmed_call, call, valid.confirm_token), None)
+        needs_person = await in_thread(is_for_person, call)
+        if self._approval == "elsewhere" and not needs_person:
+            return _Confirmed(await in_thread(approved_call, call), None)
+        # Over a network an answer of the client proves no person.
+        if not can_ask(context) or (needs_person and not call.bound.actor.is_attended):
+            raise await in_thread(call.refused, "person_required")
+        if needs_person:
+            call = call.by_person()
         if answered is None:
             preview = await in_thread(preview_of, call)
             asked = await put(context, Question(text=preview.text, state=preview.token))
@@ -251,6 +268,17 @@ class _Confirmed(NamedTuple):
     answered: tuple[Verdict, str] | None
 
 
+def _shown_preview(call: Call) -> Preview:
+    """Return a preview; one for an agent has no token, because a person confirms it."""
+    if call.bound.actor.agent is None:
+        return preview_of(call)
+    preview = preview_of(call.by_person() if is_for_person(call) else call)
+    shown = dict(preview.fields["preview"])
+    shown.pop("confirm_token", None)
+    shown.pop("expires_at", None)
+    return preview._replace(fields={**preview.fields, "preview": shown}, token="")
+
+
 def _decide(bound: BoundTally, approvals: Sequence[Any], approved: bool) -> None:
     decide_as_person(bound, approvals, approved=approved, reason="answered in the MCP client")
 
@@ -290,6 +318,7 @@ def serve(
     name: str = "tallystick",
     approval: Approval = "ask",
     answers: AnswerForm = "structured",
+    person: bool = False,
 ) -> TallyServer:
     """Return an MCP server for a tally.
 
@@ -297,11 +326,14 @@ def serve(
     all that the server leads to, the first one where it writes; by default that of a bound tally,
     else whatever the actor may reach, and the private scope with those of the actor's projects is
     searched. Roots of a client
-    change nothing. `callers` finds out who calls instead, for servers with credentials. Before a
-    change a person is asked through the client, or the token of a preview is wanted from a client
-    that cannot ask; with `approval="elsewhere"` the application asks. `answers="text"` sends
-    answers as text, for clients that show their models nothing else. Raises InvalidInput,
-    InvalidScope, Denied where nobody acts.
+    change nothing. `callers` finds out who calls instead, for servers with credentials.
+
+    Whoever calls is an agent, named after its client unless the actor names one. Before a change a
+    person is asked through the client; with `approval="elsewhere"` the application asks. With
+    `person` the client is a program of a person and no model: it acts as the person, and confirms
+    changes with the tokens of their previews. `answers="text"` sends answers as text, for clients
+    that show their models nothing else. Raises InvalidInput, InvalidScope, Denied where nobody
+    acts.
     """
     check_tally(tally, "serve({})")
     check_actor(actor, "serve")
@@ -312,6 +344,10 @@ def serve(
     elif actor is not None or scopes is not None:
         raise InvalidInput("`callers` says who acts and where: leave `actor` and `scopes` out.")
     opened = tally.tally if isinstance(tally, BoundTally) else tally
+    if person and actor is not None and actor.agent is not None:
+        raise InvalidInput("`person` is for a program of a person: leave the agent out.")
+    if not person:
+        callers = as_agents(callers)
     return TallyServer(opened, callers, name=name, approval=approval, answers=answers)
 
 

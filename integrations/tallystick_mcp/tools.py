@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from tallystick.adapters import (
     confirm_token,
@@ -12,7 +12,7 @@ from tallystick.adapters import (
     judge_tool_call,
     unconfirmed,
 )
-from tallystick.errors import InvalidInput, NotFound, TallystickError
+from tallystick.errors import Denied, InvalidInput, NotFound, TallystickError
 from tallystick.operations import (
     OPERATIONS,
     Arguments,
@@ -30,7 +30,17 @@ from tallystick_mcp.arguments import Add, Explore, Manage, Search
 from tallystick_mcp.callers import Caller
 from tallystick_mcp.routes import ADD, EXPLORE, MANAGE, SEARCH, Route
 
-_ACCESS: Mapping[str, AccessKind] = {"modify": "correct", "forget": "delete", "recover": "correct"}
+_ACCESS: Mapping[str, AccessKind] = {
+    "modify": "correct",
+    "forget": "delete",
+    "forget_matching": "delete",
+    "recover": "delete",
+    "correct": "correct",
+    "promote": "promote",
+    "share": "share",
+    "review": "write",
+}
+"""The right that each change needs, for its refusal."""
 
 
 class Call(NamedTuple):
@@ -57,6 +67,15 @@ class Call(NamedTuple):
         """Return the call with another change, confirmed as this one is."""
         kept = {name: self.arguments[name] for name in _NOT_OF_THE_CHANGE if name in self.arguments}
         return self._replace(arguments={**change, **kept})
+
+    def by_person(self) -> Call:
+        """Return the call as one of the person for whom the agent acts."""
+        person = self.bound.actor.replace(agent=None)
+        return self._replace(bound=replace(self.bound, actor=person))
+
+    def refused(self, reason: Literal["confirm_token_required", "person_required"]) -> Denied:
+        """Journal that nobody confirmed the change; return the error to raise."""
+        return unconfirmed(self.bound, _ACCESS[self.route.operation.name], self.bound.scope, reason)
 
     def run(self, check: ToolCheck) -> tuple[str, dict[str, Any]]:
         """Call the operation with what a check has returned, and nothing else; return the text and
@@ -321,6 +340,8 @@ def preview_of(call: Call) -> Preview:
         fields = {"preview": shown(preview)}
         return Preview(_question(call, operation), fields, token)
     wanted = _validated(call)
+    if operation.name == "review":
+        return _preview_of_review(call, wanted)
     memory_id = str(wanted["memory_id"])
     inspection = OPERATIONS["inspect"].call(bound, {"memory_id": memory_id})
     expected = wanted.get("if_version")
@@ -344,6 +365,42 @@ def preview_of(call: Call) -> Preview:
     return Preview(_question(call, operation, inspection.preview), fields, token.token)
 
 
+def _preview_of_review(call: Call, wanted: JsonObject) -> Preview:
+    """Return what a decision is about, as the person sees it who decides."""
+    proposal_id = str(wanted["proposal_id"])
+    proposal = OPERATIONS["proposal"].call(call.bound, {"proposal_id": proposal_id}).proposal
+    token = confirm_token(
+        call.bound, "review", _confirmed_arguments(wanted), scope=proposal.scope, version=0
+    )
+    text = None if proposal.content is None else proposal.content.content
+    about = f"{proposal.action} {proposal.target or ''}".strip()
+    question = _question(call, call.route.operation, text, subject=f"{proposal_id} ({about})")
+    fields = {"preview": {"proposal": shown(proposal), "arguments": shown(wanted)}}
+    fields["preview"] |= {"confirm_token": token.token, "expires_at": token.expires_at}
+    return Preview(question, fields, token.token)
+
+
+def is_for_person(call: Call) -> bool:
+    """Return True if no agent makes a change, whatever it was told: a decision about a proposal,
+    and a change of what is pinned or locked. Raises as `inspect`.
+    """
+    if call.route.operation.name == "review":
+        return True
+    if "memory_id" not in call.arguments:
+        return False
+    inspection = OPERATIONS["inspect"].call(call.bound, {"memory_id": call.arguments["memory_id"]})
+    return any(
+        action.reason in ("pinned_memory", "manual_override") for action in inspection.actions
+    )
+
+
+def approved_call(call: Call) -> Call:
+    """Return a change that the application has asked about. Raises as its operation."""
+    if not call.route.operation.needs_preview:
+        return call
+    return confirmed_call(call, preview_of(call).token)
+
+
 def cleaned_call(call: Call) -> Call:
     """Return the call as a rule that redacts leaves it, so that a preview, its token and the change
     are of the same arguments.
@@ -363,14 +420,19 @@ def confirmed_call(call: Call, token: str | None) -> Call:
     if operation.needs_preview:
         confirmed = {**call.arguments, "mode": "apply", "confirm_token": token}
         return call._replace(arguments=confirmed)
-    wanted = _validated(call)
-    inspection = OPERATIONS["inspect"].call(bound, {"memory_id": wanted["memory_id"]})
-    scope: Scope = inspection.scope
     if token is None:
-        raise unconfirmed(bound, _ACCESS[operation.name], scope)
+        raise call.refused("confirm_token_required")
+    wanted = _validated(call)
+    name = "proposal_id" if operation.name == "review" else "memory_id"
     version = confirmed_version(
-        bound, operation.name, _confirmed_arguments(wanted), scope=scope, token=token
+        bound,
+        operation.name,
+        _confirmed_arguments(wanted),
+        scope=_SCOPES[name](bound, str(wanted[name])),
+        token=token,
     )
+    if operation.name == "review":
+        return call
     return call._replace(arguments={**call.arguments, "if_version": version})
 
 
@@ -385,13 +447,16 @@ def _confirmed_arguments(wanted: JsonObject) -> JsonObject:
     return {name: value for name, value in wanted.items() if name not in left_out}
 
 
-def _question(call: Call, operation: Operation, text: str | None = None) -> str:
+def _question(
+    call: Call, operation: Operation, text: str | None = None, *, subject: object = None
+) -> str:
     """Return what a person is asked. Equal calls give equal questions."""
-    subject = call.arguments.get("memory_id") or call.arguments.get("query") or "what matches"
+    subject = subject or call.arguments.get("memory_id") or call.arguments.get("query")
+    subject = subject or "what matches"
     lines = [f"{operation.title}: {subject}"]
     if text:
         lines.append(f"It says: {shown(text)}")
-    for name in ("changes", "correction", "into", "reason"):
+    for name in ("decision", "changes", "correction", "into", "reason"):
         if call.arguments.get(name):
             lines.append(f"{name}: {shown(call.arguments[name])}")
     return "\n".join(lines)

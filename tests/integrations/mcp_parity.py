@@ -75,8 +75,7 @@ async def over_mcp(client: Client, said: list[Any]) -> list[str]:
     await apply("recover", office, reason="not closed")
     await call("manage", action="promote", id=office, into="team:nobody", reason="x")
     correction = {"action": "correct", "id": office, "correction": "mark_stale", "reason": "old"}
-    preview = await call("manage", **correction)
-    token = preview["preview"]["confirm_token"]
-    await call("manage", **correction, mode="apply", confirm_token=token)
+    await call("manage", **correction)
+    await call("manage", **correction, mode="apply")
     await call("explore", mode="get", id="01900000-0000-7000-8000-000000000000")
     return refused

@@ -219,8 +219,9 @@ def visitor(there: Served, options: dict[str, Any] | None) -> Visitor:
     else:
         actor = there.tally.authenticate(secret).caller("mcp")
     caller = caller_of(there.tally, actor)
-    # Whoever runs the agent has asked: what remains is what the caller may do.
-    server = serve_mcp(there.tally, callers=lambda _: caller, approval="elsewhere")
+    # Programs confirm what they previewed, and the application has asked for agents: what remains
+    # is what the caller may do.
+    server = serve_mcp(there.tally, callers=lambda _: caller, person=True, approval="elsewhere")
     key = re.search(r'name="form_key" value="(\w+)"', http.get("/ui/health").text)
     assert key is not None
     return Visitor(http, server, key[1])
@@ -432,12 +433,16 @@ def way_of_tool(tool: str, fixed: Mapping[str, Any]) -> Way:
         if "action" in fixed:
             if name in _REASONED:
                 arguments["reason"] = "r"
-            if name in _REASONED - {"accept", "defer", "reject"}:
-                arguments["mode"] = "preview" if name in _PREVIEWED else "apply"
         if world.scope != "private:ada":
             arguments["project"] = world.scope
         try:
             answer = asyncio.run(visitor.mcp.call_tool(tool, arguments))
+            assert isinstance(answer, CallToolResult)
+            if name in _REASONED - {*_PREVIEWED} and not answer.is_error:
+                preview = (answer.structured_content or {})["preview"]
+                token = preview.get("confirm_token")
+                arguments |= {"mode": "apply"} | ({"confirm_token": token} if token else {})
+                answer = asyncio.run(visitor.mcp.call_tool(tool, arguments))
         except MCPError as error:
             return _of_mcp(error)
         assert isinstance(answer, CallToolResult)

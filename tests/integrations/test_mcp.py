@@ -60,7 +60,11 @@ async def test_what_was_added_is_found_at_once_with_its_actor_and_scope(
 
     stored = payload(added)
     [memory] = payload(found)["memories"]
-    assert (stored["actor"], stored["scope"], stored["status"]) == ("ann", "private:ann", "created")
+    assert (stored["actor"], stored["scope"], stored["status"]) == (
+        "mcp for ann",
+        "private:ann",
+        "created",
+    )
     assert memory["id"] == stored["id"]
     assert {**memory, "id": "…", "score": 1} == snapshot(
         {
@@ -157,7 +161,7 @@ async def test_every_mode_answers_with_its_actor_and_scope(tally: Tally, mode: s
             result = await client.call_tool("explore", {"mode": name, **arguments})
             answer = payload(result)
             assert not result.is_error, (name, answer)
-            assert (answer["actor"], answer["scope"]) == ("ann", "private:ann"), name
+            assert (answer["actor"], answer["scope"]) == ("mcp for ann", "private:ann"), name
 
 
 async def test_everything_about_a_name_and_tasks_by_their_status_are_found(
@@ -224,7 +228,7 @@ async def test_prompts_bring_what_memory_knows(tally: Tally, mode: str) -> None:
     assert names == ["recall_first", "hand_over", "review_memory"]
     assert "<tallystick-context" in text
     assert "We indent with tabs." in text
-    assert "(as ann, in private:ann)" in text
+    assert "(as mcp for ann, in private:ann)" in text
     assert text.endswith("How do we indent?")
 
 
@@ -281,7 +285,9 @@ async def test_an_answer_about_a_record_says_where_that_is(tally: Tally, mode: s
 # Changes
 
 
-async def test_a_change_is_previewed_and_made_with_the_token(tally: Tally, mode: str) -> None:
+async def test_a_program_makes_a_change_with_the_token_of_its_preview(
+    tally: Tally, mode: str
+) -> None:
     stored = tally.bind(ANN).remember("We indent with tabs.")
     change = {
         "action": "modify",
@@ -289,7 +295,7 @@ async def test_a_change_is_previewed_and_made_with_the_token(tally: Tally, mode:
         "changes": {"content": "We indent with spaces."},
         "reason": "We voted.",
     }
-    async with connected(serve(tally, actor=ANN), mode) as client:
+    async with connected(serve(tally, actor=ANN, person=True), mode) as client:
         refused = await client.call_tool("manage", {**change, "mode": "apply"})
         preview = payload(await client.call_tool("manage", change))["preview"]
         other = {**change, "changes": {"content": "We do not indent."}}
@@ -371,7 +377,7 @@ async def test_forgetting_by_query_and_recovering_go_the_same_way(tally: Tally, 
 
 
 async def test_health_and_sizes_are_the_operators(tally: Tally, mode: str) -> None:
-    async with connected(serve(tally), mode) as client:
+    async with connected(serve(tally, person=True), mode) as client:
         health = payload(await client.call_tool("manage", {"action": "health"}))["health"]
         sizes = payload(await client.call_tool("manage", {"action": "stats"}))["stats"]
     async with connected(serve(tally, actor=ANN), mode) as client:
@@ -417,7 +423,7 @@ async def test_runs_and_approvals_are_read_page_by_page(tally: Tally, mode: str)
 
 async def test_the_index_is_made_anew_by_an_operator_alone(tally: Tally, mode: str) -> None:
     tally.bind().remember("The heron nests in March.")
-    async with connected(serve(tally), mode) as client:
+    async with connected(serve(tally, person=True), mode) as client:
         made = payload(await client.call_tool("manage", {"action": "rebuild_index"}))
         stray = payload(await client.call_tool("manage", {"action": "rebuild_index", "id": "x"}))
     async with connected(serve(tally, actor=ANN), mode) as client:
@@ -499,7 +505,7 @@ async def test_what_a_rule_redacts_is_what_is_stored(open_sqlite: OpenTally, mod
             asked = {**changed, "changes": {"content": f"Again it is {KEY}."}}
             await client.call_tool("manage", asked)
             written.append(ann.get(note).content)
-        async with connected(serve(tally, actor=ANN), mode) as client:
+        async with connected(serve(tally, actor=ANN, person=True), mode) as client:
             preview = payload(await client.call_tool("manage", corrected))
             token = preview["preview"]["confirm_token"]
             applied = {**corrected, "mode": "apply", "confirm_token": token}
@@ -757,10 +763,10 @@ async def test_a_call_over_mcp_has_the_effects_of_the_call_in_python(
 
     said: list[Any] = []
     with Tally.open(tmp_path / "python", background=False) as one:
-        refused = direct(one.bind(ANN).on("mcp"))
+        refused = direct(one.bind(ANN.replace(agent="mcp")).on("mcp"))
         expected = effects(one)
     with Tally.open(tmp_path / "mcp", background=False) as other:
-        async with connected(serve(other, actor=ANN, approval="elsewhere"), mode) as client:
+        async with connected(serve(other, actor=ANN), mode, Person()) as client:
             assert await over_mcp(client, said) == refused
         assert effects(other) == expected
     assert len(refused) >= 6

@@ -8,6 +8,7 @@ since is left alone.
 from __future__ import annotations
 
 import json
+from typing import Literal
 
 from tallystick.access import Confirmation
 from tallystick.access.confirm import ConfirmToken
@@ -43,16 +44,23 @@ def confirmed_version(
     return number
 
 
-def unconfirmed(bound: BoundTally, operation: AccessKind, scope: Scope) -> Denied:
-    """Journal the refusal of a change that nobody has confirmed; return the error to raise."""
+def unconfirmed(
+    bound: BoundTally,
+    operation: AccessKind,
+    scope: Scope,
+    reason: Literal["confirm_token_required", "person_required"],
+) -> Denied:
+    """Journal the refusal of a change that nobody has confirmed, or no person; return the error to
+    raise.
+    """
     decision = AccessDecision(
         allowed=False,
-        reason="confirm_token_required",
+        reason=reason,
         operation=operation,
         scope=scope,
         surface=bound.actor.surface,
     )
-    return _confirmation(bound, operation, scope).refusal(decision)
+    return services_of(bound).gate.refuse(bound.actor, decision)
 
 
 def _confirmation(bound: BoundTally, operation: str, scope: Scope) -> Confirmation:
