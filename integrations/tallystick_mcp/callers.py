@@ -90,13 +90,15 @@ def caller_of(tally: Tally, actor: Actor, scopes: Sequence[str | Scope] | None =
         wanted = tuple(dict.fromkeys(actor.home(scope) for scope in scopes))
         if bounds is None:
             bounds = Credential(scopes=wanted, is_attended=True)
-        elif bounds.scopes is None or set(wanted) <= set(bounds.scopes):
+        elif all(map(bounds.reaches, wanted)):
             bounds = bounds.replace(scopes=wanted)
         else:
             raise InvalidScope("The credential is not good for all of these `scopes`.")
         actor = actor.replace(credential=bounds)
     reached = None if bounds is None else bounds.scopes
-    searched = own_scopes(actor) if reached is None else reached
+    own = own_scopes(actor)
+    searched = reached or tuple(each for each in own if bounds is None or bounds.reaches(each))
+    searched = searched or own
     return Caller(tally.bind(actor, searched[0]).on("mcp"), searched, reached is not None)
 
 

@@ -430,9 +430,8 @@ def way_of_tool(tool: str, fixed: Mapping[str, Any]) -> Way:
         arguments = {**fixed, **_filled(_MORE, name, world)}
         if name in _SUBJECTS:
             arguments["id"] = _SUBJECTS[name](world)
-        if "action" in fixed:
-            if name in _REASONED:
-                arguments["reason"] = "r"
+        if "action" in fixed and name in _REASONED:
+            arguments["reason"] = "r"
         if world.scope != "private:ada":
             arguments["project"] = world.scope
         try:

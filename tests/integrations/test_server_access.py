@@ -159,6 +159,9 @@ def test_random_callers_never_see_what_others_keep(there: Served, request: Any) 
     chance = random.Random(random.SystemRandom().randrange(2**32) if soaks else 11)
     actors = {"ada": ADA, "bob": BOB, "eve": EVE, "root": ROOT, "agent": BOB.replace(agent="x")}
     clients = {name: there.http(there.token(actor)) for name, actor in actors.items()}
+    # An agent that comes in by itself reaches her user's private scope where its token says so.
+    given = there.token(actors["agent"], token_class="scoped", scopes=["private:bob"])
+    clients["agent"] = there.http(given)
     # A second token of ada's, which reaches her private scope and no other.
     narrow = there.token(ADA, token_class="scoped", scopes=["private:ada"])
     clients["narrow"] = there.http(narrow)

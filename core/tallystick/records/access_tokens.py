@@ -52,6 +52,7 @@ class AccessToken(Persisted):
             scopes=self.scopes,
             operations=self.operations,
             is_attended=self.token_class == "session",
+            is_agents=self.actor.agent is not None,
         )
 
     def caller(self, surface: str) -> Actor:

@@ -192,6 +192,11 @@ class Credential(Record):
     erased otherwise.
     """
 
+    is_agents: bool = False
+    """True if an agent comes in by itself: it reaches its user's private scope only where `scopes`
+    name that.
+    """
+
     @property
     def manages(self) -> bool:
         """True if it is good for what concerns the whole tally, or the actor's own tokens."""
@@ -199,9 +204,13 @@ class Credential(Record):
 
     def covers(self, operation: AccessKind, scope: Scope) -> bool:
         """Return True if it is good for an operation in a scope."""
-        return (self.operations is None or operation in self.operations) and (
-            self.scopes is None or scope in self.scopes
-        )
+        return (self.operations is None or operation in self.operations) and self.reaches(scope)
+
+    def reaches(self, scope: Scope) -> bool:
+        """Return True if it is good for a scope."""
+        if self.scopes is None:
+            return not (self.is_agents and scope.kind == "private")
+        return scope in self.scopes
 
 
 class Actor(Record):
