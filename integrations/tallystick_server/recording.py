@@ -45,7 +45,7 @@ from tallystick_server.endpoints import (
     add_endpoint,
     bound_for,
 )
-from tallystick_server.open_runs import RunHeader, within
+from tallystick_server.open_runs import OpenRuns, RunHeader, within
 
 
 class StartRun(RequestBody):
@@ -161,8 +161,8 @@ async def start_run(request: Request, body: StartRun, scope_header: ScopeHeader 
 
     def start() -> Response:
         bound = bound_for(request, scope_header)
-        run = bound.run(**body.model_dump())
-        request.app.state.open_runs.add(run)
+        open_runs: OpenRuns = request.app.state.open_runs
+        run = open_runs.begin(lambda: bound.run(**body.model_dump()))
         return answer(bound, run.record)
 
     return await in_thread(start)

@@ -256,12 +256,18 @@ def test_pages_of_other_sites_get_nothing(there: Served) -> None:
         ({"host": "evil.example"}, 421),
         ({"host": "127.0.0.1.evil.example"}, 421),
         ({"host": ""}, 421),
+        ({"host": "[::1]evil"}, 421),
+        ({"host": "[::1]:80:80"}, 421),
+        ({"host": "localhost:evil"}, 421),
+        ({"host": "localhost@evil.example"}, 421),
         ({"origin": "https://evil.example"}, 403),
         ({"origin": "null"}, 403),
     ):
         refused = http.get("/v1/whoami", headers=headers)
         assert (refused.status_code, problem(refused)["status"]) == (status, status)
         assert not [name for name in refused.headers if name.startswith("access-control")]
+    for host in ("[::1]", "[::1]:8765", "LOCALHOST:1"):
+        assert http.get("/v1/whoami", headers={"host": host}).status_code == 200
     own = http.get("/v1/whoami", headers={"origin": there.tcp})
     preflight = http.options("/v1/whoami", headers={"access-control-request-method": "GET"})
 
@@ -724,6 +730,28 @@ def test_a_read_leaves_the_journal_as_it_was(there: Served) -> None:
                 assert response.status_code in (200, 404, 409), (path, response.text)
 
     assert entries() == before
+
+
+def test_a_token_that_may_not_write_renews_no_time_to_live(there: Served) -> None:
+    writer = there.http(there.token())
+    reader = there.http(there.token(token_class="scoped", operations=["read", "inspect"]))
+    minute = 60 * 1_000_000
+    put = {"namespace": ["kept"], "key": "k", "value": {"a": 1}, "ttl": minute}
+    writer.post("/v1/items", json={"puts": [put]})
+    get = {"addresses": [[["kept"], "k"]], "refresh": [True]}
+    find = {"prefix": ["kept"], "refresh": True}
+
+    def end(http: httpx2.Client) -> int:
+        [item] = http.post("/v1/items/get", json={"addresses": get["addresses"]}).json()["result"]
+        return cast(int, item["memory"]["expires_at"])
+
+    first = end(reader)
+    for path, body in (("get", get), ("find", find)):
+        assert reader.post(f"/v1/items/{path}", json=body).status_code == 200
+    unchanged = end(reader)
+    writer.post("/v1/items/get", json=get)
+
+    assert unchanged == first < end(reader)
 
 
 def test_a_hook_is_answered_by_the_server_of_its_tally(

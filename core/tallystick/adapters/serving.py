@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+import re
 import secrets
 import socket
 import stat
@@ -50,6 +51,8 @@ _WAITING = 1_024
 _LONGEST_PATH = 100
 """Bytes of the path of a Unix socket; Linux takes 107 and macOS 103."""
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:/?#@\s]+)(?::[0-9]{1,5})?", re.ASCII)
+"""A name, an address or an IPv6 address in brackets, and a port that may be absent."""
 _READS = ("GET", "HEAD")
 _FORM_DOMAIN = b"tallystick/form/v1"
 
@@ -173,7 +176,7 @@ class Guard:
     def _require_same_site(self, scope: Scope, headers: Mapping[str, str]) -> None:
         """Refuse what a page of another site made a browser send."""
         host = headers.get("host", "").lower()
-        if _without_port(host) not in self._hosts:
+        if _host_name(host) not in self._hosts:
             raise _Refused(
                 421,
                 "wrong_host",
@@ -323,10 +326,10 @@ def _path(scope: Scope) -> str:
     return path.removeprefix(root) if root and path.startswith(f"{root}/") else path
 
 
-def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return host.partition("]")[0] + "]"
-    return host.partition(":")[0]
+def _host_name(host: str) -> str | None:
+    """Return the name in a Host header, or None for a text that is no host with or without port."""
+    parsed = _HOST.fullmatch(host)
+    return None if parsed is None else parsed[1]
 
 
 def _cookie(headers: Mapping[str, str]) -> str | None:
