@@ -732,6 +732,34 @@ def test_a_read_leaves_the_journal_as_it_was(there: Served) -> None:
     assert entries() == before
 
 
+def test_an_answer_names_its_request_as_the_log_and_the_history_do(
+    there: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "tallystick.policy")
+    reader = there.http(there.token(token_class="scoped", operations=["read"]))
+    body = {"content": "The heron nests in March."}
+    refused = reader.post("/v1/memories", json=body, headers={"x-request-id": "req-7"})
+    unnamed = reader.post("/v1/memories", json=body)
+    for bad in ("a b", "x" * 129):
+        answer = reader.get("/v1/whoami", headers={"x-request-id": bad})
+        assert (answer.status_code, problem(answer)["code"]) == (400, "malformed")
+        assert answer.headers["x-request-id"] != bad
+    kept = there.http(there.token()).post(
+        "/v1/memories", json=body, headers={"x-request-id": "req-8"}
+    )
+    memory_id = kept.json()["result"]["id"]
+    [change] = there.http(there.token()).get(f"/v1/memories/{memory_id}/history").json()["result"]
+
+    assert (refused.headers["x-request-id"], kept.headers["x-request-id"]) == ("req-7", "req-8")
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 2
+    for line, answer in zip(lines, (refused, unnamed), strict=True):
+        assert f"request_id='{answer.headers['x-request-id']}'" in line
+        for fact in ("principal='ada'", "scope_kind='private'", "reason='outside_credential'"):
+            assert fact in line
+    assert change["request_id"] == "req-8"
+
+
 def test_a_token_that_may_not_write_renews_no_time_to_live(there: Served) -> None:
     writer = there.http(there.token())
     reader = there.http(there.token(token_class="scoped", operations=["read", "inspect"]))

@@ -361,6 +361,14 @@ class Gate:
             writes=Writes.of(str(decision.scope)),
         )
         values = {"audit_id": audit_id if is_journaled else None}
+        log_refusal(
+            "access.denied",
+            actor,
+            decision.scope,
+            decision.reason,
+            operation=decision.operation,
+            audit_id=values["audit_id"],
+        )
         return Denied(decision.model_copy(update=values), message)
 
     def log_read(
@@ -439,6 +447,19 @@ class Gate:
         except ReadOnlyTally as error:
             text = f"{len(reads)} reads could not be noted in the access log."
             raise ReadOnlyTally(error.reason, text) from error
+
+
+def log_refusal(event: str, actor: Actor, scope: Scope, reason: str, **ids: str | None) -> None:
+    """Log a refusal by policy: to whom, in which kind of scope and why."""
+    get_logger("policy").info(
+        event,
+        principal=actor.user,
+        scope_kind=scope.kind,
+        surface=actor.surface,
+        reason=reason,
+        request_id=actor.request_id,
+        **ids,
+    )
 
 
 def decision_of(error: Denied) -> AccessDecision:

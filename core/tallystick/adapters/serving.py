@@ -16,7 +16,7 @@ import socket
 import stat
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
@@ -26,6 +26,7 @@ from anyio import current_time, fail_after
 
 from tallystick.aio import in_thread
 from tallystick.errors import InvalidInput, RateLimited, TallystickError, Unauthenticated
+from tallystick.logs import request_id
 from tallystick.operations.error_status import error_json, wire_status
 from tallystick.records import AccessToken, Actor, Credential, json_bytes
 from tallystick.tally import Tally
@@ -53,6 +54,9 @@ _LONGEST_PATH = 100
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:/?#@\s]+)(?::[0-9]{1,5})?", re.ASCII)
 """A name, an address or an IPv6 address in brackets, and a port that may be absent."""
+_REQUEST_ID = "x-request-id"
+_ID = re.compile(r"[\x21-\x7e]{1,128}")
+"""An id of a request, as a caller or a proxy may send it."""
 _READS = ("GET", "HEAD")
 _FORM_DOMAIN = b"tallystick/form/v1"
 
@@ -107,7 +111,8 @@ class Guard:
 
     It checks the token, and Host and Origin against requests that a web page makes a browser send;
     a request that is too large or too slow is cut off. It sends no header that lets pages of other
-    origins read an answer.
+    origins read an answer. Each answer has the id of its request (`X-Request-ID`), the caller's own
+    or a new one, which log lines name.
     """
 
     def __init__(
@@ -147,16 +152,23 @@ class Guard:
             return
         headers = _headers(scope)
         doorstep = self._doorstep_of(scope)
+        named = headers.get(_REQUEST_ID)
+        is_named = named is not None and _ID.fullmatch(named) is not None
+        request_id.set(served := named if named and is_named else self._tally.new_id())
+        send = _with_header(send, _REQUEST_ID, served)
         try:
+            if named is not None and not is_named:
+                raise _Refused(
+                    400, "malformed", "X-Request-ID takes 1 to 128 visible ASCII characters."
+                )
             self._require_same_site(scope, headers)
             self._require_length(headers)
             if doorstep is not None and doorstep.is_open(_path(scope)):
                 await self._within_limit(doorstep, scope, receive, send)
                 return
             secret = self._secret(scope["method"], headers)
-            scope[CALLER] = (
-                self._on_socket() if secret is None else await in_thread(self._let_in, secret)
-            )
+            caller = self._on_socket() if secret is None else await in_thread(self._let_in, secret)
+            scope[CALLER] = replace(caller, actor=caller.actor.traced(request_id=named))
         except TallystickError as error:
             if doorstep is not None:
                 scope[REFUSAL] = error
@@ -302,6 +314,18 @@ def _refusal(refused: _Refused) -> tuple[int, dict[str, str], bytes]:
         "facts": {},
     }
     return refused.status, {"content-type": "application/problem+json"}, json_bytes(problem)
+
+
+def _with_header(send: Send, name: str, value: str) -> Send:
+    """Return `send`, which adds a header to the answer."""
+
+    async def send_on(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            header = (name.encode(), value.encode())
+            message = {**message, "headers": [*message.get("headers", ()), header]}
+        await send(message)
+
+    return send_on
 
 
 async def _answer(send: Send, answer: tuple[int, dict[str, str], bytes]) -> None:
