@@ -121,6 +121,8 @@ class Settings(BaseSettings):
     """The size from which on a body is moved there, kB."""
     retention: Retention = "redacted_payloads"
     """The payloads that recorded steps keep."""
+    longest_memory_kb: int = Field(default=1_024, ge=1, le=10_240)
+    """The longest text of a memory, kB; a longer one is refused, whoever stores it."""
     forget_window_days: int = Field(default=30, ge=0)
     """Days for which a forgotten memory can be recovered."""
     forget_batch: int = Field(default=100, ge=1)

@@ -95,7 +95,7 @@ def put_items(
     new_memories = [_new(put) for put in puts]
     for new in new_memories:
         if new is not None:
-            check_new(new)
+            check_new(context, new)
     prepared_items = iter(
         prepare(context, actor, scope, [new for new in new_memories if new is not None])
     )

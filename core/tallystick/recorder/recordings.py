@@ -32,6 +32,7 @@ from tallystick.recorder.subscriptions import MAX_WAITING, Listener, Subscriptio
 from tallystick.recorder.tape import Player, tape_of
 from tallystick.recorder.verify import Stored, verify
 from tallystick.records import (
+    MOST_RESULTS,
     Actor,
     CompilationRequest,
     CompiledContext,
@@ -219,7 +220,9 @@ class Recordings:
         after: Annotated[
             Count | None, Field(description="The last index of the page before.")
         ] = None,
-        limit: Annotated[Count | None, Field(description="Steps at most.", ge=1)] = None,
+        limit: Annotated[
+            int | None, Field(description="Steps at most.", ge=1, le=MOST_RESULTS)
+        ] = None,
     ) -> list[StepRecord]:
         """Return the steps of a run, in the order in which they started, or a page of them. Raises
         NotFound.
@@ -403,7 +406,9 @@ class Recordings:
         self,
         memory_id: MemoryId,
         *,
-        most: Annotated[Count | None, Field(description="Steps at most, the newest.", ge=1)] = None,
+        most: Annotated[
+            int | None, Field(description="Steps at most, the newest.", ge=1, le=MOST_RESULTS)
+        ] = None,
     ) -> list[MemoryUse]:
         """Return the recorded steps that recalled, saw, left out or wrote a memory and that the
         actor may see.
