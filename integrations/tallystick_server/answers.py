@@ -170,6 +170,9 @@ class _Explained:
     def __init__(self, error: RequestValidationError) -> None:
         self._error = error
 
+    def error_count(self) -> int:
+        return len(self._error.errors())
+
     def errors(self, **_: bool) -> list[dict[str, Any]]:
         places = ((each, tuple(each["loc"])) for each in self._error.errors())
         return [{**each, "loc": place[1:] or place} for each, place in places]

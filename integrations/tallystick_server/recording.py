@@ -74,7 +74,7 @@ class NewStep(RequestBody):
     name: str | None = None
     parent: str | None = None
     metadata: JsonObject | None = None
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[Entry, ...] = Field(default=(), fail_fast=True)
     status: StepStatus = "completed"
 
 
@@ -98,7 +98,7 @@ class ToolResult(RequestBody):
 class Compile(RequestBody):
     """Candidates, and the budget for which the best of them are chosen."""
 
-    items: tuple[ContextItem | Memory, ...] = Field(max_length=10_000)
+    items: tuple[ContextItem | Memory, ...] = Field(max_length=10_000, fail_fast=True)
     budget: int
     model: str | None = None
     provider: str | None = None

@@ -76,7 +76,7 @@ class Frames(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    texts: list[str] = Field(max_length=1_000)
+    texts: list[str] = Field(max_length=1_000, fail_fast=True)
 
 
 def add_health(router: APIRouter) -> None:

@@ -454,7 +454,7 @@ def log_refusal(event: str, actor: Actor, scope: Scope, reason: str, **ids: str 
     get_logger("policy").info(
         event,
         principal=actor.user,
-        scope_kind=scope.kind,
+        scope_kind=None if scope is None else scope.kind,
         surface=actor.surface,
         reason=reason,
         request_id=actor.request_id,

@@ -44,7 +44,7 @@ REFUSAL = "tallystick.refusal"
 COOKIE = "tallystick_session"
 """The cookie that may hold the secret of a session token, for pages of the same origin."""
 BODY_LIMIT = 8 * 1024 * 1024
-"""The bytes that a request may send."""
+"""The bytes that a request may send, where its route does not say less."""
 _BODY_SECONDS = 30
 """The time in which the whole body of a request must arrive."""
 _WAITING = 1_024
@@ -123,14 +123,15 @@ class Guard:
         surface: str,
         local: Actor | None = None,
         hosts: Iterable[str] = (),
-        body_limit: int = BODY_LIMIT,
+        body_limit: Callable[[str], int] = lambda place: BODY_LIMIT,
         doorstep: Doorstep | None = None,
     ) -> None:
         """Guard `application` for calls through `surface`.
 
         With `local` a caller without a token is that actor: only for an application that listens
         on a socket of `bind_socket`. `hosts` are names by which the server is reached, beside those
-        of the loopback. What a person reads is refused by the `doorstep`, as a page.
+        of the loopback. `body_limit` gives the bytes that a request may send to a place, such as
+        `POST /v1/memories`. What a person reads is refused by the `doorstep`, as a page.
         """
         self.application = application
         """What it guards."""
@@ -162,9 +163,10 @@ class Guard:
                     400, "malformed", "X-Request-ID takes 1 to 128 visible ASCII characters."
                 )
             self._require_same_site(scope, headers)
-            self._require_length(headers)
+            most = self._body_limit(f"{scope['method']} {_path(scope)}")
+            _require_length(headers, most)
             if doorstep is not None and doorstep.is_open(_path(scope)):
-                await self._within_limit(doorstep, scope, receive, send)
+                await _within_limit(doorstep, scope, receive, send, most)
                 return
             secret = self._secret(scope["method"], headers)
             caller = self._on_socket() if secret is None else await in_thread(self._let_in, secret)
@@ -179,7 +181,7 @@ class Guard:
         except _Refused as refused:
             await _answer(send, _refusal(refused))
             return
-        await self._within_limit(self.application, scope, receive, send)
+        await _within_limit(self.application, scope, receive, send, most)
 
     def _doorstep_of(self, scope: Scope) -> Doorstep | None:
         doorstep = self._doorstep
@@ -226,62 +228,66 @@ class Guard:
         good = partial(self._tally.authenticate, secret)
         return Caller(token.caller(self._surface), token, good, form_key=key)
 
-    def _require_length(self, headers: Mapping[str, str]) -> None:
-        length = headers.get("content-length", "0")
-        if not (length.isascii() and length.isdigit()):
-            raise _Refused(400, "malformed", "Content-Length is no number.")
-        if int(length) > self._body_limit:
-            raise self._too_large()
 
-    def _too_large(self) -> _Refused:
-        return _Refused(413, "too_large", f"A request is {self._body_limit:,} bytes at most.")
+def _require_length(headers: Mapping[str, str], most: int) -> None:
+    length = headers.get("content-length", "0")
+    if not (length.isascii() and length.isdigit()):
+        raise _Refused(400, "malformed", "Content-Length is no number.")
+    if int(length) > most:
+        raise _too_large(most)
 
-    async def _within_limit(
-        self, application: Application, scope: Scope, receive: Receive, send: Send
-    ) -> None:
-        """Let a request through until its body is longer than allowed, whatever its length says:
-        then the guard answers, and not what the application made of half a body.
-        """
-        refused = is_answered = False
 
-        def refuse() -> None:
-            nonlocal refused
-            refused = True
-            raise InvalidInput(str(self._too_large()))
+def _too_large(most: int) -> _Refused:
+    return _Refused(413, "too_large", f"A request is {most:,} bytes at most here.")
 
-        async def send_on(message: Message) -> None:
-            nonlocal is_answered
-            if not refused or is_answered:
-                is_answered = True
-                await send(message)
 
-        try:
-            await application(scope, self._limited(receive, refuse), send_on)
-        except InvalidInput:
-            if not refused or is_answered:
-                raise
-        if refused and not is_answered:
-            await _answer(send, _refusal(self._too_large()))
+async def _within_limit(
+    application: Application, scope: Scope, receive: Receive, send: Send, most: int
+) -> None:
+    """Let a request through until its body is longer than allowed, whatever its length says: then
+    the guard answers, and not what the application made of half a body.
+    """
+    refused = is_answered = False
 
-    def _limited(self, receive: Receive, refuse: Callable[[], None]) -> Receive:
-        """Return `receive`, which calls `refuse` where a body is longer than allowed, and raises
-        where it takes too long.
-        """
-        received, is_over, deadline = 0, False, current_time() + _BODY_SECONDS
+    def refuse() -> None:
+        nonlocal refused
+        refused = True
+        raise InvalidInput(str(_too_large(most)))
 
-        async def limited() -> Message:
-            nonlocal received, is_over
-            if is_over:  # then only the end of the connection is waited for
-                return await receive()
-            with fail_after(max(0, deadline - current_time())):
-                message = await receive()
-            received += len(message.get("body", b""))
-            is_over = not message.get("more_body", False)
-            if received > self._body_limit:
-                refuse()
-            return message
+    async def send_on(message: Message) -> None:
+        nonlocal is_answered
+        if not refused or is_answered:
+            is_answered = True
+            await send(message)
 
-        return limited
+    try:
+        await application(scope, limited(receive, most, refuse), send_on)
+    except InvalidInput:
+        if not refused or is_answered:
+            raise
+    if refused and not is_answered:
+        await _answer(send, _refusal(_too_large(most)))
+
+
+def limited(receive: Receive, most: int, refuse: Callable[[], None]) -> Receive:
+    """Return `receive`, which calls `refuse` where a body is longer than allowed, and raises where
+    it takes too long.
+    """
+    received, is_over, deadline = 0, False, current_time() + _BODY_SECONDS
+
+    async def receive_within() -> Message:
+        nonlocal received, is_over
+        if is_over:  # then only the end of the connection is waited for
+            return await receive()
+        with fail_after(max(0, deadline - current_time())):
+            message = await receive()
+        received += len(message.get("body", b""))
+        is_over = not message.get("more_body", False)
+        if received > most:
+            refuse()
+        return message
+
+    return receive_within
 
 
 def problem_of(error: TallystickError) -> tuple[int, dict[str, str], bytes]:
