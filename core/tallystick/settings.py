@@ -167,6 +167,10 @@ class Settings(BaseSettings):
     """Connections that write to a PostgreSQL tally, 4 by default: scopes are written beside one
     another. SQLite has one, and refuses another number.
     """
+    max_connections: int = Field(default=512, ge=1, le=65_536)
+    """Connections that one server process has at once; a request beyond them is refused with 503,
+    but for whether the server runs.
+    """
     rate_limits: dict[Limited, Annotated[int, Field(ge=1, le=6_000_000)]] = {}
     """Number of times an actor may `read`, `inspect`, `preview`, `export`, `write`, `modify`,
     `forget` or `erase` in a minute, in each process; empty: no limit. Many memories in one call

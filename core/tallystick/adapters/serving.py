@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 from anyio import current_time, fail_after
 
-from tallystick.aio import in_thread
+from tallystick.aio import at_once
 from tallystick.errors import InvalidInput, RateLimited, TallystickError, Unauthenticated
 from tallystick.logs import request_id
 from tallystick.operations.error_status import error_json, wire_status
@@ -39,6 +39,8 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 CALLER = "tallystick.caller"
 """The key of the ASGI scope under which the guard puts the Caller."""
+ADMISSION = "tallystick.admission"
+"""The key under which a connection puts what counts its request, and says no where it is busy."""
 REFUSAL = "tallystick.refusal"
 """The key under which the guard tells a doorstep the error for which it let nobody in."""
 COOKIE = "tallystick_session"
@@ -47,7 +49,7 @@ BODY_LIMIT = 8 * 1024 * 1024
 """The bytes that a request may send, where its route does not say less."""
 _BODY_SECONDS = 30
 """The time in which the whole body of a request must arrive."""
-_WAITING = 1_024
+WAITING = 1_024
 """The connections that wait until the server takes them, from the moment at which it is bound."""
 _LONGEST_PATH = 100
 """Bytes of the path of a Unix socket; Linux takes 107 and macOS 103."""
@@ -169,7 +171,9 @@ class Guard:
                 await _within_limit(doorstep, scope, receive, send, most)
                 return
             secret = self._secret(scope["method"], headers)
-            caller = self._on_socket() if secret is None else await in_thread(self._let_in, secret)
+            caller = self._on_socket() if secret is None else await at_once(self._let_in, secret)
+            if not scope.get(ADMISSION, lambda: True)():
+                raise _Refused(503, "busy", "The server answers too many requests. Try again soon.")
             scope[CALLER] = replace(caller, actor=caller.actor.traced(request_id=named))
         except TallystickError as error:
             if doorstep is not None:
@@ -397,7 +401,7 @@ def bind_socket(path: str | os.PathLike[str]) -> Iterator[socket.socket]:
         mask = os.umask(0o177)
         try:
             bound.bind(str(where))
-            bound.listen(_WAITING)
+            bound.listen(WAITING)
         except OSError as error:
             raise InvalidInput(f"No socket can be made at {where}: {error.strerror}.") from error
         finally:
@@ -424,7 +428,7 @@ def bind_port(port: int, *, host: str = "127.0.0.1") -> Iterator[socket.socket]:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             bound.bind((host, port))
-            bound.listen(_WAITING)
+            bound.listen(WAITING)
         except OSError as error:
             raise InvalidInput(f"Port {port} of {host} cannot be had: {error.strerror}.") from error
         yield bound
