@@ -80,7 +80,8 @@ def read_in_thread(
             values[BODY] = _read(checker, content)
         return await endpoint(**values)
 
-    unread = Annotated[parameter.annotation, WrapValidator(lambda content, _: content), Body()]
+    hint: Any = parameter.annotation
+    unread: Any = Annotated[hint, WrapValidator(lambda content, _: content), Body()]
     parameters = {**signature.parameters, BODY: parameter.replace(annotation=unread)}
     read.__signature__ = signature.replace(parameters=[*parameters.values()])  # type: ignore[attr-defined]
     return read

@@ -449,7 +449,9 @@ class Gate:
             raise ReadOnlyTally(error.reason, text) from error
 
 
-def log_refusal(event: str, actor: Actor, scope: Scope, reason: str, **ids: str | None) -> None:
+def log_refusal(
+    event: str, actor: Actor, scope: Scope | None, reason: str, **ids: str | None
+) -> None:
     """Log a refusal by policy: to whom, in which kind of scope and why."""
     get_logger("policy").info(
         event,

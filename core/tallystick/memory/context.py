@@ -217,8 +217,8 @@ class MemoryContext:
         *,
         sources: bool = True,
     ) -> memories.Stored:
-        """Return the memory, if `actor` may do `operation` with it. Raises NotFound alike for
-        hidden and for absent ones.
+        """Return the memory, if `actor` may do `operation` with it. Raises Denied for one that the
+        actor may read, else NotFound alike for hidden and for absent ones.
         """
         stored = (
             memories.get(connection, memory_id, sources=sources) if is_storable(memory_id) else None
@@ -230,6 +230,8 @@ class MemoryContext:
             # About the call, whatever the memory: neither says whether it is there.
             raise Denied(decision)
         if not decision.allowed:
+            if self.gate.decide(connection, actor, "read", stored.memory.scope).allowed:
+                raise Denied(decision)
             raise self.absent(actor, memory_id)
         return stored
 
