@@ -173,8 +173,8 @@ class Settings(BaseSettings):
     """
     rate_limits: dict[Limited, Annotated[int, Field(ge=1, le=6_000_000)]] = {}
     """Number of times an actor may `read`, `inspect`, `preview`, `export`, `write`, `modify`,
-    `forget` or `erase` in a minute, in each process; empty: no limit. Many memories in one call
-    count each.
+    `forget` or `erase` in a minute, in all processes together; where it says nothing, callers with
+    an access token have limits all the same. Many memories in one call count each.
     """
     redact_pii: bool = False
     """True to redact names, addresses and numbers of people like secrets."""

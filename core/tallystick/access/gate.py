@@ -89,7 +89,7 @@ class Gate:
 
     def __init__(self, store: Store, *, limits: Mapping[Limited, int] | None = None) -> None:
         self._store = store
-        self._limits = Limits(limits or {})
+        self._limits = Limits(limits or {}, store.database)
         self._guard = threading.Lock()
         self._reads: list[dict[str, Any]] = []
         self._accessed: Counter[int] = Counter()
@@ -128,7 +128,7 @@ class Gate:
 
         Raises InvalidInput for more at once than a minute allows: no wait would let them through.
         """
-        most = self._limits.per_minute.get(limited)
+        most = self._limits.most(actor, limited)
         if most is None or count < 1:
             return
         if count > most:

@@ -247,8 +247,8 @@ def test_who_may_read_a_memory_is_told_what_he_may_not_do_with_it(open_tally: Op
     with open_tally() as tally:
         root, team = tally.bind(ROOT), "team:red"
         members = [
-            SpaceMember(principal_id=name, role=role)
-            for name, role in (("root", "maintainer"), ("bob", "reader"))
+            SpaceMember(principal_id="root", role="maintainer"),
+            SpaceMember(principal_id="bob", role="reader"),
         ]
         root.spaces.create(team, name="Red", reason="open", members=members)
         kept = tally.bind(ROOT, scope=team).remember("Water boils at 100 degrees.").id
