@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
@@ -33,9 +34,17 @@ SAFE_KEYS = frozenset(
         "room",
         "surface",
         "state",
+        "request_id",
+        "principal",
+        "scope_kind",
+        "operation",
+        "rule_id",
     }
 )
 """Ids, counts, durations, names of events and errors. Content has no key."""
+
+request_id: ContextVar[str | None] = ContextVar("tallystick_request_id", default=None)
+"""The id of the request of a network caller that is being answered; each log line names it."""
 
 WITHHELD = "(withheld)"
 """Replaces a value under a safe key that does not look like an id, a name or a number."""
@@ -70,7 +79,9 @@ def get_logger(context: str) -> structlog.stdlib.BoundLogger:
 
 
 def _only_safe(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-    return {key: _code(value) for key, value in event.items() if key in SAFE_KEYS}
+    served = request_id.get()
+    named = event if served is None else {**event, "request_id": served}
+    return {key: _code(value) for key, value in named.items() if key in SAFE_KEYS}
 
 
 def _code(value: Any) -> Any:

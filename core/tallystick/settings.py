@@ -121,6 +121,8 @@ class Settings(BaseSettings):
     """The size from which on a body is moved there, kB."""
     retention: Retention = "redacted_payloads"
     """The payloads that recorded steps keep."""
+    longest_memory_kb: int = Field(default=1_024, ge=1, le=10_240)
+    """The longest text of a memory, kB; a longer one is refused, whoever stores it."""
     forget_window_days: int = Field(default=30, ge=0)
     """Days for which a forgotten memory can be recovered."""
     forget_batch: int = Field(default=100, ge=1)
@@ -165,10 +167,14 @@ class Settings(BaseSettings):
     """Connections that write to a PostgreSQL tally, 4 by default: scopes are written beside one
     another. SQLite has one, and refuses another number.
     """
+    max_connections: int = Field(default=512, ge=1, le=65_536)
+    """Connections that one server process has at once; a request beyond them is refused with 503,
+    but for whether the server runs.
+    """
     rate_limits: dict[Limited, Annotated[int, Field(ge=1, le=6_000_000)]] = {}
     """Number of times an actor may `read`, `inspect`, `preview`, `export`, `write`, `modify`,
-    `forget` or `erase` in a minute, in each process; empty: no limit. Many memories in one call
-    count each.
+    `forget` or `erase` in a minute, in all processes together; where it says nothing, callers with
+    an access token have limits all the same. Many memories in one call count each.
     """
     redact_pii: bool = False
     """True to redact names, addresses and numbers of people like secrets."""

@@ -14,8 +14,6 @@ from tallystick_cli.output import print_view
 from tallystick_cli.session import complete_id, confirm, require_person
 from tallystick_cli.views import access as views
 
-_MOST = 1_000_000
-"""Approvals of a scope that are looked through."""
 _PERSON = "Shows it first and needs a person at a terminal."
 _FORM = "user:bob=writer, agent:coder=reader@2026-12-31 or everyone=reader"
 
@@ -30,7 +28,7 @@ def approvals(call: Call) -> Answer:
     listed: list[Approval] = []
     for name in scopes:
         call.bound = owner.tally.bind(owner.actor, name).on("cli")
-        listed += call.do(limit=_MOST)
+        listed += call.do(limit=limit)
     listed.sort(key=lambda each: (each.created_at, each.id), reverse=True)
     if listed:
         return Answer(listed[:limit])

@@ -17,6 +17,7 @@ from tallystick.adapters.foreign_memories import (
     import_memories,
 )
 from tallystick.errors import InvalidInput
+from tallystick.records import MOST_RESULTS, Memory
 from tallystick_cli.commands import Answer, Call, command
 from tallystick_cli.output import progress_bar
 from tallystick_cli.session import open_as_owner, view_in
@@ -24,8 +25,6 @@ from tallystick_cli.views.common import counts, table
 
 _MOST = 10
 """Owners and reasons that a terminal shows."""
-_ALL = 1_000_000
-"""Memories that an export takes at most."""
 
 
 @command(scope="home", tally="place")
@@ -67,7 +66,9 @@ def export_to(
     if Path(file).exists():
         raise InvalidInput(f"{file} is there already: name a file that is not.")
     bound = call.bound
-    memories = bound.memories(limit=_ALL)
+    memories: list[Memory] = []
+    while page := bound.memories(limit=MOST_RESULTS, before=memories[-1].id if memories else None):
+        memories += page
     # What was remembered is for whoever runs this, until he gives it to somebody.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     with os.fdopen(os.open(file, flags, 0o600), "w", encoding="utf-8") as opened:

@@ -14,8 +14,15 @@ import anyio
 import uvicorn
 from mcp.server.mcpserver import Context
 from mcp.server.transport_security import TransportSecuritySettings
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from tallystick.adapters.serving import BODY_LIMIT, CALLER, Guard, bind_port, bind_socket
+from tallystick.adapters.connections import (
+    ACCEPTED_AT_ONCE,
+    AdmittedProtocol,
+    Connections,
+    reserve_files,
+)
+from tallystick.adapters.serving import BODY_LIMIT, CALLER, WAITING, Guard, bind_port, bind_socket
 from tallystick.adapters.serving import Caller as GuardedCaller
 from tallystick.errors import InvalidInput, Unauthenticated
 from tallystick.records import Actor, Scope
@@ -91,17 +98,22 @@ def run_http(
     """
     if uds is None and port is None:
         raise InvalidInput("Say where to serve: on a Unix socket, on a port, or on both.")
+    most = tally.settings.max_connections
+    reserve_files(most)
+    connections = Connections(most)
     with ExitStack() as stack:
         servers: list[tuple[_Server, socket.socket]] = []
         addresses = []
         if uds is not None:
             app = http_app(tally, local=local or tally.owner, **options)
-            servers.append((_Server(_config(app)), stack.enter_context(bind_socket(uds))))
+            servers.append(
+                (_Server(_config(app, connections)), stack.enter_context(bind_socket(uds)))
+            )
             addresses.append(f"unix:{os.path.abspath(uds)}")
         if port is not None:
             app = http_app(tally, hosts=[host], **options)
             bound = stack.enter_context(bind_port(port, host=host))
-            servers.append((_Server(_config(app)), bound))
+            servers.append((_Server(_config(app, connections)), bound))
             addresses.append(f"http://{host}:{bound.getsockname()[1]}{PATH}")
         started(addresses)
         anyio.run(_run, servers)
@@ -115,10 +127,19 @@ class _Server(uvicorn.Server):
         """Capture none."""
         yield
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to listen, with a queue in which others wait while some are taken."""
+        await super().startup(sockets)
+        for bound in sockets or ():
+            bound.listen(WAITING)
 
-def _config(app: Any) -> uvicorn.Config:
+
+def _config(app: Any, connections: Connections) -> uvicorn.Config:
     return uvicorn.Config(
         app,
+        http=type("Protocol", (AdmittedProtocol, AutoHTTPProtocol), {"admission": connections}),
+        ws="none",
+        backlog=ACCEPTED_AT_ONCE,
         log_config=None,
         access_log=False,
         lifespan="on",

@@ -11,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 
 from tallystick.adapters.serving import problem_of
@@ -28,6 +29,7 @@ _CODES = {
     413: "too_large",
     415: "unsupported_media_type",
 }
+CUT_OFF = "The request took too long to arrive, or was cut off."
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
@@ -125,8 +127,9 @@ def add_handlers(app: FastAPI) -> None:
         return _problem(error.status_code, str(error.detail), dict(error.headers or {}))
 
     @app.exception_handler(TimeoutError)
-    async def _slow(request: Request, error: TimeoutError) -> Response:
-        return _problem(408, "The request took too long to arrive.")
+    @app.exception_handler(ClientDisconnect)
+    async def _cut_off(request: Request, error: Exception) -> Response:
+        return _problem(408, CUT_OFF)
 
     @app.exception_handler(Exception)
     async def _unknown(request: Request, error: Exception) -> Response:
@@ -169,6 +172,9 @@ class _Explained:
 
     def __init__(self, error: RequestValidationError) -> None:
         self._error = error
+
+    def error_count(self) -> int:
+        return len(self._error.errors())
 
     def errors(self, **_: bool) -> list[dict[str, Any]]:
         places = ((each, tuple(each["loc"])) for each in self._error.errors())

@@ -14,11 +14,12 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
 from tallystick import __version__
-from tallystick.adapters.serving import BODY_LIMIT, Guard
+from tallystick.adapters.serving import Guard
 from tallystick.aio import in_thread
 from tallystick.records import Actor
 from tallystick.tally import Tally
 from tallystick_server.answers import Answer, add_handlers
+from tallystick_server.bodies import UnreadRequest, body_limit, read_in_thread
 from tallystick_server.dashboard import Entrance, dashboard_app
 from tallystick_server.dashboard.entrance import PREFIX as DASHBOARD
 from tallystick_server.endpoints import RESULT, add_operations
@@ -49,7 +50,6 @@ def create_app(
     *,
     local: Actor | None = None,
     hosts: Iterable[str] = (),
-    body_limit: int = BODY_LIMIT,
     entrance: Entrance | None = None,
 ) -> Server:
     """Return the application that offers a tally over HTTP, behind its guard.
@@ -57,8 +57,8 @@ def create_app(
     Serve it, or mount it in an application of your own and enter its `lifespan` in that one's. The
     tally stays yours to close. A caller without a token is refused, or with `local` acts as that
     actor: give it only where the application listens on a socket of `bind_socket`. `hosts` are
-    names by which it is reached, beside those of the loopback. A request is `body_limit` bytes at
-    most. The links of an `entrance` let a browser into its dashboard, at `/ui`.
+    names by which it is reached, beside those of the loopback. The links of an `entrance` let a
+    browser into its dashboard, at `/ui`.
     """
     return Server(
         _routes(tally),
@@ -95,12 +95,13 @@ class _Route(APIRoute):
         async def of_json(request: Request) -> Response:
             kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
             is_json = kind == "application/json" or kind.endswith("+json")
-            if not is_json and await request.body():
+            content = await request.body()
+            if content and not is_json:
                 raise HTTPException(
                     415,
                     "A body is JSON here: send it with the header content-type: application/json.",
                 )
-            return await handle(request)
+            return await handle(UnreadRequest(request, content))
 
         return of_json
 
@@ -120,7 +121,7 @@ class _Routes(APIRouter):
         responses = options.pop("responses", {})
         if self.is_described:
             options["responses"] = {code: _with_model(each) for code, each in responses.items()}
-        super().add_api_route(path, endpoint, **options)
+        super().add_api_route(path, read_in_thread(endpoint), **options)
 
 
 def _with_model(response: Mapping[str, Any]) -> dict[str, Any]:

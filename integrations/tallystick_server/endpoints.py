@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, get_origin
 
-from fastapi import APIRouter, Body, Depends, Header, Path, Query, Request
+from fastapi import APIRouter, Depends, Header, Path, Query, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, create_model, model_validator
+from pydantic import BaseModel, ConfigDict, FailFast, create_model, model_validator
 
 from tallystick.adapters.serving import CALLER, Caller
 from tallystick.aio import in_thread
@@ -17,6 +17,7 @@ from tallystick.errors import InvalidInput
 from tallystick.operations import OPERATIONS, Arguments, Operation
 from tallystick.tally import BoundTally, Tally
 from tallystick_server.answers import Problem, answer
+from tallystick_server.bodies import BODY
 from tallystick_server.open_runs import RunHeader, within
 from tallystick_server.routes import OF_THE_URL, ROUTES, Method, Route
 
@@ -162,7 +163,7 @@ def _endpoint(
     async def endpoint(request: Request, **values: Any) -> Response:
         arguments: dict[str, Any] = dict(fixed)
         arguments |= {name: values[name] for name in in_path}
-        given = values.get("arguments")
+        given = values.get(BODY, values.get("arguments"))
         if isinstance(given, BaseModel):
             arguments |= {name: getattr(given, name) for name in given.model_fields_set}
         if values.get("key") is not None:
@@ -188,10 +189,10 @@ def _parameters(
         place = Path(description=operation.help(name))
         parameters.append(inspect.Parameter(name, keyword, annotation=Annotated[str, place]))
     if model is not None:
-        source = Query() if method in OF_THE_URL else Body()
-        parameters.append(
-            inspect.Parameter("arguments", keyword, annotation=Annotated[model, source])
+        name, hint = (
+            ("arguments", Annotated[model, Query()]) if method in OF_THE_URL else (BODY, model)
         )
+        parameters.append(inspect.Parameter(name, keyword, annotation=hint))
     headers: list[tuple[str, Any]] = [("scope_header", ScopeHeader), ("run_header", RunHeader)]
     for name, annotation in headers:
         parameters.append(inspect.Parameter(name, keyword, default=None, annotation=annotation))
@@ -211,8 +212,14 @@ def _arguments_model(
 ) -> type[BaseModel] | None:
     """Return the arguments that neither path nor headers nor the route itself give."""
     taken = {*in_path, *_IN_HEADERS, *fixed}
+    # A list stops at its first wrong item: a long one of them would be explained for minutes.
     fields: dict[str, Any] = {
-        name: (field.annotation, field)
+        name: (
+            Annotated[field.annotation, FailFast()]
+            if get_origin(field.annotation) is tuple
+            else field.annotation,
+            field,
+        )
         for name, field in operation.arguments.model_fields.items()
         if name not in taken
     }

@@ -49,13 +49,13 @@ class PutItem(RequestBody):
 class PutItems(RequestBody):
     """Changes of a store, all or none."""
 
-    puts: tuple[PutItem, ...] = Field(max_length=_MOST)
+    puts: tuple[PutItem, ...] = Field(max_length=_MOST, fail_fast=True)
 
 
 class GetItems(RequestBody):
     """Addresses, and whether reading each begins its time to live anew."""
 
-    addresses: tuple[tuple[tuple[str, ...], str], ...] = Field(max_length=_MOST)
+    addresses: tuple[tuple[tuple[str, ...], str], ...] = Field(max_length=_MOST, fail_fast=True)
     refresh: tuple[bool, ...] = ()
 
 

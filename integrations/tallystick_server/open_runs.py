@@ -10,7 +10,7 @@ its caller may, within the bounds of the caller's token.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated
 
@@ -35,18 +35,16 @@ class OpenRuns:
         self._guard = threading.Lock()
         self._runs: dict[str, Run] = {}
 
-    def add(self, run: Run) -> None:
-        """Keep a run that was started. Raises InvalidInput where too many are open, or one of the
-        same id.
+    def begin(self, start: Callable[[], Run]) -> Run:
+        """Start a run and keep it, one at a time: of two with one id the second is refused. Raises
+        InvalidInput where too many are open; then none was started.
         """
         with self._guard:
-            is_full = len(self._runs) >= _MOST_OPEN
-            kept = run if is_full else self._runs.setdefault(run.id, run)
-        if kept is not run:
-            raise InvalidInput("run_id: a run has an id of its own. Leave it out for a new one.")
-        if is_full:
-            run.end("cancelled")
-            raise InvalidInput(f"{_MOST_OPEN:,} runs are open on this server. End some of them.")
+            if len(self._runs) >= _MOST_OPEN:
+                raise InvalidInput(f"{_MOST_OPEN:,} runs are open on this server. End some first.")
+            run = start()
+            self._runs[run.id] = run
+        return run
 
     def of(self, run_id: str, bound: BoundTally) -> Run:
         """Return an open run of this caller, who may record in it. Raises NotFound for one that the

@@ -45,7 +45,7 @@ from tallystick_server.endpoints import (
     add_endpoint,
     bound_for,
 )
-from tallystick_server.open_runs import RunHeader, within
+from tallystick_server.open_runs import OpenRuns, RunHeader, within
 
 
 class StartRun(RequestBody):
@@ -74,7 +74,7 @@ class NewStep(RequestBody):
     name: str | None = None
     parent: str | None = None
     metadata: JsonObject | None = None
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[Entry, ...] = Field(default=(), fail_fast=True)
     status: StepStatus = "completed"
 
 
@@ -98,7 +98,7 @@ class ToolResult(RequestBody):
 class Compile(RequestBody):
     """Candidates, and the budget for which the best of them are chosen."""
 
-    items: tuple[ContextItem | Memory, ...] = Field(max_length=10_000)
+    items: tuple[ContextItem | Memory, ...] = Field(max_length=10_000, fail_fast=True)
     budget: int
     model: str | None = None
     provider: str | None = None
@@ -161,8 +161,8 @@ async def start_run(request: Request, body: StartRun, scope_header: ScopeHeader 
 
     def start() -> Response:
         bound = bound_for(request, scope_header)
-        run = bound.run(**body.model_dump())
-        request.app.state.open_runs.add(run)
+        open_runs: OpenRuns = request.app.state.open_runs
+        run = open_runs.begin(lambda: bound.run(**body.model_dump()))
         return answer(bound, run.record)
 
     return await in_thread(start)

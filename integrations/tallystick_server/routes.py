@@ -187,6 +187,28 @@ ROUTES: tuple[Route, ...] = (
 fits the first one answers.
 """
 
+_OF_TEXTS = ("remember", "remember_many", "modify", "modify_many", "correct", "review")
+BULK: frozenset[str] = frozenset(
+    {
+        *(
+            f"{method} {path}"
+            for route in ROUTES
+            if route.operation in _OF_TEXTS
+            for method, path in ((route.method, route.path), *route.also)
+        ),
+        "POST /context/compile",
+        "POST /compile",
+        "POST /policy/check",
+        "POST /runs/{run_id}/steps",
+        "POST /tools/result",
+        "POST /items",
+        "POST /frames",
+        "POST /hooks/{event}",
+        "POST /tools/{name}",
+    }
+)
+"""Routes that take long bodies: texts, payloads, or many of something."""
+
 EXCLUDED: Mapping[str, str] = {"import_from": _NO_PATHS, "backup": _NO_PATHS}
 """Operations without a route, each with the reason."""
 

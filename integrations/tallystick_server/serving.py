@@ -13,15 +13,23 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from tallystick.adapters import has_rules
-from tallystick.adapters.serving import bind_port, bind_socket
+from tallystick.adapters.connections import (
+    ACCEPTED_AT_ONCE,
+    AdmittedProtocol,
+    Connections,
+    reserve_files,
+)
+from tallystick.adapters.serving import WAITING, bind_port, bind_socket
 from tallystick.errors import InvalidInput
 from tallystick.records import Actor
 from tallystick.tally import BoundTally, Tally
 from tallystick_hooks.quick import RULES_MARK
 from tallystick_server.app import create_app
 from tallystick_server.dashboard import Entrance, make_ready_in_background
+from tallystick_server.routes import PREFIX
 from tallystick_server.streams import STOPPING
 
 _GRACE_SECONDS = 5
@@ -122,18 +130,21 @@ def _bound(
     if uds is None and port is None:
         raise InvalidInput("Say where to serve: on a Unix socket, on a port, or on both.")
     names = set(hosts)
+    most = tally.settings.max_connections
+    reserve_files(most)
+    connections = Connections(most, always=[f"{PREFIX}/health"])
     with ExitStack() as stack:
         servers: list[tuple[_Server, socket.socket]] = []
         addresses: list[str] = []
         if uds is not None:
             app = create_app(tally, local=local or tally.owner, hosts=names, entrance=entrance)
-            servers.append((_server(app), stack.enter_context(bind_socket(uds))))
+            servers.append((_server(app, connections), stack.enter_context(bind_socket(uds))))
             stack.enter_context(_rules_marked(tally, uds))
             addresses.append(f"unix:{os.path.abspath(uds)}")
         if port is not None:
             app = create_app(tally, hosts={*names, host}, entrance=entrance)
             bound = stack.enter_context(bind_port(port, host=host))
-            servers.append((_server(app), bound))
+            servers.append((_server(app, connections), bound))
             shown = f"[{host}]" if ":" in host else host
             addresses.append(f"http://{shown}:{bound.getsockname()[1]}")
         yield servers, addresses
@@ -170,13 +181,19 @@ class _Server(uvicorn.Server):
         """Capture none."""
         yield
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to listen, with a queue in which others wait while some are taken."""
+        await super().startup(sockets)
+        for bound in sockets or ():
+            bound.listen(WAITING)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the streams of events, which would go on until they are cut off, then the rest."""
         self._stopping.set()
         await super().shutdown(sockets)
 
 
-def _server(app: Any) -> _Server:
+def _server(app: Any, connections: Connections) -> _Server:
     stopping = threading.Event()
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
@@ -185,6 +202,8 @@ def _server(app: Any) -> _Server:
 
     config = uvicorn.Config(
         application,
+        http=type("Protocol", (AdmittedProtocol, AutoHTTPProtocol), {"admission": connections}),
+        backlog=ACCEPTED_AT_ONCE,
         log_config=None,
         access_log=False,
         lifespan="on",

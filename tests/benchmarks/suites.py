@@ -17,6 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tests.pages import every
+
 from tallystick.errors import Denied, NotFound, StateConflict
 from tallystick.operations import MEMORY_TOOLS
 from tallystick.records import Actor, Hit, MemoryState, Scope, SpaceMember
@@ -576,7 +578,7 @@ def _mutation_targets(stage: _Stage) -> None:
     ambiguous = _keep(apollo, ["Anna moved to Oslo.", "Anna moved to Rome."], kind="fact")
 
     def snapshot() -> dict[str, tuple[int, str]]:
-        listed = apollo.memories(states=_EVERY, limit=10_000)
+        listed = every(apollo.memories, states=_EVERY)
         return {memory.id: (memory.version, memory.state) for memory in listed}
 
     def changed(call: Callable[[], Any], targets: Iterable[str], failure: str) -> None:
@@ -700,7 +702,7 @@ def _feedback_loop(stage: _Stage) -> None:
         ):
             apollo.remember(content, kind="turn", conversation="loop", speaker=speaker)
         expected += 2
-    turns = apollo.memories(conversation="loop", limit=10_000)
+    turns = every(apollo.memories, conversation="loop")
     stage.check(len(turns) == expected, f"{len(turns)} memories of {expected} turns")
     stage.silent([memory.content for memory in turns], [OPEN, "remembered data"], "a captured turn")
     stage.check(

@@ -39,9 +39,9 @@ from tallystick import Actor, Tally
 from tallystick.compiler import FRAMED, compile_context
 from tallystick.errors import ApprovalRequired, BudgetInfeasible, InvalidInput
 from tallystick.records import CompilationRequest, PolicyConditions, PolicyRule
-from tallystick.records import _base as limits
 from tallystick.records.escaping import as_item
 from tallystick.records.framing import CLOSE, OPEN
+from tallystick.settings import Settings
 from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
 from tallystick.testing.adapter_contract import AdapterContract
@@ -562,12 +562,10 @@ def test_what_is_rendered_fits_pairs_and_says_what_was_chosen(
     assert rendered[-1].content == "Where to?"
 
 
-def test_an_agent_goes_on_when_its_message_is_too_large_to_remember(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_agent_goes_on_when_its_message_is_too_large_to_remember(tmp_path: Path) -> None:
     """The turn is in the recorded request; that it is no memory is counted and named."""
-    monkeypatch.setattr(limits, "LONGEST_CONTENT", 5_000)
-    with Tally.open(tmp_path / "tally", background=False) as tally:
+    settings = Settings(longest_memory_kb=5)
+    with Tally.open(tmp_path / "tally", background=False, settings=settings) as tally:
         model = _model(AIMessage("Read."))
         agent = create_agent(model, [], middleware=[TallyMiddleware(tally, capture="user")])
         result = agent.invoke({"messages": [HumanMessage("log line\n" * 1_000)]})

@@ -102,6 +102,7 @@ FIRST_LOOK = {
     "storage/parts storage/rows storage/scopes storage/settings_rows storage/spaces storage/store",
     "../integrations/test_event_loop.py": "adapters/background",
     "../integrations/test_server.py": "adapters/serving",
+    "../integrations/test_server_admission.py": "adapters/connections",
     "storage/test_read_only.py": "storage/losses",
     "storage/test_processes.py": "storage/liveness storage/location",
     "storage/test_one_writer.py": "storage/group_commit",

@@ -12,6 +12,7 @@ import socket
 import stat
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,7 +23,7 @@ import pytest
 from fastapi import FastAPI
 
 from tallystick import Actor, Tally
-from tallystick.adapters.serving import BODY_LIMIT, COOKIE, bind_port, bind_socket
+from tallystick.adapters.serving import BODY_LIMIT, COOKIE, bind_port, bind_socket, limited
 from tallystick.errors import InvalidInput
 from tallystick.operations import OPERATIONS
 from tallystick.recorder import verify_bundle
@@ -256,12 +257,18 @@ def test_pages_of_other_sites_get_nothing(there: Served) -> None:
         ({"host": "evil.example"}, 421),
         ({"host": "127.0.0.1.evil.example"}, 421),
         ({"host": ""}, 421),
+        ({"host": "[::1]evil"}, 421),
+        ({"host": "[::1]:80:80"}, 421),
+        ({"host": "localhost:evil"}, 421),
+        ({"host": "localhost@evil.example"}, 421),
         ({"origin": "https://evil.example"}, 403),
         ({"origin": "null"}, 403),
     ):
         refused = http.get("/v1/whoami", headers=headers)
         assert (refused.status_code, problem(refused)["status"]) == (status, status)
         assert not [name for name in refused.headers if name.startswith("access-control")]
+    for host in ("[::1]", "[::1]:8765", "LOCALHOST:1"):
+        assert http.get("/v1/whoami", headers={"host": host}).status_code == 200
     own = http.get("/v1/whoami", headers={"origin": there.tcp})
     preflight = http.options("/v1/whoami", headers={"access-control-request-method": "GET"})
 
@@ -348,6 +355,51 @@ def test_a_request_that_is_too_large_is_cut_off(there: Served) -> None:
     assert (deep.status_code, problem(deep)["code"]) == (422, "invalid_input")
 
 
+def test_a_body_is_refused_by_its_length_before_it_is_read(there: Served) -> None:
+    """64 kB to sign in, 8 MB where texts, payloads or many of something are sent, else 1 MB."""
+    http = there.http(there.token(), **{"content-type": "application/json"})
+    kilobyte = 1_024
+    for path, most in (
+        ("/ui/sign-in", 64 * kilobyte),
+        ("/v1/recall", 1_024 * kilobyte),
+        ("/v1/spaces/team:red/members", 1_024 * kilobyte),
+        ("/v1/memories", BODY_LIMIT),
+        ("/v1/memories/x/corrections", BODY_LIMIT),
+        ("/v1/runs/x/steps", BODY_LIMIT),
+    ):
+        within, beyond = (http.post(path, content=b" " * size) for size in (most, most + 1))
+        assert within.status_code in (401, 422), path
+        assert beyond.status_code == 413, path
+        assert f"{most:,} bytes" in problem(beyond)["detail"]
+
+
+def test_a_body_of_junk_costs_little_and_is_explained_in_short(there: Served) -> None:
+    """The processor time for a body of junk, and not the clock: others wait for it."""
+    http = there.http(there.token(), **{"content-type": "application/json"})
+
+    def told(path: str, content: bytes) -> tuple[str, float]:
+        began = time.process_time()
+        answer = http.post(path, content=content)
+        spent = time.process_time() - began
+        assert answer.status_code == 422
+        return cast(str, problem(answer)["detail"]), spent
+
+    empty = b",".join([b"{}"] * 400_000)
+    unknown = b",".join(b'"k%d":0' % number for number in range(400_000))
+    cases = [
+        told("/v1/context/compile", b'{"budget":1,"items":[%s]}' % empty),
+        told("/v1/memories/batch", b'{"items":[%s]}' % empty),
+        told("/v1/memories", b"{%s}" % unknown),
+        told("/v1/policy/check", b'{"kind":"tool_call","arguments":[%s]}' % empty * 2),
+        told("/v1/policy/check", b"[" * 4_000_000),
+    ]
+    plain, _ = told("/v1/recall", b"{%s}" % b",".join(b'"k%d":0' % n for n in range(30)))
+
+    assert max(spent for _, spent in cases) < 5
+    assert all(len(detail) < 2_000 for detail, _ in cases)
+    assert (plain.count("Extra inputs"), plain[-12:]) == (19, "and 11 more.")
+
+
 async def test_a_body_that_drips_is_cut_off_when_its_time_is_over(
     there: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -360,11 +412,11 @@ async def test_a_body_that_drips_is_cut_off_when_its_time_is_over(
         await asyncio.sleep(0.05)
         return {"type": "http.request", "body": b" ", "more_body": True}
 
-    limited = create_app(there.tally)._limited(drip, lambda: None)
+    receive = limited(drip, BODY_LIMIT, lambda: None)
 
     async def read() -> None:
         for _ in range(100):
-            await limited()
+            await receive()
 
     with pytest.raises(TimeoutError):
         await read()
@@ -724,6 +776,56 @@ def test_a_read_leaves_the_journal_as_it_was(there: Served) -> None:
                 assert response.status_code in (200, 404, 409), (path, response.text)
 
     assert entries() == before
+
+
+def test_an_answer_names_its_request_as_the_log_and_the_history_do(
+    there: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "tallystick.policy")
+    reader = there.http(there.token(token_class="scoped", operations=["read"]))
+    body = {"content": "The crane rests on a request."}
+    refused = reader.post("/v1/memories", json=body, headers={"x-request-id": "req-7"})
+    unnamed = reader.post("/v1/memories", json=body)
+    for bad in ("a b", "x" * 129):
+        answer = reader.get("/v1/whoami", headers={"x-request-id": bad})
+        assert (answer.status_code, problem(answer)["code"]) == (400, "malformed")
+        assert answer.headers["x-request-id"] != bad
+    kept = there.http(there.token()).post(
+        "/v1/memories", json=body, headers={"x-request-id": "req-8"}
+    )
+    memory_id = kept.json()["result"]["id"]
+    [change] = there.http(there.token()).get(f"/v1/memories/{memory_id}/history").json()["result"]
+
+    assert (refused.headers["x-request-id"], kept.headers["x-request-id"]) == ("req-7", "req-8")
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 2
+    for line, answer in zip(lines, (refused, unnamed), strict=True):
+        assert f"request_id='{answer.headers['x-request-id']}'" in line
+        for fact in ("principal='ada'", "scope_kind='private'", "reason='outside_credential'"):
+            assert fact in line
+    assert change["request_id"] == "req-8"
+
+
+def test_a_token_that_may_not_write_renews_no_time_to_live(there: Served) -> None:
+    writer = there.http(there.token())
+    reader = there.http(there.token(token_class="scoped", operations=["read", "inspect"]))
+    minute = 60 * 1_000_000
+    put = {"namespace": ["kept"], "key": "k", "value": {"a": 1}, "ttl": minute}
+    writer.post("/v1/items", json={"puts": [put]})
+    get = {"addresses": [[["kept"], "k"]], "refresh": [True]}
+    find = {"prefix": ["kept"], "refresh": True}
+
+    def end(http: httpx2.Client) -> int:
+        [item] = http.post("/v1/items/get", json={"addresses": get["addresses"]}).json()["result"]
+        return cast(int, item["memory"]["expires_at"])
+
+    first = end(reader)
+    for path, body in (("get", get), ("find", find)):
+        assert reader.post(f"/v1/items/{path}", json=body).status_code == 200
+    unchanged = end(reader)
+    writer.post("/v1/items/get", json=get)
+
+    assert unchanged == first < end(reader)
 
 
 def test_a_hook_is_answered_by_the_server_of_its_tally(

@@ -138,14 +138,21 @@ def test_an_open_run_takes_nothing_from_a_token_that_may_not_record(there: Serve
     assert [step["name"] for step in steps] == [None, "forged", "pay", "recall"]
 
 
-def test_a_run_that_is_open_is_not_replaced_by_another_of_its_id(there: Served) -> None:
+def test_a_run_is_not_replaced_by_another_of_its_id_and_none_is_left_open(there: Served) -> None:
     ada, bob = there.http(there.token()), there.http(there.token(BOB))
     run_id = ada.post("/v1/runs", json={"agent_name": "coder"}).json()["result"]["run_id"]
-    taken = bob.post("/v1/runs", json={"agent_name": "coder", "run_id": run_id})
+    again = {"agent_name": "coder", "run_id": run_id}
+    taken = bob.post("/v1/runs", json=again)
+    step = ada.post(f"/v1/runs/{run_id}/steps", json={"kind": "other"})
+    end = ada.post(f"/v1/runs/{run_id}/end", json={})
 
     assert taken.json()["code"] == "invalid_input"
-    assert ada.post(f"/v1/runs/{run_id}/steps", json={"kind": "other"}).status_code == 200
-    assert ada.post(f"/v1/runs/{run_id}/end", json={}).status_code == 200
+    assert [step.status_code, end.status_code] == [200, 200]
+    assert ada.post("/v1/runs", json=again).json()["code"] == "invalid_input"
+    assert ada.post(f"/v1/runs/{run_id}/steps", json={"kind": "other"}).json()["code"] == (
+        "run_closed"
+    )
+    assert ada.post(f"/v1/runs/{run_id}/verify", json={}).json()["result"]["ok"]
 
 
 CANARY = re.compile(r"canary-(\w+)-\d+")

@@ -27,6 +27,7 @@ import pytest
 from hypothesis import settings
 from mcp import Client
 from mcp.shared.exceptions import MCPError
+from tests.pages import every
 
 from tallystick import Tally
 from tallystick.errors import TallystickError
@@ -309,13 +310,13 @@ def _require_once(mine: BoundTally, stored: dict[str, str]) -> None:
     assert len(set(stored.values())) == len(stored)
     for memory_id, text in stored.items():
         assert mine.get(memory_id).content == text
-    every = Counter(memory.content for memory in mine.memories(limit=100_000))
-    assert max(every.values()) == 1, every.most_common(3)
+    counted = Counter(memory.content for memory in every(mine.memories))
+    assert max(counted.values()) == 1, counted.most_common(3)
 
 
 def _require_kept(mine: BoundTally, said: list[str], calls: list[str]) -> None:
     """Require that each turn was kept once, and each tool call recorded once."""
-    turns = Counter(memory.content for memory in mine.memories(kinds=("turn",), limit=100_000))
+    turns = Counter(memory.content for memory in every(mine.memories, kinds=("turn",)))
     assert said
     assert all(turns[text] == 1 for text in said)
     recorded = Counter(

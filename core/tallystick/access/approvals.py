@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from tallystick.access.gate import Gate
+from tallystick.access.gate import Gate, log_refusal
 from tallystick.errors import Denied, InvalidInput, NotFound, StateConflict, TokenRefused
 from tallystick.policy.redaction import Redactor
 from tallystick.records import (
@@ -270,6 +270,8 @@ class Approvals:
         store.database.write(
             lambda tx: journal.append(tx, event), name="call.denied", writes=Writes.of(self.scope)
         )
+        ids = {"rule_id": rule_id, "operation": action, "audit_id": event.audit_id}
+        log_refusal("call.denied", self.actor, self.scope, reason, **ids)
 
     def _pending(
         self,

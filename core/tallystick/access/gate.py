@@ -89,7 +89,7 @@ class Gate:
 
     def __init__(self, store: Store, *, limits: Mapping[Limited, int] | None = None) -> None:
         self._store = store
-        self._limits = Limits(limits or {})
+        self._limits = Limits(limits or {}, store.database)
         self._guard = threading.Lock()
         self._reads: list[dict[str, Any]] = []
         self._accessed: Counter[int] = Counter()
@@ -128,7 +128,7 @@ class Gate:
 
         Raises InvalidInput for more at once than a minute allows: no wait would let them through.
         """
-        most = self._limits.per_minute.get(limited)
+        most = self._limits.most(actor, limited)
         if most is None or count < 1:
             return
         if count > most:
@@ -361,6 +361,14 @@ class Gate:
             writes=Writes.of(str(decision.scope)),
         )
         values = {"audit_id": audit_id if is_journaled else None}
+        log_refusal(
+            "access.denied",
+            actor,
+            decision.scope,
+            decision.reason,
+            operation=decision.operation,
+            audit_id=values["audit_id"],
+        )
         return Denied(decision.model_copy(update=values), message)
 
     def log_read(
@@ -439,6 +447,21 @@ class Gate:
         except ReadOnlyTally as error:
             text = f"{len(reads)} reads could not be noted in the access log."
             raise ReadOnlyTally(error.reason, text) from error
+
+
+def log_refusal(
+    event: str, actor: Actor, scope: Scope | None, reason: str, **ids: str | None
+) -> None:
+    """Log a refusal by policy: to whom, in which kind of scope and why."""
+    get_logger("policy").info(
+        event,
+        principal=actor.user,
+        scope_kind=None if scope is None else scope.kind,
+        surface=actor.surface,
+        reason=reason,
+        request_id=actor.request_id,
+        **ids,
+    )
 
 
 def decision_of(error: Denied) -> AccessDecision:

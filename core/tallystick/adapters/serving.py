@@ -10,12 +10,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+import re
 import secrets
 import socket
 import stat
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
@@ -23,8 +24,9 @@ from typing import Any, Protocol
 
 from anyio import current_time, fail_after
 
-from tallystick.aio import in_thread
+from tallystick.aio import at_once
 from tallystick.errors import InvalidInput, RateLimited, TallystickError, Unauthenticated
+from tallystick.logs import request_id
 from tallystick.operations.error_status import error_json, wire_status
 from tallystick.records import AccessToken, Actor, Credential, json_bytes
 from tallystick.tally import Tally
@@ -37,19 +39,26 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 CALLER = "tallystick.caller"
 """The key of the ASGI scope under which the guard puts the Caller."""
+ADMISSION = "tallystick.admission"
+"""The key under which a connection puts what counts its request, and says no where it is busy."""
 REFUSAL = "tallystick.refusal"
 """The key under which the guard tells a doorstep the error for which it let nobody in."""
 COOKIE = "tallystick_session"
 """The cookie that may hold the secret of a session token, for pages of the same origin."""
 BODY_LIMIT = 8 * 1024 * 1024
-"""The bytes that a request may send."""
+"""The bytes that a request may send, where its route does not say less."""
 _BODY_SECONDS = 30
 """The time in which the whole body of a request must arrive."""
-_WAITING = 1_024
+WAITING = 1_024
 """The connections that wait until the server takes them, from the moment at which it is bound."""
 _LONGEST_PATH = 100
 """Bytes of the path of a Unix socket; Linux takes 107 and macOS 103."""
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:/?#@\s]+)(?::[0-9]{1,5})?", re.ASCII)
+"""A name, an address or an IPv6 address in brackets, and a port that may be absent."""
+_REQUEST_ID = "x-request-id"
+_ID = re.compile(r"[\x21-\x7e]{1,128}")
+"""An id of a request, as a caller or a proxy may send it."""
 _READS = ("GET", "HEAD")
 _FORM_DOMAIN = b"tallystick/form/v1"
 
@@ -104,7 +113,8 @@ class Guard:
 
     It checks the token, and Host and Origin against requests that a web page makes a browser send;
     a request that is too large or too slow is cut off. It sends no header that lets pages of other
-    origins read an answer.
+    origins read an answer. Each answer has the id of its request (`X-Request-ID`), the caller's own
+    or a new one, which log lines name.
     """
 
     def __init__(
@@ -115,14 +125,15 @@ class Guard:
         surface: str,
         local: Actor | None = None,
         hosts: Iterable[str] = (),
-        body_limit: int = BODY_LIMIT,
+        body_limit: Callable[[str], int] = lambda place: BODY_LIMIT,
         doorstep: Doorstep | None = None,
     ) -> None:
         """Guard `application` for calls through `surface`.
 
         With `local` a caller without a token is that actor: only for an application that listens
         on a socket of `bind_socket`. `hosts` are names by which the server is reached, beside those
-        of the loopback. What a person reads is refused by the `doorstep`, as a page.
+        of the loopback. `body_limit` gives the bytes that a request may send to a place, such as
+        `POST /v1/memories`. What a person reads is refused by the `doorstep`, as a page.
         """
         self.application = application
         """What it guards."""
@@ -144,16 +155,26 @@ class Guard:
             return
         headers = _headers(scope)
         doorstep = self._doorstep_of(scope)
+        named = headers.get(_REQUEST_ID)
+        is_named = named is not None and _ID.fullmatch(named) is not None
+        request_id.set(served := named if named and is_named else self._tally.new_id())
+        send = _with_header(send, _REQUEST_ID, served)
         try:
+            if named is not None and not is_named:
+                raise _Refused(
+                    400, "malformed", "X-Request-ID takes 1 to 128 visible ASCII characters."
+                )
             self._require_same_site(scope, headers)
-            self._require_length(headers)
+            most = self._body_limit(f"{scope['method']} {_path(scope)}")
+            _require_length(headers, most)
             if doorstep is not None and doorstep.is_open(_path(scope)):
-                await self._within_limit(doorstep, scope, receive, send)
+                await _within_limit(doorstep, scope, receive, send, most)
                 return
             secret = self._secret(scope["method"], headers)
-            scope[CALLER] = (
-                self._on_socket() if secret is None else await in_thread(self._let_in, secret)
-            )
+            caller = self._on_socket() if secret is None else await at_once(self._let_in, secret)
+            if not scope.get(ADMISSION, lambda: True)():
+                raise _Refused(503, "busy", "The server answers too many requests. Try again soon.")
+            scope[CALLER] = replace(caller, actor=caller.actor.traced(request_id=named))
         except TallystickError as error:
             if doorstep is not None:
                 scope[REFUSAL] = error
@@ -164,7 +185,7 @@ class Guard:
         except _Refused as refused:
             await _answer(send, _refusal(refused))
             return
-        await self._within_limit(self.application, scope, receive, send)
+        await _within_limit(self.application, scope, receive, send, most)
 
     def _doorstep_of(self, scope: Scope) -> Doorstep | None:
         doorstep = self._doorstep
@@ -173,7 +194,7 @@ class Guard:
     def _require_same_site(self, scope: Scope, headers: Mapping[str, str]) -> None:
         """Refuse what a page of another site made a browser send."""
         host = headers.get("host", "").lower()
-        if _without_port(host) not in self._hosts:
+        if _host_name(host) not in self._hosts:
             raise _Refused(
                 421,
                 "wrong_host",
@@ -211,62 +232,66 @@ class Guard:
         good = partial(self._tally.authenticate, secret)
         return Caller(token.caller(self._surface), token, good, form_key=key)
 
-    def _require_length(self, headers: Mapping[str, str]) -> None:
-        length = headers.get("content-length", "0")
-        if not (length.isascii() and length.isdigit()):
-            raise _Refused(400, "malformed", "Content-Length is no number.")
-        if int(length) > self._body_limit:
-            raise self._too_large()
 
-    def _too_large(self) -> _Refused:
-        return _Refused(413, "too_large", f"A request is {self._body_limit:,} bytes at most.")
+def _require_length(headers: Mapping[str, str], most: int) -> None:
+    length = headers.get("content-length", "0")
+    if not (length.isascii() and length.isdigit()):
+        raise _Refused(400, "malformed", "Content-Length is no number.")
+    if int(length) > most:
+        raise _too_large(most)
 
-    async def _within_limit(
-        self, application: Application, scope: Scope, receive: Receive, send: Send
-    ) -> None:
-        """Let a request through until its body is longer than allowed, whatever its length says:
-        then the guard answers, and not what the application made of half a body.
-        """
-        refused = is_answered = False
 
-        def refuse() -> None:
-            nonlocal refused
-            refused = True
-            raise InvalidInput(str(self._too_large()))
+def _too_large(most: int) -> _Refused:
+    return _Refused(413, "too_large", f"A request is {most:,} bytes at most here.")
 
-        async def send_on(message: Message) -> None:
-            nonlocal is_answered
-            if not refused or is_answered:
-                is_answered = True
-                await send(message)
 
-        try:
-            await application(scope, self._limited(receive, refuse), send_on)
-        except InvalidInput:
-            if not refused or is_answered:
-                raise
-        if refused and not is_answered:
-            await _answer(send, _refusal(self._too_large()))
+async def _within_limit(
+    application: Application, scope: Scope, receive: Receive, send: Send, most: int
+) -> None:
+    """Let a request through until its body is longer than allowed, whatever its length says: then
+    the guard answers, and not what the application made of half a body.
+    """
+    refused = is_answered = False
 
-    def _limited(self, receive: Receive, refuse: Callable[[], None]) -> Receive:
-        """Return `receive`, which calls `refuse` where a body is longer than allowed, and raises
-        where it takes too long.
-        """
-        received, is_over, deadline = 0, False, current_time() + _BODY_SECONDS
+    def refuse() -> None:
+        nonlocal refused
+        refused = True
+        raise InvalidInput(str(_too_large(most)))
 
-        async def limited() -> Message:
-            nonlocal received, is_over
-            if is_over:  # then only the end of the connection is waited for
-                return await receive()
-            with fail_after(max(0, deadline - current_time())):
-                message = await receive()
-            received += len(message.get("body", b""))
-            is_over = not message.get("more_body", False)
-            if received > self._body_limit:
-                refuse()
-            return message
+    async def send_on(message: Message) -> None:
+        nonlocal is_answered
+        if not refused or is_answered:
+            is_answered = True
+            await send(message)
 
-        return limited
+    try:
+        await application(scope, limited(receive, most, refuse), send_on)
+    except InvalidInput:
+        if not refused or is_answered:
+            raise
+    if refused and not is_answered:
+        await _answer(send, _refusal(_too_large(most)))
+
+
+def limited(receive: Receive, most: int, refuse: Callable[[], None]) -> Receive:
+    """Return `receive`, which calls `refuse` where a body is longer than allowed, and raises where
+    it takes too long.
+    """
+    received, is_over, deadline = 0, False, current_time() + _BODY_SECONDS
+
+    async def receive_within() -> Message:
+        nonlocal received, is_over
+        if is_over:  # then only the end of the connection is waited for
+            return await receive()
+        with fail_after(max(0, deadline - current_time())):
+            message = await receive()
+        received += len(message.get("body", b""))
+        is_over = not message.get("more_body", False)
+        if received > most:
+            refuse()
+        return message
+
+    return receive_within
 
 
 def problem_of(error: TallystickError) -> tuple[int, dict[str, str], bytes]:
@@ -301,6 +326,18 @@ def _refusal(refused: _Refused) -> tuple[int, dict[str, str], bytes]:
     return refused.status, {"content-type": "application/problem+json"}, json_bytes(problem)
 
 
+def _with_header(send: Send, name: str, value: str) -> Send:
+    """Return `send`, which adds a header to the answer."""
+
+    async def send_on(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            header = (name.encode(), value.encode())
+            message = {**message, "headers": [*message.get("headers", ()), header]}
+        await send(message)
+
+    return send_on
+
+
 async def _answer(send: Send, answer: tuple[int, dict[str, str], bytes]) -> None:
     status, headers, body = answer
     encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
@@ -323,10 +360,10 @@ def _path(scope: Scope) -> str:
     return path.removeprefix(root) if root and path.startswith(f"{root}/") else path
 
 
-def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return host.partition("]")[0] + "]"
-    return host.partition(":")[0]
+def _host_name(host: str) -> str | None:
+    """Return the name in a Host header, or None for a text that is no host with or without port."""
+    parsed = _HOST.fullmatch(host)
+    return None if parsed is None else parsed[1]
 
 
 def _cookie(headers: Mapping[str, str]) -> str | None:
@@ -364,7 +401,7 @@ def bind_socket(path: str | os.PathLike[str]) -> Iterator[socket.socket]:
         mask = os.umask(0o177)
         try:
             bound.bind(str(where))
-            bound.listen(_WAITING)
+            bound.listen(WAITING)
         except OSError as error:
             raise InvalidInput(f"No socket can be made at {where}: {error.strerror}.") from error
         finally:
@@ -391,7 +428,7 @@ def bind_port(port: int, *, host: str = "127.0.0.1") -> Iterator[socket.socket]:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             bound.bind((host, port))
-            bound.listen(_WAITING)
+            bound.listen(WAITING)
         except OSError as error:
             raise InvalidInput(f"Port {port} of {host} cannot be had: {error.strerror}.") from error
         yield bound

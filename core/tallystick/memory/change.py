@@ -105,7 +105,10 @@ def modify(
             # vector is made before. `expected` is the version that it was made of: where another
             # change came in between, the transaction raises VersionConflict and `modify` starts
             # anew. Otherwise a memory would be found by the vector of a text that it never had.
-            vector = context.vector_for(_changed(before.memory, changes))
+            changed = _changed(before.memory, changes)
+            if "content" in changes:
+                context.require_content(changed.content)
+            vector = context.vector_for(changed)
             expected = before.memory.version if if_version is None else if_version
 
         def arguments(current: memories.Stored) -> JsonObject:
@@ -433,7 +436,6 @@ _EMBEDDED = frozenset({"content", "attributes"})
 def _changed(memory: Memory, changes: Mapping[str, Any]) -> Memory:
     """Return the memory with `changes`. Raises InvalidRecord and InvalidInput."""
     changed = memory.replace(**dict(changes))
-    require_length("content", changed.content)
     require_tags(changed.tags)
     require_json_size("attributes", changed.attributes)
     validate_attributes(changed.kind, changed.attributes)

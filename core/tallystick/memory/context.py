@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tallystick.access import FrameKeys, Gate
-from tallystick.errors import Denied, EmbeddingError, NotFound
+from tallystick.errors import Denied, EmbeddingError, InvalidInput, NotFound
 from tallystick.memory.fields import INDEX, texts_of_item
 from tallystick.policy.redaction import Redactor
 from tallystick.ports import Embedder, Reranker
@@ -59,6 +59,8 @@ class MemoryContext:
     forget_window_us: int = 30 * 24 * 3600 * 1_000_000
     override_us: int = 30 * 24 * 3600 * 1_000_000
     """The time for which a person's edit is locked by default, microseconds."""
+    longest_memory_kb: int = 1_024
+    """The longest text of a memory, kB of UTF-8."""
     forget_batch: int = 100
     """The most memories that one `forget_matching` forgets."""
     forget_preview_only: bool = False
@@ -101,6 +103,20 @@ class MemoryContext:
             self, reranker=self.reranker if getattr(self.reranker, "local", False) else None
         )
         return silent if self.local_embedder else replace(silent, embedder=_Silent(self.embedder))
+
+    def require_content(self, content: str) -> None:
+        """Raise InvalidInput for a text that is longer than a memory may be: each reader of it
+        would pay for its length.
+        """
+        most = self.longest_memory_kb * 1_024
+        if 4 * len(content) <= most:  # a character has four bytes at most
+            return
+        size = len(content.encode("utf-8", "surrogatepass"))
+        if size > most:
+            raise InvalidInput(
+                f"`content` has {size:,} bytes, and may have {most:,} (`longest_memory_kb`). "
+                "Remember it in parts, with `remember_many`."
+            )
 
     def vectors_for(self, texts: Sequence[str]) -> TextVectors:
         """Return the vectors of texts; a failing embedder costs the vectors, never the text."""
@@ -201,8 +217,8 @@ class MemoryContext:
         *,
         sources: bool = True,
     ) -> memories.Stored:
-        """Return the memory, if `actor` may do `operation` with it. Raises NotFound alike for
-        hidden and for absent ones.
+        """Return the memory, if `actor` may do `operation` with it. Raises Denied for one that the
+        actor may read, else NotFound alike for hidden and for absent ones.
         """
         stored = (
             memories.get(connection, memory_id, sources=sources) if is_storable(memory_id) else None
@@ -221,6 +237,8 @@ class MemoryContext:
             # About the call, whatever the memory: neither says whether it is there.
             raise Denied(decision)
         if not decision.allowed:
+            if self.gate.decide(connection, actor, "read", memory.scope).allowed:
+                raise Denied(decision)
             raise self.absent(actor, memory.id)
 
     def visible_source(

@@ -16,7 +16,6 @@ from tallystick.records import Actor, Explored, ExploredLink, Memory, Scope
 from tallystick.storage import Connection, edges, memories, scopes
 
 _FAN = 200
-_PAGE = 10_000
 _OVER = ("done", "cancelled")
 
 
@@ -139,7 +138,7 @@ def _first(
             raise context.absent(actor, str(around))
         return {stored.doc: stored}
     ids = [row.id for row in scopes.find(connection, [scope])]
-    docs = edges.with_kind(connection, "DEPENDS_ON", ids, most=min(limit, _PAGE))
+    docs = edges.with_kind(connection, "DEPENDS_ON", ids, most=limit)
     return {
         doc: stored
         for doc, stored in memories.get_docs(connection, docs).items()

@@ -31,7 +31,6 @@ from tallystick.storage import Connection, edges, memories, scopes, spaces
 
 _MOST = 120
 """Characters of a text that are shown."""
-_PAGE = 10_000
 _FAN = 200
 """Links of one memory that are followed."""
 
@@ -53,7 +52,6 @@ def explore(
     Raises Denied for a scope, NotFound for a memory alike where it is hidden and where it is
     absent, InvalidInput.
     """
-    limit = min(limit, _PAGE)
     scope = _as_scope(actor, around)
     if scope is not None:
         context.gate.require(actor, "read", scope)

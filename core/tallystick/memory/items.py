@@ -93,7 +93,7 @@ def put_items(
     new_memories = [_new(put) for put in puts]
     for new in new_memories:
         if new is not None:
-            check_new(new)
+            check_new(context, new)
     prepared_items = iter(
         prepare(context, actor, scope, [new for new in new_memories if new is not None])
     )
@@ -198,7 +198,7 @@ def get_items(
     refresh: Sequence[bool] = (),
 ) -> list[Item | None]:
     """Return the item under each address, or None; those with `refresh` begin their time to live
-    anew.
+    anew, where the actor may write.
 
     Raises Denied.
     """
@@ -222,6 +222,8 @@ def get_items(
         )
     _refresh(
         context,
+        actor,
+        scope,
         [
             item
             for item, is_refreshed in zip(results, refresh, strict=False)
@@ -270,7 +272,7 @@ def find_items(
         if row.doc in stored and _is_live(stored[row.doc].memory, now)
     ]
     if refresh:
-        _refresh(context, chosen)
+        _refresh(context, actor, scope, chosen)
     context.gate.log_read(actor, "search", [scope], results=len(chosen))
     return chosen
 
@@ -354,10 +356,12 @@ def namespaces(context: MemoryContext, actor: Actor, scope: Scope) -> list[tuple
     return names
 
 
-def _refresh(context: MemoryContext, chosen: Sequence[Item]) -> None:
-    """Begin the time to live of items anew."""
+def _refresh(context: MemoryContext, actor: Actor, scope: Scope, chosen: Sequence[Item]) -> None:
+    """Begin the time to live of items anew, for an actor who may write: else reading them changes
+    nothing.
+    """
     living = [item for item in chosen if item.ttl is not None]
-    if not living:
+    if not living or context.gate.require_or_none(actor, "write", scope) is None:
         return
 
     def unit(tx: Connection) -> None:

@@ -12,7 +12,6 @@ from tallystick.memory.recall_request import RecallRequest
 from tallystick.records import Actor, Memory, MemoryState, Scope
 from tallystick.storage import Connection, items, memories, scopes, search
 
-_MOST = 2**53
 _WORDS: dict[str, Any] = {
     "content": "",
     "subject": None,
@@ -89,7 +88,7 @@ def page_of(
         kinds=request.kinds,
         states=states,
         conversation=request.conversation,
-        limit=min(limit, _MOST),
+        limit=limit,
         before_doc=before_doc,
         without_kind=None if namespace == () else STORE_ITEM,
         but_docs=[row.doc for id in scope_ids for row in items.beneath(connection, id, namespace)]

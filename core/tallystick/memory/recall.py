@@ -215,8 +215,6 @@ def _recall(
 
 def require_answerable(request: RecallRequest) -> None:
     """Raise InvalidInput for a request that nothing can answer."""
-    if request.limit < 1:
-        raise InvalidInput("`limit` must be at least 1.")
     if STORE_ITEM in request.kinds and request.namespace is None:
         raise InvalidInput(
             f"A {STORE_ITEM} is recalled for a call of its namespace only. Name the `namespace`; "

@@ -100,7 +100,7 @@ def remember(
     context.gate.require_early(actor, "write", scope)
     require_item_count(len(items))
     for item in items:
-        check_new(item)
+        check_new(context, item)
     if not items:
         return []
     own_items = [_without_recalls(context, actor, scope, item) for item in items]
@@ -182,10 +182,11 @@ def _with_warning(result: Remembered, *, is_cut: bool) -> Remembered:
     return result.model_copy(update={"warnings": (*result.warnings, _RECALLED)})
 
 
-def check_new(item: NewMemory) -> None:
+def check_new(context: MemoryContext, item: NewMemory) -> None:
+    """Raise InvalidInput or InvalidRecord for a memory that cannot be stored as it is."""
     if not item.content.strip():
         raise InvalidInput("There is nothing to remember: `content` is empty.")
-    require_length("content", item.content)
+    context.require_content(item.content)
     require_tags(item.tags)
     require_json_size("attributes", item.attributes)
     _check_entities(item)

@@ -112,7 +112,7 @@ def memory_search(bound: BoundTally, query: str, limit: int = 5) -> Answer:
     """Search long-term memory for what answers a question. Returns the best matches with their
     ids; memory_get names the sources of one.
     """
-    recalled = bound.recall(query, limit=max(1, min(limit, 50)))
+    recalled = bound.recall(query, limit=_require_limit(limit, 50))
     warnings = {"warnings": list(recalled.warnings)} if recalled.warnings else {}
     return framed_answer(bound, {**found_fields(recalled), **warnings})
 
@@ -138,7 +138,7 @@ def memory_get(bound: BoundTally, memory_id: str) -> Answer:
 @_errors_as_answers
 def memory_list(bound: BoundTally, limit: int = 20, before: str | None = None) -> Answer:
     """List memories, newest first. Give the last id of a page as `before` to see older ones."""
-    memories = bound.memories(limit=max(1, min(limit, 100)), before=before, namespace=None)
+    memories = bound.memories(limit=_require_limit(limit, 100), before=before, namespace=None)
     return framed_answer(bound, {"memories": [memory_fields(memory) for memory in memories]})
 
 
@@ -159,6 +159,13 @@ def memory_forget(bound: BoundTally, memory_id: str, reason: str) -> Answer:
     """Take a memory out of recall, with the reason. A person can recover it for a while."""
     _memory(bound, memory_id)
     return _change_fields(bound.forget(memory_id, reason=reason))
+
+
+def _require_limit(limit: int, most: int) -> int:
+    """Return a number of results that a prompt has room for. Raises InvalidInput."""
+    if not 1 <= limit <= most:
+        raise InvalidInput(f"`limit` is from 1 to {most}: a prompt has room for no more.")
+    return limit
 
 
 def _memory(bound: BoundTally, memory_id: str) -> Memory:

@@ -318,7 +318,7 @@ def _make(
             "valid_from": words.valid_from,
         }
     )
-    check_new(new)
+    check_new(write.context, new)
     reference = SourceRef(source_type="memory", version=proposal.prompt_version)
     [scope] = [each.scope for each in [proposals.find(tx, proposal.id)] if each is not None]
     by = proposal.provider if proposal.model is None else f"{proposal.provider}:{proposal.model}"

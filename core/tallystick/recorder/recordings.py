@@ -32,6 +32,7 @@ from tallystick.recorder.subscriptions import MAX_WAITING, Listener, Subscriptio
 from tallystick.recorder.tape import Player, tape_of
 from tallystick.recorder.verify import Stored, verify
 from tallystick.records import (
+    MOST_RESULTS,
     Actor,
     CompilationRequest,
     CompiledContext,
@@ -131,8 +132,9 @@ class Recordings:
         run_id: str | None = None,
         retention: Retention | None = None,
     ) -> Run:
-        """Start a run in `scope`; use it as a `with` block, or call its `end`. Raises Denied; on an
-        event loop a refusal that depends on what is stored comes with the end of the run.
+        """Start a run in `scope`; use it as a `with` block, or call its `end`. Raises Denied, and
+        InvalidInput for the id of another run; on an event loop a refusal that depends on what is
+        stored comes with the end of the run.
 
         Of `goal` the first 500 characters are kept, under `redacted_payloads` without secrets,
         under `metadata_only` nothing; halves of characters are replaced.
@@ -149,6 +151,13 @@ class Recordings:
         require_json_size("metadata", metadata)
         for argument, text in (("agent_name", agent_name), ("domain", domain), ("run_id", run_id)):
             require_length(argument, text)
+        if run_id is not None and not on_event_loop():
+            with self._read() as connection:
+                if recordings.find_run(connection, run_id) is not None:
+                    raise InvalidInput(
+                        "`run_id`: a run of this id was recorded already. Leave it out for a new "
+                        "one."
+                    )
         record = RunRecord(
             run_id=run_id or self._context.store.ids.new(),
             scope=scope,
@@ -211,7 +220,9 @@ class Recordings:
         after: Annotated[
             Count | None, Field(description="The last index of the page before.")
         ] = None,
-        limit: Annotated[Count | None, Field(description="Steps at most.", ge=1)] = None,
+        limit: Annotated[
+            int | None, Field(description="Steps at most.", ge=1, le=MOST_RESULTS)
+        ] = None,
     ) -> list[StepRecord]:
         """Return the steps of a run, in the order in which they started, or a page of them. Raises
         NotFound.
@@ -395,7 +406,9 @@ class Recordings:
         self,
         memory_id: MemoryId,
         *,
-        most: Annotated[Count | None, Field(description="Steps at most, the newest.", ge=1)] = None,
+        most: Annotated[
+            int | None, Field(description="Steps at most, the newest.", ge=1, le=MOST_RESULTS)
+        ] = None,
     ) -> list[MemoryUse]:
         """Return the recorded steps that recalled, saw, left out or wrote a memory and that the
         actor may see.

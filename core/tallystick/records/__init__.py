@@ -2,6 +2,7 @@
 
 from tallystick.records._base import (
     LONGEST_NAME,
+    MOST_RESULTS,
     ApprovalId,
     Count,
     IdOf,
@@ -10,6 +11,7 @@ from tallystick.records._base import (
     Json,
     JsonObject,
     Labels,
+    Limit,
     MemoryId,
     MemoryIds,
     MemoryOrSourceIds,
@@ -377,6 +379,8 @@ __all__ = [
     "JsonObject",
     "Limited",
     "Link",
+    "Limit",
+    "MOST_RESULTS",
     "LinkCount",
     "LoggedRead",
     "Memory",

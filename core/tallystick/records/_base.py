@@ -41,8 +41,6 @@ from tallystick.records.wire import Wire, wire_type
 
 T = TypeVar("T")
 
-LONGEST_CONTENT = 10_000_000
-"""Characters of the content of a memory."""
 LONGEST_NAME = 1_000
 """Characters of a tag, a speaker, a subject, a category, a conversation, an idempotency key,
 the agent and the domain of a run, and of each name of an actor.
@@ -123,6 +121,9 @@ Labels = Annotated[Sequence[str], tuple_of(Words)]
 
 Count = Annotated[int, Field(le=2**53 - 1), Wire(int)]
 """A number of things at most, as every database can store it."""
+MOST_RESULTS = 1_000
+Limit = Annotated[int, Field(ge=1, le=MOST_RESULTS)]
+"""The results of one call at most; a longer list is read page by page."""
 
 _REPLACED = "\ufffd"
 _MOST_OF_A_FIELD, _MOST_SHOWN = 60, 240
@@ -413,17 +414,12 @@ def _argument_error(
 
 
 def require_length(argument: str, text: str | None) -> None:
-    """Raise InvalidInput for a text that is too long: `content`, or a name."""
-    most = LONGEST_CONTENT if argument == "content" else LONGEST_NAME
-    if text is None or len(text) <= most:
+    """Raise InvalidInput for a name that is too long."""
+    if text is None or len(text) <= LONGEST_NAME:
         return
-    advice = (
-        "Remember it in parts, with `remember_many`."
-        if argument == "content"
-        else "It names something: put a long text into `content` or `attributes`."
-    )
     raise InvalidInput(
-        f"`{argument}` has {len(text):,} characters, and may have {most:,}. {advice}",
+        f"`{argument}` has {len(text):,} characters, and may have {LONGEST_NAME:,}. It names "
+        "something: put a long text into `content` or `attributes`.",
         argument=argument,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection, bindparam, delete, select
 
 from tallystick.storage import tables
 from tallystick.storage.prepared import Prepared, upsert
@@ -21,3 +21,24 @@ def get_setting(connection: Connection, name: str) -> str | None:
 def set_setting(tx: Connection, name: str, value: str) -> None:
     """Store one value, in place of an earlier one."""
     _SET(tx, {"name": name, "value": value})
+
+
+_RATE = "rate."
+"""Begins the names of counts of calls, whose values sort as texts."""
+
+
+def get_rate(connection: Connection, name: str) -> int:
+    """Return when the calls of one rate have passed their share, microseconds UTC; 0 for none."""
+    return int(get_setting(connection, _RATE + name) or 0)
+
+
+def add_rate(tx: Connection, name: str, share: int, now: int) -> int:
+    """Add calls to a rate, remove those that have ended, and return when its share has passed."""
+    due = max(get_rate(tx, name), now) + share
+    tx.execute(delete(_s).where(_s.c.name.like(f"{_RATE}%"), _s.c.value < _sortable(now)))
+    set_setting(tx, _RATE + name, _sortable(due))
+    return due
+
+
+def _sortable(moment: int) -> str:
+    return f"{moment:020}"

@@ -10,6 +10,7 @@ from pydantic import Field
 from tallystick import memory
 from tallystick.errors import InvalidInput
 from tallystick.records import (
+    MOST_RESULTS,
     Change,
     Changed,
     Correction,
@@ -189,7 +190,12 @@ class ChangeVerbs(View):
         mode: ConfirmMode = "preview",
         threshold: Annotated[float, Field(description="The least score of a match.", ge=0)] = 0.5,
         limit: Annotated[
-            int | None, Field(description="Matches at most; by default as many as are allowed.")
+            int | None,
+            Field(
+                description="Matches at most; by default as many as are allowed.",
+                ge=1,
+                le=MOST_RESULTS,
+            ),
         ] = None,
         kinds: KindFilter = (),
         tags: TagFilter = (),

@@ -21,6 +21,7 @@ from tallystick.memory.recall import Recalled
 from tallystick.ranking import RecallWeights
 from tallystick.recorder import current_run
 from tallystick.records import (
+    MOST_RESULTS,
     AccessPreview,
     Activity,
     Actor,
@@ -33,6 +34,7 @@ from tallystick.records import (
     IdOf,
     Inspection,
     JsonObject,
+    Limit,
     LoggedRead,
     MemberPreview,
     Memory,
@@ -81,7 +83,8 @@ RememberMode = Annotated[
     Field(description="Where the tally learns: leave a job, wait for it, or learn nothing."),
 ]
 TimeoutMs = Annotated[
-    int, Field(description="How long `sync` waits for what is learned, milliseconds.", ge=1)
+    int,
+    Field(description="How long `sync` waits for what is learned, milliseconds.", ge=1, le=60_000),
 ]
 TokenBudget = Annotated[int, Field(description="Tokens at most.", ge=1)]
 TokenModel = Annotated[
@@ -215,7 +218,9 @@ class MemoryVerbs(ChangeVerbs):
             ),
         ],
         *,
-        limit: Annotated[int | None, Field(description="Hits at most; 10 by default.")] = None,
+        limit: Annotated[
+            int | None, Field(description="Hits at most; 10 by default.", ge=1, le=MOST_RESULTS)
+        ] = None,
         kinds: KindFilter = (),
         conversation: ConversationFilter = None,
         scopes: OtherScopes = None,
@@ -347,7 +352,7 @@ class MemoryVerbs(ChangeVerbs):
         kinds: KindFilter = (),
         states: StateFilter = ("active",),
         conversation: ConversationFilter = None,
-        limit: Annotated[int, Field(description="Memories at most.", ge=1)] = 50,
+        limit: Annotated[Limit, Field(description="Memories at most.")] = 50,
         before: Annotated[MemoryId | None, PAGE_BEFORE] = None,
         namespace: Annotated[
             Texts | None,
@@ -432,7 +437,7 @@ class MemoryVerbs(ChangeVerbs):
         depth: Annotated[
             int, Field(description="Links away from the middle; levels.", ge=1, le=3)
         ] = 1,
-        limit: Annotated[int, Field(description="Memories at most.", ge=1)] = 50,
+        limit: Annotated[Limit, Field(description="Memories at most.")] = 50,
         before: Annotated[MemoryId | None, PAGE_BEFORE] = None,
         states: StateFilter = ("active",),
     ) -> Explored:
@@ -584,7 +589,7 @@ class MemoryVerbs(ChangeVerbs):
         since: Occasion | None = None,
         until: Occasion | None = None,
         after: Count | None = None,
-        limit: Count = 100,
+        limit: Limit = 100,
         newest: bool = False,
         events: Texts = (),
     ) -> list[Activity]:
@@ -609,7 +614,7 @@ class MemoryVerbs(ChangeVerbs):
         )
 
     def reads(
-        self, *, operation: Words | None = None, limit: Count = 100, before: Count | None = None
+        self, *, operation: Words | None = None, limit: Limit = 100, before: Count | None = None
     ) -> list[LoggedRead]:
         """List who has read, newest first, from the access log: the lines of scopes that this actor
         may inspect, and its own. Give the last `number` of a page as `before` for the next one.

@@ -14,7 +14,6 @@ from tallystick.errors import InvalidInput
 from tallystick.records import (
     Actor,
     Backup,
-    Count,
     Erasure,
     Finding,
     Freezable,
@@ -22,6 +21,7 @@ from tallystick.records import (
     JobId,
     JobIds,
     JobStates,
+    Limit,
     MemoryId,
     MemoryIds,
     OutboundCall,
@@ -257,7 +257,7 @@ class Operator:
             JobStates, Field(description="The states that they are in; by default any.")
         ] = (),
         kind: Annotated[str | None, Field(description="Such as embed; by default any.")] = None,
-        limit: Annotated[Count, Field(description="Jobs at most.", ge=1)] = 50,
+        limit: Annotated[Limit, Field(description="Jobs at most.")] = 50,
         before: Annotated[JobId | None, PAGE_BEFORE] = None,
     ) -> list[Job]:
         """List follow-up work, newest first: for an operator of every scope, else of the bound one.
@@ -322,7 +322,7 @@ class Operator:
         purpose: Annotated[
             str | None, Field(description="extract, decide or summarize; by default any.")
         ] = None,
-        limit: Annotated[Count, Field(description="Calls at most.", ge=1)] = 50,
+        limit: Annotated[Limit, Field(description="Calls at most.")] = 50,
         before: Annotated[str | None, PAGE_BEFORE] = None,
     ) -> list[OutboundCall]:
         """List the calls of models that Tallystick itself made, newest first and without the text

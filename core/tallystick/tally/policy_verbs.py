@@ -13,8 +13,8 @@ from tallystick.records import (
     Approval,
     ApprovalId,
     ApprovalState,
-    Count,
     Duration,
+    Limit,
     checked_arguments,
     seconds,
 )
@@ -127,7 +127,7 @@ class PolicyVerbs(RunVerbs):
             ApprovalState | None,
             Field(description="The state that they are in; none lists every state."),
         ] = "pending",
-        limit: Annotated[Count, Field(description="Approvals at most.", ge=1)] = 50,
+        limit: Annotated[Limit, Field(description="Approvals at most.")] = 50,
         before: Annotated[ApprovalId | None, PAGE_BEFORE] = None,
     ) -> list[Approval]:
         """List the approvals of the bound scope that this actor may decide, or that its own actions

@@ -10,8 +10,8 @@ from tallystick.pipeline.reflection import Material, ReflectionRequest, reflect
 from tallystick.pipeline.reflection_jobs import enqueue_reflection
 from tallystick.pipeline.reviews import decide, listed, review_of
 from tallystick.records import (
-    Count,
     JsonObject,
+    Limit,
     MemoryOrSourceIds,
     Proposal,
     ProposalId,
@@ -115,7 +115,7 @@ class ReviewVerbs(MemoryVerbs):
         states: Annotated[
             ProposalStates, Field(description="States of the proposals; none lists all.")
         ] = ("pending", "deferred"),
-        limit: Annotated[Count, Field(description="Proposals at most.", ge=1)] = 50,
+        limit: Annotated[Limit, Field(description="Proposals at most.")] = 50,
         after: Annotated[ProposalId | None, PAGE_BEFORE] = None,
     ) -> list[Proposal]:
         """List the proposals of the bound scope in some states, oldest first; with `states=()` of

@@ -31,10 +31,10 @@ from tallystick.records import (
     CompilationRequest,
     CompileConfig,
     CompiledContext,
-    Count,
     Foil,
     Job,
     JsonObject,
+    Limit,
     Moment,
     NewMemory,
     PolicyRule,
@@ -247,7 +247,7 @@ class RunVerbs(ReviewVerbs):
     def runs(
         self,
         *,
-        limit: Annotated[Count, Field(description="Runs at most.", ge=1)] = 20,
+        limit: Annotated[Limit, Field(description="Runs at most.")] = 20,
         before: Annotated[RunId | None, PAGE_BEFORE] = None,
     ) -> list[RunRecord]:
         """List the runs of the bound scope, newest first.

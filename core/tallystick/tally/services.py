@@ -166,6 +166,7 @@ class Services:
             ),
             forget_window_us=settings.forget_window_days * _DAY_US,
             override_us=settings.manual_override_days * _DAY_US,
+            longest_memory_kb=settings.longest_memory_kb,
             forget_batch=settings.forget_batch,
             forget_preview_only=settings.forget_preview_only,
             graph=settings.graph,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp
 
@@ -12,6 +12,7 @@ from tallystick.errors import TallystickError
 from tallystick.logs import get_logger
 from tallystick.operations.error_status import wire_status
 from tallystick.tally import Tally
+from tallystick_server.answers import CUT_OFF
 from tallystick_server.dashboard import (
     changes,
     communities,
@@ -37,6 +38,8 @@ def dashboard_app(tally: Tally | None) -> ASGIApp:
             TallystickError: _refused,
             HTTPException: _of_http,
             StaleForm: _stale,
+            TimeoutError: _cut_off,
+            ClientDisconnect: _cut_off,
             Exception: _failed,
         },
     )
@@ -73,6 +76,10 @@ async def _stale(request: Request, error: Exception) -> Response:
     return _problem(
         request, 403, "This form was not made for your session. Open its page, and send it again."
     )
+
+
+async def _cut_off(request: Request, error: Exception) -> Response:
+    return _problem(request, 408, CUT_OFF)
 
 
 async def _failed(request: Request, error: Exception) -> Response:

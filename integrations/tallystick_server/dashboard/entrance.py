@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from starlette.applications import Starlette
 from starlette.background import BackgroundTask
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -22,6 +22,7 @@ from tallystick.errors import InvalidInput, TallystickError
 from tallystick.operations.error_status import wire_status
 from tallystick.records import AccessToken
 from tallystick.tally import Tally
+from tallystick_server.answers import CUT_OFF
 from tallystick_server.dashboard.rendering import STATIC, SafeHeaders, html
 from tallystick_server.dashboard.visits import form_fields
 from tallystick_server.dashboard.warming import make_ready
@@ -59,7 +60,13 @@ class Entrance:
                     Route("/enter", self._enter, methods=["GET"]),
                     Route("/sign-in", self._sign_in, methods=["POST"]),
                 ],
-                exception_handlers={TallystickError: _refused_page, 404: _absent, 405: _absent},
+                exception_handlers={
+                    TallystickError: _refused_page,
+                    TimeoutError: _cut_off,
+                    ClientDisconnect: _cut_off,
+                    404: _absent,
+                    405: _absent,
+                },
             )
         )
 
@@ -154,6 +161,10 @@ def _refused_page(request: Request, error: Exception) -> Response:
     assert isinstance(error, TallystickError)
     status = wire_status(error).http
     return html("sign_in.html", status, root=request.scope["root_path"], problem=str(error))
+
+
+async def _cut_off(request: Request, error: Exception) -> Response:
+    return html("sign_in.html", 408, root=request.scope["root_path"], problem=CUT_OFF)
 
 
 async def _absent(request: Request, error: Exception) -> Response:

@@ -5,15 +5,16 @@ once for each wait.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from tallystick.access.limits import Limits
+from tallystick.access.limits import NETWORK_LIMITS, Limits
 from tallystick.errors import Denied, InvalidInput, RateLimited, SettingsError
 from tallystick.memory import Put
-from tallystick.records import Actor
+from tallystick.records import Actor, Credential, Limited
 from tallystick.settings import Settings
 from tallystick.storage import journal
 from tallystick.tally import BoundTally, Tally
@@ -180,6 +181,55 @@ def test_a_minute_s_worth_may_come_at_once_and_no_more_over_any_time() -> None:
         now += 1_000_000
     assert (sum(taken[:1]), sum(taken[:60]), sum(taken)) == (1, 11, 65)
     assert limits.wait(ALICE, "inspect", now) == 0
+
+
+def test_processes_count_together(open_sqlite: OpenTally) -> None:
+    """Each has its own memory, and learns of the others by the database."""
+    clock, settings = StepClock(step=0), Settings.read(rate_limits={"inspect": 4, "read": 100})
+    with (
+        open_sqlite(clock=clock, settings=settings) as first,
+        open_sqlite(clock=clock, settings=settings) as second,
+    ):
+        kept = first.bind(ALICE).remember("The heron.").id
+        taken = 0
+        for number in range(8):
+            tally = (first, second)[number % 2]
+            with suppress(RateLimited):
+                tally.bind(ALICE).inspect(kept)
+                taken += 1
+            services_of(tally).store.database.flush()
+        reads = 0
+        for number in range(300):
+            tally = (first, second)[number % 2]
+            with suppress(RateLimited):
+                tally.bind(ALICE).get(kept)
+                reads += 1
+            services_of(tally).store.database.flush()
+
+        assert taken == 4
+        assert 100 <= reads <= 105
+        clock.advance(seconds=15)
+        second.bind(ALICE).inspect(kept)
+        services_of(second).store.database.flush()
+        with pytest.raises(RateLimited):
+            first.bind(ALICE).inspect(kept)
+        with services_of(first).store.database.read() as connection:
+            rows = connection.exec_driver_sql("SELECT name FROM settings").scalars().all()
+        assert len([name for name in rows if name.startswith("rate.")]) == 2
+        assert not [name for name in rows if "alice" in name]
+
+
+def test_only_who_comes_with_a_token_is_limited_where_nothing_is_said() -> None:
+    limits = Limits({"read": 6})
+    by_token = ALICE.replace(credential=Credential(token_id="t"))
+    on_socket = ALICE.replace(credential=Credential())
+    assert set(NETWORK_LIMITS) == set(get_args(Limited))
+    assert [limits.most(actor, "erase") for actor in (ALICE, on_socket, by_token)] == [
+        None,
+        None,
+        60,
+    ]
+    assert [limits.most(actor, "read") for actor in (ALICE, on_socket, by_token)] == [6, 6, 6]
 
 
 def test_a_limit_is_at_least_one_a_minute_for_something_that_can_be_limited() -> None:

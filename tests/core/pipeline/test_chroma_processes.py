@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.pages import every
 
 from tallystick import Tally
 from tallystick.settings import Settings
@@ -149,6 +150,6 @@ def test_processes_side_by_side_find_what_the_others_wrote(
         agreed = tally.reconcile_index(repair=True)
         assert agreed.whole or agreed.rebuilt
         assert tally.reconcile_index(repair=False).whole
-        kept = {memory.content for memory in owner.memories(limit=100_000)}
+        kept = {memory.content for memory in every(owner.memories)}
         for name, last in acknowledged.items():
             assert all(f"{name} counts {number}" in kept for number in range(last + 1)), name

@@ -15,6 +15,7 @@ import httpx2
 import openai
 import pytest
 from tests.core.graph.naming import named
+from tests.pages import every
 
 from tallystick.errors import (
     EmbeddingError,
@@ -123,7 +124,7 @@ class _Embedder(HashEmbedder):
 
 
 def states(tally: Tally, kind: str) -> dict[str, int]:
-    listed = tally.bind(ROOT).operator.jobs(kind=kind, limit=2_000)
+    listed = every(tally.bind(ROOT).operator.jobs, kind=kind)
     return dict(Counter(job.state for job in listed))
 
 

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.pages import every
 
 from tallystick import Tally
 from tallystick.errors import EmbeddingError, LeaseLost, TextRefused, UnusableVectors
@@ -88,7 +89,7 @@ class JobMachine(RuleBasedStateMachine):
         return JobRunner(self.services.store, self.services.gate, [self.provider])
 
     def _all(self) -> list[Job]:
-        return self.tally.bind(ROOT).operator.jobs(kind="count", limit=10_000)
+        return every(self.tally.bind(ROOT).operator.jobs, kind="count")
 
     @rule(user=st.sampled_from(USERS), subject=st.integers(0, 5), version=st.integers(0, 2))
     def enqueue(self, user: str, subject: int, version: int) -> None:
@@ -258,7 +259,7 @@ def test_workers_killed_at_any_moment_lose_no_job(tmp_path: Path) -> None:
             jobs.due(connection, ["embed"])
         for _ in range(3):
             tally.drain()
-        counts = Counter(job.state for job in tally.bind(ROOT).operator.jobs(limit=100_000))
+        counts = Counter(job.state for job in every(tally.bind(ROOT).operator.jobs))
         assert counts == {"done": expected}
         with database.read() as connection:
             [vectors] = connection.exec_driver_sql("SELECT count(*) FROM vectors").one()

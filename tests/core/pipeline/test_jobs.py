@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.pages import every
 
 from tallystick.errors import (
     EmbeddingError,
@@ -212,7 +213,7 @@ def test_the_background_asks_a_provider_that_is_away_less_and_less(
         # A batch and both of its halves; afterwards two different texts, together and each alone.
         assert asked[:10] == [400] * 10
         assert asked[-1] <= 416
-        assert sum(job.waits > 0 for job in listed(tally, limit=2_000)) <= 216
+        assert sum(job.waits > 0 for job in every(tally.bind(ROOT).operator.jobs)) <= 216
 
 
 # What ends a job

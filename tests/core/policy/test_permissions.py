@@ -17,7 +17,7 @@ from tallystick.errors import Denied, InvalidRecord, NotFound, StateConflict, Ve
 from tallystick.policy import OPERATIONS, ROLES, PolicyState, decide
 from tallystick.records import Actor, MemorySpace, ReasonCode, Scope, SpaceMember
 from tallystick.storage import journal
-from tallystick.tally import Tally
+from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
 
@@ -240,6 +240,40 @@ def test_everyone_reads_the_public_space_and_nobody_else_is_everyone(open_tally:
             tally.bind(BOB, scope="public").remember("Mine.")
         with pytest.raises(InvalidRecord):
             root.spaces.create("team:red", name="Red", members=[everyone], reason="try")
+
+
+def test_who_may_read_a_memory_is_told_what_he_may_not_do_with_it(open_tally: OpenTally) -> None:
+    """Who may not read it learns nothing, not even that it is there."""
+    with open_tally() as tally:
+        root, team = tally.bind(ROOT), "team:red"
+        members = [
+            SpaceMember(principal_id="root", role="maintainer"),
+            SpaceMember(principal_id="bob", role="reader"),
+        ]
+        root.spaces.create(team, name="Red", reason="open", members=members)
+        kept = tally.bind(ROOT, scope=team).remember("Water boils at 100 degrees.").id
+
+        def calls(bound: BoundTally) -> list[Callable[[], object]]:
+            return [
+                lambda: bound.forget(kept, reason="try"),
+                lambda: bound.modify(kept, content="No.", reason="try"),
+                lambda: bound.recover(kept, reason="try"),
+                lambda: bound.correct(kept, "mark_wrong", reason="try"),
+            ]
+
+        for call, operation in zip(
+            calls(tally.bind(BOB)), ("delete", "correct", "delete", "correct"), strict=True
+        ):
+            with pytest.raises(Denied, match=f"{operation} in {team} was refused") as refused:
+                call()
+            assert (refused.value.reason, refused.value.decision.operation) == (
+                "missing_permission",
+                operation,
+            )
+            assert refused.value.decision.audit_id is not None
+        for call in calls(tally.bind(ALICE)):
+            with pytest.raises(NotFound):
+                call()
 
 
 def test_a_diary_is_read_by_its_agent_alone(open_tally: OpenTally) -> None:

@@ -13,8 +13,11 @@ from hypothesis import strategies as st
 
 from tallystick import Actor, Tally
 from tallystick.errors import InvalidInput
+from tallystick.memory import Put
+from tallystick.operations import MEMORY_TOOLS, OPERATIONS
 from tallystick.records import _base as limits
 from tallystick.records import require_json_size
+from tallystick.settings import Settings
 from tallystick.testing import HashEmbedder
 
 OpenTally = Callable[..., Tally]
@@ -45,7 +48,8 @@ UNSTORABLE = {
 @pytest.mark.parametrize(
     ("argument", "value"),
     [
-        ("content", "x" * 10_000_001),
+        ("content", "x" * (1_024 * 1_024 + 1)),
+        ("content", "ä" * (512 * 1_024 + 1)),
         *((name, "x" * 1_001) for name in ("speaker", "subject", "category", "conversation")),
         ("idempotency_key", "x" * 1_001),
         ("tags", ["x" * 1_001]),
@@ -70,6 +74,49 @@ def test_a_memory_beyond_a_limit_is_refused_whole(
             with pytest.raises(InvalidInput):
                 anna.modify(kept.id, **{argument: value}, reason="more")
             assert anna.get(kept.id).version == 1
+
+
+def test_the_longest_memory_is_a_setting(open_sqlite: OpenTally) -> None:
+    with open_sqlite(embedder=HashEmbedder(), settings=Settings(longest_memory_kb=2)) as tally:
+        anna = tally.bind(ANNA)
+        kept = anna.remember("a\ud800" * 512)
+        for refuse in (
+            lambda: anna.remember("x" * 2_049),
+            lambda: anna.remember_many(["The heron.", "x" * 2_049]),
+            lambda: anna.modify(kept.id, content="x" * 2_049, reason="more"),
+            lambda: anna.items.put([Put(("notes",), "k", {"text": "x" * 2_049})]),
+            lambda: MEMORY_TOOLS["memory_store"].operation.call(anna, {"content": "x" * 2_049}),
+        ):
+            with pytest.raises(InvalidInput, match="longest_memory_kb"):
+                refuse()
+        assert len(anna.memories()) == 1
+
+
+def test_the_results_and_the_wait_of_every_verb_are_bounded(open_sqlite: OpenTally) -> None:
+    """In Python and in the table from which the surfaces are made."""
+    bounds = {"limit": 1_000, "timeout_ms": 60_000}
+    with open_sqlite(embedder=HashEmbedder()) as tally:
+        operator = tally.bind(Actor(user="root", role="operator"))
+        for operation in OPERATIONS.values():
+            for name in bounds.keys() & operation.arguments.model_fields.keys():
+                required = {
+                    field: "x"
+                    for field, about in operation.arguments.model_fields.items()
+                    if about.is_required()
+                }
+                for value in (bounds[name] + 1, 0):
+                    with pytest.raises(InvalidInput, match=name):
+                        operation.bind(operator)(**{**required, name: value})
+                    with pytest.raises(InvalidInput, match=name):
+                        operation.validate({**required, name: value})
+        assert operator.recall("heron", limit=1_000).hits == ()
+        for tool, most in (("memory_search", 50), ("memory_list", 100)):
+            asked = {"query": "heron"} if tool == "memory_search" else {}
+            refused = MEMORY_TOOLS[tool].function(operator, **asked, limit=most + 1)
+            assert (refused["error"], f"1 to {most}" in refused["message"]) == (
+                "InvalidInput",
+                True,
+            )
 
 
 def test_a_memory_at_its_limits_is_stored_and_found(open_tally: OpenTally) -> None:

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.pages import every
 
 from tallystick import Actor, BoundTally, Tally
 from tallystick.errors import ForkedTally, TallystickError
@@ -139,7 +140,7 @@ def test_every_child_of_a_busy_parent_opens_the_tally_anew(
                 answer = _in_child(partial(live, number))
                 assert answer == "refused refused done works"
                 _step(run)
-        contents = {memory.content for memory in anna.memories(limit=100_000)}
+        contents = {memory.content for memory in every(anna.memories)}
         assert {f"child {number}" for number in range(forks)} <= contents
         assert all(anna.get(memory_id) for memory_id in ids[-20:])
         verified = anna.recordings.verify(run.id)

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import create_engine, select, text
+from tests.pages import every
 
 from tallystick import Actor, Tally
 from tallystick.checkpoints import Leaf, NewCheckpoint
@@ -156,7 +157,7 @@ def test_a_backup_is_taken_while_others_write_and_has_what_they_were_answered_be
 
 
 def _all(tally: Tally, user: str) -> list[Any]:
-    return list(tally.bind(Actor(user=user)).memories(limit=10_000))
+    return every(tally.bind(Actor(user=user)).memories)
 
 
 def test_nothing_is_restored_over_a_tally(places: Places) -> None:
