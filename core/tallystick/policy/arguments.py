@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Annotated, Any, Final
 
@@ -33,6 +33,9 @@ class _Unreadable:
 
 UNREADABLE: Final = _Unreadable()
 """Stands for arguments that are no JSON, such as text that a model left unfinished."""
+
+_MISSING: Final = object()
+"""Stands for a value that is not there."""
 
 _SEGMENT = re.compile(
     r"\.(?P<name>[^.\[\]*]+)|\[(?P<index>\d+)\]|\['(?P<quoted>[^']*)'\]|(?P<every>\[\*\]|\.\*)"
@@ -102,24 +105,61 @@ def condition_problem(condition: ArgumentCondition) -> str | None:
 
 
 def meets_condition(condition: ArgumentCondition, arguments: Any, *, restricts: bool) -> bool:
-    """Return True if a value at the condition's path passes its test.
+    """Return True if the values at the condition's path pass its test: any of them for a rule that
+    restricts, every one for a rule that allows, which a missing value never passes.
 
     `restricts` is the answer where that cannot be told.
     """
     path = _path_of(condition.path)
     if arguments is UNREADABLE or path is None:
         return restricts
-    return any(
-        _passes(condition, value, restricts=restricts) for value in _values_at(arguments, path)
-    )
+    values = _values_at(arguments, path, restricts=restricts)
+    try:
+        return _holds(condition, values, restricts=restricts)
+    except RecursionError:
+        return restricts
 
 
-def _passes(condition: ArgumentCondition, value: Json, *, restricts: bool) -> bool:
-    if condition.equals is not None:
-        return _equal(condition.equals, value)
-    if condition.one_of:
-        return any(_equal(accepted, value) for accepted in condition.one_of)
-    text = value if isinstance(value, str) else json_bytes(value).decode()
+def _holds(condition: ArgumentCondition, values: Iterable[Any], *, restricts: bool) -> bool:
+    passes = [_passes(condition, value, restricts=restricts) for value in values]
+    return any(passes) if restricts else bool(passes) and all(passes)
+
+
+def _passes(condition: ArgumentCondition, value: Any, *, restricts: bool) -> bool:
+    """Return True if a value passes; a list passes as a whole, or by its values."""
+    if value is _MISSING:
+        return False
+    if condition.equals is not None and _equal(condition.equals, value):
+        return True
+    if any(_equal(accepted, value) for accepted in condition.one_of):
+        return True
+    if isinstance(value, list):
+        return _holds(condition, value, restricts=restricts)
+    if condition.contains is None and condition.matches is None:
+        return False
+    if restricts and isinstance(value, dict):
+        return any(
+            _is_in_text(condition, text, restricts) for text in (_text_of(value), *_texts_in(value))
+        )
+    return _is_in_text(condition, _text_of(value), restricts)
+
+
+def _text_of(value: Json) -> str:
+    return value if isinstance(value, str) else json_bytes(value).decode()
+
+
+def _texts_in(value: Json) -> Iterator[str]:
+    """Yield the keys and values in an object or list, each as it is, and not as escaped JSON."""
+    if isinstance(value, dict):
+        yield from value
+    if isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _texts_in(inner)
+    else:
+        yield _text_of(value)
+
+
+def _is_in_text(condition: ArgumentCondition, text: str, restricts: bool) -> bool:
     if condition.contains is not None:
         return condition.contains in text
     if len(text) > _LONGEST_TEXT:
@@ -140,20 +180,31 @@ def _equal(accepted: Json, value: Json) -> bool:
     return json_bytes(accepted) == json_bytes(value)
 
 
-def _values_at(value: Any, path: _Path) -> Iterator[Any]:
+def _values_at(value: Any, path: _Path, *, restricts: bool) -> Iterator[Any]:
+    """Yield the values at a path, and `_MISSING` wherever it ends before.
+
+    For a rule that restricts, one value stands for a list of itself: tools take either.
+    """
     if not path:
         yield value
         return
     segment, rest = path[0], path[1:]
+    inner: Iterable[Any] = (_MISSING,)
     if segment is None:
-        inner = value.values() if isinstance(value, dict) else value
-        for each in inner if isinstance(value, dict | list) else ():
-            yield from _values_at(each, rest)
+        if isinstance(value, dict | list):
+            inner = value.values() if isinstance(value, dict) else value
+        elif restricts:
+            inner = (value,)
     elif isinstance(segment, str):
         if isinstance(value, dict) and segment in value:
-            yield from _values_at(value[segment], rest)
+            inner = (value[segment],)
     elif isinstance(value, list) and segment < len(value):
-        yield from _values_at(value[segment], rest)
+        inner = (value[segment],)
+    for each in inner:
+        if each is _MISSING:
+            yield each
+        else:
+            yield from _values_at(each, rest, restricts=restricts)
 
 
 @lru_cache(maxsize=1_024)

@@ -21,7 +21,10 @@ from tallystick.records import ArgumentCondition, PolicyConditions, PolicyRule
 
 ARGUMENTS = {
     "command": "rm -rf /",
-    "files": [{"name": "a.txt"}, {"name": "b.env"}],
+    "files": [{"name": "a.txt", "mode": "r"}, {"name": "b.env"}],
+    "words": ["\nrm", "x"],
+    "nothing": [],
+    "nested": {"shell": [["rm"], "ls"]},
     "a.b": {"n": 3},
     "flag": True,
     "none": None,
@@ -29,34 +32,52 @@ ARGUMENTS = {
 
 
 @pytest.mark.parametrize(
-    ("condition", "met"),
+    ("condition", "restricts", "allows"),
     [
-        ({"path": "$.command", "equals": "rm -rf /"}, True),
-        ({"path": "$.command", "equals": "rm"}, False),
-        ({"path": "$.command", "matches": r"\brm\b"}, True),
-        ({"path": "$.command", "matches": r"^ls"}, False),
-        ({"path": "$.command", "contains": "-rf"}, True),
-        ({"path": "$.files[0].name", "one_of": ["a.txt"]}, True),
-        ({"path": "$.files[1].name", "one_of": ["a.txt"]}, False),
-        ({"path": "$.files[7].name", "equals": "a.txt"}, False),
-        ({"path": "$.files[*].name", "matches": r"\.env$"}, True),
-        ({"path": "$.files", "contains": "b.env"}, True),
-        ({"path": "$['a.b'].n", "equals": 3}, True),
-        ({"path": "$['a.b'].n", "equals": 3.0}, True),
-        ({"path": "$.flag", "equals": 1}, False),
-        ({"path": "$.flag", "equals": True}, True),
-        ({"path": "$.none", "one_of": [None]}, True),
-        ({"path": "$.*", "equals": True}, True),
-        ({"path": "$", "contains": "b.env"}, True),
-        ({"path": "$.absent", "contains": "x"}, False),
+        ({"path": "$.command", "equals": "rm -rf /"}, True, True),
+        ({"path": "$.command", "equals": "rm"}, False, False),
+        ({"path": "$.command", "matches": r"\brm\b"}, True, True),
+        ({"path": "$.command", "matches": r"^ls"}, False, False),
+        ({"path": "$.command", "contains": "-rf"}, True, True),
+        ({"path": "$.command[*]", "contains": "-rf"}, True, False),
+        ({"path": "$.files[0].name", "one_of": ["a.txt"]}, True, True),
+        ({"path": "$.files[1].name", "one_of": ["a.txt"]}, False, False),
+        ({"path": "$.files[7].name", "equals": "a.txt"}, False, False),
+        ({"path": "$.files[*].name", "matches": r"\.env$"}, True, False),
+        ({"path": "$.files[*].name", "matches": r"\.(env|txt)$"}, True, True),
+        ({"path": "$.files[*].mode", "equals": "r"}, True, False),
+        ({"path": "$.files[*].size", "equals": 1}, False, False),
+        ({"path": "$.files", "contains": "b.env"}, True, False),
+        ({"path": "$.files", "matches": r"^\.?[ab]\."}, True, False),
+        ({"path": "$.words", "matches": r"\brm\b"}, True, False),
+        ({"path": "$.words", "matches": r"^\s?[a-z]+$"}, True, True),
+        ({"path": "$.words", "contains": "rm"}, True, False),
+        ({"path": "$.words", "equals": "x"}, True, False),
+        ({"path": "$.words", "equals": ["\nrm", "x"]}, True, True),
+        ({"path": "$.words", "one_of": ["x", "\nrm"]}, True, True),
+        ({"path": "$.nothing", "matches": ""}, False, False),
+        ({"path": "$.nothing[*]", "matches": ""}, False, False),
+        ({"path": "$.nested", "matches": r"^rm$"}, True, False),
+        ({"path": "$['a.b'].n", "equals": 3}, True, True),
+        ({"path": "$['a.b'].n", "equals": 3.0}, True, True),
+        ({"path": "$.flag", "equals": 1}, False, False),
+        ({"path": "$.flag", "equals": True}, True, True),
+        ({"path": "$.none", "one_of": [None]}, True, True),
+        ({"path": "$.*", "equals": True}, True, False),
+        ({"path": "$", "contains": "b.env"}, True, True),
+        ({"path": "$", "matches": r"\brm$"}, True, False),
+        ({"path": "$", "matches": r"^command$"}, True, False),
+        ({"path": "$.absent", "contains": "x"}, False, False),
     ],
 )
-def test_a_condition_is_met_by_a_value_at_its_path(condition: dict[str, Any], met: bool) -> None:
+def test_a_condition_is_met_by_any_value_to_restrict_and_by_every_value_to_allow(
+    condition: dict[str, Any], restricts: bool, allows: bool
+) -> None:
     for arguments in (ARGUMENTS, json_arguments(ARGUMENTS)):
         loaded = ArgumentCondition.load(condition)
         assert condition_problem(loaded) is None
-        assert meets_condition(loaded, arguments, restricts=True) is met
-        assert meets_condition(loaded, arguments, restricts=False) is met
+        assert meets_condition(loaded, arguments, restricts=True) is restricts
+        assert meets_condition(loaded, arguments, restricts=False) is allows
 
 
 def test_arguments_are_read_from_text_records_and_tuples() -> None:
