@@ -34,6 +34,8 @@ class RuleSubject:
     provider: str | None = None
     sensitivity: str | None = None
     tool_class: str | None = None
+    claimed_class: str | None = None
+    """The class that came with a call or schema: only rules that restrict go by it."""
     environment: str | None = None
     scope: Scope | None = None
     kind: str | None = None
@@ -92,7 +94,10 @@ def _applies(rule: PolicyRule, subject: RuleSubject) -> bool:
         and meets("task_type", conditions.task_type, subject.task_type)
         and meets("provider", conditions.provider, subject.provider)
         and meets("sensitivity", conditions.sensitivity, subject.sensitivity)
-        and meets("tool_class", conditions.tool_class, subject.tool_class)
+        and (
+            meets("tool_class", conditions.tool_class, subject.tool_class)
+            or (restricts and subject.claimed_class in conditions.tool_class)
+        )
         and meets("environment", conditions.environment, subject.environment)
         and meets("kind", conditions.kind, subject.kind)
         and meets("tool", conditions.tool, subject.tool)

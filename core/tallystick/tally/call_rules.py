@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from tallystick.policy.redaction import Redactor
 from tallystick.policy.rule_checks import CALLS, check_rules
 from tallystick.policy.rules import RuleSubject, applicable_rule
 from tallystick.policy.tool_classes import ToolClasses, ToolClassSource
-from tallystick.records import Actor, PolicyRule, RuledSubject, Scope
+from tallystick.records import Actor, PolicyRule, RuledSubject, Scope, ToolSpec
 from tallystick.storage import Store
 
 CallKind = Literal["tool_call", "model_call"]
@@ -30,6 +30,7 @@ class CallFacts:
     name: str | None
     arguments: Any = None
     tool_class: str | None = None
+    """A claim: rules may only restrict by it."""
     call_id: str | None = None
     provider: str | None = None
     model: str | None = None
@@ -102,7 +103,6 @@ class CallRules:
             tool_class = self._classes.class_of(
                 facts.name or "",
                 None if arguments is UNREADABLE else arguments,
-                stated=facts.tool_class,
             )
         stated: dict[str, Any] = {
             "task_type": facts.task_type,
@@ -117,11 +117,22 @@ class CallRules:
             scope=scope,
             tool=facts.name if facts.kind == "tool_call" else None,
             tool_class=tool_class,
+            claimed_class=facts.tool_class,
             arguments=arguments,
             unstated=frozenset(name for name, value in stated.items() if value is None),
             **stated,
         )
         return Judged(applicable_rule(self.of(facts.kind), subject), tool_class, arguments)
+
+    def classes_of_schemas(
+        self, specs: Iterable[ToolSpec], rules: Iterable[PolicyRule]
+    ) -> dict[str, str]:
+        """Return the class of each tool by its name, where any of these rules goes by classes."""
+        if not any(
+            rule.conditions.tool_class for rule in rules if rule.applies_to == "context_item"
+        ):
+            return {}
+        return {spec.name: self._classes.class_of_schema(spec.name) for spec in specs}
 
     def claim(self, kind: str, call_id: str) -> None:
         """Note that an enforcing piece has this call in hand."""

@@ -185,6 +185,7 @@ def test_a_condition_has_exactly_one_test(condition: dict[str, Any]) -> None:
         ("tool_call", {"kind": ["memory"]}, "conditions.kind: a tool_call has none"),
         ("tool_call", {"tag": ["red"]}, "conditions.tag: a tool_call has none"),
         ("tool_call", {"tool_class": ["erasing"]}, "unknown value 'erasing'"),
+        ("context_item", {"tool_class": ["read"]}, "unknown value 'read'"),
         ("tool_call", {"tool": [""]}, "an empty text matches nothing"),
         ("model_call", {"tool": ["shell"]}, "conditions.tool: a model_call has none"),
         ("model_call", {"sensitivity": ["secrets"]}, "unknown value 'secrets'"),
@@ -234,13 +235,12 @@ def test_a_class_is_declared_or_computed_and_unknown_ones_are_destructive() -> N
 
     classes = ToolClasses({"look": "read_only", "sql": of_query, "odd": of_odd})
     assert classes.class_of("look", None) == "read_only"
-    assert classes.class_of("look", None, stated="destructive") == "read_only"
     assert classes.class_of("sql", {"sql": "select 1"}) == "read_only"
     assert classes.class_of("sql", {"sql": "drop"}) == "write"
     assert classes.class_of("sql", None) == "destructive"
     assert classes.class_of("odd", None) == "destructive"
     assert classes.class_of("other", None) == "destructive"
-    assert classes.class_of("other", None, stated="network") == "network"
-    assert classes.class_of("other", None, stated="erasing") == "destructive"
+    schemas = {name: classes.class_of_schema(name) for name in ("look", "sql", "other")}
+    assert schemas == {"look": "read_only", "sql": "destructive", "other": "destructive"}
     with pytest.raises(SettingsError, match="unknown class 'harmless'"):
         ToolClasses({"odd": "harmless"})  # type: ignore[dict-item]
