@@ -95,7 +95,6 @@ from tallystick_pydantic_ai.policy import (
     OncePerAgent,
     TallyPolicy,
     model_facts,
-    plain,
     refuse_deferred,
 )
 from tallystick_pydantic_ai.toolset import memory_toolset
@@ -375,8 +374,7 @@ class TallyRecorder(OncePerAgent):
             return
         if not is_enforced(tally, "tool_call", call.name, str(ctx.run_id)):
             bound = self._binder.bound(call_of_run(self._binder, ctx))
-            seen = call._replace(arguments=plain(call.arguments))
-            await in_thread(refuse_unenforced, bound, seen)
+            await in_thread(refuse_unenforced, bound, call)
 
     async def refuse_unenforced_request(self, model: Model, step: Step | None) -> None:
         """Same as for a tool call, for a request that is about to be sent."""

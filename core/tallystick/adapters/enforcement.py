@@ -12,10 +12,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from pydantic import BaseModel, create_model
 
 from tallystick.adapters.elsewhere import TallyElsewhere
 from tallystick.adapters.tool_calls import ToolCall
 from tallystick.errors import StateConflict, StoredApproval
+from tallystick.policy.arguments import UNREADABLE, json_arguments
 from tallystick.recorder import Step
 from tallystick.records import Actor, PolicyEffect, PolicyRule
 from tallystick.tally import BoundTally, Tally
@@ -33,6 +38,24 @@ def has_rules(
         return False
     rules = services_of(tally).call_rules.of(kind)
     return bool(rules) if effect is None else any(rule.effect == effect for rule in rules)
+
+
+def plain_arguments(values: Any) -> Any:
+    """Return arguments as rules see them, JSON values; as they are, where they have no such form,
+    and where they are still the text of a model.
+    """
+    plain = values if isinstance(values, str) else json_arguments(values)
+    return values if plain is UNREADABLE else plain
+
+
+@lru_cache(maxsize=256)
+def with_optional(schema: type[BaseModel], names: frozenset[str]) -> type[BaseModel]:
+    """Return a schema of a tool with the same validators that takes anything, or nothing, for these
+    fields: the runtime fills them in later.
+    """
+    optional: dict[str, Any] = {name: (Any, None) for name in names if name in schema.model_fields}
+    made: type[BaseModel] = create_model(schema.__name__, __base__=schema, **optional)
+    return made
 
 
 def register_enforcer(tally: Tally | BoundTally, kind: CallKind, piece: str) -> None:

@@ -11,11 +11,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
+from dataclasses import fields, is_dataclass
+from enum import Enum
 from functools import lru_cache
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, StringConstraints, TypeAdapter
-from pydantic_core import SchemaError
+from pydantic import BaseModel, RootModel, SecretStr, StringConstraints, TypeAdapter
+from pydantic_core import SchemaError, to_jsonable_python
 
 from tallystick.errors import InvalidInput
 from tallystick.records import ArgumentCondition, Json, json_bytes
@@ -70,19 +73,81 @@ def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def json_value(value: Any) -> Json:
-    """Return a value as JSON values. Raises TypeError for one that has no such form."""
+    """Return a value as JSON values: records and dataclasses by the names of their fields, other
+    types of pydantic as it writes them. Raises TypeError or ValueError for one without such a form.
+    """
+    if isinstance(value, Enum):
+        return json_value(value.value)
     if value is None or isinstance(value, str | bool | int | float):
         return value
-    if isinstance(value, BaseModel):
-        plain: Json = value.model_dump(mode="json")
-        return plain
+    if isinstance(value, RootModel):
+        return json_value(value.root)
+    if isinstance(value, BaseModel) or (is_dataclass(value) and not isinstance(value, type)):
+        return {name: json_value(inner) for name, inner in _fields_of(value).items()}
     if isinstance(value, Mapping):
-        if not all(isinstance(key, str) for key in value):
-            raise TypeError("a key is no text")
-        return {key: json_value(inner) for key, inner in value.items()}
+        plain = {_key_of(key): json_value(inner) for key, inner in value.items()}
+        if len(plain) != len(value):
+            raise ValueError("a key comes twice")
+        return plain
     if isinstance(value, list | tuple):
         return [json_value(inner) for inner in value]
-    raise TypeError(f"{type(value).__name__} is no JSON")
+    if isinstance(value, set | frozenset):
+        return sorted(map(json_value, value), key=json_bytes)
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    written = to_jsonable_python(value)
+    if not isinstance(written, str | bool | int | float):
+        raise TypeError(f"{type(value).__name__} is no JSON")
+    return written
+
+
+def _key_of(key: Any) -> str:
+    name = json_value(key)
+    if isinstance(name, bool) or not isinstance(name, str | int):
+        raise TypeError("a key is no text")
+    return str(name)
+
+
+def _fields_of(value: Any) -> dict[str, Any]:
+    if isinstance(value, BaseModel):
+        return dict(value)
+    return {each.name: getattr(value, each.name) for each in fields(value)}
+
+
+def replace_texts(value: Any, cleaned: Json) -> Any:
+    """Return a value in its own types, with the texts of its cleaned JSON form.
+
+    Nothing is validated anew, which could make other values of it. Raises TypeError where a type
+    that is no text, such as a path, would have to hold another one.
+    """
+    if value is None or type(value) in (str, bool, int, float):
+        return cleaned
+    if json_value(value) == cleaned:
+        return value
+    if isinstance(value, RootModel):
+        return value.model_copy(update={"root": replace_texts(value.root, cleaned)})
+    if isinstance(cleaned, dict) and isinstance(value, BaseModel):
+        return value.model_copy(update=_replaced(_fields_of(value), cleaned))
+    if isinstance(cleaned, dict) and is_dataclass(value):
+        clone = copy(value)
+        for name, inner in _replaced(_fields_of(value), cleaned).items():
+            object.__setattr__(clone, name, inner)
+        return clone
+    if isinstance(cleaned, dict) and isinstance(value, Mapping):
+        return _replaced(value, cleaned)
+    if isinstance(cleaned, list) and type(value) in (list, tuple):
+        return type(value)(map(replace_texts, value, cleaned))
+    raise TypeError(f"a {type(value).__name__} holds no other text")
+
+
+def _replaced(values: Mapping[Any, Any], cleaned: Mapping[str, Json]) -> dict[Any, Any]:
+    """Return fields with cleaned values, in the same order; a key is cleaned too."""
+    if len(values) != len(cleaned):
+        raise TypeError("two keys cannot be told apart once they are cleaned")
+    return {
+        key if _key_of(key) == name else name: replace_texts(inner, text)
+        for (key, inner), (name, text) in zip(values.items(), cleaned.items(), strict=True)
+    }
 
 
 def condition_problem(condition: ArgumentCondition) -> str | None:

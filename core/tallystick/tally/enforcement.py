@@ -7,14 +7,15 @@ A check finds the rule that decides, stops the call or lets it through, and leav
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from copy import deepcopy
+from dataclasses import dataclass, field, is_dataclass
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
 from tallystick.access import Answer, Approvals, GuardedCall
 from tallystick.errors import ActionDenied, ApprovalRequired, InvalidInput
-from tallystick.policy.arguments import UNREADABLE, json_value
+from tallystick.policy.arguments import UNREADABLE, json_value, replace_texts
 from tallystick.policy.redaction import Redactor
 from tallystick.records import (
     Approval,
@@ -116,8 +117,8 @@ def _copied(value: Any) -> Any:
         return [_copied(inner) for inner in value]
     if isinstance(value, tuple) and type(value) is tuple:
         return tuple(map(_copied, value))
-    if isinstance(value, BaseModel):
-        return value.model_copy(deep=True)
+    if isinstance(value, BaseModel | set) or (is_dataclass(value) and not isinstance(value, type)):
+        return deepcopy(value)
     return value
 
 
@@ -353,7 +354,9 @@ def _record(
 
 
 def _cleaned_arguments(redactor: Redactor, facts: CallFacts, judged: Judged) -> Any:
-    """Return cleaned arguments in the form in which they were given: a text or values."""
+    """Return cleaned arguments in the form in which they were given: a text, or values in their
+    types.
+    """
     if judged.arguments is UNREADABLE:
         if isinstance(facts.arguments, str):
             return redactor.redact_text(facts.arguments).text
@@ -362,7 +365,15 @@ def _cleaned_arguments(redactor: Redactor, facts: CallFacts, judged: Judged) -> 
             "arguments have no JSON form. Give objects, lists, texts and numbers."
         )
     cleaned = redactor.redact_json(judged.arguments).value
-    return json_bytes(cleaned).decode() if isinstance(facts.arguments, str) else cleaned
+    if isinstance(facts.arguments, str):
+        return json_bytes(cleaned).decode()
+    try:
+        return replace_texts(facts.arguments, cleaned)
+    except TypeError as error:
+        raise InvalidInput(
+            f"{facts.kind} {facts.name}: rule {judged.rule and judged.rule.id} redacts, and "
+            f"{error}. Let the tool take a text there, or deny the call."
+        ) from None
 
 
 def _cleaned(redactor: Redactor, value: Any) -> Any:

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, RootModel, SecretStr
 
 from tallystick.errors import InvalidRecord, SettingsError
 from tallystick.policy.arguments import (
     UNREADABLE,
     condition_problem,
     json_arguments,
+    json_value,
     meets_condition,
+    replace_texts,
 )
 from tallystick.policy.rule_checks import check_rules
 from tallystick.policy.rules import RuleSubject, applicable_rule
 from tallystick.policy.tool_classes import ToolClasses
 from tallystick.records import ArgumentCondition, PolicyConditions, PolicyRule
 
+KEY = "sk-" + "a1B2c3D4" * 5
 ARGUMENTS = {
     "command": "rm -rf /",
     "files": [{"name": "a.txt", "mode": "r"}, {"name": "b.env"}],
@@ -87,7 +96,14 @@ def test_arguments_are_read_from_text_records_and_tuples() -> None:
     for given in ('{"command": "ls"}', {"command": "ls"}, Call(command="ls")):
         assert json_arguments(given) == {"command": "ls"}
     assert json_arguments({"names": ("a", "b")}) == {"names": ["a", "b"]}
-    unreadable: list[Any] = ["rm -rf /", '{"command": "rm', {"x": object()}, {1: "x"}]
+    unreadable: list[Any] = [
+        "rm -rf /",
+        '{"command": "rm',
+        '{"command": "ls", "command": "rm"}',
+        {"x": object()},
+        {1: "x", "1": "y"},
+        {(1,): "x"},
+    ]
     for arguments in unreadable:
         assert json_arguments(arguments) is UNREADABLE
 
@@ -244,3 +260,55 @@ def test_a_class_is_declared_or_computed_and_unknown_ones_are_destructive() -> N
     assert schemas == {"look": "read_only", "sql": "destructive", "other": "destructive"}
     with pytest.raises(SettingsError, match="unknown class 'harmless'"):
         ToolClasses({"odd": "harmless"})  # type: ignore[dict-item]
+
+
+class Mode(Enum):
+    READ = "r"
+
+
+class Target(BaseModel):
+    place: str = Field(alias="path")
+    mode: Mode = Mode.READ
+    inner: RootModel[list[str]] = RootModel[list[str]]([KEY])
+
+
+@dataclass(frozen=True)
+class Note:
+    text: str
+    at: datetime = datetime(2026, 1, 1)
+
+
+def test_typed_arguments_are_read_by_the_names_of_their_fields() -> None:
+    typed = {
+        "target": Target(path="/a"),
+        "notes": (Note("x"),),
+        "by": {1: UUID(int=1)},
+        "tags": {"b", "a"},
+        "key": SecretStr(KEY),
+        "place": Path("a/b"),
+    }
+    assert json_arguments(typed) == {
+        "target": {"place": "/a", "mode": "r", "inner": [KEY]},
+        "notes": [{"text": "x", "at": "2026-01-01T00:00:00"}],
+        "by": {"1": "00000000-0000-0000-0000-000000000001"},
+        "tags": ["a", "b"],
+        "key": KEY,
+        "place": "a/b",
+    }
+
+
+def test_cleaned_texts_go_into_the_types_that_the_arguments_have() -> None:
+    typed = {"target": Target(path=KEY), "notes": (Note(KEY), 1), "by": {1: KEY}, KEY: Mode.READ}
+    assert replace_texts(typed, _cleaned(json_arguments(typed))) == {
+        "target": Target(path="…", inner=RootModel[list[str]](["…"])),
+        "notes": (Note("…"), 1),
+        "by": {1: "…"},
+        "…": Mode.READ,
+    }
+    for stubborn in (Path(KEY), {KEY}, SecretStr(KEY)):
+        with pytest.raises(TypeError):
+            replace_texts(stubborn, _cleaned(json_value(stubborn)))
+
+
+def _cleaned(value: Any) -> Any:
+    return json.loads(json.dumps(value).replace(KEY, "…"))
