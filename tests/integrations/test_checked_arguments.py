@@ -4,22 +4,30 @@ defaults, lists, nested records and aliases.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
 from pydantic import BaseModel, BeforeValidator, Field
+from tests.integrations.mcp_clients import connected, payload
 from tests.integrations.runtimes.base import Outcome, Runtime, Script, call
 from tests.integrations.runtimes.langchain import LangChain, LangGraph
 from tests.integrations.runtimes.llama_index import LlamaIndex
 from tests.integrations.runtimes.pydantic_ai import PydanticAI
 from tests.integrations.runtimes.ruling import ANNA, BOT, KEY, rule
+from tests.integrations.served import served
 
 from tallystick import PolicyRule, Tally
+from tallystick.errors import Blocked
 from tallystick.policy.arguments import json_arguments, meets_condition
-from tallystick.records import ArgumentCondition
+from tallystick.records import ArgumentCondition, ModelToolCall
+from tallystick_mcp import serve
+from tallystick_mcp.arguments import Search
+from tallystick_openai import memory_tools as openai_tools
 
 OpenTally = Callable[..., Tally]
 _NUMBERS = count(1)
@@ -178,6 +186,61 @@ class TestPydanticAI(CheckedContract):
 @pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecationWarning")
 class TestLlamaIndex(CheckedContract):
     runtime = LlamaIndex()
+
+
+def _over_runtime(runtime: Runtime) -> Callable[[Tally, dict[str, Any]], str]:
+    def search(tally: Tally, written: dict[str, Any]) -> str:
+        return runtime.use_tool(tally.bind(BOT), "memory_search", written).tools[0].text
+
+    return search
+
+
+def _over_sdk(tally: Tally, written: dict[str, Any]) -> str:
+    tools = openai_tools(tally.bind(BOT))
+    return str(tools.run(ModelToolCall(id="c1", name="memory_search", arguments=written)))
+
+
+def _over_mcp(tally: Tally, written: dict[str, Any]) -> str:
+    async def search() -> str:
+        async with connected(serve(tally, actor=BOT), "auto") as client:
+            return str(payload(await client.call_tool("search", written)))
+
+    return asyncio.run(search())
+
+
+DOORS = [
+    pytest.param(_over_runtime(LangChain()), 5, id="langchain"),
+    pytest.param(_over_runtime(PydanticAI()), 5, id="pydantic_ai"),
+    pytest.param(_over_runtime(LlamaIndex()), 5, id="llama_index"),
+    pytest.param(_over_sdk, 5, id="sdk"),
+    pytest.param(_over_mcp, Search.model_fields["limit"].default, id="mcp"),
+]
+
+
+@pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecationWarning")
+@pytest.mark.parametrize(("search", "default"), DOORS)
+def test_a_memory_tool_is_ruled_by_what_it_does(
+    open_sqlite: OpenTally, search: Callable[[Tally, dict[str, Any]], str], default: int
+) -> None:
+    for limit, written in ((3, {"limit": "3"}), (3, {"limit": 3}), (default, {})):
+        on = (ArgumentCondition(path="$.limit", equals=limit),)
+        with open_sqlite(rules=[rule("deny", tool=("memory_search",), arguments=on)]) as tally:
+            tally.bind(BOT).remember("Tea is at four.")
+            assert "deny-tool_call" in search(tally, {"query": "tea", **written})
+            assert "at four" in search(tally, {"query": "tea", "limit": "7"})
+
+
+def test_a_memory_tool_over_http_is_ruled_by_what_it_does(tmp_path: Path) -> None:
+    on = (ArgumentCondition(path="$.limit", one_of=(3, 5)),)
+    with (
+        served(tmp_path, rules=[rule("deny", tool=("memory_search",), arguments=on)]) as there,
+        there.remote() as remote,
+    ):
+        remote.remember("Tea is at four.")
+        for written in ({"limit": "3"}, {}):
+            with pytest.raises(Blocked):
+                remote.call_tool("memory_search", {"query": "tea", **written})
+        assert "at four" in str(remote.call_tool("memory_search", {"query": "tea", "limit": "7"}))
 
 
 def _on(effect: str, path: str, value: Any) -> PolicyRule:

@@ -56,6 +56,8 @@ def json_arguments(arguments: Any) -> Any:
             return json.loads(arguments, object_pairs_hook=_unambiguous)
         except (ValueError, RecursionError):
             return UNREADABLE
+    if isinstance(arguments, Mapping) and not all(isinstance(name, str) for name in arguments):
+        return UNREADABLE
     try:
         value = json_value(arguments)
         json_bytes(value)

@@ -101,8 +101,9 @@ def test_arguments_are_read_from_text_records_and_tuples() -> None:
         '{"command": "rm',
         '{"command": "ls", "command": "rm"}',
         {"x": object()},
-        {1: "x", "1": "y"},
-        {(1,): "x"},
+        {1: "x"},
+        {"x": {1: "x", "1": "y"}},
+        {"x": {(1,): "x"}},
     ]
     for arguments in unreadable:
         assert json_arguments(arguments) is UNREADABLE
