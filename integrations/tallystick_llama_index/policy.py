@@ -30,6 +30,7 @@ from tallystick.adapters import (
     enforcing,
     has_rules,
     register_enforcer,
+    rules_requests,
     with_optional,
 )
 from tallystick.aio import in_thread
@@ -39,6 +40,7 @@ from tallystick.tally import BoundTally, ModelCheck, Tally, ToolCheck
 from tallystick.tally.enforcement import copied_arguments
 from tallystick_llama_index.actors import call_of_tags, call_of_workflow
 from tallystick_llama_index.messages import cleaned, description_of, model_of, request_of
+from tallystick_llama_index.render import parts_of
 from tallystick_llama_index.tape import normal
 
 ApprovalRoute = Literal["event", "elsewhere"]
@@ -467,8 +469,8 @@ class _ModelRules:
 
     @property
     def is_empty(self) -> bool:
-        """True if there are no rules over model calls."""
-        return not has_rules(self._binder.tally, "model_call")
+        """True if there are no rules over model calls and the items of their requests."""
+        return not rules_requests(self._binder.tally)
 
     def check(self, prompt: Any, options: Mapping[str, Any]) -> ModelCheck:
         """Check a request. Raises ActionDenied, ApprovalRequired."""
@@ -480,6 +482,7 @@ class _ModelRules:
             model=self.name,
             request=normal(request),
             task_type=self._task_type,
+            **parts_of(prompt, options)._asdict(),
         )
 
 

@@ -43,6 +43,7 @@ from tallystick.adapters import (
     plain_arguments,
     register_enforcer,
     release_enforcement,
+    rules_requests,
 )
 from tallystick.aio import in_thread
 from tallystick.errors import ActionDenied, InvalidInput
@@ -50,6 +51,7 @@ from tallystick.records import Scope, json_bytes
 from tallystick.tally import BoundTally, Tally, ToolCheck
 from tallystick_pydantic_ai.actors import call_of_run
 from tallystick_pydantic_ai.messages import cleaned, comparable, request_of
+from tallystick_pydantic_ai.render import parts_of
 
 _KINDS: tuple[CallKind, ...] = ("tool_call", "model_call")
 _DENIAL_REASONS = ("denied_by_rule", "denied_by_person")
@@ -365,7 +367,7 @@ class TallyPolicy(OncePerAgent):
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
         """Return the request as the model may read it; the history stays as it is."""
-        if not has_rules(self._binder.tally, "model_call"):
+        if not rules_requests(self._binder.tally):
             return request_context
         bound = self._binder.bound(call_of_run(self._binder, ctx))
         provider, model = model_facts(request_context.model)
@@ -381,6 +383,7 @@ class TallyPolicy(OncePerAgent):
                 model=model,
                 request=comparable(request),
                 task_type=self.task_type,
+                **parts_of(messages, parameters)._asdict(),
             )
         )
         if not check.redacts:

@@ -35,6 +35,7 @@ from tallystick.adapters.enforcement import (
     refuse_unenforced_model_call,
     register_enforcer,
     release_enforcement,
+    rules_requests,
     with_optional,
 )
 from tallystick.adapters.frames import framed_hits
@@ -98,6 +99,7 @@ __all__ = [
     "PlainMemoryTools",
     "PlainApproval",
     "with_builtin_tools",
+    "rules_requests",
     "with_optional",
     "response_facts",
     "native_part",

@@ -9,7 +9,7 @@ that nobody has in hand.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -22,14 +22,16 @@ from tallystick.adapters.tool_calls import ToolCall
 from tallystick.errors import StateConflict, StoredApproval
 from tallystick.policy.arguments import UNREADABLE, json_arguments
 from tallystick.recorder import Step
-from tallystick.records import Actor, PolicyEffect, PolicyRule
+from tallystick.records import Actor, ContextItem, PolicyEffect, PolicyRule, RuledSubject, ToolSpec
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.call_rules import CallFacts, CallKind, is_in_hand
 from tallystick.tally.services import services_of
 
 
 def has_rules(
-    tally: Tally | BoundTally | TallyElsewhere, kind: CallKind, effect: PolicyEffect | None = None
+    tally: Tally | BoundTally | TallyElsewhere,
+    kind: RuledSubject,
+    effect: PolicyEffect | None = None,
 ) -> bool:
     """Return True if the tally has rules over this kind of call, or any with this effect. Those of
     a tally that is elsewhere are checked there.
@@ -157,9 +159,21 @@ def refuse_unenforced_model_call(
     provider: str | None = None,
     model: str | None = None,
     call_id: str | None = None,
+    items: Iterable[ContextItem] = (),
+    tools: Iterable[ToolSpec] = (),
 ) -> None:
-    """Same as `refuse_unenforced`, for a model call."""
-    if has_rules(bound, "model_call") and not is_enforced(bound, "model_call", model, call_id):
+    """Same as `refuse_unenforced`, for a model call, of which `items` and `tools` are the parts:
+    a rule over context items that would keep one from the model refuses the call too.
+    """
+    if is_enforced(bound, "model_call", model, call_id):
+        return
+    if has_rules(bound, "model_call"):
         bound._refuse_unenforced(
             CallFacts("model_call", model, call_id=call_id, provider=provider, model=model)
         )
+    bound._refuse_withheld(items, tools, provider=provider, model=model)
+
+
+def rules_requests(tally: Tally | BoundTally) -> bool:
+    """Return True if the tally has rules over model calls, or over the items of their requests."""
+    return has_rules(tally, "model_call") or has_rules(tally, "context_item")

@@ -117,7 +117,8 @@ def judge(state: State) -> Iterator[Judgement]:
         verdict, receipt = _verdict(rule, memory)
         if verdict is not None and verdict.effect == "redact" and item.kind == "tool_schema":
             # A tool without its schema cannot be offered to a model.
-            verdict = Verdict("deny", f"{verdict.note}: a tool cannot be shown in part")
+            note = f"{verdict.note}: a tool cannot be shown in part"
+            verdict = Verdict("deny", note, rule_id=verdict.rule_id)
         yield Judgement(verdict, receipt)
 
 
@@ -157,7 +158,10 @@ def _verdict(rule: PolicyRule | None, memory: Memory | None) -> tuple[Verdict | 
         ), None
     if rule is not None and rule.effect == "redact":
         return Verdict(
-            "redact", f"redacted by rule {rule.id}", f"[redacted by rule {rule.id}]"
+            "redact",
+            f"redacted by rule {rule.id}",
+            f"[redacted by rule {rule.id}]",
+            rule_id=rule.id,
         ), None
     if memory is not None and memory.state == "redacted":
         return Verdict("redact", "the memory is redacted", "[redacted]"), receipt

@@ -21,7 +21,7 @@ class Verdict:
     placeholder: str = ""
     """The text in place of redacted content."""
     rule_id: str | None = None
-    """The rule that denies the item or wants an approval."""
+    """The rule that decided; None where the item's own state did."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,6 +128,8 @@ class RunVerbs(ReviewVerbs):
             )
         policy_rules = (*self._services.rules, *own)
         check_rules(policy_rules, error=InvalidInput)
+        for kind in ("context_item", "memory"):
+            self._services.call_rules.register(self.actor, kind, "compile")
         at = self._moment(as_of, "as_of")
         candidates = candidates_of(self._with_working(items, working), self._services.zone)
         with self._observed("compile", "compile") as call:
