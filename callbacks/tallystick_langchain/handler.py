@@ -485,7 +485,9 @@ class TallyCallbackHandler(BaseCallbackHandler):
             tool_class = (metadata or {}).get("tool_class")
             self._refuse(
                 run_id,
-                lambda bound: refuse_unenforced(bound, tool_call, tool_class=tool_class),
+                lambda bound: refuse_unenforced(
+                    bound, tool_call, tool_class=tool_class, is_written=True
+                ),
                 metadata,
             )
 

@@ -219,6 +219,20 @@ def test_what_the_graph_injects_arrives_and_no_rule_sees_it(
     assert "nobody pays nothing" in texts[2]
 
 
+@pytest.mark.parametrize("written", [{"euros": "13"}, {"euros": True}, {}])
+def test_a_handler_alone_refuses_what_the_tool_may_make_a_ruled_call_of(
+    open_sqlite: OpenTally, written: dict[str, Any]
+) -> None:
+    def pay(euros: int = 13) -> str:
+        """Pay somebody."""
+        raise AssertionError
+
+    with open_sqlite(rules=[DENY]) as tally:
+        script = Script([call("pay", **written)], "done")
+        with pytest.raises(ActionDenied, match="deny-tool_call"):
+            LangChain().run(script, [pay], recorded=tally.bind(BOT))
+
+
 class _Aliased(BaseModel):
     euros: int = Field(alias="amount")
 

@@ -112,9 +112,16 @@ def judge_tool_call(bound: BoundTally, name: str, arguments: object = None) -> P
     return services_of(bound).call_rules.rule_for(facts, bound.actor, bound.scope).rule
 
 
-def refuse_unenforced(bound: BoundTally, call: ToolCall, *, tool_class: str | None = None) -> None:
+def refuse_unenforced(
+    bound: BoundTally,
+    call: ToolCall,
+    *,
+    tool_class: str | None = None,
+    is_written: bool = False,
+) -> None:
     """Raise ActionDenied (`not_enforced`) for a tool call that a rule would stop or change and that
-    no enforcing piece has in hand. For observers, before the tool runs.
+    no enforcing piece has in hand. For observers, before the tool runs; `is_written` says that they
+    see the arguments as the model wrote them, and not as the tool gets them.
     """
     if has_rules(bound, "tool_call") and not is_enforced(
         bound, "tool_call", call.name, call.tool_call_id
@@ -124,6 +131,7 @@ def refuse_unenforced(bound: BoundTally, call: ToolCall, *, tool_class: str | No
                 "tool_call",
                 call.name,
                 call.arguments,
+                is_written=is_written,
                 tool_class=tool_class,
                 call_id=call.tool_call_id,
             )

@@ -171,17 +171,23 @@ def condition_problem(condition: ArgumentCondition) -> str | None:
     return None
 
 
-def meets_condition(condition: ArgumentCondition, arguments: Any, *, restricts: bool) -> bool:
+def meets_condition(
+    condition: ArgumentCondition, arguments: Any, *, restricts: bool, is_written: bool = False
+) -> bool:
     """Return True if the values at the condition's path pass its test: any of them for a rule that
     restricts, every one for a rule that allows, which a missing value never passes.
 
-    `restricts` is the answer where that cannot be told.
+    `restricts` is the answer where that cannot be told. With `is_written` these are the arguments
+    as a model wrote them: what the tool makes of a missing value, or of one of another type than
+    the condition names, cannot be told.
     """
     path = _path_of(condition.path)
     if arguments is UNREADABLE or path is None:
         return restricts
-    values = _values_at(arguments, path, restricts=restricts)
     try:
+        values = list(_values_at(arguments, path, restricts=restricts))
+        if is_written and any(_is_converted(condition, value) for value in values):
+            return restricts
         return _holds(condition, values, restricts=restricts)
     except RecursionError:
         return restricts
@@ -224,6 +230,18 @@ def _texts_in(value: Json) -> Iterator[str]:
             yield from _texts_in(inner)
     else:
         yield _text_of(value)
+
+
+def _is_converted(condition: ArgumentCondition, value: Any) -> bool:
+    """Return True if a tool may make another value of this one, which the condition is about."""
+    if isinstance(value, list):
+        return any(_is_converted(condition, inner) for inner in value)
+    named = condition.one_of if condition.equals is None else (condition.equals,)
+    return value is _MISSING or (bool(named) and _type_of(value) not in map(_type_of, named))
+
+
+def _type_of(value: Any) -> type:
+    return float if type(value) is int else type(value)
 
 
 def _is_in_text(condition: ArgumentCondition, text: str, restricts: bool) -> bool:

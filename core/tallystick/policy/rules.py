@@ -44,6 +44,8 @@ class RuleSubject:
     model: str | None = None
     arguments: Any = None
     """Of a tool call: JSON values, or `arguments.UNREADABLE`."""
+    is_written: bool = False
+    """True for arguments as a model wrote them, before the tool makes of them what it gets."""
     unstated: frozenset[str] = frozenset()
     """Fields above whose value nobody stated: a rule that restricts counts its condition as met,
     because the call could be what it is about.
@@ -105,7 +107,12 @@ def _applies(rule: PolicyRule, subject: RuleSubject) -> bool:
         and (not conditions.tag or not subject.tags.isdisjoint(conditions.tag))
         and (not conditions.scope or _in_scope(conditions.scope, subject.scope))
         and all(
-            meets_condition(condition, subject.arguments, restricts=restricts)
+            meets_condition(
+                condition,
+                subject.arguments,
+                restricts=restricts,
+                is_written=subject.is_written,
+            )
             for condition in conditions.arguments
         )
     )

@@ -31,6 +31,8 @@ class CallFacts:
     kind: CallKind
     name: str | None
     arguments: Any = None
+    is_written: bool = False
+    """True for arguments as a model wrote them, before the tool makes of them what it gets."""
     tool_class: str | None = None
     """A claim: rules may only restrict by it."""
     call_id: str | None = None
@@ -122,6 +124,7 @@ class CallRules:
             tool_class=tool_class,
             claimed_class=facts.tool_class,
             arguments=arguments,
+            is_written=facts.is_written,
             unstated=frozenset(name for name, value in stated.items() if value is None),
             **stated,
         )

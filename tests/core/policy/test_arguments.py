@@ -89,6 +89,26 @@ def test_a_condition_is_met_by_any_value_to_restrict_and_by_every_value_to_allow
         assert meets_condition(loaded, arguments, restricts=False) is allows
 
 
+@pytest.mark.parametrize(
+    ("written", "restricts"),
+    [
+        ({"n": 13}, True),
+        ({"n": 5}, False),
+        ({"n": 5.0}, False),
+        ({"n": "13"}, True),
+        ({"n": True}, True),
+        ({"n": [5, "13"]}, True),
+        ({"n": [5]}, False),
+        ({}, True),
+    ],
+)
+def test_what_a_tool_makes_of_a_written_value_cannot_be_told(written: Any, restricts: bool) -> None:
+    condition = ArgumentCondition(path="$.n", one_of=(13, 666))
+    assert meets_condition(condition, written, restricts=True, is_written=True) is restricts
+    allows = meets_condition(condition, written, restricts=False, is_written=True)
+    assert allows is (written == {"n": 13})
+
+
 def test_arguments_are_read_from_text_records_and_tuples() -> None:
     class Call(BaseModel):
         command: str
