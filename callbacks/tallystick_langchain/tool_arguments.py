@@ -92,7 +92,7 @@ def _parse(tool: BaseTool, given: Any, call_id: Any) -> Any:
 def _reading(tool: BaseTool, read: Any) -> BaseTool:
     clone = tool.model_copy()
     # An attribute of the copy alone, which comes before the method of its class.
-    clone.__dict__[_READ] = read
+    object.__setattr__(clone, _READ, read)
     return clone
 
 
