@@ -34,7 +34,7 @@ from tallystick.records import Scope
 from tallystick.tally import BoundTally, Tally, ToolCheck
 from tallystick_langchain.approvals import approved, approved_async
 from tallystick_langchain.handler import handler_run
-from tallystick_langchain.tool_arguments import ReadArguments
+from tallystick_langchain.tool_arguments import ReadArguments, reads_by_schema
 
 Result = ToolMessage | Command[Any]
 _ANSWERS = ("denied_by_rule", "denied_by_person")
@@ -95,7 +95,7 @@ class RuledToolCall:
         call = request.tool_call
         self._read: ReadArguments | None = None
         arguments: Any = call["args"]
-        if request.tool is not None:
+        if request.tool is not None and reads_by_schema(request.tool):
             self._read = ReadArguments(request.tool, arguments, call["id"])
             arguments = self._read.values
         self._call = ToolCall(call["name"], arguments, call["id"])
@@ -159,7 +159,7 @@ class RuledToolCall:
             tool_call: Any = {**request.tool_call, "args": written}
             request = request.override(tool_call=tool_call)
         if read is None:
-            # A piece that comes after this one brings the tool.
+            # A piece that comes after this one brings the tool, or the tool reads by itself.
             return request
         return request.override(tool=read.running_with(check, request.tool_call["args"]))
 

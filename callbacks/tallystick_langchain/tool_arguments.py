@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
-from langchain_core.tools import BaseTool
+from langchain_core.tools import BaseTool, StructuredTool, Tool
 from pydantic import BaseModel
 
 from tallystick.adapters import with_optional
@@ -20,6 +20,21 @@ from tallystick.tally import ToolCheck
 
 _READ = "_parse_input"
 """The method by which a tool of LangChain reads its arguments."""
+
+
+_STEPS = ("invoke", "ainvoke", "run", "arun", "_to_args_and_kwargs")
+"""The methods that lead to the reading."""
+
+
+def reads_by_schema(tool: BaseTool) -> bool:
+    """Return True for a tool whose arguments LangChain reads; False for one that reads them in a
+    way of its own, to which its copy cannot hand others.
+    """
+    return all(
+        getattr(type(tool), step)
+        in [getattr(each, step) for each in (BaseTool, StructuredTool, Tool)]
+        for step in _STEPS
+    )
 
 
 class ReadArguments:
@@ -79,6 +94,9 @@ class ReadArguments:
 
 def _read(tool: BaseTool, written: dict[str, Any], call_id: Any, hidden: frozenset[str]) -> Any:
     schema = tool.args_schema
+    if isinstance(schema, type) and issubclass(schema, BaseModel) and not schema.model_fields:
+        # LangChain calls such a tool without arguments, whatever the model wrote.
+        return {}
     if hidden and isinstance(schema, type) and issubclass(schema, BaseModel):
         tool = tool.model_copy(update={"args_schema": with_optional(schema, hidden)})
     values = _parse(tool, written, call_id)

@@ -233,6 +233,45 @@ def test_a_handler_alone_refuses_what_the_tool_may_make_a_ruled_call_of(
             LangChain().run(script, [pay], recorded=tally.bind(BOT))
 
 
+class _Nothing(BaseModel, extra="forbid"):
+    """The schema of a tool without arguments."""
+
+
+class _Own(BaseTool):
+    """A tool that reads its arguments in a way of its own."""
+
+    name: str = "own"
+    description: str = "Do something."
+    args_schema: Any = _Nothing
+    ran: list[Any] = []
+
+    def run(self, tool_input: Any, *args: Any, **kwargs: Any) -> Any:
+        self.ran.append(tool_input)
+        return ToolMessage("ran", tool_call_id=kwargs["tool_call_id"])
+
+    def _run(self) -> str:
+        raise AssertionError
+
+
+def test_no_reading_of_its_own_leads_a_tool_round_the_rules(open_sqlite: OpenTally) -> None:
+    ran: list[str] = []
+
+    @tool(args_schema=_Nothing)
+    def wipe() -> str:
+        """Wipe everything."""
+        ran.append("wipe")
+        return "wiped"
+
+    script = Script([call("wipe", all=True), call("own", n="13"), call("own", n="5")], "done")
+    own = _Own()
+    on = (ArgumentCondition(path="$.n", equals="13"),)
+    rules = [rule("deny", tool=("wipe",)), rule("deny", arguments=on).replace(id="own")]
+    with open_sqlite(rules=rules) as tally:
+        outcome = LangChain().run(script, [wipe, own], ruled=tally.bind(BOT))
+    assert (ran, own.ran) == ([], [{"n": "5"}])
+    assert [each.text for each in outcome.tools].count("ran") == 1
+
+
 class _Aliased(BaseModel):
     euros: int = Field(alias="amount")
 
