@@ -19,7 +19,7 @@ from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import BaseMessage, HumanMessage
 from langchain_core.outputs import LLMResult
 from langchain_core.runnables.config import ensure_config
 
@@ -43,6 +43,7 @@ from tallystick.adapters import (
     record_tool_result,
     refuse_unenforced,
     refuse_unenforced_model_call,
+    rules_requests,
 )
 from tallystick.adapters.configurable import call_of_config
 from tallystick.aio import in_thread
@@ -68,6 +69,7 @@ from tallystick_langchain.messages import (
     result_of,
     text_of,
 )
+from tallystick_langchain.render import items_of, tool_specs
 
 P = ParamSpec("P")
 
@@ -240,9 +242,8 @@ class TallyCallbackHandler(BaseCallbackHandler):
         callback = self._callbacks.get(arguments["run_id"].int)
         parent = arguments.get("parent_run_id")
         above = callback or (self._callbacks.get(parent.int) if parent is not None else None)
-        if above is None or any(
-            has_rules(self._binder.tally, kind) for kind in ("tool_call", "model_call")
-        ):
+        tally = self._binder.tally
+        if above is None or has_rules(tally, "tool_call") or rules_requests(tally):
             return True
         is_waiting_to_start = above.tree is not None and above.tree.root is None
         is_end = callback is not None and callback.is_root and self._speakers != "off"
@@ -330,7 +331,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
             metadata=metadata,
             **kwargs,
         )
-        self._refuse_unenforced_model(run_id, metadata, kwargs)
+        self._refuse_unenforced_model(run_id, metadata, kwargs, messages[0])
 
     @_awaitable
     def on_llm_start(
@@ -352,7 +353,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
             metadata=metadata,
             **kwargs,
         )
-        self._refuse_unenforced_model(run_id, metadata, kwargs)
+        self._refuse_unenforced_model(run_id, metadata, kwargs, list(map(HumanMessage, prompts)))
 
     @_guard_hook
     def _start_model(
@@ -484,7 +485,9 @@ class TallyCallbackHandler(BaseCallbackHandler):
             tool_class = (metadata or {}).get("tool_class")
             self._refuse(
                 run_id,
-                lambda bound: refuse_unenforced(bound, tool_call, tool_class=tool_class),
+                lambda bound: refuse_unenforced(
+                    bound, tool_call, tool_class=tool_class, is_written=True
+                ),
                 metadata,
             )
 
@@ -506,16 +509,26 @@ class TallyCallbackHandler(BaseCallbackHandler):
             call.enter()
 
     def _refuse_unenforced_model(
-        self, run_id: UUID, metadata: Mapping[str, Any] | None, arguments: Mapping[str, Any]
+        self,
+        run_id: UUID,
+        metadata: Mapping[str, Any] | None,
+        arguments: Mapping[str, Any],
+        messages: Sequence[BaseMessage],
     ) -> None:
-        if has_rules(self._binder.tally, "model_call"):
-            model = model_of(arguments.get("invocation_params") or {})
-            provider = (metadata or {}).get("ls_provider")
-            self._refuse(
-                run_id,
-                lambda bound: refuse_unenforced_model_call(bound, provider=provider, model=model),
-                metadata,
+        if not rules_requests(self._binder.tally):
+            return
+        parameters = arguments.get("invocation_params") or {}
+
+        def refuse(bound: BoundTally) -> None:
+            refuse_unenforced_model_call(
+                bound,
+                provider=(metadata or {}).get("ls_provider"),
+                model=model_of(parameters),
+                items=[item for item, _ in items_of(messages, len).values()],
+                tools=tool_specs(parameters.get("tools") or ()),
             )
+
+        self._refuse(run_id, refuse, metadata)
 
     def _refuse(
         self,

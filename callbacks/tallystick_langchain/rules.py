@@ -1,8 +1,9 @@
 """ToolRules: the rules of a tally over tool calls, at the hook of LangGraph's ToolNode.
 
-A call that a rule or a person denied does not run: the model reads why, as the error of the tool,
-and may go on. A call that wants an approval stops the graph with an interrupt until a person has
-decided.
+Rules see the arguments that the schema of the tool makes of what the model wrote, and the tool runs
+with exactly these. What the graph injects arrives as ever, and is no part of them. A call that a
+rule or a person denied does not run: the model reads why, as the error of the tool, and may go on.
+A call that wants an approval stops the graph with an interrupt until a person has decided.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tallystick.adapters import (
     ToolCall,
     enforcing,
     has_rules,
+    plain_arguments,
     register_enforcer,
 )
 from tallystick.adapters.configurable import call_of_config
@@ -32,6 +34,7 @@ from tallystick.records import Scope
 from tallystick.tally import BoundTally, Tally, ToolCheck
 from tallystick_langchain.approvals import approved, approved_async
 from tallystick_langchain.handler import handler_run
+from tallystick_langchain.tool_arguments import ReadArguments, reads_by_schema
 
 Result = ToolMessage | Command[Any]
 _ANSWERS = ("denied_by_rule", "denied_by_person")
@@ -90,10 +93,19 @@ class RuledToolCall:
         metadata = getattr(request.tool, "metadata", None) or {}
         self._tool_class: str | None = metadata.get("tool_class")
         call = request.tool_call
-        self._call = ToolCall(call["name"], call["args"], call["id"])
+        self._read: ReadArguments | None = None
+        arguments: Any = call["args"]
+        if request.tool is not None and reads_by_schema(request.tool):
+            self._read = ReadArguments(request.tool, arguments, call["id"])
+            arguments = self._read.values
+        self._call = ToolCall(call["name"], arguments, call["id"])
 
     def run(self, handler: Callable[[ToolCallRequest], Result]) -> Result:
-        """Run the tool as far as the rules let it; a denial is its error, which the model reads."""
+        """Run the tool as far as the rules let it; a denial is its error, which the model reads.
+        What the schema of the tool refuses stays the tool's own error.
+        """
+        if self._read is not None and self._read.is_refused:
+            return handler(self._request.override(tool=self._read.never_running()))
         try:
             check = approved(self._bound, self._check)
         except ActionDenied as error:
@@ -105,6 +117,8 @@ class RuledToolCall:
 
     async def arun(self, handler: Callable[[ToolCallRequest], Awaitable[Result]]) -> Result:
         """Same as `run`."""
+        if self._read is not None and self._read.is_refused:
+            return await handler(self._request.override(tool=self._read.never_running()))
         try:
             check = await approved_async(self._bound, lambda: in_thread(self._check))
         except ActionDenied as error:
@@ -137,10 +151,17 @@ class RuledToolCall:
             )
 
     def _allowed(self, check: ToolCheck) -> ToolCallRequest:
-        if not check.redacts:
-            return self._request
-        tool_call: Any = {**self._request.tool_call, "args": check.arguments}
-        return self._request.override(tool_call=tool_call)
+        """Return the request of a call that gets the arguments of its check and no others."""
+        request, read = self._request, self._read
+        if check.redacts or read is None:
+            injected = {} if read is None else read.injected
+            written = {**injected, **plain_arguments(check.arguments)}
+            tool_call: Any = {**request.tool_call, "args": written}
+            request = request.override(tool_call=tool_call)
+        if read is None:
+            # A piece that comes after this one brings the tool, or the tool reads by itself.
+            return request
+        return request.override(tool=read.running_with(check, request.tool_call["args"]))
 
     def _denial(self, error: ActionDenied) -> ToolMessage:
         return ToolMessage(

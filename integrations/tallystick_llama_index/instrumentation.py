@@ -60,7 +60,6 @@ from tallystick.adapters import (
     begin_call,
     check_flag,
     checked_speakers,
-    has_rules,
     is_nested,
     record_approval,
     record_tool_call,
@@ -68,6 +67,7 @@ from tallystick.adapters import (
     record_tool_result,
     record_unenforced,
     refuse_unenforced_model_call,
+    rules_requests,
 )
 from tallystick.adapters.binder import id_text
 from tallystick.errors import RecorderError
@@ -83,6 +83,7 @@ from tallystick_llama_index.messages import (
     usage_of_response,
 )
 from tallystick_llama_index.policy import is_ruled
+from tallystick_llama_index.render import parts_of
 
 try:
     from workflows.runtime.types.results import WaitingForEvent
@@ -282,7 +283,7 @@ class TallyInstrumentation:
         span.tool_call_id = getattr(event, "tool_id", None) or (
             parent.tool_call_id if parent is not None else None
         )
-        if isinstance(instance, BaseLLM) and has_rules(self._binder.tally, "model_call"):
+        if isinstance(instance, BaseLLM) and rules_requests(self._binder.tally):
             self._watch(instance)
         if tree is None:
             return
@@ -420,14 +421,21 @@ class TallyInstrumentation:
                 manager.add_handler(self._refusal)
                 self._refusing.add(manager)
 
-    def refuse_unenforced(self, description: Mapping[str, Any]) -> None:
+    def refuse_unenforced(self, payload: Mapping[Any, Any]) -> None:
         """Raise ActionDenied for a ruled model call that no enforcing piece has in hand."""
         if _unrecorded.get():
             return
         bound = self._binder.bound(call_of_tags(self._binder))
         around = self._model_call_around(active_span_id.get() or "")
         with nullcontext() if around is None else around.call.step.active():
-            refuse_unenforced_model_call(bound, model=model_of(description))
+            refuse_unenforced_model_call(
+                bound,
+                model=model_of(payload.get(EventPayload.SERIALIZED) or {}),
+                **parts_of(
+                    payload.get(EventPayload.MESSAGES) or payload.get(EventPayload.PROMPT) or "",
+                    payload.get(EventPayload.ADDITIONAL_KWARGS) or {},
+                )._asdict(),
+            )
 
     def run_of(self, span_id: str) -> Run | None:
         """Return the run that a span or a stream under way belongs to."""
@@ -722,7 +730,7 @@ class _Refusal(BaseCallbackHandler):
     ) -> str:
         """Raise ActionDenied for a model call that is to be refused."""
         if event_type is CBEventType.LLM:
-            self._owner.refuse_unenforced((payload or {}).get(EventPayload.SERIALIZED) or {})
+            self._owner.refuse_unenforced(payload or {})
         return event_id
 
     def on_event_end(self, *args: Any, **kwargs: Any) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 from llama_index.core.llms.llm import LLM
 from llama_index.core.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolOutput
 from llama_index.core.workflow import Context, HumanResponseEvent, InputRequiredEvent
+from pydantic import AliasChoices
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
@@ -29,13 +30,17 @@ from tallystick.adapters import (
     enforcing,
     has_rules,
     register_enforcer,
+    rules_requests,
+    with_optional,
 )
 from tallystick.aio import in_thread
 from tallystick.errors import ActionDenied, ApprovalRequired, InvalidInput
 from tallystick.records import Approval, CallContext, Scope
 from tallystick.tally import BoundTally, ModelCheck, Tally, ToolCheck
+from tallystick.tally.enforcement import copied_arguments
 from tallystick_llama_index.actors import call_of_tags, call_of_workflow
 from tallystick_llama_index.messages import cleaned, description_of, model_of, request_of
+from tallystick_llama_index.render import parts_of
 from tallystick_llama_index.tape import normal
 
 ApprovalRoute = Literal["event", "elsewhere"]
@@ -48,6 +53,11 @@ RULED = "tallystick_ruled"
 """Attribute of the tools and models that check the rules: the tally of these rules."""
 _CONTEXT = "tallystick_context"
 """Name under which an agent passes the context of its workflow to a tool that wants none."""
+
+_ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+"""Parameters that take any number of arguments."""
+_POSITIONAL = "args"
+"""The name under which rules see arguments that have none."""
 
 _END = object()
 """The end of a stream."""
@@ -257,35 +267,32 @@ class _RuledTool(FunctionTool):
         setattr(self, RULED, rules.tally)
 
     def call(self, *args: Any, **kwargs: Any) -> ToolOutput:
-        """Call the tool, once the rules let it. Raises ApprovalRequired where a person is asked."""
+        """Call the tool, once the rules let it, with the arguments that its schema reads.
+
+        Raises ApprovalRequired where a person is asked, and the ValidationError of the schema.
+        """
         name, ctx = self.metadata.get_name(), kwargs.pop(self.ctx_param_name or "", None)
-        inner = {**kwargs, **self._context(ctx)}
         if self._rules.is_empty:
-            return self._run(*args, **inner)
-        call = ToolCall(name, _arguments(self._like, args, kwargs))
+            return self._run(*args, **kwargs, **self._context(ctx))
+        read = _ReadArguments(self._like, args, kwargs)
         try:
-            check = self._rules.check_now(call)
+            check = self._rules.check_now(ToolCall(name, read.values))
         except ActionDenied as error:
             return denied_output(name, args, kwargs, error)
-        if not check.redacts:
-            return self._run(*args, **inner)
-        positional, named = _split(check.arguments)
+        positional, named = read.allowed(check)
         return _clean_output(check, self._run(*positional, **named, **self._context(ctx)))
 
     async def acall(self, *args: Any, **kwargs: Any) -> ToolOutput:
         """Same as `call`; asks the person by the events of the workflow."""
         name, ctx = self.metadata.get_name(), kwargs.pop(self.ctx_param_name or "", None)
-        inner = {**kwargs, **self._context(ctx)}
         if self._rules.is_empty:
-            return await self._arun(*args, **inner)
-        call = ToolCall(name, _arguments(self._like, args, kwargs))
+            return await self._arun(*args, **kwargs, **self._context(ctx))
+        read = _ReadArguments(self._like, args, kwargs)
         try:
-            check = await self._rules.check(ctx, call)
+            check = await self._rules.check(ctx, ToolCall(name, read.values))
         except ActionDenied as error:
             return denied_output(name, args, kwargs, error)
-        if not check.redacts:
-            return await self._arun(*args, **inner)
-        positional, named = _split(check.arguments)
+        positional, named = read.allowed(check)
         output = await self._arun(*positional, **named, **self._context(ctx))
         return _clean_output(check, output)
 
@@ -325,36 +332,88 @@ def denied_output(
     )
 
 
-def _arguments(tool: BaseTool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments as the function gets them, by name and with its defaults; those that are
-    bound to the tool count as far as they have a JSON form.
+class _ReadArguments:
+    """The arguments of a call as the tool gets them: by name, in the types of its schema, and with
+    its defaults. Those that are bound to the tool count as far as they have a JSON form.
     """
-    if not isinstance(tool, FunctionTool):
-        return {**({"args": list(args)} if args else {}), **kwargs}
-    bound_arguments = {
-        name: value
-        for name, value in tool.partial_params.items()
-        if name not in kwargs and _is_plain(value)
-    }
-    signature = inspect.signature(tool.real_fn)
+
+    def __init__(self, tool: BaseTool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Raises ValidationError for what the schema of the tool refuses."""
+        self._bound: dict[str, Any] = {}
+        self._positional, named = list(args), dict(kwargs)
+        defaults: dict[str, Any] = {}
+        parameters: Mapping[str, inspect.Parameter] = {}
+        variable: dict[str, Any] = {}
+        takes_any = True
+        if isinstance(tool, FunctionTool):
+            signature = inspect.signature(tool.real_fn)
+            by_name = _by_name(signature, args)
+            if by_name is not None:
+                self._positional, named = [], {**by_name, **kwargs}
+            parameters = signature.parameters
+            defaults = {
+                name: default
+                for name, parameter in parameters.items()
+                if name != tool.ctx_param_name and _is_plain(default := _default(parameter))
+            }
+            self._bound = {
+                name: value
+                for name, value in tool.partial_params.items()
+                if name not in named and _is_plain(value)
+            }
+            variable = {name: each.kind for name, each in parameters.items() if each.kind in _ANY}
+            takes_any = inspect.Parameter.VAR_KEYWORD in variable.values()
+        written, of_schema = _converted(tool, named, frozenset(variable))
+        of_schema = {
+            name: value for name, value in of_schema.items() if takes_any or name in parameters
+        }
+        positional = {_POSITIONAL: self._positional} if self._positional else {}
+        self.values = {**of_schema, **defaults, **self._bound, **written, **positional}
+
+    def allowed(self, check: ToolCheck) -> tuple[list[Any], dict[str, Any]]:
+        """Return the arguments of a check, by place and by name. What is bound to the tool stays
+        with it, unless a rule redacts.
+        """
+        named = dict(check.arguments)
+        positional = list(named.pop(_POSITIONAL)) if self._positional else []
+        if not check.redacts:
+            named = {name: value for name, value in named.items() if name not in self._bound}
+        return positional, named
+
+
+def _by_name(signature: inspect.Signature, args: tuple[Any, ...]) -> dict[str, Any] | None:
+    """Return arguments without a name by their names; None for a function that takes any number."""
     try:
-        bound = signature.bind_partial(*args, **bound_arguments, **kwargs)
+        values = signature.bind_partial(*args).arguments
     except TypeError:
-        return {**({"args": list(args)} if args else {}), **bound_arguments, **kwargs}
-    values: dict[str, Any] = {}
-    for name, parameter in signature.parameters.items():
-        if name == tool.ctx_param_name:
-            continue
-        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-            values.update(bound.arguments.get(name, {}))
-        elif parameter.kind is inspect.Parameter.VAR_POSITIONAL:
-            if bound.arguments.get(name):
-                values["args"] = list(bound.arguments[name])
-        elif name in bound.arguments:
-            values[name] = bound.arguments[name]
-        elif _default(parameter) is not inspect.Parameter.empty:
-            values[name] = _default(parameter)
-    return values
+        return None
+    kinds = {signature.parameters[name].kind for name in values}
+    return None if inspect.Parameter.VAR_POSITIONAL in kinds else dict(values)
+
+
+def _converted(
+    tool: BaseTool, given: Mapping[str, Any], variable: frozenset[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return arguments as the schema of the tool reads them, with those that it does not know, and
+    its defaults for what is missing. Raises ValidationError.
+    """
+    schema = tool.metadata.fn_schema
+    if schema is None:
+        return dict(given), {}
+    # Early releases count `*args` and `**kwargs` among the fields, and want them.
+    schema = with_optional(schema, variable) if variable else schema
+    record = schema.model_validate(copied_arguments(given))
+    known = {alias for name, each in schema.model_fields.items() for alias in _names(name, each)}
+    unknown = {name: value for name, value in given.items() if name not in known}
+    values = {name: getattr(record, name) for name in schema.model_fields if name not in variable}
+    written = {name: values[name] for name in values if name in record.model_fields_set}
+    return {**unknown, **written}, values
+
+
+def _names(name: str, field: FieldInfo) -> list[str]:
+    other = field.validation_alias
+    names = [name, field.alias, *(other.choices if isinstance(other, AliasChoices) else [other])]
+    return [each for each in names if isinstance(each, str)]
 
 
 def _default(parameter: inspect.Parameter) -> Any:
@@ -377,14 +436,10 @@ def _is_plain(value: Any) -> bool:
     return True
 
 
-def _split(arguments: Any) -> tuple[list[Any], dict[str, Any]]:
-    """Return arguments by place and by name."""
-    named = dict(arguments)
-    return list(named.pop("args", ())), named
-
-
 def _clean_output(check: ToolCheck, output: ToolOutput) -> ToolOutput:
     """Return the output as the model may read it; pictures and sound stay as they are."""
+    if not check.redacts:
+        return output
     clean = output.model_copy(deep=False)
     clean.blocks = [
         block.model_copy(update={"text": check.result(block.text)})  # type: ignore[union-attr]
@@ -414,8 +469,8 @@ class _ModelRules:
 
     @property
     def is_empty(self) -> bool:
-        """True if there are no rules over model calls."""
-        return not has_rules(self._binder.tally, "model_call")
+        """True if there are no rules over model calls and the items of their requests."""
+        return not rules_requests(self._binder.tally)
 
     def check(self, prompt: Any, options: Mapping[str, Any]) -> ModelCheck:
         """Check a request. Raises ActionDenied, ApprovalRequired."""
@@ -427,6 +482,7 @@ class _ModelRules:
             model=self.name,
             request=normal(request),
             task_type=self._task_type,
+            **parts_of(prompt, options)._asdict(),
         )
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from llama_index.core.base.llms import types
 from llama_index.core.base.llms.types import ChatMessage, MessageRole, TextBlock
 
 from tallystick.adapters import ToolCall, arguments_of, changed_items, message_item
 from tallystick.compiler import outline
-from tallystick.records import CompiledContext, ContextItem, ItemKind
+from tallystick.records import CompiledContext, ContextItem, ItemKind, ToolSpec
 
 _CALL: type[Any] | None = getattr(types, "ToolCallBlock", None)
 """The block of a tool call, in newer releases; in all, calls are in `additional_kwargs`."""
@@ -51,6 +51,29 @@ def items_of(
         )
         items[item_id] = (item, message)
     return items
+
+
+class RequestParts(NamedTuple):
+    """A request that nothing has compiled, as rules over items see it."""
+
+    items: list[ContextItem]
+    tools: list[ToolSpec]
+
+
+def parts_of(prompt: Any, options: Mapping[str, Any]) -> RequestParts:
+    """Return the messages of a chat, or the text of a completion, and the tools that are offered in
+    the options of the call.
+    """
+    if isinstance(prompt, str):
+        items = [ContextItem(id="prompt", kind="user_msg", content=prompt)]
+    else:
+        items = [item for item, _ in items_of(prompt, len).values()]
+    tools = []
+    for tool in options.get("tools") or ():
+        fields = tool.get("function", tool) if isinstance(tool, Mapping) else {}
+        if isinstance(fields.get("name"), str):
+            tools.append(ToolSpec(name=fields["name"]))
+    return RequestParts(items, tools)
 
 
 def _calls(message: ChatMessage) -> list[ToolCall]:

@@ -16,6 +16,7 @@ from tallystick.adapters import (
     binder_of,
     check_word,
     run_memory_tool,
+    tool_arguments,
 )
 from tallystick.aio import in_thread
 from tallystick.errors import ActionDenied
@@ -100,7 +101,7 @@ def memory_tools(
         ask = answer_if_approved if tool.needs_approval else answer
 
         async def call(*, ctx: Context | None, **arguments: Any) -> dict[str, Any]:
-            return await ask(ctx, tool.name, **tool.complete(arguments))
+            return await ask(ctx, tool.name, **tool_arguments(tool.name, arguments))
 
         return tool.sign(call, ctx=Context)
 

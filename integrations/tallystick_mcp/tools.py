@@ -58,9 +58,18 @@ class Call(NamedTuple):
 
     @property
     def change(self) -> JsonObject:
-        """The arguments that rules judge and that an approval is bound to."""
+        """The arguments that rules judge and that an approval is bound to, with the defaults of the
+        operation for those that were left out.
+        """
+        fields = self.route.operation.arguments.model_fields
+        complete = {
+            **{name: each.get_default() for name, each in fields.items() if not each.is_required()},
+            **self.arguments,
+        }
         return {
-            name: value for name, value in self.arguments.items() if name not in _NOT_OF_THE_CHANGE
+            name: value
+            for name, value in complete.items()
+            if name not in _NOT_OF_THE_CHANGE and (value is not None or name in self.arguments)
         }
 
     def with_change(self, change: JsonObject) -> Call:

@@ -68,6 +68,7 @@ from tallystick.adapters import (
     record_tool_result,
     refuse_unenforced,
     refuse_unenforced_model_call,
+    rules_requests,
 )
 from tallystick.adapters.binder import id_text
 from tallystick.adapters.frames import without_frames
@@ -95,9 +96,9 @@ from tallystick_pydantic_ai.policy import (
     OncePerAgent,
     TallyPolicy,
     model_facts,
-    plain,
     refuse_deferred,
 )
+from tallystick_pydantic_ai.render import parts_of
 from tallystick_pydantic_ai.toolset import memory_toolset
 
 _LATE = "A recorder that is loaded late records nothing"
@@ -375,20 +376,29 @@ class TallyRecorder(OncePerAgent):
             return
         if not is_enforced(tally, "tool_call", call.name, str(ctx.run_id)):
             bound = self._binder.bound(call_of_run(self._binder, ctx))
-            seen = call._replace(arguments=plain(call.arguments))
-            await in_thread(refuse_unenforced, bound, seen)
+            await in_thread(refuse_unenforced, bound, call)
 
-    async def refuse_unenforced_request(self, model: Model, step: Step | None) -> None:
+    async def refuse_unenforced_request(
+        self,
+        model: Model,
+        messages: list[ModelMessage],
+        parameters: ModelRequestParameters,
+        step: Step | None,
+    ) -> None:
         """Same as for a tool call, for a request that is about to be sent."""
         ctx, tally = self._context, self._binder.tally
-        if ctx is None or not has_rules(tally, "model_call"):
+        if ctx is None or not rules_requests(tally):
             return
         bound = self._binder.bound(call_of_run(self._binder, ctx))
         provider, name = model_facts(model)
         with nullcontext() if step is None else step.active():
             await in_thread(
                 lambda: refuse_unenforced_model_call(
-                    bound, provider=provider, model=name, call_id=str(ctx.run_id)
+                    bound,
+                    provider=provider,
+                    model=name,
+                    call_id=str(ctx.run_id),
+                    **parts_of(messages, parameters)._asdict(),
                 )
             )
 
@@ -679,7 +689,9 @@ class _RecordedModel(WrapperModel):
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
         step = self._record(messages, model_settings, model_request_parameters)
-        await self._recorder.refuse_unenforced_request(self.wrapped, step)
+        await self._recorder.refuse_unenforced_request(
+            self.wrapped, messages, model_request_parameters, step
+        )
         return await self.wrapped.request(messages, model_settings, model_request_parameters)
 
     @asynccontextmanager
@@ -691,7 +703,9 @@ class _RecordedModel(WrapperModel):
         run_context: RunContext[Any] | None = None,
     ) -> AsyncIterator[StreamedResponse]:
         step = self._record(messages, model_settings, model_request_parameters)
-        await self._recorder.refuse_unenforced_request(self.wrapped, step)
+        await self._recorder.refuse_unenforced_request(
+            self.wrapped, messages, model_request_parameters, step
+        )
         async with self.wrapped.request_stream(
             messages, model_settings, model_request_parameters, run_context
         ) as stream:

@@ -29,7 +29,6 @@ from pydantic_ai.tools import (
     ToolDenied,
 )
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
-from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from tallystick import errors
 from tallystick.adapters import (
@@ -41,8 +40,10 @@ from tallystick.adapters import (
     decide_as_person,
     has_rules,
     is_enforced,
+    plain_arguments,
     register_enforcer,
     release_enforcement,
+    rules_requests,
 )
 from tallystick.aio import in_thread
 from tallystick.errors import ActionDenied, InvalidInput
@@ -50,6 +51,7 @@ from tallystick.records import Scope, json_bytes
 from tallystick.tally import BoundTally, Tally, ToolCheck
 from tallystick_pydantic_ai.actors import call_of_run
 from tallystick_pydantic_ai.messages import cleaned, comparable, request_of
+from tallystick_pydantic_ai.render import parts_of
 
 _KINDS: tuple[CallKind, ...] = ("tool_call", "model_call")
 _DENIAL_REASONS = ("denied_by_rule", "denied_by_person")
@@ -97,7 +99,7 @@ class ToolRules:
         tally, key = self.binder.tally, f"{ctx.run_id}:{ctx.tool_call_id}:{name}"
         if not has_rules(tally, "tool_call") or is_enforced(tally, "tool_call", name, key):
             return await run(name, arguments, ctx, tool)
-        call = ToolCall(name, plain(arguments), ctx.tool_call_id)
+        call = ToolCall(name, arguments, ctx.tool_call_id)
         claim_enforcement(tally, "tool_call", key)
         try:
             try:
@@ -108,7 +110,7 @@ class ToolRules:
                 raise SkipToolExecution(ToolDenied(str(error))) from error
             except errors.ApprovalRequired as error:
                 raise self.deferral(error, call) from error
-            result = await run(name, _allowed(check, arguments, ctx, tool), ctx, tool)
+            result = await run(name, check.arguments, ctx, tool)
             return _clean_result(check, result)
         finally:
             release_enforcement(tally, "tool_call", key)
@@ -119,7 +121,7 @@ class ToolRules:
         Changed arguments were never asked for, so that an answer does not count for them.
         """
         passed = self.passed.pop(call.tool_call_id or "", None)
-        if passed is not None and passed.arguments == call.arguments:
+        if passed is not None and passed.arguments == plain_arguments(call.arguments):
             return passed.check
         bound = self.binder.bound(call_of_run(self.binder, ctx))
         metadata = ctx.tool_call_metadata
@@ -173,7 +175,9 @@ class ToolRules:
                 "action": approval.action,
                 "rule": approval.rule_id,
                 "reason": approval.reason,
-                "arguments_digest": hashlib.sha256(json_bytes(call.arguments)).hexdigest(),
+                "arguments_digest": hashlib.sha256(
+                    json_bytes(plain_arguments(call.arguments))
+                ).hexdigest(),
             }
         )
 
@@ -299,7 +303,7 @@ class TallyPolicy(OncePerAgent):
             or not has_rules(self._binder.tally, "tool_call")
         ):
             return args
-        tool_call = ToolCall(call.tool_name, plain(args), call.tool_call_id)
+        tool_call = ToolCall(call.tool_name, args, call.tool_call_id)
         try:
             check = await self._rules.check(ctx, tool_call)
         except ActionDenied as error:
@@ -321,7 +325,7 @@ class TallyPolicy(OncePerAgent):
                 "nothing here can redact",
             )
         if check.approval is not None:
-            self._rules.passed[call.tool_call_id] = _Passed(tool_call.arguments, check)
+            self._rules.passed[call.tool_call_id] = _Passed(plain_arguments(args), check)
         return args
 
     async def handle_deferred_tool_calls(
@@ -343,8 +347,7 @@ class TallyPolicy(OncePerAgent):
                 answer = results.get(call.tool_call_id)
                 tool = self.tools.get(call.tool_name)
                 if isinstance(answer, ToolDenied) and tool is not None:
-                    arguments = plain(_validated(tool, call))
-                    denied = ToolCall(call.tool_name, arguments, call.tool_call_id)
+                    denied = ToolCall(call.tool_name, _validated(tool, call), call.tool_call_id)
                     await self._rules.deny(ctx, denied, answer.message)
         return result
 
@@ -364,7 +367,7 @@ class TallyPolicy(OncePerAgent):
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
         """Return the request as the model may read it; the history stays as it is."""
-        if not has_rules(self._binder.tally, "model_call"):
+        if not rules_requests(self._binder.tally):
             return request_context
         bound = self._binder.bound(call_of_run(self._binder, ctx))
         provider, model = model_facts(request_context.model)
@@ -380,6 +383,7 @@ class TallyPolicy(OncePerAgent):
                 model=model,
                 request=comparable(request),
                 task_type=self.task_type,
+                **parts_of(messages, parameters)._asdict(),
             )
         )
         if not check.redacts:
@@ -437,14 +441,6 @@ def model_facts(model: AbstractModel) -> tuple[str | None, str | None]:
     return inner.system, inner.model_name
 
 
-def plain(arguments: Any) -> Any:
-    """Return arguments as JSON values; as they are, if they have no such form."""
-    try:
-        return to_jsonable_python(arguments)
-    except (PydanticSerializationError, ValueError):
-        return arguments
-
-
 def _validated(tool: ToolsetTool[Any], call: ToolCallPart) -> Any:
     """Return the arguments of a call as the tool would have got them."""
     validate = tool.args_validator
@@ -454,18 +450,6 @@ def _validated(tool: ToolsetTool[Any], call: ToolCallPart) -> Any:
         return validate.validate_python(call.args or {})
     except ValueError:
         return call.args
-
-
-def _allowed(
-    check: ToolCheck, arguments: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
-) -> dict[str, Any]:
-    """Return the arguments to run the tool with, in the types that it takes."""
-    if not check.redacts or check.arguments == plain(arguments):
-        return arguments
-    validated: dict[str, Any] = tool.args_validator.validate_python(
-        check.arguments, context=ctx.validation_context
-    )
-    return validated
 
 
 def _clean_result(check: ToolCheck, result: Any) -> Any:

@@ -21,6 +21,7 @@ from pydantic_ai.messages import (
     ToolReturnPart,
     UserPromptPart,
 )
+from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
 
 from tallystick.adapters import ToolCall, changed_items, json_value, message_item
@@ -60,6 +61,29 @@ def items_of(
             item_id = f"message-{place}-{at}"
             items[item_id] = (_part(item_id, part, count), Source(message, at))
     return items
+
+
+class RequestParts(NamedTuple):
+    """A request that nothing has compiled, as rules over items see it."""
+
+    items: list[ContextItem]
+    tools: list[ToolSpec]
+
+
+def parts_of(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> RequestParts:
+    """Return the messages, the instructions and the tools of a request."""
+    parts = parameters.instruction_parts
+    if parts is None:
+        requests = (each for each in reversed(messages) if isinstance(each, ModelRequest))
+        texts = [text for each in requests if (text := each.instructions)][:1]
+    else:
+        texts = [part.content for part in parts]
+    instructions = [
+        ContextItem(id=f"instructions-{place}", kind="system", content=text)
+        for place, text in enumerate(texts)
+    ]
+    items = [item for item, _ in items_of(messages, len).values()]
+    return RequestParts([*instructions, *items], tool_specs(parameters.function_tools))
 
 
 def _response(item_id: str, message: ModelResponse, count: Callable[[str], int]) -> ContextItem:

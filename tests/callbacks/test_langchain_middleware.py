@@ -90,7 +90,7 @@ def erase() -> str:
     return "gone"
 
 
-erase.metadata = {"tool_class": "erasing"}
+erase.metadata = {"tool_class": "destructive"}
 
 CALL = AIMessage("", tool_calls=[{"name": "double", "args": {"value": 21}, "id": "call_1"}])
 
@@ -347,13 +347,13 @@ def test_required_messages_that_do_not_fit_are_an_error_that_lists_them(
 
 
 def test_a_tool_that_policy_denies_is_not_offered(open_tally: OpenTally) -> None:
-    with open_tally() as tally:
+    with open_tally(tool_classes={"double": "read_only"}) as tally:
         deny = PolicyRule(
             id="no-erasing",
             name="No erasing",
             effect="deny",
             applies_to="context_item",
-            conditions=PolicyConditions(tool_class=("erasing",)),
+            conditions=PolicyConditions(tool_class=("destructive",)),
         )
         model = _model("…")
         anna = tally.bind(ANNA)
@@ -372,9 +372,9 @@ def test_a_call_that_needs_an_approval_is_a_blocked_step_and_never_reaches_the_m
         id="ask-first",
         name="Erasing wants a person",
         effect="require_approval",
-        conditions=PolicyConditions(tool_class=("erasing",)),
+        conditions=PolicyConditions(tool_class=("destructive",)),
     )
-    with open_tally() as tally:
+    with open_tally(tool_classes={"double": "read_only"}) as tally:
         anna = tally.bind(ANNA)
         model = _model("Done.")
         agent: Any = create_agent(

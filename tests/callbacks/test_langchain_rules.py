@@ -5,26 +5,31 @@ test_runtime_rules.py holds the facts of every runtime.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from langchain.agents import create_agent
+from langchain.agents.middleware import AgentMiddleware
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, ToolMessage
-from langchain_core.runnables import RunnableLambda
-from langchain_core.tools import tool
+from langchain_core.runnables import RunnableConfig, RunnableLambda
+from langchain_core.tools import BaseTool, InjectedToolArg, InjectedToolCallId, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
-from langgraph.prebuilt import ToolNode
+from langgraph.prebuilt import InjectedState, InjectedStore, ToolNode, ToolRuntime
+from langgraph.store.memory import InMemoryStore
 from langgraph.types import Command
-from tests.integrations.runtimes.base import Script
+from pydantic import BaseModel, Field, field_validator
+from tests.integrations.runtimes.base import Script, call
 from tests.integrations.runtimes.langchain import LangChain, Scripted
 from tests.integrations.runtimes.ruling import ASK, BOT, DENY, PAY, Bank, paying, rule
 
 from tallystick import Tally
 from tallystick.adapters import enforcing
-from tallystick.errors import ActionDenied, Denied
+from tallystick.errors import ActionDenied, Denied, InvalidInput
+from tallystick.records import ArgumentCondition
 from tallystick_langchain import TallyCallbackHandler, TallyMiddleware, ToolRules
 
 OpenTally = Callable[..., Tally]
@@ -151,3 +156,159 @@ def test_tool_rules_guard_the_tools_of_a_plain_graph(
         assert "__interrupt__" in pay(5, "u")
         _play(graph, APPROVE, is_async=is_async, **_thread("u"))
         assert bank.paid == [("ben", 5)]
+
+
+class _Order(BaseModel):
+    euros: int
+    state: Annotated[dict[str, Any], InjectedState]
+    store: Annotated[Any, InjectedStore]
+    call_id: Annotated[str, InjectedToolCallId]
+    wallet: Annotated[str, InjectedToolArg] = "none"
+
+    @field_validator("euros")
+    @classmethod
+    def _is_positive(cls, value: int) -> int:
+        if value <= 0:
+            raise ValueError("nobody pays nothing")
+        return value
+
+
+@is_async
+def test_what_the_graph_injects_arrives_and_no_rule_sees_it(
+    open_sqlite: OpenTally, is_async: bool
+) -> None:
+    paid: list[Any] = []
+
+    @tool(args_schema=_Order)
+    def order(
+        euros: int, state: Any, store: Any, call_id: str, wallet: str, config: RunnableConfig
+    ) -> str:
+        """Order something."""
+        paid.append((euros, len(state["messages"]), store, call_id, wallet, "metadata" in config))
+        return "ordered"
+
+    @tool
+    def look(euros: int, runtime: ToolRuntime) -> str:
+        """Look at something."""
+        paid.append((euros, runtime.tool_call_id))
+        return "looked"
+
+    script = Script(
+        [
+            call("order", euros="5"),
+            call("order", euros="13"),
+            call("order", euros=0),
+            call("look", euros="6"),
+            call("look", euros="13"),
+        ],
+        "done",
+    )
+    ruling = rule("deny", arguments=(ArgumentCondition(path="$.euros", equals=13),))
+    hidden = rule("deny", arguments=(ArgumentCondition(path="$.*", contains="messages"),))
+    with open_sqlite(rules=[ruling, hidden.replace(id="hidden")]) as tally:
+        store = InMemoryStore()
+        middleware: Any = TallyMiddleware(tally.bind(BOT), strict=True)
+        agent = create_agent(Scripted(script), [order, look], middleware=[middleware], store=store)
+        state = _play(agent, "order", is_async=is_async)
+    texts = _tool_messages(state)
+    assert sorted(paid, key=str) == [
+        (5, 2, store, "c10_order", "none", True),
+        (6, "c13_look"),
+    ]
+    assert ["stopped by rule" in text for text in texts] == [False, True, False, False, True]
+    assert "nobody pays nothing" in texts[2]
+
+
+@pytest.mark.parametrize("written", [{"euros": "13"}, {"euros": True}, {}])
+def test_a_handler_alone_refuses_what_the_tool_may_make_a_ruled_call_of(
+    open_sqlite: OpenTally, written: dict[str, Any]
+) -> None:
+    def pay(euros: int = 13) -> str:
+        """Pay somebody."""
+        raise AssertionError
+
+    with open_sqlite(rules=[DENY]) as tally:
+        script = Script([call("pay", **written)], "done")
+        with pytest.raises(ActionDenied, match="deny-tool_call"):
+            LangChain().run(script, [pay], recorded=tally.bind(BOT))
+
+
+class _Nothing(BaseModel, extra="forbid"):
+    """The schema of a tool without arguments."""
+
+
+class _Own(BaseTool):
+    """A tool that reads its arguments in a way of its own."""
+
+    name: str = "own"
+    description: str = "Do something."
+    args_schema: Any = _Nothing
+    ran: list[Any] = []
+
+    def run(self, tool_input: Any, *args: Any, **kwargs: Any) -> Any:
+        self.ran.append(tool_input)
+        return ToolMessage("ran", tool_call_id=kwargs["tool_call_id"])
+
+    def _run(self) -> str:
+        raise AssertionError
+
+
+def test_no_reading_of_its_own_leads_a_tool_round_the_rules(open_sqlite: OpenTally) -> None:
+    ran: list[str] = []
+
+    @tool(args_schema=_Nothing)
+    def wipe() -> str:
+        """Wipe everything."""
+        ran.append("wipe")
+        return "wiped"
+
+    script = Script([call("wipe", all=True), call("own", n="13"), call("own", n="5")], "done")
+    own = _Own()
+    on = (ArgumentCondition(path="$.n", equals="13"),)
+    rules = [rule("deny", tool=("wipe",)), rule("deny", arguments=on).replace(id="own")]
+    with open_sqlite(rules=rules) as tally:
+        outcome = LangChain().run(script, [wipe, own], ruled=tally.bind(BOT))
+    assert (ran, own.ran) == ([], [{"n": "5"}])
+    assert [each.text for each in outcome.tools].count("ran") == 1
+
+
+class _Aliased(BaseModel):
+    euros: int = Field(alias="amount")
+
+
+@pytest.mark.skipif(
+    "provided_fields" not in inspect.getsource(BaseTool._parse_input),
+    reason="this release of LangChain gives no tool a value by its alias",
+)
+def test_rules_name_a_value_as_the_tool_does_and_not_by_its_alias(open_sqlite: OpenTally) -> None:
+    paid: list[int] = []
+
+    @tool(args_schema=_Aliased)
+    def order(euros: int) -> str:
+        """Order something."""
+        paid.append(euros)
+        return "ordered"
+
+    ruling = rule("deny", arguments=(ArgumentCondition(path="$.euros", equals=13),))
+    with open_sqlite(rules=[ruling]) as tally:
+        script = Script([call("order", amount="13"), call("order", amount="5")], "done")
+        LangChain().run(script, [order], ruled=tally.bind(BOT))
+    assert paid == [5]
+
+
+def test_a_middleware_between_the_rules_and_the_tool_changes_no_arguments(
+    open_sqlite: OpenTally,
+) -> None:
+    class Meddler(AgentMiddleware[Any, Any, Any]):
+        def wrap_tool_call(self, request: Any, handler: Any) -> Any:
+            return handler(
+                request.override(tool_call={**request.tool_call, "args": {**PAY, "euros": 500}})
+            )
+
+    with open_sqlite(rules=[DENY]) as tally:
+        bank = Bank()
+        middleware: Any = [TallyMiddleware(tally.bind(BOT), strict=True), Meddler()]
+        agent = create_agent(Scripted(paying(PAY)), bank.tools, middleware=middleware)
+        with pytest.raises(InvalidInput, match="last in `middleware`"):
+            _play(agent, "pay")
+        assert bank.paid == []

@@ -306,10 +306,11 @@ def test_a_tool_does_not_choose_its_class(open_sqlite: OpenTally, claim: Any) ->
         agent = tally.bind(CODER)
         with pytest.raises(ActionDenied):
             agent.check_tool_call("wipe", {}, tool_class=claim)
-        if claim != "read_only":
-            with pytest.raises(ActionDenied):
-                agent.check_tool_call("unknown", {}, tool_class=claim)
-        assert agent.check_tool_call("look", {}, tool_class="destructive").effect is None
+        with pytest.raises(ActionDenied):
+            agent.check_tool_call("unknown", {}, tool_class=claim)
+        assert agent.check_tool_call("look", {}, tool_class="write").effect is None
+        with pytest.raises(ActionDenied):
+            agent.check_tool_call("look", {}, tool_class="destructive")
 
 
 # Approvals

@@ -12,7 +12,9 @@ import pytest
 from pydantic import BaseModel
 from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, ToolApproved
 from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.fallback import FallbackModel
+from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import ExternalToolset
 from tests.integrations.runtimes.base import Script, call
@@ -90,6 +92,20 @@ def test_rules_see_the_arguments_that_the_tool_gets(open_sqlite: OpenTally) -> N
         bank = Bank()
         pay(bank, [Tallystick(tally, actor=BOT), Dearer()])
         assert bank.paid == []
+
+
+def test_of_a_key_that_comes_twice_rules_see_what_the_tool_gets(open_sqlite: OpenTally) -> None:
+    def answer(messages: list[Any], info: Any) -> ModelResponse:
+        if len(messages) > 1:
+            return ModelResponse(parts=[TextPart("done")])
+        arguments = '{"to": "ben", "euros": 5, "euros": "13"}'
+        return ModelResponse(parts=[ToolCallPart("pay", arguments, tool_call_id="c1")])
+
+    with open_sqlite(rules=[DENY]) as tally:
+        bank = Bank()
+        agent: Any = Agent(FunctionModel(answer), tools=bank.tools, capabilities=quiet(tally))
+        [denied] = results_of(run(agent, "pay"))
+        assert (bank.paid, denied.failed) == ([], True)
 
 
 class Letter(BaseModel):

@@ -15,13 +15,13 @@ from tallystick.storage import Connection, Store, journal, settings_rows
 from tallystick.storage.writes import TALLY, Writes
 
 _RULES = "policy.call_rules"
-"""Setting: the rules over calls that the tally was last opened with."""
+"""Setting: the rules that the tally was last opened with."""
 _ENFORCERS = "policy.enforcers"
 """Setting: the pieces that enforce them, by the subject of the rules, each with its last start."""
 
 
 class EnforcedRule(NamedTuple):
-    """A rule over calls, and the pieces that enforce it."""
+    """A rule, and the pieces that enforce it."""
 
     rule_id: str
     applies_to: str
@@ -29,7 +29,7 @@ class EnforcedRule(NamedTuple):
 
 
 def note_rules(store: Store, actor: Actor, rules: Iterable[PolicyRule]) -> None:
-    """Note the rules over calls that a process enforces, unless they are noted already."""
+    """Note the rules that a process enforces, unless they are noted already."""
     noted = sorted([rule.id, rule.applies_to, rule.effect] for rule in rules)
     with store.database.read() as connection:
         if not noted or _stored(connection, _RULES, []) == noted:
@@ -59,7 +59,7 @@ def note_enforcer(store: Store, actor: Actor, applies_to: str, piece: str) -> No
 
 
 def rules_and_enforcers(connection: Connection) -> Sequence[EnforcedRule]:
-    """Return the rules over calls with the pieces that enforce them, by the id of the rule."""
+    """Return the rules with the pieces that enforce them, by the id of the rule."""
     enforcers = _stored(connection, _ENFORCERS, {})
     return [
         EnforcedRule(rule_id, applies_to, tuple(sorted(enforcers.get(applies_to, ()))))

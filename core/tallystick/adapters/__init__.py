@@ -29,11 +29,14 @@ from tallystick.adapters.enforcement import (
     has_rules,
     is_enforced,
     judge_tool_call,
+    plain_arguments,
     record_unenforced,
     refuse_unenforced,
     refuse_unenforced_model_call,
     register_enforcer,
     release_enforcement,
+    rules_requests,
+    with_optional,
 )
 from tallystick.adapters.frames import framed_hits
 from tallystick.adapters.job_running import JobRunning
@@ -96,6 +99,8 @@ __all__ = [
     "PlainMemoryTools",
     "PlainApproval",
     "with_builtin_tools",
+    "rules_requests",
+    "with_optional",
     "response_facts",
     "native_part",
     "images_of",
@@ -169,6 +174,7 @@ __all__ = [
     "recordable_tools",
     "refuse_unenforced",
     "refuse_unenforced_model_call",
+    "plain_arguments",
     "register_enforcer",
     "release_enforcement",
     "require_tables",

@@ -9,22 +9,29 @@ that nobody has in hand.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from pydantic import BaseModel, create_model
 
 from tallystick.adapters.elsewhere import TallyElsewhere
 from tallystick.adapters.tool_calls import ToolCall
 from tallystick.errors import StateConflict, StoredApproval
+from tallystick.policy.arguments import UNREADABLE, json_arguments
 from tallystick.recorder import Step
-from tallystick.records import Actor, PolicyEffect, PolicyRule
+from tallystick.records import Actor, ContextItem, PolicyEffect, PolicyRule, RuledSubject, ToolSpec
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.call_rules import CallFacts, CallKind, is_in_hand
 from tallystick.tally.services import services_of
 
 
 def has_rules(
-    tally: Tally | BoundTally | TallyElsewhere, kind: CallKind, effect: PolicyEffect | None = None
+    tally: Tally | BoundTally | TallyElsewhere,
+    kind: RuledSubject,
+    effect: PolicyEffect | None = None,
 ) -> bool:
     """Return True if the tally has rules over this kind of call, or any with this effect. Those of
     a tally that is elsewhere are checked there.
@@ -33,6 +40,24 @@ def has_rules(
         return False
     rules = services_of(tally).call_rules.of(kind)
     return bool(rules) if effect is None else any(rule.effect == effect for rule in rules)
+
+
+def plain_arguments(values: Any) -> Any:
+    """Return arguments as rules see them, JSON values; as they are, where they have no such form,
+    and where they are still the text of a model.
+    """
+    plain = values if isinstance(values, str) else json_arguments(values)
+    return values if plain is UNREADABLE else plain
+
+
+@lru_cache(maxsize=256)
+def with_optional(schema: type[BaseModel], names: frozenset[str]) -> type[BaseModel]:
+    """Return a schema of a tool with the same validators that takes anything, or nothing, for these
+    fields: the runtime fills them in later.
+    """
+    optional: dict[str, Any] = {name: (Any, None) for name in names if name in schema.model_fields}
+    made: type[BaseModel] = create_model(schema.__name__, __base__=schema, **optional)
+    return made
 
 
 def register_enforcer(tally: Tally | BoundTally, kind: CallKind, piece: str) -> None:
@@ -87,9 +112,16 @@ def judge_tool_call(bound: BoundTally, name: str, arguments: object = None) -> P
     return services_of(bound).call_rules.rule_for(facts, bound.actor, bound.scope).rule
 
 
-def refuse_unenforced(bound: BoundTally, call: ToolCall, *, tool_class: str | None = None) -> None:
+def refuse_unenforced(
+    bound: BoundTally,
+    call: ToolCall,
+    *,
+    tool_class: str | None = None,
+    is_written: bool = False,
+) -> None:
     """Raise ActionDenied (`not_enforced`) for a tool call that a rule would stop or change and that
-    no enforcing piece has in hand. For observers, before the tool runs.
+    no enforcing piece has in hand. For observers, before the tool runs; `is_written` says that they
+    see the arguments as the model wrote them, and not as the tool gets them.
     """
     if has_rules(bound, "tool_call") and not is_enforced(
         bound, "tool_call", call.name, call.tool_call_id
@@ -99,6 +131,7 @@ def refuse_unenforced(bound: BoundTally, call: ToolCall, *, tool_class: str | No
                 "tool_call",
                 call.name,
                 call.arguments,
+                is_written=is_written,
                 tool_class=tool_class,
                 call_id=call.tool_call_id,
             )
@@ -134,9 +167,21 @@ def refuse_unenforced_model_call(
     provider: str | None = None,
     model: str | None = None,
     call_id: str | None = None,
+    items: Iterable[ContextItem] = (),
+    tools: Iterable[ToolSpec] = (),
 ) -> None:
-    """Same as `refuse_unenforced`, for a model call."""
-    if has_rules(bound, "model_call") and not is_enforced(bound, "model_call", model, call_id):
+    """Same as `refuse_unenforced`, for a model call, of which `items` and `tools` are the parts:
+    a rule over context items that would keep one from the model refuses the call too.
+    """
+    if is_enforced(bound, "model_call", model, call_id):
+        return
+    if has_rules(bound, "model_call"):
         bound._refuse_unenforced(
             CallFacts("model_call", model, call_id=call_id, provider=provider, model=model)
         )
+    bound._refuse_withheld(items, tools, provider=provider, model=model)
+
+
+def rules_requests(tally: Tally | BoundTally) -> bool:
+    """Return True if the tally has rules over model calls, or over the items of their requests."""
+    return has_rules(tally, "model_call") or has_rules(tally, "context_item")

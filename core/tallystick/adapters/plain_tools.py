@@ -210,7 +210,8 @@ def _record_answer(step: Step, answer: JsonObject) -> None:
 
 
 def tool_arguments(name: str, arguments: JsonObject) -> JsonObject:
-    """Return the arguments that a model gave to a memory tool, in the types that it takes.
+    """Return the arguments that a model gave to a memory tool, in the types that it takes and with
+    its defaults.
 
     Raises InvalidInput, which names each that does not fit.
     """
@@ -224,7 +225,7 @@ def tool_arguments(name: str, arguments: JsonObject) -> JsonObject:
                 for problem in problems
             )
         ) from error
-    return cast(JsonObject, valid.model_dump(exclude_unset=True))
+    return cast(JsonObject, valid.model_dump())
 
 
 @cache

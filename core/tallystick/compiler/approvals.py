@@ -1,4 +1,6 @@
-"""What rules want before a request is sent: approvals of a person, and a receipt."""
+"""What rules want before a request is sent: approvals of a person, a receipt, or that parts of it
+stay out.
+"""
 
 from __future__ import annotations
 
@@ -36,4 +38,18 @@ def receipts_wanted(request: CompilationRequest) -> dict[str, str]:
         item.id: receipt
         for item, (_, receipt) in zip(state.candidates, judge(state), strict=True)
         if receipt is not None
+    }
+
+
+def withheld(request: CompilationRequest) -> dict[str, str]:
+    """Return the rule that keeps each item from the model as it is, by the id of the item. What was
+    redacted already is sent.
+    """
+    state = normalize(State(request=request, count=len))
+    return {
+        item.id: verdict.rule_id
+        for item, (verdict, _) in zip(state.candidates, judge(state), strict=True)
+        if verdict is not None
+        and verdict.rule_id is not None
+        and not (verdict.effect == "redact" and item.content == verdict.placeholder)
     }

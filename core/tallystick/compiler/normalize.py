@@ -36,7 +36,11 @@ def normalize(state: State) -> State:
         candidates=candidates,
         memories=memories,
         tool_classes={
-            f"tool:{spec.name}": spec.tool_class for spec in request.tool_specs if spec.tool_class
+            f"tool:{spec.name}": (
+                request.tool_classes.get(spec.name, spec.tool_class),
+                spec.tool_class,
+            )
+            for spec in request.tool_specs
         },
         expiry={item.id: at for item in candidates if (at := _expiry(item, memories)) is not None},
     )

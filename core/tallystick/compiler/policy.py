@@ -103,10 +103,10 @@ def judge(state: State) -> Iterator[Judgement]:
         if memory is not None and memory.state in {"hidden", "deleted"}:
             yield Judgement(Verdict("deny", f"the memory is {memory.state}"), None)
             continue
-        tool_class = state.tool_classes.get(item.id)
-        look = (item.kind, item.sensitivity, item.scope, item.tags, tool_class)
+        classes = state.tool_classes.get(item.id, (None, None))
+        look = (item.kind, item.sensitivity, item.scope, item.tags, classes)
         if look not in rules_by_look:
-            rules_by_look[look] = _rule(request, item, tool_class) if request.policy_rules else None
+            rules_by_look[look] = _rule(request, item, *classes) if request.policy_rules else None
         rule = rules_by_look[look]
         if (
             rule is not None
@@ -117,12 +117,16 @@ def judge(state: State) -> Iterator[Judgement]:
         verdict, receipt = _verdict(rule, memory)
         if verdict is not None and verdict.effect == "redact" and item.kind == "tool_schema":
             # A tool without its schema cannot be offered to a model.
-            verdict = Verdict("deny", f"{verdict.note}: a tool cannot be shown in part")
+            note = f"{verdict.note}: a tool cannot be shown in part"
+            verdict = Verdict("deny", note, rule_id=verdict.rule_id)
         yield Judgement(verdict, receipt)
 
 
 def _rule(
-    request: CompilationRequest, item: ContextItem, tool_class: str | None
+    request: CompilationRequest,
+    item: ContextItem,
+    tool_class: str | None,
+    claimed_class: str | None,
 ) -> PolicyRule | None:
     subject = RuleSubject(
         agent=request.agent,
@@ -131,6 +135,7 @@ def _rule(
         model=request.model,
         sensitivity=item.sensitivity,
         tool_class=tool_class,
+        claimed_class=claimed_class,
         environment=request.environment,
         scope=item.scope,
         kind=item.kind,
@@ -153,7 +158,10 @@ def _verdict(rule: PolicyRule | None, memory: Memory | None) -> tuple[Verdict | 
         ), None
     if rule is not None and rule.effect == "redact":
         return Verdict(
-            "redact", f"redacted by rule {rule.id}", f"[redacted by rule {rule.id}]"
+            "redact",
+            f"redacted by rule {rule.id}",
+            f"[redacted by rule {rule.id}]",
+            rule_id=rule.id,
         ), None
     if memory is not None and memory.state == "redacted":
         return Verdict("redact", "the memory is redacted", "[redacted]"), receipt

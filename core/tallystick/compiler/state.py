@@ -21,7 +21,7 @@ class Verdict:
     placeholder: str = ""
     """The text in place of redacted content."""
     rule_id: str | None = None
-    """The rule that denies the item or wants an approval."""
+    """The rule that decided; None where the item's own state did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,8 @@ class State:
     memories: Mapping[str, Memory] = field(default_factory=dict)
     expiry: Mapping[str, int] = field(default_factory=dict)
     """Id to the time, microseconds UTC, at which the item expires."""
-    tool_classes: Mapping[str, str] = field(default_factory=dict)
+    tool_classes: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
+    """Id of a tool schema to its class and to the class that the tool claims."""
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
     items: Mapping[str, ContextItem] = field(default_factory=dict)
     """Id to the item as it may be seen: denied ones without content, redacted ones with a

@@ -231,7 +231,9 @@ class MemoryContext:
     def require_visible(
         self, connection: Connection, actor: Actor, memory: Memory, operation: AccessKind
     ) -> None:
-        """Raise NotFound, as for an absent memory, unless `actor` may do `operation` with it."""
+        """Raise Denied unless `actor` may do `operation` with a memory, or NotFound, as for an
+        absent one, where `actor` may not read it either.
+        """
         decision = self.gate.decide(connection, actor, operation, memory.scope)
         if decision.reason in ("mutations_frozen", "missing_actor"):
             # About the call, whatever the memory: neither says whether it is there.

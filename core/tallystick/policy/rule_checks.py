@@ -67,7 +67,7 @@ def rule_problem(rule: PolicyRule) -> str | None:
     unknown = _unknown("sensitivity", conditions.sensitivity, get_args(Sensitivity)) or _unknown(
         "kind", conditions.kind, kinds
     )
-    if unknown is None and rule.applies_to == "tool_call":
+    if unknown is None:
         unknown = _unknown("tool_class", conditions.tool_class, TOOL_CLASSES)
     return unknown or _scope_problem(conditions.scope)
 

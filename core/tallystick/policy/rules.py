@@ -34,6 +34,8 @@ class RuleSubject:
     provider: str | None = None
     sensitivity: str | None = None
     tool_class: str | None = None
+    claimed_class: str | None = None
+    """The class that came with a call or schema: only rules that restrict go by it."""
     environment: str | None = None
     scope: Scope | None = None
     kind: str | None = None
@@ -42,6 +44,8 @@ class RuleSubject:
     model: str | None = None
     arguments: Any = None
     """Of a tool call: JSON values, or `arguments.UNREADABLE`."""
+    is_written: bool = False
+    """True for arguments as a model wrote them, before the tool makes of them what it gets."""
     unstated: frozenset[str] = frozenset()
     """Fields above whose value nobody stated: a rule that restricts counts its condition as met,
     because the call could be what it is about.
@@ -92,7 +96,10 @@ def _applies(rule: PolicyRule, subject: RuleSubject) -> bool:
         and meets("task_type", conditions.task_type, subject.task_type)
         and meets("provider", conditions.provider, subject.provider)
         and meets("sensitivity", conditions.sensitivity, subject.sensitivity)
-        and meets("tool_class", conditions.tool_class, subject.tool_class)
+        and (
+            meets("tool_class", conditions.tool_class, subject.tool_class)
+            or (restricts and subject.claimed_class in conditions.tool_class)
+        )
         and meets("environment", conditions.environment, subject.environment)
         and meets("kind", conditions.kind, subject.kind)
         and meets("tool", conditions.tool, subject.tool)
@@ -100,7 +107,12 @@ def _applies(rule: PolicyRule, subject: RuleSubject) -> bool:
         and (not conditions.tag or not subject.tags.isdisjoint(conditions.tag))
         and (not conditions.scope or _in_scope(conditions.scope, subject.scope))
         and all(
-            meets_condition(condition, subject.arguments, restricts=restricts)
+            meets_condition(
+                condition,
+                subject.arguments,
+                restricts=restricts,
+                is_written=subject.is_written,
+            )
             for condition in conditions.arguments
         )
     )

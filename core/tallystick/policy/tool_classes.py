@@ -1,7 +1,8 @@
 """Tool classes: what a call of a tool may do, declared by the developer for each tool.
 
 A class may be a function of the arguments: a tool that runs SQL reads or destroys. Whatever is not
-declared, and whatever a function cannot tell, counts as destructive.
+declared, and whatever a function cannot tell, counts as destructive. A class that comes with a call
+or a schema is a claim, by which rules may only restrict more.
 """
 
 from __future__ import annotations
@@ -34,17 +35,23 @@ class ToolClasses:
                 )
         self._declared = dict(declared)
 
-    def class_of(self, name: str, arguments: Any, *, stated: str | None = None) -> ToolClass:
+    def class_of(self, name: str, arguments: Any) -> ToolClass:
         """Return the class of a call.
 
-        The declaration of the tally comes first, then the class `stated` with the call. A function
-        that fails or answers with something else, and a class that does not exist, count as
-        destructive. A function gets the arguments as JSON values.
+        A function that fails or answers with something else counts as destructive. It gets the
+        arguments as JSON values.
         """
-        source: Any = self._declared.get(name, stated)
+        source: Any = self._declared.get(name)
         if callable(source):
             try:
                 source = source(arguments)
             except Exception:  # noqa: BLE001 - a class that cannot be told is the worst one
                 return _UNKNOWN
         return cast(ToolClass, source) if source in TOOL_CLASSES else _UNKNOWN
+
+    def class_of_schema(self, name: str) -> ToolClass:
+        """Return the class of a tool that is only offered: where it depends on the arguments,
+        the worst one.
+        """
+        source: Any = self._declared.get(name)
+        return _UNKNOWN if source is None or callable(source) else source

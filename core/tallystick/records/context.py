@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import tzinfo
 from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from tallystick.records._base import JsonObject, Names, Persisted, Record
 from tallystick.records.identity import Scope
@@ -160,7 +160,9 @@ class ToolSpec(Record):
     parameters: JsonObject = {}
     """JSON Schema."""
     tool_class: str | None = None
-    """The class of the tool (`read`, `write`, `network`, …), for policy rules."""
+    """The class that the tool claims: `read_only`, `write`, `destructive` or `network`. Only rules
+    that restrict go by it; the class itself is declared where the tally is opened.
+    """
 
 
 class TargetProfile(Record):
@@ -268,6 +270,17 @@ class CompilationRequest(Persisted):
     environment: str | None = None
     approved: dict[str, tuple[str, ...]] = {}
     """Id of a rule that wants an approval to the ids of the items that a person approved."""
+    tool_classes: dict[str, str] = {}
+    """Name of a tool to the class that the tally declares; empty where no rule goes by classes, and
+    then left out of the JSON, so that digests stay.
+    """
+
+    @model_serializer(mode="wrap")
+    def _without_empty_classes(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = handler(self)
+        if not fields.get("tool_classes"):
+            fields.pop("tool_classes", None)
+        return fields
 
 
 class CompilationDecision(Record):

@@ -1,25 +1,27 @@
-"""The rules over calls of an opened tally: which of them decides, and which pieces enforce them."""
+"""The rules of an opened tally: which one decides over a call, and which pieces enforce them."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from tallystick.access.enforcers import note_enforcer, note_rules
 from tallystick.policy.arguments import UNREADABLE, json_arguments
 from tallystick.policy.redaction import Redactor
-from tallystick.policy.rule_checks import CALLS, check_rules
+from tallystick.policy.rule_checks import check_rules
 from tallystick.policy.rules import RuleSubject, applicable_rule
 from tallystick.policy.tool_classes import ToolClasses, ToolClassSource
-from tallystick.records import Actor, PolicyRule, RuledSubject, Scope
+from tallystick.records import Actor, PolicyRule, RuledSubject, Scope, ToolSpec
 from tallystick.storage import Store
 
 CallKind = Literal["tool_call", "model_call"]
 """The calls that rules may concern."""
+_KINDS: tuple[RuledSubject, ...] = get_args(RuledSubject)
+_MOST_GRANTS = 1_024
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,10 @@ class CallFacts:
     kind: CallKind
     name: str | None
     arguments: Any = None
+    is_written: bool = False
+    """True for arguments as a model wrote them, before the tool makes of them what it gets."""
     tool_class: str | None = None
+    """A claim: rules may only restrict by it."""
     call_id: str | None = None
     provider: str | None = None
     model: str | None = None
@@ -39,7 +44,7 @@ class CallFacts:
 
 
 class CallRules:
-    """The rules over calls of one opened tally, and the pieces that enforce them. Thread-safe."""
+    """The rules of one opened tally, and the pieces that enforce them. Thread-safe."""
 
     def __init__(
         self,
@@ -53,7 +58,7 @@ class CallRules:
         """Raises SettingsError for a rule or class that could not do what it says."""
         check_rules(rules)
         self._by_kind: dict[RuledSubject, tuple[PolicyRule, ...]] = {
-            kind: tuple(rule for rule in rules if rule.applies_to == kind) for kind in CALLS
+            kind: tuple(rule for rule in rules if rule.applies_to == kind) for kind in _KINDS
         }
         self._classes = ToolClasses(tool_classes)
         self._store = store
@@ -63,14 +68,15 @@ class CallRules:
         self._guard = threading.Lock()
         self._pieces: set[tuple[str, str]] = set()
         self._enforced: dict[tuple[str, str], int] = {}
+        self._granted: dict[tuple[str, str], None] = {}
 
     def of(self, kind: RuledSubject) -> tuple[PolicyRule, ...]:
-        """Return the rules over one kind of call."""
+        """Return the rules over one kind of call, or over items or memories."""
         return self._by_kind[kind]
 
     def note(self, actor: Actor) -> None:
         """Note the rules in the tally, for the doctor of another process."""
-        note_rules(self._store, actor, [rule for kind in CALLS for rule in self.of(kind)])
+        note_rules(self._store, actor, [rule for kind in _KINDS for rule in self.of(kind)])
 
     def register(self, actor: Actor, kind: RuledSubject, piece: str) -> None:
         """Note in the tally that `piece` enforces rules over `kind`; once in each process."""
@@ -102,7 +108,6 @@ class CallRules:
             tool_class = self._classes.class_of(
                 facts.name or "",
                 None if arguments is UNREADABLE else arguments,
-                stated=facts.tool_class,
             )
         stated: dict[str, Any] = {
             "task_type": facts.task_type,
@@ -117,11 +122,35 @@ class CallRules:
             scope=scope,
             tool=facts.name if facts.kind == "tool_call" else None,
             tool_class=tool_class,
+            claimed_class=facts.tool_class,
             arguments=arguments,
+            is_written=facts.is_written,
             unstated=frozenset(name for name, value in stated.items() if value is None),
             **stated,
         )
         return Judged(applicable_rule(self.of(facts.kind), subject), tool_class, arguments)
+
+    def classes_of_schemas(
+        self, specs: Iterable[ToolSpec], rules: Iterable[PolicyRule]
+    ) -> dict[str, str]:
+        """Return the class of each tool by its name, where any of these rules goes by classes."""
+        if not any(
+            rule.conditions.tool_class for rule in rules if rule.applies_to == "context_item"
+        ):
+            return {}
+        return {spec.name: self._classes.class_of_schema(spec.name) for spec in specs}
+
+    def note_granted(self, rule_id: str, content: str) -> None:
+        """Note that a person let an item go with the request that is compiled now."""
+        with self._guard:
+            self._granted[rule_id, content] = None
+            if len(self._granted) > _MOST_GRANTS:
+                del self._granted[next(iter(self._granted))]
+
+    def take_granted(self, rule_id: str, content: str) -> bool:
+        """Return True, once, for an item that a person let go."""
+        with self._guard:
+            return self._granted.pop((rule_id, content), self) is None
 
     def claim(self, kind: str, call_id: str) -> None:
         """Note that an enforcing piece has this call in hand."""

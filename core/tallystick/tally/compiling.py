@@ -143,6 +143,10 @@ def compile_request(
         shown = _compiled(services, request, home) if is_blocked else (granted, compiled)
         _record(call.step, *shown, is_blocked=is_blocked)
     settle(answers, call, {"applies_to": "context_item"})
+    contents = {item.id: item.content for item in compiled.selected_items} if requests else {}
+    for rule_id, item_ids in allowed.items():
+        for item_id in item_ids:
+            services.call_rules.note_granted(rule_id, contents.get(item_id, ""))
     services.compile_requests.note(compiled, granted)
     return compiled
 

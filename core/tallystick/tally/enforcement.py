@@ -7,17 +7,20 @@ A check finds the rule that decides, stops the call or lets it through, and leav
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from copy import deepcopy
+from dataclasses import dataclass, field, is_dataclass
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
+from tallystick import compiler
 from tallystick.access import Answer, Approvals, GuardedCall
 from tallystick.errors import ActionDenied, ApprovalRequired, InvalidInput
-from tallystick.policy.arguments import UNREADABLE, json_value
+from tallystick.policy.arguments import UNREADABLE, json_value, replace_texts
 from tallystick.policy.redaction import Redactor
 from tallystick.records import (
     Approval,
+    CompilationRequest,
     Json,
     PolicyEffect,
     PolicyRule,
@@ -116,8 +119,8 @@ def _copied(value: Any) -> Any:
         return [_copied(inner) for inner in value]
     if isinstance(value, tuple) and type(value) is tuple:
         return tuple(map(_copied, value))
-    if isinstance(value, BaseModel):
-        return value.model_copy(deep=True)
+    if isinstance(value, BaseModel | set) or (is_dataclass(value) and not isinstance(value, type)):
+        return deepcopy(value)
     return value
 
 
@@ -202,6 +205,36 @@ def refuse_unenforced(
         "runtime that enforces rules, or call bound.check_tool_call and bound.check_model_call "
         "yourself",
     )
+
+
+def refuse_withheld(
+    rules: CallRules, approvals: Approvals, request: CompilationRequest, call: ObservedCall
+) -> None:
+    """Raise ActionDenied for a request that is about to be sent as it is, although a rule over
+    items keeps a part of it from the model, or wants a receipt and nothing records.
+    """
+    items = {item.id: item for item in compiler.all_candidates(request)}
+    effects = {rule.id: rule.effect for rule in request.policy_rules}
+    missing = {} if call.step is not None else compiler.receipts_wanted(request)
+    for item_id, rule_id in [*compiler.withheld(request).items(), *missing.items()]:
+        effect, item = effects[rule_id], items[item_id]
+        if effect == "require_approval" and rules.take_granted(rule_id, item.content):
+            continue
+        reason = "receipt_required" if item_id in missing else "not_enforced"
+        why = (
+            "it leaves with a receipt, and nothing records this. Send it inside of a run of this "
+            "tally"
+            if item_id in missing
+            else f"{effect} of a {item.kind}, and nothing compiles the request. Send what "
+            "`bound.compile` leaves of it"
+        )
+        facts = {"applies_to": "context_item", "items": [item_id], "rule": rule_id}
+        summary = {**facts, "effect": effect, "outcome": "denied", "reason": reason}
+        call.record("policy_check", None, summary=summary)
+        approvals.journal_denial(
+            "send_to_model", item_id, rule_id, reason, step_id=call.correlation_id
+        )
+        raise ActionDenied("send_to_model", item_id, rule_id=rule_id, reason=reason, why=why)
 
 
 def ask(
@@ -353,7 +386,9 @@ def _record(
 
 
 def _cleaned_arguments(redactor: Redactor, facts: CallFacts, judged: Judged) -> Any:
-    """Return cleaned arguments in the form in which they were given: a text or values."""
+    """Return cleaned arguments in the form in which they were given: a text, or values in their
+    types.
+    """
     if judged.arguments is UNREADABLE:
         if isinstance(facts.arguments, str):
             return redactor.redact_text(facts.arguments).text
@@ -362,7 +397,15 @@ def _cleaned_arguments(redactor: Redactor, facts: CallFacts, judged: Judged) -> 
             "arguments have no JSON form. Give objects, lists, texts and numbers."
         )
     cleaned = redactor.redact_json(judged.arguments).value
-    return json_bytes(cleaned).decode() if isinstance(facts.arguments, str) else cleaned
+    if isinstance(facts.arguments, str):
+        return json_bytes(cleaned).decode()
+    try:
+        return replace_texts(facts.arguments, cleaned)
+    except TypeError as error:
+        raise InvalidInput(
+            f"{facts.kind} {facts.name}: rule {judged.rule and judged.rule.id} redacts, and "
+            f"{error}. Let the tool take a text there, or deny the call."
+        ) from None
 
 
 def _cleaned(redactor: Redactor, value: Any) -> Any:

@@ -4,6 +4,7 @@ to others, operate the tally.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from pydantic import Field, SkipValidation
@@ -13,8 +14,11 @@ from tallystick.records import (
     Approval,
     ApprovalId,
     ApprovalState,
+    CompilationRequest,
+    ContextItem,
     Duration,
     Limit,
+    ToolSpec,
     checked_arguments,
     seconds,
 )
@@ -27,6 +31,7 @@ from tallystick.tally.enforcement import (
     check_call,
     copied_arguments,
     refuse_unenforced,
+    refuse_withheld,
 )
 from tallystick.tally.operator import Operator
 from tallystick.tally.run_verbs import RunVerbs
@@ -97,13 +102,26 @@ class PolicyVerbs(RunVerbs):
         environment: Fact = None,
         sensitivity: Fact = None,
         piece: str = _DIRECT,
+        items: Annotated[Iterable[ContextItem], SkipValidation] = (),
+        tools: Annotated[Iterable[ToolSpec], SkipValidation] = (),
     ) -> ModelCheck:
         """Check a model call against the rules of the tally, before the request is sent.
+
+        `items` and `tools` are the parts of a request that nothing has compiled: it is refused
+        (`not_enforced`) where a rule over context items would keep one of them from the model.
 
         An approval is bound to the exact `request`. Give each text of the request to `clean` of
         the answer, which a rule may want cleaned. Inside a run the check is recorded. Raises
         ActionDenied, ApprovalRequired, TokenRefused, Denied, InvalidInput.
         """
+        self._refuse_withheld(
+            items,
+            tools,
+            provider=provider,
+            model=model,
+            task_type=task_type,
+            environment=environment,
+        )
         if not self._services.call_rules.of("model_call"):
             return ModelCheck()
         facts = CallFacts(
@@ -213,6 +231,43 @@ class PolicyVerbs(RunVerbs):
             return
         with self._observed("policy_check", facts.name or facts.kind) as call:
             refuse_unenforced(rules, self._approvals, facts, call)
+
+    def _refuse_withheld(
+        self,
+        items: Iterable[ContextItem],
+        tools: Iterable[ToolSpec],
+        *,
+        provider: str | None,
+        model: str | None,
+        task_type: str | None = None,
+        environment: str | None = None,
+    ) -> None:
+        """Raise ActionDenied for a request of which a rule over context items would keep a part
+        from the model, and which nothing compiles.
+        """
+        services = self._services
+        rules = services.call_rules.of("context_item")
+        if not rules:
+            return
+        specs = tuple(tools)
+        request = CompilationRequest(
+            request_id="unsent",
+            provider=provider,
+            model=model,
+            context_items=tuple(items),
+            tool_specs=specs,
+            tool_classes=services.call_rules.classes_of_schemas(specs, rules),
+            policy_rules=rules,
+            token_budget=1,
+            as_of=services.store.clock.now(),
+            agent=self.actor.agent,
+            task_type=task_type,
+            environment=environment or services.settings.environment,
+        )
+        if not request.context_items and not specs:
+            return
+        with self._observed("policy_check", model or "model_call") as call:
+            refuse_withheld(services.call_rules, self._approvals, request, call)
 
     @property
     def spaces(self) -> Spaces:

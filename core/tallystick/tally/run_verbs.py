@@ -126,7 +126,10 @@ class RunVerbs(ReviewVerbs):
                 "A compile decides over items and memories, not over calls. Give rules for calls "
                 "where the tally is opened: Tally.open(…, rules=…)."
             )
-        check_rules((*self._services.rules, *own), error=InvalidInput)
+        policy_rules = (*self._services.rules, *own)
+        check_rules(policy_rules, error=InvalidInput)
+        for kind in ("context_item", "memory"):
+            self._services.call_rules.register(self.actor, kind, "compile")
         at = self._moment(as_of, "as_of")
         candidates = candidates_of(self._with_working(items, working), self._services.zone)
         with self._observed("compile", "compile") as call:
@@ -147,7 +150,10 @@ class RunVerbs(ReviewVerbs):
                     # Recall has found them; words and vectors alone would miss an answer to a
                     # question.
                     "relevance": dict.fromkeys(sorted(candidates.found), quantise(UNRELATED)),
-                    "policy_rules": (*self._services.rules, *own),
+                    "tool_classes": self._services.call_rules.classes_of_schemas(
+                        tools, policy_rules
+                    ),
+                    "policy_rules": policy_rules,
                     "token_budget": budget,
                     "response_reserve": reserve,
                     "as_of": self._services.store.clock.now() if at is None else at,

@@ -357,7 +357,7 @@ def _recorded(connection: Connection) -> Finding:
 
 
 def _rules(connection: Connection) -> list[Finding]:
-    """Name the rules over calls that no piece of any process enforces."""
+    """Name the rules that no piece of any process enforces."""
     return [
         Finding(
             check="policy rules",

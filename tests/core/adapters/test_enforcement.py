@@ -22,7 +22,7 @@ from tallystick.adapters import (
     release_enforcement,
 )
 from tallystick.errors import ActionDenied, ApprovalRequired, SettingsError
-from tallystick.records import ArgumentCondition, Finding
+from tallystick.records import ArgumentCondition, Finding, ToolSpec
 from tallystick.settings import Settings
 from tallystick.storage import journal
 from tallystick.tally import BoundTally
@@ -51,6 +51,7 @@ NO_RM = rule(
     tool=("shell",),
     arguments=(ArgumentCondition(path="$.command", matches=r"\brm\b"),),
 )
+NO_TOOLS = rule("deny", "context_item", kind=("tool_schema",)).replace(id="no-tools")
 
 
 def checks_of(bound: BoundTally, run_id: str) -> list[dict[str, Any]]:
@@ -153,15 +154,37 @@ def test_a_class_decides_and_an_undeclared_tool_is_destructive(open_sqlite: Open
         bot = tally.bind(BOT)
         bot.check_tool_call("look")
         bot.check_tool_call("sql", {"sql": "select 1"})
-        bot.check_tool_call("other", tool_class="write")
         for name, arguments, stated in (
             ("sql", {"sql": "drop table x"}, "read_only"),
             ("sql", {}, None),
             ("other", {}, None),
+            ("other", {}, "read_only"),
+            ("look", {}, "destructive"),
             ("other", {}, "erasing"),
         ):
             with pytest.raises(ActionDenied):
                 bot.check_tool_call(name, arguments, tool_class=stated)
+
+
+def test_declared_classes_decide_over_schemas_and_a_claim_may_only_restrict(
+    open_sqlite: OpenTally,
+) -> None:
+    def offered(effect: str, *classes: str) -> list[str]:
+        ruling = rule(effect, "context_item", kind=("tool_schema",), tool_class=classes)
+        rules = [ruling] if effect == "deny" else [ruling.replace(priority=1), NO_TOOLS]
+        with open_sqlite(rules=rules, tool_classes=declared) as tally:
+            compiled = tally.bind(BOT).compile([], budget=1_000, tools=specs)
+            return [item.id.removeprefix("tool:") for item in compiled.selected_items]
+
+    declared = {"look": "read_only", "sql": lambda arguments: "read_only"}
+    specs = [
+        ToolSpec(name="look", tool_class="network"),
+        ToolSpec(name="sql", tool_class="read_only"),
+        ToolSpec(name="unknown", tool_class="read_only"),
+    ]
+    assert offered("deny", "destructive") == ["look"]
+    assert offered("deny", "network") == ["sql", "unknown"]
+    assert offered("allow", "read_only") == ["look"]
 
 
 @pytest.mark.parametrize(

@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, RootModel, SecretStr
 
 from tallystick.errors import InvalidRecord, SettingsError
 from tallystick.policy.arguments import (
     UNREADABLE,
     condition_problem,
     json_arguments,
+    json_value,
     meets_condition,
+    replace_texts,
 )
 from tallystick.policy.rule_checks import check_rules
 from tallystick.policy.rules import RuleSubject, applicable_rule
 from tallystick.policy.tool_classes import ToolClasses
 from tallystick.records import ArgumentCondition, PolicyConditions, PolicyRule
 
+KEY = "sk-" + "a1B2c3D4" * 5
 ARGUMENTS = {
     "command": "rm -rf /",
-    "files": [{"name": "a.txt"}, {"name": "b.env"}],
+    "files": [{"name": "a.txt", "mode": "r"}, {"name": "b.env"}],
+    "words": ["\nrm", "x"],
+    "nothing": [],
+    "nested": {"shell": [["rm"], "ls"]},
     "a.b": {"n": 3},
     "flag": True,
     "none": None,
@@ -29,34 +41,72 @@ ARGUMENTS = {
 
 
 @pytest.mark.parametrize(
-    ("condition", "met"),
+    ("condition", "restricts", "allows"),
     [
-        ({"path": "$.command", "equals": "rm -rf /"}, True),
-        ({"path": "$.command", "equals": "rm"}, False),
-        ({"path": "$.command", "matches": r"\brm\b"}, True),
-        ({"path": "$.command", "matches": r"^ls"}, False),
-        ({"path": "$.command", "contains": "-rf"}, True),
-        ({"path": "$.files[0].name", "one_of": ["a.txt"]}, True),
-        ({"path": "$.files[1].name", "one_of": ["a.txt"]}, False),
-        ({"path": "$.files[7].name", "equals": "a.txt"}, False),
-        ({"path": "$.files[*].name", "matches": r"\.env$"}, True),
-        ({"path": "$.files", "contains": "b.env"}, True),
-        ({"path": "$['a.b'].n", "equals": 3}, True),
-        ({"path": "$['a.b'].n", "equals": 3.0}, True),
-        ({"path": "$.flag", "equals": 1}, False),
-        ({"path": "$.flag", "equals": True}, True),
-        ({"path": "$.none", "one_of": [None]}, True),
-        ({"path": "$.*", "equals": True}, True),
-        ({"path": "$", "contains": "b.env"}, True),
-        ({"path": "$.absent", "contains": "x"}, False),
+        ({"path": "$.command", "equals": "rm -rf /"}, True, True),
+        ({"path": "$.command", "equals": "rm"}, False, False),
+        ({"path": "$.command", "matches": r"\brm\b"}, True, True),
+        ({"path": "$.command", "matches": r"^ls"}, False, False),
+        ({"path": "$.command", "contains": "-rf"}, True, True),
+        ({"path": "$.command[*]", "contains": "-rf"}, True, False),
+        ({"path": "$.files[0].name", "one_of": ["a.txt"]}, True, True),
+        ({"path": "$.files[1].name", "one_of": ["a.txt"]}, False, False),
+        ({"path": "$.files[7].name", "equals": "a.txt"}, False, False),
+        ({"path": "$.files[*].name", "matches": r"\.env$"}, True, False),
+        ({"path": "$.files[*].name", "matches": r"\.(env|txt)$"}, True, True),
+        ({"path": "$.files[*].mode", "equals": "r"}, True, False),
+        ({"path": "$.files[*].size", "equals": 1}, False, False),
+        ({"path": "$.files", "contains": "b.env"}, True, False),
+        ({"path": "$.files", "matches": r"^\.?[ab]\."}, True, False),
+        ({"path": "$.words", "matches": r"\brm\b"}, True, False),
+        ({"path": "$.words", "matches": r"^\s?[a-z]+$"}, True, True),
+        ({"path": "$.words", "contains": "rm"}, True, False),
+        ({"path": "$.words", "equals": "x"}, True, False),
+        ({"path": "$.words", "equals": ["\nrm", "x"]}, True, True),
+        ({"path": "$.words", "one_of": ["x", "\nrm"]}, True, True),
+        ({"path": "$.nothing", "matches": ""}, False, False),
+        ({"path": "$.nothing[*]", "matches": ""}, False, False),
+        ({"path": "$.nested", "matches": r"^rm$"}, True, False),
+        ({"path": "$['a.b'].n", "equals": 3}, True, True),
+        ({"path": "$['a.b'].n", "equals": 3.0}, True, True),
+        ({"path": "$.flag", "equals": 1}, False, False),
+        ({"path": "$.flag", "equals": True}, True, True),
+        ({"path": "$.none", "one_of": [None]}, True, True),
+        ({"path": "$.*", "equals": True}, True, False),
+        ({"path": "$", "contains": "b.env"}, True, True),
+        ({"path": "$", "matches": r"\brm$"}, True, False),
+        ({"path": "$", "matches": r"^command$"}, True, False),
+        ({"path": "$.absent", "contains": "x"}, False, False),
     ],
 )
-def test_a_condition_is_met_by_a_value_at_its_path(condition: dict[str, Any], met: bool) -> None:
+def test_a_condition_is_met_by_any_value_to_restrict_and_by_every_value_to_allow(
+    condition: dict[str, Any], restricts: bool, allows: bool
+) -> None:
     for arguments in (ARGUMENTS, json_arguments(ARGUMENTS)):
         loaded = ArgumentCondition.load(condition)
         assert condition_problem(loaded) is None
-        assert meets_condition(loaded, arguments, restricts=True) is met
-        assert meets_condition(loaded, arguments, restricts=False) is met
+        assert meets_condition(loaded, arguments, restricts=True) is restricts
+        assert meets_condition(loaded, arguments, restricts=False) is allows
+
+
+@pytest.mark.parametrize(
+    ("written", "restricts"),
+    [
+        ({"n": 13}, True),
+        ({"n": 5}, False),
+        ({"n": 5.0}, False),
+        ({"n": "13"}, True),
+        ({"n": True}, True),
+        ({"n": [5, "13"]}, True),
+        ({"n": [5]}, False),
+        ({}, True),
+    ],
+)
+def test_what_a_tool_makes_of_a_written_value_cannot_be_told(written: Any, restricts: bool) -> None:
+    condition = ArgumentCondition(path="$.n", one_of=(13, 666))
+    assert meets_condition(condition, written, restricts=True, is_written=True) is restricts
+    allows = meets_condition(condition, written, restricts=False, is_written=True)
+    assert allows is (written == {"n": 13})
 
 
 def test_arguments_are_read_from_text_records_and_tuples() -> None:
@@ -66,7 +116,15 @@ def test_arguments_are_read_from_text_records_and_tuples() -> None:
     for given in ('{"command": "ls"}', {"command": "ls"}, Call(command="ls")):
         assert json_arguments(given) == {"command": "ls"}
     assert json_arguments({"names": ("a", "b")}) == {"names": ["a", "b"]}
-    unreadable: list[Any] = ["rm -rf /", '{"command": "rm', {"x": object()}, {1: "x"}]
+    unreadable: list[Any] = [
+        "rm -rf /",
+        '{"command": "rm',
+        '{"command": "ls", "command": "rm"}',
+        {"x": object()},
+        {1: "x"},
+        {"x": {1: "x", "1": "y"}},
+        {"x": {(1,): "x"}},
+    ]
     for arguments in unreadable:
         assert json_arguments(arguments) is UNREADABLE
 
@@ -164,6 +222,7 @@ def test_a_condition_has_exactly_one_test(condition: dict[str, Any]) -> None:
         ("tool_call", {"kind": ["memory"]}, "conditions.kind: a tool_call has none"),
         ("tool_call", {"tag": ["red"]}, "conditions.tag: a tool_call has none"),
         ("tool_call", {"tool_class": ["erasing"]}, "unknown value 'erasing'"),
+        ("context_item", {"tool_class": ["read"]}, "unknown value 'read'"),
         ("tool_call", {"tool": [""]}, "an empty text matches nothing"),
         ("model_call", {"tool": ["shell"]}, "conditions.tool: a model_call has none"),
         ("model_call", {"sensitivity": ["secrets"]}, "unknown value 'secrets'"),
@@ -213,13 +272,64 @@ def test_a_class_is_declared_or_computed_and_unknown_ones_are_destructive() -> N
 
     classes = ToolClasses({"look": "read_only", "sql": of_query, "odd": of_odd})
     assert classes.class_of("look", None) == "read_only"
-    assert classes.class_of("look", None, stated="destructive") == "read_only"
     assert classes.class_of("sql", {"sql": "select 1"}) == "read_only"
     assert classes.class_of("sql", {"sql": "drop"}) == "write"
     assert classes.class_of("sql", None) == "destructive"
     assert classes.class_of("odd", None) == "destructive"
     assert classes.class_of("other", None) == "destructive"
-    assert classes.class_of("other", None, stated="network") == "network"
-    assert classes.class_of("other", None, stated="erasing") == "destructive"
+    schemas = {name: classes.class_of_schema(name) for name in ("look", "sql", "other")}
+    assert schemas == {"look": "read_only", "sql": "destructive", "other": "destructive"}
     with pytest.raises(SettingsError, match="unknown class 'harmless'"):
         ToolClasses({"odd": "harmless"})  # type: ignore[dict-item]
+
+
+class Mode(Enum):
+    READ = "r"
+
+
+class Target(BaseModel):
+    place: str = Field(alias="path")
+    mode: Mode = Mode.READ
+    inner: RootModel[list[str]] = RootModel[list[str]]([KEY])
+
+
+@dataclass(frozen=True)
+class Note:
+    text: str
+    at: datetime = datetime(2026, 1, 1)
+
+
+def test_typed_arguments_are_read_by_the_names_of_their_fields() -> None:
+    typed = {
+        "target": Target(path="/a"),
+        "notes": (Note("x"),),
+        "by": {1: UUID(int=1)},
+        "tags": {"b", "a"},
+        "key": SecretStr(KEY),
+        "place": Path("a/b"),
+    }
+    assert json_arguments(typed) == {
+        "target": {"place": "/a", "mode": "r", "inner": [KEY]},
+        "notes": [{"text": "x", "at": "2026-01-01T00:00:00"}],
+        "by": {"1": "00000000-0000-0000-0000-000000000001"},
+        "tags": ["a", "b"],
+        "key": KEY,
+        "place": "a/b",
+    }
+
+
+def test_cleaned_texts_go_into_the_types_that_the_arguments_have() -> None:
+    typed = {"target": Target(path=KEY), "notes": (Note(KEY), 1), "by": {1: KEY}, KEY: Mode.READ}
+    assert replace_texts(typed, _cleaned(json_arguments(typed))) == {
+        "target": Target(path="…", inner=RootModel[list[str]](["…"])),
+        "notes": (Note("…"), 1),
+        "by": {1: "…"},
+        "…": Mode.READ,
+    }
+    for stubborn in (Path(KEY), {KEY}, SecretStr(KEY)):
+        with pytest.raises(TypeError):
+            replace_texts(stubborn, _cleaned(json_value(stubborn)))
+
+
+def _cleaned(value: Any) -> Any:
+    return json.loads(json.dumps(value).replace(KEY, "…"))

@@ -34,6 +34,7 @@ from tallystick_langchain import (
     TallyCallbackHandler,
     TallyMiddleware,
     TapeChatModel,
+    ToolRules,
     chat_model_call,
     memory_tools,
     tape_tools,
@@ -277,7 +278,12 @@ class LangGraph(LangChain):
             return {"messages": [model.invoke(state["messages"])]}
 
         graph.add_node("agent", answer)
-        graph.add_node("tools", ToolNode(made, handle_tool_errors=False))
+        ruled: dict[str, Any] = {"handle_tool_errors": False}
+        if options.ruled is not None:
+            rules = ToolRules(options.ruled)
+            wraps = {"wrap_tool_call": rules.wrap_tool_call}
+            ruled = {**wraps, "awrap_tool_call": rules.awrap_tool_call, "handle_tool_errors": True}
+        graph.add_node("tools", ToolNode(made, **ruled))
         graph.add_edge(START, "agent")
         graph.add_conditional_edges("agent", tools_condition)
         graph.add_edge("tools", "agent")
