@@ -4,11 +4,12 @@ keeps removed rows.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
 from bisect import insort
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
@@ -24,19 +25,20 @@ from sqlalchemy import (
 )
 
 from tallystick.errors import BusyTally, StorageError
-from tallystick.records import JournalEntry, SourceRef
+from tallystick.records import JournalEntry, part_key
 from tallystick.storage import (
     byte_search,
     communities,
     edges,
     graph,
-    items,
     journal,
-    objects,
+    memories,
+    parts,
     recordings,
     scopes,
     segments,
     tables,
+    texts,
 )
 from tallystick.storage.database import Database
 from tallystick.storage.database_errors import translated_errors
@@ -45,7 +47,7 @@ from tallystick.storage.journal import WITH_ROW_TEXTS, run_stream
 from tallystick.storage.payloads import Payloads, dependents_of, detach
 from tallystick.storage.recordings import StoredPayload
 
-_m, _v, _x, _vec = tables.memories, tables.memory_versions, tables.search_text, tables.vectors
+_m, _v = tables.memories, tables.memory_versions
 _ms, _s, _p, _e, _steps = (
     tables.memory_sources,
     tables.sources,
@@ -55,6 +57,9 @@ _ms, _s, _p, _e, _steps = (
 )
 _j = tables.journal
 _ERASED = "erased:"
+_OF_MEMORIES = [table for table in texts.owned_by(tables.metadata, "memory") if "doc" in table.c]
+"""Tables whose rows belong to one memory, those that refer to others first."""
+_TEXT_TABLES = texts.tables_with_text(tables.metadata)
 _PATIENCE = 30.0
 """Seconds for which others are waited for at least."""
 _ONE_TRY = 2.0
@@ -111,8 +116,7 @@ def destroy(tx: Connection, docs: Sequence[int], *, at: int, keep_rows: bool = T
     segments.raise_epochs(tx, tx.execute(within).scalars().all())
     mentioned = graph.remove(tx, docs)
     sources = own_sources(tx, docs)
-    items.forget_docs(tx, docs)
-    tx.execute(delete(_vec).where(_vec.c.doc.in_(docs)))
+    keys = _part_keys(tx, docs, sources)
     for doc in docs:
         edges.remove(tx, doc)
     tx.execute(
@@ -120,51 +124,49 @@ def destroy(tx: Connection, docs: Sequence[int], *, at: int, keep_rows: bool = T
             tables.jobs.c.subject_id.in_(select(_m.c.id).where(_m.c.doc.in_(docs)))
         )
     )
-    erased = [source_id for source_id, _, _ in sources]
+    moments: dict[str, dict[str, Any]] = {
+        _m.name: {
+            "content_key": _ERASED + unpacked(tx, _m.c.id),
+            "forgotten_at": at,
+            "updated_at": at,
+        },
+        _v.name: {"erased_at": at},
+    }
+    values: dict[str, Any]
+    for table in _OF_MEMORIES:
+        here, emptied = table.c.doc.in_(docs), texts.emptied(table)
+        if not keep_rows or (table is not _ms and not emptied):
+            tx.execute(delete(table).where(here))
+        elif emptied:
+            values = {**emptied, **moments.get(table.name, {})}
+            tx.execute(update(table).where(here).values(values))
+    erased = _s.c.id.in_([source.id for source in sources])
     if keep_rows:
-        tx.execute(
-            update(_x)
-            .where(_x.c.doc.in_(docs))
-            .values(words=None, marks=0, speaker=None, tags="[]", names=None, labels="{}")
-        )
-        tx.execute(update(_v).where(_v.c.doc.in_(docs)).values(body=None, salt=None, erased_at=at))
-        tx.execute(
-            update(_m)
-            .where(_m.c.doc.in_(docs))
-            .values(
-                state="deleted",
-                content_key=_ERASED + unpacked(tx, _m.c.id),
-                conversation=None,
-                position=None,
-                forgotten_at=at,
-                locked_until=None,
-                source_step_ids="[]",
-                updated_at=at,
-            )
-        )
-        tx.execute(
-            update(_s)
-            .where(_s.c.id.in_(erased))
-            .values(
-                uri=None,
-                title=None,
-                source_version=None,
-                content_hash=_ERASED + unpacked(tx, _s.c.id),
-                reference=SourceRef().dumps(),
-                lifecycle_state="erased",
-            )
-        )
+        values = {**texts.emptied(_s), "content_hash": _ERASED + unpacked(tx, _s.c.id)}
+        tx.execute(update(_s).where(erased).values(values))
     else:
-        tx.execute(delete(_ms).where(_ms.c.doc.in_(docs)))
-        tx.execute(delete(_s).where(_s.c.id.in_(erased)))
-        tx.execute(delete(_x).where(_x.c.doc.in_(docs)))
-        tx.execute(delete(_v).where(_v.c.doc.in_(docs)))
-        tx.execute(delete(_m).where(_m.c.doc.in_(docs)))
-    for _, scope_id, key in sources:
-        _drop_part(tx, scope_id, key)
+        tx.execute(delete(_s).where(erased))
+    for scope_id, key in keys:
+        parts.drop(tx, scope_id, key)
     orphans = graph.without_mention(tx, mentioned)
     if orphans:
         destroy(tx, orphans, at=at, keep_rows=False)
+
+
+def _part_keys(
+    connection: Connection, docs: Sequence[int], sources: Iterable[OwnSource]
+) -> set[tuple[int, str]]:
+    """Return the parts that these memories and their own sources stand on, or stood on in an
+    earlier version.
+    """
+    keys = {(source.scope_id, source.part_key) for source in sources}
+    for stored in memories.get_docs(connection, docs).values():
+        keys.add((stored.scope_id, stored.content_key))
+        for version in texts_of(connection, stored.doc):
+            if version.body is not None:
+                content = json.loads(version.body)["content"].encode("utf-8", "surrogatepass")
+                keys.add((stored.scope_id, part_key(stored.scope.secret, content)))
+    return keys
 
 
 def erase_payloads(
@@ -201,7 +203,7 @@ def erase_payloads(
         }
         tx.execute(update(_e).where(same).values(values))
         if key is not None:
-            _drop_part(tx, scope_id, key)
+            parts.drop(tx, scope_id, key)
     return erased
 
 
@@ -227,7 +229,7 @@ def erase_recorded_texts(
             recordings.clear_run_texts(tx, run_id)
     recordings.clear_step_texts(tx, cleared)
     here = (_j.c.stream == run_stream(run_id)) & _j.c.position.in_(positions)
-    tx.execute(update(_j).where(here).values(texts=None, salt=None))
+    tx.execute(update(_j).where(here).values(texts.emptied(_j)))
     return committed
 
 
@@ -236,7 +238,7 @@ def erase_texts_beside(tx: Connection, stream: str) -> None:
     reasons of erasures.
     """
     others = (_j.c.stream == stream) & _j.c.event.not_in((*WITH_ROW_TEXTS, "payload.erase"))
-    tx.execute(update(_j).where(others).values(texts=None, salt=None))
+    tx.execute(update(_j).where(others).values(texts.emptied(_j)))
 
 
 def has_recorded_texts(
@@ -295,20 +297,6 @@ def living_sources(connection: Connection, source_ids: Sequence[str]) -> int:
     return int(connection.execute(query).scalar_one())
 
 
-def _drop_part(tx: Connection, scope_id: int, key: str) -> None:
-    """Remove bytes that no source, payload or memory needs any more."""
-    needed = tx.execute(
-        select(
-            exists().where(_s.c.scope_id == scope_id, _s.c.content_hash == key)
-            | exists().where(_e.c.scope_id == scope_id, _e.c.part_key == key)
-            | exists().where(_m.c.scope_id == scope_id, _m.c.content_key == key)
-        )
-    ).scalar()
-    if not needed:
-        objects.doom(tx, scope_id, [key])
-        tx.execute(delete(_p).where(_p.c.scope_id == scope_id, _p.c.key == key))
-
-
 def erase_journal_texts(
     tx: Connection,
     needles: Sequence[bytes],
@@ -320,7 +308,7 @@ def erase_journal_texts(
     return the number of entries. The chain goes on to verify. `streams` None is every one.
     """
     condition = _with_texts(tx, needles, subject_ids, streams)
-    return int(tx.execute(update(_j).where(condition).values(texts=None, salt=None)).rowcount)
+    return int(tx.execute(update(_j).where(condition).values(texts.emptied(_j))).rowcount)
 
 
 def count_journal_texts(
@@ -403,32 +391,7 @@ def _rewrite_postgres(database: Database) -> None:
         with translated_errors(), engine.connect() as connection:
             timeout = max(1, database.busy_timeout_ms)
             connection.exec_driver_sql(f"SET lock_timeout TO {timeout}")
-            for name in (
-                "runs",
-                "steps",
-                "threads",
-                "streams",
-                "idempotency",
-                "memory_versions",
-                "memories",
-                "search_text",
-                "vectors",
-                "recall_segments",
-                "parts",
-                "sources",
-                "entity_names",
-                "relations",
-                "communities",
-                "step_entries",
-                "thread_states",
-                "thread_writes",
-                "tree_parts",
-                "working",
-                "approvals",
-                "proposals",
-                "jobs",
-                "journal",
-            ):
-                connection.exec_driver_sql(f'VACUUM (FULL) "{schema}"."{name}"')
+            for table in _TEXT_TABLES:
+                connection.exec_driver_sql(f'VACUUM (FULL) "{schema}"."{table.name}"')
     finally:
         engine.dispose()

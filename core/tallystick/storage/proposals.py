@@ -14,7 +14,7 @@ from sqlalchemy import Connection, insert, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from tallystick.records import JsonObject, Proposal, ProposalContent, ProposalState, Scope
-from tallystick.storage import byte_search, scopes, tables
+from tallystick.storage import byte_search, scopes, tables, texts
 from tallystick.storage.scopes import ScopeRow
 
 _t = tables.proposals
@@ -145,13 +145,7 @@ def with_text(
     """
     if not needles:
         return []
-    condition = or_(
-        byte_search.contains(connection, _t.c.payload, needles),
-        byte_search.contains(connection, _t.c.decided_reason, needles),
-    )
-    if within is not None:
-        condition = condition & _t.c.scope_id.in_(list(within))
-    return _having(connection, condition)
+    return _having(connection, byte_search.holds(connection, _t, needles, within))
 
 
 def erase_texts(tx: Connection, proposal_ids: Iterable[str]) -> None:
@@ -159,7 +153,7 @@ def erase_texts(tx: Connection, proposal_ids: Iterable[str]) -> None:
     longer be carried out, and is discarded.
     """
     chosen = _t.c.id.in_(list(proposal_ids))
-    tx.execute(update(_t).where(chosen).values(payload=None, decided_reason=None))
+    tx.execute(update(_t).where(chosen).values(texts.emptied(_t)))
     waiting = chosen & _t.c.state.in_(["pending", "deferred"])
     tx.execute(update(_t).where(waiting).values(state="discarded"))
 

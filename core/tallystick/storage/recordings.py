@@ -10,7 +10,7 @@ import orjson
 from sqlalchemy import Connection, bindparam, exists, func, select, tuple_, update
 
 from tallystick.records import EntryKind, RunRecord, Scope, StepKind, StepRecord, StepStatus
-from tallystick.storage import tables
+from tallystick.storage import tables, texts
 from tallystick.storage.dialects import text_position
 from tallystick.storage.payloads import Layout
 from tallystick.storage.prepared import Prepared, insert_row
@@ -457,15 +457,14 @@ def metadata_of(connection: Connection, run_id: str) -> dict[str, str]:
 
 def clear_run_texts(tx: Connection, run_id: str) -> None:
     """Remove the texts from the row of a run."""
-    values = {"agent_name": "", "domain": None, "metadata": "{}", "user_goal": None}
-    tx.execute(update(_r).where(_r.c.id == run_id).values(values))
+    tx.execute(update(_r).where(_r.c.id == run_id).values(texts.emptied(_r)))
 
 
 def clear_step_texts(tx: Connection, step_ids: Sequence[str]) -> None:
     """Remove the texts from the rows of steps; the counts of a gap are none."""
-    tx.execute(update(_s).where(_s.c.id.in_(step_ids)).values(name=None, metadata="{}"))
-    texts = _e.c.step_id.in_(step_ids) & (_e.c.kind != "gap")
-    tx.execute(update(_e).where(texts).values(summary="{}"))
+    tx.execute(update(_s).where(_s.c.id.in_(step_ids)).values(texts.emptied(_s)))
+    entries = _e.c.step_id.in_(step_ids) & (_e.c.kind != "gap")
+    tx.execute(update(_e).where(entries).values(texts.emptied(_e)))
 
 
 def stored_payloads(

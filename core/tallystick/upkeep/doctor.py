@@ -33,6 +33,7 @@ from tallystick.storage import (
     journal,
     objects,
     outbox,
+    parts,
     scopes,
     search,
     segments,
@@ -66,6 +67,7 @@ def diagnose(
         "journal": _journals,
         "versions": lambda connection: [_versions(connection)],
         "erasure": lambda connection: [_erasure(connection)],
+        "parts": lambda connection: [_parts(connection)],
         "journal window": lambda connection: [_window(connection)],
         "changes": lambda connection: [_frozen(connection)],
         "who acts": lambda connection: [_who_acts(context, connection)],
@@ -89,6 +91,8 @@ def diagnose(
     for finding in findings:
         if finding.status == "problem" and finding.check == "erasure":
             repaired += _guarded("erasure", lambda: [_finished(context, background)])
+        elif finding.status == "problem" and finding.check == "parts":
+            repaired += _guarded("parts", lambda: [_removed_parts(context, background)])
         elif finding.status == "problem" and finding.check == "jobs":
             repaired += _guarded("jobs", lambda: [_requeued(context, background, actor)])
         elif finding.status == "problem" and finding.check == "graph":
@@ -196,6 +200,21 @@ def _finished(context: MemoryContext, background: Background) -> Finding:
     return Finding(check="erasure", status="repaired", text=text)
 
 
+def _removed_parts(context: MemoryContext, background: Background) -> Finding:
+    def unit(tx: Connection) -> int:
+        bodies = parts.unnamed(tx)
+        for scope_id, key in bodies:
+            parts.drop(tx, scope_id, key)
+        settings_rows.set_setting(tx, PENDING, "1")
+        return len(bodies)
+
+    with background.paused():
+        count = context.store.database.write(unit, name="doctor.parts")
+        finish(context)
+    text = f"{count} bodies that no row names were removed, and the files were written anew"
+    return Finding(check="parts", status="repaired", text=text)
+
+
 def _mended_graph(context: MemoryContext, actor: Actor) -> Finding:
     text = f"{mend_graph(context, actor)} things of the graph were removed or put right"
     return Finding(check="graph", status="repaired", text=text)
@@ -294,6 +313,13 @@ def _erasure(connection: Connection) -> Finding:
             text="files hold what was erased: run `tally doctor --repair`",
         )
     return Finding(check="erasure", status="ok", text="none waits to be finished")
+
+
+def _parts(connection: Connection) -> Finding:
+    if count := len(parts.unnamed(connection)):
+        text = f"{count} bodies are stored that no row names: run `tally doctor --repair`"
+        return Finding(check="parts", status="problem", text=text)
+    return Finding(check="parts", status="ok", text="a row names every body")
 
 
 def _window(connection: Connection) -> Finding:
