@@ -140,6 +140,7 @@ HAPPENED: Mapping[str, str] = {
     "proposal.deferred": "put off",
     "proposal.rejected": "rejected",
     "proposal.discarded": "discarded",
+    "proposal.withdrawn": "withdrew",
     "approval.asked": "asked to be approved",
     "approval.granted": "approved",
     "approval.denied": "denied",

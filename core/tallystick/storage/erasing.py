@@ -55,7 +55,7 @@ _ms, _s, _p, _e, _steps = (
     tables.step_entries,
     tables.steps,
 )
-_j = tables.journal
+_j, _ed = tables.journal, tables.edges
 _ERASED = "erased:"
 _OF_MEMORIES = [table for table in texts.owned_by(tables.metadata, "memory") if "doc" in table.c]
 """Tables whose rows belong to one memory, those that refer to others first."""
@@ -64,6 +64,7 @@ _PATIENCE = 30.0
 """Seconds for which others are waited for at least."""
 _ONE_TRY = 2.0
 _BETWEEN = 0.05
+_PAGE = 500
 
 
 class VersionText(NamedTuple):
@@ -91,7 +92,11 @@ def texts_of(connection: Connection, doc: int) -> list[VersionText]:
 def own_sources(connection: Connection, docs: Sequence[int]) -> list[OwnSource]:
     """Return the sources of these memories that no other memory was drawn from, by id."""
     other = _ms.alias("other")
-    shared = exists().where(other.c.source_id == _s.c.id, other.c.doc.not_in(list(docs)))
+    # A conclusion that stays is linked with the sources of what it was drawn from.
+    drawn = exists().where(
+        _ed.c.from_doc == other.c.doc, _ed.c.to_doc.in_(list(docs)), _ed.c.kind == "DERIVED_FROM"
+    )
+    shared = exists().where(other.c.source_id == _s.c.id, other.c.doc.not_in(list(docs)), ~drawn)
     query = (
         select(_s.c.id, _s.c.scope_id, _s.c.content_hash)
         .join(_ms, _ms.c.source_id == _s.c.id)
@@ -100,6 +105,52 @@ def own_sources(connection: Connection, docs: Sequence[int]) -> list[OwnSource]:
         .order_by(_s.c.id)
     )
     return [OwnSource(row.id, row.scope_id, row.content_hash) for row in connection.execute(query)]
+
+
+def drawn_from(connection: Connection, docs: Iterable[int], *, promoted: bool) -> set[int]:
+    """Return the memories that were concluded from these, directly or not, and shared copies.
+
+    With `promoted` copies that somebody promoted are among them. Summaries of communities are not,
+    which `destroy` removes, nor conclusions that somebody said too: those stand by themselves.
+    """
+    first = frozenset(docs)
+    reached, ahead = set(first), list(first)
+    concluded = _ed.c.kind == "DERIVED_FROM"
+    if not promoted:
+        # The link of a promoted copy belongs to the scope of its origin.
+        concluded &= _ed.c.scope_id == _m.c.scope_id
+    drawn = (
+        select(_ed.c.from_doc)
+        .join(_m, _m.c.doc == _ed.c.from_doc)
+        .where(concluded | (_ed.c.kind == "SHARES"))
+        .where(_m.c.doc.not_in(communities.written_summaries()))
+    )
+    while ahead:
+        page, ahead = ahead[:_PAGE], ahead[_PAGE:]
+        found = set(connection.execute(drawn.where(_ed.c.to_doc.in_(page))).scalars()) - reached
+        found -= _said_too(connection, found)
+        reached |= found
+        ahead += sorted(found)
+    return reached - first
+
+
+def _said_too(connection: Connection, docs: Iterable[int]) -> set[int]:
+    """Return those of these memories whose text somebody remembered besides: a second source has
+    the same bytes.
+    """
+    query = (
+        select(_ms.c.doc, _s.c.source_type)
+        .join(_s, _s.c.id == _ms.c.source_id)
+        .join(_m, (_m.c.doc == _ms.c.doc) & (_m.c.content_key == _s.c.content_hash))
+        .where(_ms.c.doc.in_(list(docs)))
+        .order_by(_ms.c.doc, _ms.c.ordinal, _s.c.id)
+    )
+    said, begun = set[int](), set[int]()
+    for doc, source_type in connection.execute(query):
+        if doc in begun and source_type != "memory":
+            said.add(doc)
+        begun.add(doc)
+    return said
 
 
 def destroy(tx: Connection, docs: Sequence[int], *, at: int, keep_rows: bool = True) -> None:
@@ -140,7 +191,9 @@ def destroy(tx: Connection, docs: Sequence[int], *, at: int, keep_rows: bool = T
         elif emptied:
             values = {**emptied, **moments.get(table.name, {})}
             tx.execute(update(table).where(here).values(values))
-    erased = _s.c.id.in_([source.id for source in sources])
+    source_ids = [source.id for source in sources]
+    tx.execute(delete(_ms).where(_ms.c.source_id.in_(source_ids), _ms.c.doc.not_in(list(docs))))
+    erased = _s.c.id.in_(source_ids)
     if keep_rows:
         values = {**texts.emptied(_s), "content_hash": _ERASED + unpacked(tx, _s.c.id)}
         tx.execute(update(_s).where(erased).values(values))

@@ -22,6 +22,8 @@ _FAST_OPTIONS = (
     orjson.OPT_SORT_KEYS | orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS
 )
 _FAST_OPTIONS |= orjson.OPT_PASSTHROUGH_DATETIME
+READS = "tallystick_reads"
+"""Key of the metadata of a run of learning: the ids of the memories that a model was given."""
 EntryRow = Any
 """A row of `step_entries`."""
 
@@ -453,6 +455,19 @@ def metadata_of(connection: Connection, run_id: str) -> dict[str, str]:
     }
     rows = connection.execute(select(_r.c.id, _r.c.metadata).where(_r.c.id == run_id))
     return metadata | {row.id: row.metadata for row in rows}
+
+
+def runs_that_read(connection: Connection, memory_ids: Iterable[str]) -> list[str]:
+    """Return the runs whose metadata name one of these memories as read by a model (`READS`)."""
+    wanted = set(memory_ids)
+    query = select(_r.c.id, _r.c.metadata).where(
+        _r.c.metadata.contains(json.dumps(READS), autoescape=True)
+    )
+    return [
+        row.id
+        for row in connection.execute(query.order_by(_r.c.id))
+        if not wanted.isdisjoint(json.loads(row.metadata).get(READS, ()))
+    ]
 
 
 def clear_run_texts(tx: Connection, run_id: str) -> None:

@@ -1,0 +1,411 @@
+"""What was derived from a text goes with it: no planted word outlives an erasure or a purge, in any
+row or file, whatever models, people and applications made of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from tallystick.checkpoints import Leaf, NewCheckpoint
+from tallystick.errors import TallystickError
+from tallystick.records import (
+    Actor,
+    Erasure,
+    ExtractedEntity,
+    ExtractedFact,
+    Extraction,
+    Memory,
+    NewMemory,
+    ProviderDeclaration,
+)
+from tallystick.settings import Settings
+from tallystick.storage import byte_search, journal
+from tallystick.tally import BoundTally, Tally
+from tallystick.tally.services import services_of
+from tallystick.testing import ScriptedExtractor, StepClock
+
+OpenTally = Callable[..., Tally]
+ALICE = Actor(user="alice", projects={"apollo"})
+ROOT = Actor(user="root", role="operator")
+LEARNING = Settings(learning="review", reflection="review", graph=True)
+WORDS = tuple(f"pelican{number:02d}zq" for number in range(40))
+PLACES = ("Anna Schmidt", "Seeadler", "Hamburg")
+
+
+def planted_in(text: str) -> list[str]:
+    return [word for word in WORDS if word in text]
+
+
+def conclude(text: str) -> Extraction:
+    """Return a fact and a name in words of the model's own, which hold a word of the text."""
+    words = planted_in(text)
+    return Extraction(
+        facts=tuple(
+            ExtractedFact(content=f"They trust {word} with the key.", kind="decision")
+            for word in words
+        ),
+        entities=tuple(ExtractedEntity(name=word) for word in words),
+    )
+
+
+class Scribe:
+    """A summarizer that repeats the words that it was given."""
+
+    declaration = ProviderDeclaration(name="scribe", local=True)
+
+    def summarize(self, text: str, *, max_tokens: int) -> str:
+        return f"In short: {' and '.join(planted_in(text)) or 'nothing'}."
+
+
+def learning_options() -> dict[str, Any]:
+    return {
+        "settings": LEARNING,
+        "extractor": ScriptedExtractor(conclude),
+        "summarizer": Scribe(),
+        "clock": StepClock(),
+    }
+
+
+def erased(root: BoundTally, memory_id: str, fragments: Iterable[str] = ()) -> Erasure:
+    asked = {"fragments": tuple(fragments), "reason": "asked for"}
+    preview = root.operator.erase(memory_id, **asked)
+    token = preview.confirm_token
+    return root.operator.erase(memory_id, mode="apply", confirm_token=token, **asked)
+
+
+def rows_with(tally: Tally, words: Iterable[str]) -> dict[str, int]:
+    services_of(tally).store.database.flush()
+    with services_of(tally).store.database.read() as connection:
+        return byte_search.rows_with(connection, [word.encode() for word in words])
+
+
+def files_with(tally: Tally, words: Iterable[str]) -> list[str]:
+    folder = services_of(tally).store.location.folder
+    forms = [word.encode() for word in words]
+    return [] if folder is None else byte_search.files_with(folder, forms)
+
+
+def accept_all(bound: BoundTally) -> list[str]:
+    decided = [bound.review(each.id, "accept", reason="so it is") for each in bound.reviews()]
+    return [each.made for each in decided if each.made is not None]
+
+
+def test_a_conclusion_goes_with_its_source_and_proposals_are_withdrawn(
+    open_tally: OpenTally,
+) -> None:
+    with open_tally(**learning_options()) as tally:
+        alice, root = tally.bind(ALICE), tally.bind(ROOT)
+        first = alice.remember(f"We gave {WORDS[0]} the key.").id
+        tally.drain()
+        [made] = accept_all(alice)
+        alice.modify(made, content=f"They trust {WORDS[0]} and {WORDS[1]}.", reason="sharper")
+        alice.correct(made, "mark_stale", reason="r")
+        tally.drain()
+        waiting = [each.id for each in alice.reviews()]
+        both = alice.remember(f"Both hold: {WORDS[2]}.", derived_from=[first, made]).id
+
+        preview = root.operator.erase(first, reason="r")
+        assert preview.memory_ids == (first,)
+        assert set(preview.derived) == {made, both}
+        done = erased(root, first)
+
+        assert [proof.problems for proof in done.proofs if not proof.holds] == []
+        assert rows_with(tally, WORDS) == {}
+        assert files_with(tally, WORDS) == []
+        states = {each.id: each for each in alice.reviews(states=())}
+        assert {states[each].state for each in waiting} <= {"withdrawn"}
+        assert {each.reason for each in states.values() if each.state == "withdrawn"} <= {
+            "source_gone"
+        }
+        assert {each.content for each in states.values()} == {None}
+        assert "accepted" in {each.state for each in states.values()}
+
+
+def test_a_pending_proposal_ends_as_withdrawn_and_says_so(open_tally: OpenTally) -> None:
+    with open_tally(**learning_options()) as tally:
+        alice, root = tally.bind(ALICE), tally.bind(ROOT)
+        memory = alice.remember(f"We gave {WORDS[0]} the key.").id
+        tally.drain()
+        [proposal] = alice.reviews()
+
+        assert erased(root, memory).proposals == (proposal.id,)
+
+        gone = alice.proposal(proposal.id)
+        assert (gone.proposal.state, gone.proposal.reason) == ("withdrawn", "source_gone")
+        assert gone.proposal.content is None
+        assert [entry.event for entry in gone.history] == ["proposal.made", "proposal.withdrawn"]
+
+
+def test_retention_takes_conclusions_along_and_leaves_promoted_copies(
+    open_tally: OpenTally,
+) -> None:
+    options = learning_options()
+    with open_tally(**options) as tally:
+        alice, root = tally.bind(ALICE), tally.bind(ROOT)
+        memory = alice.remember(f"We gave {WORDS[0]} the key.").id
+        tally.drain()
+        [made] = accept_all(alice)
+        other = alice.remember(f"We gave {WORDS[1]} the map.").id
+        preview = alice.promote(other, "project:apollo", reason="useful")
+        copy = alice.promote(
+            other,
+            "project:apollo",
+            reason="useful",
+            mode="apply",
+            confirm_token=preview.confirm_token,
+        ).copy_id
+        tally.drain()
+        for each in (memory, other):
+            alice.forget(each, reason="not needed")
+        options["clock"].advance(days=31)
+
+        due = root.operator.purge()
+        # The third is the name that nothing active mentions.
+        assert (due.tombstones, due.derived, due.proposals) == (3, 1, 2)
+        root.operator.purge(mode="apply")
+
+        assert rows_with(tally, WORDS[:1]) == {}
+        assert made not in {each.id for each in alice.memories(states=())}
+        apollo = tally.bind(ALICE, scope="project:apollo")
+        assert [each.id for each in apollo.memories()] == [copy]
+        with services_of(tally).store.database.read() as connection:
+            assert journal.verify_stream(connection, "scope:private:alice") == []
+        problems = [each for each in root.operator.doctor() if each.status == "problem"]
+        assert problems == []
+
+
+def test_what_somebody_said_besides_is_nobody_elses_conclusion(open_tally: OpenTally) -> None:
+    with open_tally(**learning_options()) as tally:
+        alice, root = tally.bind(ALICE), tally.bind(ROOT)
+        said = f"They trust {WORDS[0]} with the key."
+        before = alice.remember(said, kind="decision").id
+        first = alice.remember(f"Somebody wrote of {WORDS[0]}.").id
+        second = alice.remember(f"Somebody wrote of {WORDS[1]}.").id
+        tally.drain()
+        accept_all(alice)
+        after = alice.remember(f"They trust {WORDS[1]} with the key.", kind="decision")
+        assert after.status == "duplicate"
+
+        assert erased(root, first).derived == ()
+        assert erased(root, second).derived == ()
+
+        assert alice.get(before).content == said
+        assert WORDS[1] in alice.get(after.id).content
+        for gone in ("Somebody wrote of",):
+            assert rows_with(tally, [gone]) == {}
+
+
+class ReachMachine(RuleBasedStateMachine):
+    """One user's texts, whatever is made of them, and an operator who destroys them."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        self.schema = f"t{uuid.uuid4().hex}"
+        self.options = learning_options()
+        self.unused = list(WORDS)
+        self.gone: set[str] = set()
+        self.tally = self.opened()
+
+    def opened(self) -> Tally:
+        return Tally.open(self.folder.name, background=False, **self.options)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "tally"):
+            return
+        for memory in self.memories():
+            if self.tally.bind(ALICE).inspect(memory.id).state != "erased":
+                self.destroy(memory)
+        assert rows_with(self.tally, WORDS) == {}
+        assert files_with(self.tally, WORDS) == []
+        self.tally.close()
+        self.folder.cleanup()
+
+    @property
+    def alice(self) -> BoundTally:
+        return self.tally.bind(ALICE)
+
+    def memories(self, *states: str) -> list[Memory]:
+        apollo = self.tally.bind(ALICE, scope="project:apollo")
+        every: Any = states or ("active", "superseded", "hidden", "duplicate", "deleted")
+        return [
+            memory
+            for bound in (self.alice, apollo)
+            for memory in bound.memories(states=every, limit=1_000)
+        ]
+
+    def pick(self, data: Any, *states: str) -> Memory | None:
+        fit = sorted(self.memories(*states), key=lambda memory: memory.id)
+        return data.draw(st.sampled_from(fit)) if fit else None
+
+    def text(self) -> str:
+        return f"{PLACES[0]} gave {self.unused.pop()} to the {PLACES[1]} in {PLACES[2]}."
+
+    @precondition(lambda self: self.unused)
+    @rule()
+    def remember(self) -> None:
+        self.alice.remember_many([NewMemory(content=self.text(), entities=PLACES)])
+
+    @rule()
+    def learn(self) -> None:
+        self.tally.drain()
+
+    @rule(data=st.data())
+    def reflect(self, data: Any) -> None:
+        mine = [each for each in self.alice.memories() if each.state == "active"]
+        if mine:
+            self.alice.reflect([data.draw(st.sampled_from(mine)).id])
+
+    @rule(data=st.data(), decision=st.sampled_from(["accept", "edit", "defer", "reject"]))
+    def review(self, data: Any, decision: Any) -> None:
+        waiting = self.alice.reviews()
+        if not waiting:
+            return
+        proposal = data.draw(st.sampled_from(waiting))
+        assert proposal.content is not None
+        changes = {"content": f"{proposal.content.content} Indeed."}
+        given = {"changes": changes} if decision == "edit" else {}
+        self.attempt(lambda: self.alice.review(proposal.id, decision, reason="r", **given))
+
+    @precondition(lambda self: self.unused)
+    @rule(data=st.data())
+    def conclude(self, data: Any) -> None:
+        if origin := self.pick(data, "active"):
+            self.attempt(lambda: self.alice.remember(self.text(), derived_from=[origin.id]))
+
+    @precondition(lambda self: self.unused)
+    @rule(data=st.data())
+    def modify(self, data: Any) -> None:
+        if memory := self.pick(data, "active"):
+            bound = self.tally.bind(ALICE, scope=memory.scope)
+            self.attempt(lambda: bound.modify(memory.id, content=self.text(), reason="r"))
+
+    @rule(data=st.data(), way=st.sampled_from(["promote", "share"]))
+    def cross(self, data: Any, way: str) -> None:
+        memory = self.pick(data, "active")
+        if memory is None or memory.scope.kind != "private":
+            return
+        verb = getattr(self.alice, way)
+
+        def apply() -> None:
+            preview = verb(memory.id, "project:apollo", reason="r")
+            verb(
+                memory.id,
+                "project:apollo",
+                reason="r",
+                mode="apply",
+                confirm_token=preview.confirm_token,
+            )
+
+        self.attempt(apply)
+
+    @rule(data=st.data())
+    def forget(self, data: Any) -> None:
+        if memory := self.pick(data, "active"):
+            bound = self.tally.bind(ALICE, scope=memory.scope)
+            self.attempt(lambda: bound.forget(memory.id, reason="r"))
+
+    @rule(data=st.data())
+    def erase(self, data: Any) -> None:
+        if memory := self.pick(data):
+            self.destroy(memory)
+
+    @rule()
+    def purge(self) -> None:
+        self.options["clock"].advance(days=31)
+        self.tally.bind(ROOT).operator.purge(mode="apply")
+        self.look_for_what_nothing_says()
+
+    def attempt(self, act: Callable[[], object]) -> None:
+        """Act, where policy and the state of things allow it."""
+        with contextlib.suppress(TallystickError):
+            act()
+
+    def destroy(self, memory: Memory) -> None:
+        """Erase a memory with the names that hold its words."""
+        versions = [
+            word
+            for entry in self.alice.history(memory.id)
+            for word in planted_in(f"{entry.old} {entry.new}")
+        ]
+        words = sorted({*planted_in(memory.content), *versions})
+        if words:
+            self.alice.working("r").set(f"about {words[0]}", 1)
+            self.alice.threads.put(
+                f"on {words[0]}",
+                NewCheckpoint(
+                    id="1",
+                    namespace="",
+                    parent_id=None,
+                    metadata={},
+                    body=Leaf("json", b"{}"),
+                    values={},
+                ),
+            )
+        done = erased(self.tally.bind(ROOT), memory.id, words)
+        assert set(done.memory_ids) >= {memory.id}
+        self.look_for_what_nothing_says()
+
+    def look_for_what_nothing_says(self) -> None:
+        """A word that no memory says any more, in any version, is in no row and no file."""
+        said = {
+            word
+            for memory in self.memories()
+            for entry in self.tally.bind(ALICE, scope=memory.scope).history(memory.id)
+            for word in planted_in(f"{memory.content} {entry.old} {entry.new}")
+        }
+        gone = set(WORDS) - set(self.unused) - said
+        assert rows_with(self.tally, gone) == {}
+        assert files_with(self.tally, gone) == []
+
+    @invariant()
+    def nothing_is_left_over(self) -> None:
+        if hasattr(self, "tally"):
+            checks = {each.check: each for each in self.tally.bind(ROOT).operator.doctor()}
+            assert {
+                name for name in ("parts", "journal", "graph") if checks[name].status != "ok"
+            } == set()
+
+
+TestReach = ReachMachine.TestCase
+TestReach.settings = settings(max_examples=4, stateful_step_count=20)
+
+
+class ReachOnPostgres(ReachMachine):
+    """The same on a server."""
+
+    url = ""
+
+    def opened(self) -> Tally:
+        return Tally.open(self.url, schema=self.schema, background=False, **self.options)
+
+
+@pytest.mark.postgres
+def test_nothing_outlives_its_source_on_postgres(postgres_url: str) -> None:
+    ReachOnPostgres.url = postgres_url
+    run_state_machine_as_test(
+        ReachOnPostgres, settings=settings(max_examples=2, stateful_step_count=15)
+    )
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("machine", [ReachMachine, ReachOnPostgres])
+def test_nothing_outlives_its_source_for_long(machine: Any, postgres_url: str) -> None:
+    ReachOnPostgres.url = postgres_url
+    run_state_machine_as_test(machine, settings=settings(max_examples=60, stateful_step_count=60))
