@@ -129,6 +129,7 @@ HAPPENED: Mapping[str, str] = {
     "memory.promote": "promoted",
     "memory.share": "shared",
     "memory.erase": "erased",
+    "user.erase": "erased a user",
     "memory.none": "found nothing new in",
     "memory.imported": "imported memories of another product",
     "memory.reflected": "reflected",

@@ -449,6 +449,22 @@ _TABLE = (
         needs_preview=True,
     ),
     _operate(
+        "erase_user",
+        "Erase a user",
+        "Preview the erasure of everything of one user by kind, then do it with the token, with "
+        "proof.",
+        (
+            *_OPERATE,
+            "not_found",
+            "invalid_input",
+            "state_conflict",
+            "storage_error",
+            "rate_limited",
+        ),
+        verb="operator.erase_user",
+        needs_preview=True,
+    ),
+    _operate(
         "erase_recorded",
         "Erase what was recorded",
         "Name the steps of which something recorded would be erased, then erase payloads, "

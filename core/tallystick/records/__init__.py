@@ -224,6 +224,7 @@ from tallystick.records.times import (
 )
 from tallystick.records.upkeep import (
     Backup,
+    ErasedUser,
     Erasure,
     Finding,
     Migration,
@@ -349,6 +350,7 @@ __all__ = [
     "Divergence",
     "EdgeKind",
     "EntryKind",
+    "ErasedUser",
     "Erasure",
     "Explored",
     "ExploredLink",

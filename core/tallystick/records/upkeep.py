@@ -98,6 +98,30 @@ class Erasure(Record):
     audit_ids: tuple[str, ...] = ()
 
 
+class ErasedUser(Record):
+    """What erasing a user destroys or would destroy, by kind."""
+
+    mode: Literal["preview", "apply"]
+    user: str
+    organization: str | None = None
+    shared: Literal["destroy", "hand_over"]
+    """What becomes of the memories that the user wrote in shared scopes."""
+    counts: dict[str, int]
+    """The things that go, or are handed over, by kind; kinds without any are left out."""
+    payloads: tuple[str, ...] = ()
+    """Steps of others that recorded one of the memories: their payloads are erased."""
+    threads: tuple[str, ...] = ()
+    """The threads of checkpoints that are deleted: by name in a preview, by number afterwards."""
+    stays: tuple[str, ...] = ()
+    """What no erasure of a user removes."""
+    confirm_token: str | None = None
+    expires_at: int | None = None
+    """Microseconds UTC from which on the token is refused."""
+    expires_time = optional_datetime_of("expires_at")
+    proof: Proof | None = None
+    audit_id: str | None = None
+
+
 class Purge(Record):
     """The data that retention removes or would remove. Nothing within its window is among it."""
 

@@ -470,6 +470,12 @@ def runs_that_read(connection: Connection, memory_ids: Iterable[str]) -> list[st
     ]
 
 
+def has_run_texts(connection: Connection, run_id: str) -> bool:
+    """Return True if the row of a run has a text."""
+    emptied = texts.emptied(_r)
+    return any(value != emptied[name] for name, value in run_texts(connection, run_id).items())
+
+
 def clear_run_texts(tx: Connection, run_id: str) -> None:
     """Remove the texts from the row of a run."""
     tx.execute(update(_r).where(_r.c.id == run_id).values(texts.emptied(_r)))
