@@ -490,7 +490,7 @@ _TABLE = (
         "purge",
         "Purge",
         "Count what is past its window, then remove it. Nothing within its window is removed.",
-        (*_OPERATE, "rate_limited"),
+        (*_OPERATE, "rate_limited", "storage_error"),
         verb="operator.purge",
     ),
     _operate(

@@ -192,7 +192,10 @@ def destroy(tx: Connection, docs: Sequence[int], *, at: int, keep_rows: bool = T
             values = {**emptied, **moments.get(table.name, {})}
             tx.execute(update(table).where(here).values(values))
     source_ids = [source.id for source in sources]
-    tx.execute(delete(_ms).where(_ms.c.source_id.in_(source_ids), _ms.c.doc.not_in(list(docs))))
+    # What is destroyed and what stays share no source: each goes with its last memory.
+    is_gone, is_own = _ms.c.doc.in_(list(docs)), _ms.c.source_id.in_(source_ids)
+    tx.execute(delete(_ms).where(is_gone, ~is_own))
+    tx.execute(delete(_ms).where(is_own, ~is_gone))
     erased = _s.c.id.in_(source_ids)
     if keep_rows:
         values = {**texts.emptied(_s), "content_hash": _ERASED + unpacked(tx, _s.c.id)}

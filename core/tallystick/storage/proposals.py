@@ -109,6 +109,26 @@ def of_memories(connection: Connection, memory_ids: Sequence[str]) -> list[Store
         for row in rows
         if not wanted.isdisjoint((row.target_id, row.made_id, *json.loads(row.derived_from)))
     ]
+    return _in_pages(connection, ids)
+
+
+def without_source(connection: Connection) -> list[StoredProposal]:
+    """Return the proposals with words of which a memory that they were drawn from has no text."""
+    query = select(_t.c.id, _t.c.derived_from).where(_t.c.payload.is_not(None))
+    origins = {row.id: json.loads(row.derived_from) for row in connection.execute(query)}
+    memories, versions = tables.memories, tables.memory_versions
+    living = set(
+        connection.execute(
+            select(memories.c.id).join(versions).where(versions.c.body.is_not(None))
+        ).scalars()
+        if origins
+        else ()
+    )
+    ids = [each for each, drawn in origins.items() if not living.issuperset(drawn)]
+    return _in_pages(connection, ids)
+
+
+def _in_pages(connection: Connection, ids: Sequence[str]) -> list[StoredProposal]:
     return [
         stored
         for start in range(0, len(ids), _BATCH)

@@ -240,7 +240,7 @@ class Operator:
 
         Windows are `forget_window_days`, `done_jobs_days`, `dead_jobs_days`, `idempotency_days`,
         and that of the journal, once chosen, which also covers recorded runs and the access log.
-        Raises Denied.
+        Raises Denied, StorageError, BusyTally.
         """
         if mode == "apply":
             self._services.gate.require_person(self.actor, "delete", self.scope)

@@ -42,7 +42,7 @@ from tallystick.storage.checkpoint_scan import ThreadName
 from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.recordings import StoredPayload
 from tallystick.storage.users import User, UserRows
-from tallystick.storage.writes import TALLY
+from tallystick.storage.writes import TALLY, Writes
 from tallystick.upkeep.erase import PENDING, finish
 from tallystick.upkeep.proof import CANNOT_ERASE, search_remains
 from tallystick.upkeep.reach import destroy_memories, erase_from_runs, withdraw_proposals
@@ -142,7 +142,9 @@ def erase_user(
         update={"mode": "apply", "threads": numbers, "proof": proof, "audit_id": audit_id}
     )
     database.write(
-        lambda tx: call.keep(tx, result, at=context.store.clock.now()), name="erase.answer"
+        lambda tx: call.keep(tx, result, at=context.store.clock.now()),
+        name="erase.answer",
+        writes=Writes.of(actor.private_scope),
     )
     return result
 

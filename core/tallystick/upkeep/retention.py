@@ -191,7 +191,10 @@ def purge(
     mode: Literal["preview", "apply"],
     idempotency_key: str | None = None,
 ) -> Purge:
-    """Count what is past its window, or remove it, page by page. For operators. Raises Denied."""
+    """Count what is past its window, or remove it, page by page. For operators.
+
+    The file of an embedded tally is written anew where text went. Raises Denied, StorageError, BusyTally.
+    """
     require_operator(context, actor)
     database, now = context.store.database, context.store.clock.now()
     call = IdempotentCall(
@@ -215,6 +218,8 @@ def purge(
         result = _counted(connection, plan, mode)
     if mode == "apply":
         carry_out(context, actor, plan)
+        if not database.is_postgres and (result.tombstones or result.runs or result.working):
+            erasing.rewrite(database)
         database.write(lambda tx: _finish(tx, context, actor, call, result, now), name="purge.told")
     return result
 

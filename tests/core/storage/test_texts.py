@@ -64,13 +64,13 @@ def test_a_body_that_no_row_names_is_found_and_removed(open_tally: Callable[...,
 
         database.write(leave, name="test.leave")
         status = {finding.check: finding.status for finding in root.operator.doctor()}
-        assert status["parts"] == "problem"
+        assert status["texts"] == "problem"
         repaired = {each.check: each.status for each in root.operator.doctor(repair=True)}
 
-        assert repaired["parts"] == "repaired"
+        assert repaired["texts"] == "repaired"
         with database.read() as connection:
             assert byte_search.rows_with(connection, byte_search.forms(secret)) == {}
         folder = services_of(tally).store.location.folder
         assert folder is None or byte_search.files_with(folder, byte_search.forms(secret)) == []
         assert "heron" in root.memories()[0].content
-        assert {each.check: each.status for each in root.operator.doctor()}["parts"] == "ok"
+        assert {each.check: each.status for each in root.operator.doctor()}["texts"] == "ok"

@@ -138,7 +138,7 @@ def test_everything_of_a_user_goes_and_others_keep_theirs(open_tally: OpenTally)
         for run in apollo.runs(limit=99):
             assert root.recordings.verify(run.run_id).ok
         checks = {each.check: each for each in root.operator.doctor()}
-        assert checks["parts"].status == "ok", checks["parts"]
+        assert checks["texts"].status == "ok", checks["texts"]
         for user in ("ada", "nobody"):
             with pytest.raises(NotFound):
                 root.operator.erase_user(user, reason="she left")
