@@ -193,7 +193,8 @@ def purge(
 ) -> Purge:
     """Count what is past its window, or remove it, page by page. For operators.
 
-    The file of an embedded tally is written anew where text went. Raises Denied, StorageError, BusyTally.
+    The file of an embedded tally is written anew where text went. Raises Denied, StorageError,
+    BusyTally.
     """
     require_operator(context, actor)
     database, now = context.store.database, context.store.clock.now()
