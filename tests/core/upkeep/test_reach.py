@@ -165,6 +165,23 @@ def test_a_source_goes_with_its_memory_after_the_conclusion_went_first(
         assert files_with(tally, WORDS) == []
 
 
+def test_what_a_shared_copy_said_before_is_not_left_behind(open_tally: OpenTally) -> None:
+    with open_tally(**learning_options()) as tally:
+        alice, root = tally.bind(ALICE), tally.bind(ROOT)
+        memory = alice.remember(f"We gave {WORDS[0]} the key.").id
+        into, reason = "project:apollo", "r"
+        token = alice.share(memory, into, reason=reason).confirm_token
+        alice.share(memory, into, reason=reason, mode="apply", confirm_token=token)
+        for word in WORDS[1:3]:
+            alice.modify(memory, content=f"We gave {word} the key.", reason="r")
+        checks = {each.check: each for each in root.operator.doctor()}
+        assert checks["texts"].status == "ok", checks["texts"]
+
+        assert erased(root, memory).proofs[0].problems == ()
+
+        assert rows_with(tally, WORDS) == {}
+
+
 def test_a_pending_proposal_ends_as_withdrawn_and_says_so(open_tally: OpenTally) -> None:
     with open_tally(**learning_options()) as tally:
         alice, root = tally.bind(ALICE), tally.bind(ROOT)
