@@ -104,6 +104,8 @@ def erase(
             argument="fragments",
         )
     database = context.store.database
+    # What models were given is recorded behind their work.
+    database.flush()
     with database.read() as connection:
         first = _require_operable(connection, context, actor, memory_ids[0])
         call = IdempotentCall(
