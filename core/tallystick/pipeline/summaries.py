@@ -125,7 +125,9 @@ class SummaryHandler:
         texts = [text for text in shown.texts if text.doc in stored]
         sources = tuple(stored[text.doc] for text in texts)
         sent = "\n".join(text.content for text in texts)
-        subject = OutboundSubject(job.actor, sources[-1].memory, sources[-1].scope_id, job.id)
+        ids = [source.memory.id for source in sources]
+        last = sources[-1]
+        subject = OutboundSubject(job.actor, last.memory, last.scope_id, job.id, others=ids)
         try:
             answered = context.outbound.call(
                 "summarize",

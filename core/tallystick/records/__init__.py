@@ -227,6 +227,7 @@ from tallystick.records.times import (
 )
 from tallystick.records.upkeep import (
     Backup,
+    ErasedUser,
     Erasure,
     Finding,
     Migration,
@@ -352,6 +353,7 @@ __all__ = [
     "Divergence",
     "EdgeKind",
     "EntryKind",
+    "ErasedUser",
     "Erasure",
     "Explored",
     "ExploredLink",
