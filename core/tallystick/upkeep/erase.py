@@ -339,15 +339,7 @@ def _plan(
     derived = memories.get_docs(connection, erasing.drawn_from(connection, stored, promoted=True))
     stored |= derived
     memory_ids = [entry.memory.id for entry in stored.values()]
-    bodies = [
-        version.body
-        for doc in stored
-        for version in erasing.texts_of(connection, doc)
-        if version.body is not None
-    ]
-    texts = tuple(
-        dict.fromkeys(text for body in bodies for text in searched_texts(json.loads(body)))
-    )
+    versions, texts = _texts(connection, stored)
     needles = byte_search.needles_of(texts, fragments)
     copies = Copies.find(connection, needles, memory_ids, reach)
     keys = [entry.content_key for entry in stored.values()]
@@ -366,7 +358,7 @@ def _plan(
         mode="preview",
         memory_ids=tuple(sorted(named_ids)),
         derived=tuple(sorted(entry.memory.id for entry in derived.values())),
-        versions=len(bodies),
+        versions=versions,
         sources=tuple(source.id for source in erasing.own_sources(connection, list(stored))),
         payloads=tuple(sorted({step for step, _, _ in (*copies.payloads, *sent)})),
         threads=tuple(f"{thread.scope} {thread.name}" for thread in copies.threads),
@@ -390,6 +382,18 @@ def _plan(
     return _Plan(
         tuple(stored.values()), texts, tuple(fragments), needles, copies, about, preview, streams
     )
+
+
+def _texts(connection: Connection, docs: Iterable[int]) -> tuple[int, tuple[str, ...]]:
+    """Return the number of versions of memories that have a body, and the texts in them."""
+    bodies = [
+        version.body
+        for doc in docs
+        for version in erasing.texts_of(connection, doc)
+        if version.body is not None
+    ]
+    texts = (text for body in bodies for text in searched_texts(json.loads(body)))
+    return len(bodies), tuple(dict.fromkeys(texts))
 
 
 def _shared_copies(connection: Connection, named: Iterable[memories.Stored]) -> set[int]:
