@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tallystick.compiler.normalize import normalize
 from tallystick.compiler.policy import decide
-from tallystick.compiler.state import CONVERSATION, State
+from tallystick.compiler.state import CONVERSATION, State, is_empty
 from tallystick.ranking import Text
 from tallystick.records import CompilationRequest, ContextItem
 
@@ -28,10 +28,14 @@ def visible_items(request: CompilationRequest) -> tuple[ContextItem, ...]:
 
 def latest_request(items: tuple[ContextItem, ...], request: CompilationRequest) -> str | None:
     """Return the latest user message, or None if it may not be seen."""
-    latest = next(
-        (item.id for item in reversed(request.context_items) if item.kind == "user_msg"), None
-    )
+    latest = _latest_id(request)
     return next((item.content for item in items if item.id == latest), None)
+
+
+def _latest_id(request: CompilationRequest) -> str | None:
+    """Return the id of the latest user message; an empty one asks for nothing."""
+    messages = (item for item in reversed(request.context_items) if item.kind == "user_msg")
+    return next((item.id for item in messages if not is_empty(item)), None)
 
 
 def searchable_texts(items: tuple[ContextItem, ...], request: CompilationRequest) -> list[Text]:
@@ -41,9 +45,7 @@ def searchable_texts(items: tuple[ContextItem, ...], request: CompilationRequest
     """
     memories = {memory.id: memory for memory in request.memory_records}
     searchable = []
-    latest = next(
-        (item.id for item in reversed(request.context_items) if item.kind == "user_msg"), None
-    )
+    latest = _latest_id(request)
     turn = False
     for item in items:
         turn = turn or item.id == latest
