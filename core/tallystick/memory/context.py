@@ -20,6 +20,7 @@ from tallystick.records import (
     Learning,
     Memory,
     Scope,
+    SecretsInMemory,
     is_storable,
 )
 from tallystick.records.framing import frame_key, may_be_recalled, without_recalls
@@ -66,7 +67,11 @@ class MemoryContext:
     forget_preview_only: bool = False
     """True if `forget_matching` is previewed and never applied."""
     redactor: Redactor = field(default_factory=Redactor)
-    """Takes secrets out of all that a remote embedder or reranker is given."""
+    """Takes secrets out of what is stored, and of what a model, an embedder or a reranker far away
+    is given.
+    """
+    secrets_in_memory: SecretsInMemory = "redact"
+    """What is done with a secret in a text that is to be stored."""
 
     learning: Learning = "off"
     """How far what is remembered is learned from; anything but `off` leaves a job behind."""

@@ -173,6 +173,7 @@ class Services:
             summarizes=summarizer is not None,
             alias_threshold=settings.graph_alias_threshold,
             redactor=redactor,
+            secrets_in_memory=settings.secrets_in_memory,
             learning=settings.learning,
         )
         self.working_sets = WorkingSets(self.embedder, weights=self.memory.weights)
