@@ -77,7 +77,7 @@ def test_memories_with_different_secrets_are_no_duplicates(bound: BoundTally) ->
     first = bound.remember(SAID)
     again = bound.remember(SAID)
     other = bound.remember(SAID.replace(TOKEN, OTHER))
-    turn = {"conversation": "c", "position": 0}
+    turn: dict[str, Any] = {"conversation": "c", "position": 0}
     same = [bound.remember(SAID, **turn).status for _ in range(2)]
 
     assert (again.status, again.id) == ("duplicate", first.id)
@@ -171,7 +171,7 @@ def test_what_is_kept_reaches_no_model(folder: Path) -> None:
 
 
 def test_an_item_of_a_store_is_kept_as_it_is(bound: BoundTally) -> None:
-    bound.items.put([Put(("a",), "k", {"note": SAID}, index=["note"])])
+    bound.items.put([Put(("a",), "k", {"note": SAID}, index=("note",))])
 
     [item] = bound.items.get([(("a",), "k")])
 
