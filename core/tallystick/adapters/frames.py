@@ -7,6 +7,7 @@ from functools import cache
 
 from tallystick.adapters.elsewhere import TallyElsewhere
 from tallystick.errors import InvalidInput
+from tallystick.memory import read
 from tallystick.memory.passages import hit_for_model, passage_text, unfolded
 from tallystick.policy.redaction import Redactor
 from tallystick.records import Hit
@@ -41,6 +42,11 @@ def hits_for_model(bound: BoundTally | TallyElsewhere, hits: Iterable[Hit]) -> l
 
 
 _plain_redactor = cache(Redactor)
+
+
+def text_for_model(bound: BoundTally, memory_id: str, version: int) -> str | None:
+    """Return the text of a memory without secrets, while it is at this version and may be read."""
+    return read.text_for_model(services_of(bound).memory, bound.actor, memory_id, version)
 
 
 def codes_of(bound: BoundTally | TallyElsewhere, bodies: Sequence[str]) -> list[str]:

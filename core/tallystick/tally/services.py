@@ -184,7 +184,11 @@ class Services:
         self.prices = None if settings.prices is None else PriceTable.read(settings.prices)
         """The user's own table of prices."""
         self.recorder = RecorderContext(
-            store=store, gate=self.gate, redactor=redactor, retention=settings.retention
+            store=store,
+            gate=self.gate,
+            redactor=redactor,
+            retention=settings.retention,
+            prices=self.prices,
         )
         if store.database.unwritable is None:
             recover_interrupted_runs(self.recorder)
