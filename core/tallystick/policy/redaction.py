@@ -219,6 +219,9 @@ class Redactor:
             return value
         if path and names_a_secret(path[-1], digits):
             return pen.placeholder("credential", digits)
+        gate = self._gates.gate
+        if gate is not None and not gate.opens(digits):
+            return value
         whole = [
             finding
             for finding in self.find(digits)
