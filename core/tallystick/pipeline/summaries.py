@@ -124,7 +124,8 @@ class SummaryHandler:
             stored = memories.get_docs(connection, [text.doc for text in shown.texts])
         texts = [text for text in shown.texts if text.doc in stored]
         sources = tuple(stored[text.doc] for text in texts)
-        sent = "\n".join(text.content for text in texts)
+        # Nothing is put back: a summary is read by more people than any of its texts.
+        sent = context.outbound.hidden(declared, "\n".join(text.content for text in texts)).text
         subject = OutboundSubject(job.actor, sources[-1].memory, sources[-1].scope_id, job.id)
         try:
             answered = context.outbound.call(
