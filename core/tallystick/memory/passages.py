@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, cast
 
@@ -52,7 +53,12 @@ def passage_text(hit: Hit) -> tuple[str, str | None]:
 def memory_for_model(redactor: Redactor, memory: Memory) -> Memory:
     """Return a memory without secrets: what a model is shown of it."""
     fields = {name: value for name in _WRITTEN if (value := getattr(memory, name))}
-    redacted, counts = redactor.redact_json({**fields, "tags": list(memory.tags)})
+    fields["tags"] = list(memory.tags)
+    # One look at all of them first: a compile has a hundred candidates.
+    body = json.dumps(fields, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    if not redactor.may_hold(body):
+        return memory
+    redacted, counts = redactor.redact_json(fields)
     if not counts:
         return memory
     assert isinstance(redacted, dict)
