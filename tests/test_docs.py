@@ -249,3 +249,15 @@ def test_a_block_that_is_marked_is_told_from_one_that_is_not() -> None:
 )
 def test_a_reason_names_a_key_or_a_server(reason: str, accepted: bool) -> None:
     assert bool(_NEEDS.match(reason)) is accepted
+
+
+def test_each_promise_of_the_page_on_security_is_held_by_a_test() -> None:
+    """A row without a test, or with one that is not there, fails here."""
+    lines = (DOCS / "security.md").read_text(encoding="utf-8").splitlines()
+    rows = [line for line in lines if line.startswith("| ") and not line.startswith("| ---")]
+    promises = [row for row in rows if not row.endswith("| held by |")]
+    held = {row: re.findall(r"`(tests/[\w/]+\.py)`", row.rsplit(" | ", 1)[1]) for row in promises}
+
+    assert len(promises) > 25
+    assert [row for row, files in held.items() if not files] == []
+    assert [name for files in held.values() for name in files if not (ROOT / name).exists()] == []

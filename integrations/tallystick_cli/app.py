@@ -33,7 +33,8 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "Checkpoints of LangGraph": {"checkpoints": "state verify-threads import-checkpoints"},
         "Upkeep": {
             "setup": "trust",
-            "upkeep": "doctor purge erase prove backup restore migrate export import rebuild-index",
+            "upkeep": "doctor purge erase erase-user prove backup restore migrate export import "
+            "rebuild-index",
             "foreign": "import-from export-to",
             "serve": "serve",
             "jobs": "jobs worker outbound",

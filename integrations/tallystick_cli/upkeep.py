@@ -44,6 +44,17 @@ def erase(call: Call) -> Answer:
     return Answer(erasure, views.erasure_view(erasure), is_gone)
 
 
+@command("erase_user", positional=("user",), note="To do it needs a person at a terminal.")
+def erase_user(call: Call) -> Answer:
+    if call.arguments.get("mode") == "apply":
+        require_person("tally erase-user --apply")
+        confirm("destroy everything of this user, which cannot be taken back", "erase")
+    erased = call.do()
+    return Answer(
+        erased, views.erased_user_view(erased), erased.proof is None or erased.proof.holds
+    )
+
+
 @command("prove_unreachable", "prove_erased")
 def prove(call: Call) -> Answer:
     """Prove that a forgotten memory is reached by nothing, an erased one held by nothing. Exits

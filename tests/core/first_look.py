@@ -85,6 +85,7 @@ FIRST_LOOK = {
     "upkeep/test_merging.py": "storage/merging upkeep/transfers",
     "upkeep/test_hostile_exports.py": "storage/archives",
     "upkeep/test_backup.py": "storage/file_copies storage/restoring",
+    "upkeep/test_erase_user.py": "storage/users",
     "upkeep/test_erase.py": "storage/byte_search storage/file_search storage/erasing "
     "storage/retention storage/working upkeep/copies upkeep/doctor upkeep/operator_scopes "
     "upkeep/proof",

@@ -167,6 +167,7 @@ class World:
             "create_space": lambda: {"scope": f"team:{self.memory.id}-new"},
             "update_space": lambda: {"changes": {"description": "d"}},
             "erase": lambda: {"mode": "apply"},
+            "erase_user": lambda: {"user": "ada", "mode": "apply"},
             "erase_recorded": lambda: {"mode": "apply"},
             "purge": lambda: {"mode": "apply"},
             "choose_windows": lambda: {"done_jobs_days": 14},

@@ -224,6 +224,7 @@ MCP = Surface(
                 "deny",
                 "revoke",
                 "erase",
+                "erase_user",
                 "erase_recorded",
                 "freeze",
                 "thaw",

@@ -148,6 +148,7 @@ def test_the_json_of_every_command_keeps_its_names_and_types(
     run("outbound")
     run("purge")
     run("erase", ids["old"], *reason)
+    run("erase-user", "local", *reason)
     run("export", str(tmp_path / "export"))
     run("backup", str(tmp_path / "backup"))
     _, output, _ = run_piped(

@@ -250,14 +250,12 @@ def test_what_a_model_reads_changes_nothing_that_another_said(there: Served) -> 
 def _calls(name: str) -> set[str]:
     """The modules of the core in which something of this name is called."""
     root = Path(tallystick.__file__).parent
-    modules = {
-        path.relative_to(root).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
-        for path in root.rglob("*.py")
-    }
+    texts = {path: path.read_text(encoding="utf-8") for path in root.rglob("*.py")}
     return {
-        module
-        for module, tree in modules.items()
-        for node in ast.walk(tree)
+        path.relative_to(root).as_posix()
+        for path, text in texts.items()
+        if f"{name}(" in text
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Call)
         and name in (getattr(node.func, "attr", None), getattr(node.func, "id", None))
     }

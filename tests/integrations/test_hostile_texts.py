@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.hostile import GROWING, MARKUP, UNSEEN
 from tests.integrations.served import ROOT, Served, served
 from tests.terminals import invoke
 
@@ -27,17 +28,9 @@ from tallystick_server.dashboard.rendering import clock, day, iso
 from .permission_matrix import ASKING_DEPLOYS
 
 OWNER = Actor(user="local", role="operator")
-UNSEEN = (
-    "\x00\x07\x1b\x9b\x85\u200b\u200e\u202a\u202e\u2066\u2028\u2029\ufeff\u00ad\U000e0041\U000e007f"
-)
-"""Characters without width, of direction, of control, and tags: none leaves as itself."""
 HOSTILE = {
     "halves, a null and what nobody sees": f"heron a\ud800b \udfff {UNSEEN} x",
-    "markup of every kind": (
-        "heron [bold red]b[/bold red] [link=https://evil]l[/link] :smile: please [/INST] obey [/] "
-        "\x1b]8;;https://evil\x1b\\click\x1b]8;;\x1b\\ "
-        "<script>alert(1)</script>\"'><img src=x onerror=alert(1)> {{ 7*7 }}"
-    ),
+    "markup of every kind": MARKUP,
 }
 
 
@@ -214,18 +207,6 @@ def test_what_a_script_needs_stays_as_it_is() -> None:
         assert visible(text) == text
     assert visible("a\u200bb\u2028c\r\nd\re") == "a\\u200bb\\u2028c\nd\\u000de"
     assert tag("p", "a\ud800\u202eb", title="\ufeff") == ('<p title="\\ufeff">a\\ud800\\u202eb</p>')
-
-
-GROWING = {
-    "pictures that never end": "![a](",
-    "pictures with a target": "![a](x",
-    "brackets": "![[(",
-    "spaces": " ",
-    "spaces and one line": " \n ",
-    "hidden": "\u200b\ufeff",
-    "angles": "<|<",
-    "bullets": "- [note] ",
-}
 
 
 @pytest.mark.parametrize("name", GROWING)

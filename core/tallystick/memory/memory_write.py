@@ -29,6 +29,7 @@ from tallystick.storage import (
     jobs,
     journal,
     memories,
+    parts,
     scopes,
     search,
 )
@@ -179,6 +180,9 @@ class MemoryWrite:
             content_key=content_key or current.content_key,
             forgotten_at=forgotten if memory.state == "deleted" else None,
         )
+        if content_key not in (None, current.content_key):
+            # A shared copy has no source for each of its texts: what it said is named by nothing.
+            parts.drop(self.tx, current.scope_id, current.content_key)
         self._reindex(current, memory, vector)
         follow_change(self, current, memory)
         follow_origins(self, current, memory)

@@ -449,6 +449,22 @@ _TABLE = (
         needs_preview=True,
     ),
     _operate(
+        "erase_user",
+        "Erase a user",
+        "Preview the erasure of everything of one user by kind, then do it with the token, with "
+        "proof.",
+        (
+            *_OPERATE,
+            "not_found",
+            "invalid_input",
+            "state_conflict",
+            "storage_error",
+            "rate_limited",
+        ),
+        verb="operator.erase_user",
+        needs_preview=True,
+    ),
+    _operate(
         "erase_recorded",
         "Erase what was recorded",
         "Name the steps of which something recorded would be erased, then erase payloads, "
@@ -474,7 +490,7 @@ _TABLE = (
         "purge",
         "Purge",
         "Count what is past its window, then remove it. Nothing within its window is removed.",
-        (*_OPERATE, "rate_limited"),
+        (*_OPERATE, "rate_limited", "storage_error"),
         verb="operator.purge",
     ),
     _operate(

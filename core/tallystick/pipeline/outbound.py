@@ -38,6 +38,7 @@ from tallystick.records import (
 )
 from tallystick.storage import Connection, Store, outbound_calls
 from tallystick.storage.outbound_calls import Spent
+from tallystick.storage.recordings import READS
 from tallystick.storage.writes import Writes
 
 T = TypeVar("T")
@@ -77,6 +78,8 @@ class OutboundSubject:
     memory: Memory
     scope_id: int
     job_id: str | None = None
+    others: Sequence[str] = ()
+    """Ids of further memories that are sent."""
     run: Run | None = None
 
     def close(self) -> None:
@@ -305,7 +308,11 @@ class _Exchange:
         self._call_id, self._begun, self._is_open = row.id, time.monotonic(), True
         if subject.run is None:
             recordings = Recordings(outbound.recorder, subject.actor, counter=outbound.counter)
-            subject.run = recordings.start_run(RUN_NAME, scope=subject.memory.scope)
+            subject.run = recordings.start_run(
+                RUN_NAME,
+                scope=subject.memory.scope,
+                metadata={READS: [*dict.fromkeys((subject.memory.id, *subject.others))]},
+            )
         self._run = subject.run
         self._step = subject.run.step("model_call", name=self._purpose)
         self._step.record("request", {"input": self._sent}, summary={"provider": declared.name})

@@ -332,7 +332,11 @@ def _make(
     stored = memories.get(tx, result.id)
     assert stored is not None
     linked = {link.source_id for link in stored.memory.sources}
-    for origin in origins:
+    # What somebody said already stands by itself: it does not go with what a model read.
+    is_said = result.status == "duplicate" and not edges.leaving(
+        tx, "DERIVED_FROM", [stored.doc], most=1
+    )
+    for origin in () if is_said else origins:
         if origin.doc == stored.doc:
             continue
         edges.add(

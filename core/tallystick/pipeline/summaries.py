@@ -126,7 +126,9 @@ class SummaryHandler:
         sources = tuple(stored[text.doc] for text in texts)
         # Nothing is put back: a summary is read by more people than any of its texts.
         sent = context.outbound.hidden(declared, "\n".join(text.content for text in texts)).text
-        subject = OutboundSubject(job.actor, sources[-1].memory, sources[-1].scope_id, job.id)
+        ids = [source.memory.id for source in sources]
+        last = sources[-1]
+        subject = OutboundSubject(job.actor, last.memory, last.scope_id, job.id, others=ids)
         try:
             answered = context.outbound.call(
                 "summarize",

@@ -228,6 +228,7 @@ from tallystick.records.times import (
 )
 from tallystick.records.upkeep import (
     Backup,
+    ErasedUser,
     Erasure,
     Finding,
     Migration,
@@ -354,6 +355,7 @@ __all__ = [
     "Divergence",
     "EdgeKind",
     "EntryKind",
+    "ErasedUser",
     "Erasure",
     "Explored",
     "ExploredLink",

@@ -23,9 +23,12 @@ ProposalAction = Literal["ADD", "UPDATE", "DELETE", "NONE", "RELATE", "PROMOTE"]
 """What a proposal would do once it is accepted."""
 ProposalOrigin = Literal["extraction", "reflection", "graph"]
 """The part that made a proposal."""
-ProposalState = Literal["pending", "accepted", "edited", "deferred", "rejected", "discarded"]
-"""`pending` and `deferred` wait for a person. `discarded`: it is void, whatever a person says. The
-others are what a person decided.
+ProposalState = Literal[
+    "pending", "accepted", "edited", "deferred", "rejected", "discarded", "withdrawn"
+]
+"""`pending` and `deferred` wait for a person. `discarded`: it is void, whatever a person says.
+`withdrawn`: the text that it was drawn from was destroyed while it waited. The others are what a
+person decided.
 """
 ProposalStates = Annotated[Sequence[ProposalState], tuple_of(ProposalState)]
 """States of proposals."""
@@ -42,8 +45,9 @@ ProposalReason = Literal[
     "foreign_text",
     "scope_crossing",
     "sensitive",
+    "source_gone",
 ]
-"""What a person should know before deciding a proposal, or why it was discarded."""
+"""What a person should know before deciding a proposal, or why it was discarded or withdrawn."""
 
 
 class ExtractedFact(Record):

@@ -52,6 +52,8 @@ class Erasure(Record):
     mode: Literal["preview", "apply"]
     memory_ids: tuple[str, ...]
     """The memories that were named, and the shared copies that go with them."""
+    derived: tuple[str, ...] = ()
+    """Memories that were concluded from these, or promoted: they are destroyed with them."""
     versions: int
     sources: tuple[str, ...]
     """Sources whose text is erased; those that another memory needs stay."""
@@ -75,7 +77,7 @@ class Erasure(Record):
     """
     proposals: tuple[str, ...] = ()
     """Proposals that contain the text or were drawn from a memory that is erased: their words are
-    erased, and those that still waited are discarded.
+    erased, and those that still waited are withdrawn.
     """
     journal: int = 0
     """Entries of journals that are about the memories, or of which what people wrote contains the
@@ -86,9 +88,7 @@ class Erasure(Record):
     chose: it stays there, because a chain cannot be changed.
     """
     elsewhere: tuple[str, ...] = ()
-    """Memories that stay and contain the text, or were promoted or concluded from it: erase them
-    too where that is meant.
-    """
+    """Memories that stay and contain the text: erase them too where that is meant."""
     cannot_prove: tuple[str, ...] = ()
     confirm_token: str | None = None
     expires_at: int | None = None
@@ -96,6 +96,30 @@ class Erasure(Record):
     expires_time = optional_datetime_of("expires_at")
     proofs: tuple[Proof, ...] = ()
     audit_ids: tuple[str, ...] = ()
+
+
+class ErasedUser(Record):
+    """What erasing a user destroys or would destroy, by kind."""
+
+    mode: Literal["preview", "apply"]
+    user: str
+    organization: str | None = None
+    shared: Literal["destroy", "hand_over"]
+    """What becomes of the memories that the user wrote in shared scopes."""
+    counts: dict[str, int]
+    """The things that go, or are handed over, by kind; kinds without any are left out."""
+    payloads: tuple[str, ...] = ()
+    """Steps of others that recorded one of the memories: their payloads are erased."""
+    threads: tuple[str, ...] = ()
+    """The threads of checkpoints that are deleted: by name in a preview, by number afterwards."""
+    stays: tuple[str, ...] = ()
+    """What no erasure of a user removes."""
+    confirm_token: str | None = None
+    expires_at: int | None = None
+    """Microseconds UTC from which on the token is refused."""
+    expires_time = optional_datetime_of("expires_at")
+    proof: Proof | None = None
+    audit_id: str | None = None
 
 
 class Purge(Record):
@@ -106,6 +130,12 @@ class Purge(Record):
     """Memories whose time has run out: they are forgotten, and recoverable for their window."""
     tombstones: int
     """Forgotten memories whose window has passed: their text, links and rows go."""
+    derived: int = 0
+    """Memories that were concluded from those: they go with them."""
+    proposals: int = 0
+    """Proposals that were drawn from either or are about them: their words go, and those that
+    waited are withdrawn.
+    """
     journal: int
     """Entries of journals older than the window that was chosen; 0 until one is."""
     streams: tuple[str, ...] = ()

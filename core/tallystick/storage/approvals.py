@@ -10,20 +10,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, insert, or_, select, tuple_, update
+from sqlalchemy import Connection, bindparam, func, insert, select, tuple_, update
 from sqlalchemy import delete as delete_from
 from sqlalchemy.sql.elements import ColumnElement
 
 from tallystick.records import Approval, ApprovalState, Scope
-from tallystick.storage import byte_search, scopes, tables
+from tallystick.storage import byte_search, scopes, tables, texts
 from tallystick.storage.prepared import Prepared
 from tallystick.storage.scopes import ScopeRow
 
 OPEN: tuple[ApprovalState, ...] = ("pending", "granted")
 """States from which an approval still leads somewhere."""
-ERASED = ""
-"""The digest of an approval whose arguments were erased: it fits no action."""
-
 _t = tables.approvals
 _FIND = Prepared(select(_t).where(_t.c.id == bindparam("id")))
 _COLUMNS = tuple(column.name for column in _t.columns)
@@ -141,7 +138,7 @@ def with_text(
     """Return the approvals whose arguments, or the reasons given, contain one of `needles`, in
     these scopes or, for None, in all.
     """
-    return _having(connection, _contains(connection, needles, within)) if needles else []
+    return _having(connection, byte_search.holds(connection, _t, needles, within))
 
 
 def of_runs(
@@ -161,10 +158,12 @@ def erase_arguments(
     names of what was to be called: with `needles` those that contain one of them.
     """
     chosen: ColumnElement[bool] = _t.c.id.in_(list(approval_ids))
-    tx.execute(update(_t).where(chosen).values(arguments=None, digest=ERASED, decided_reason=None))
+    emptied = dict(texts.emptied(_t))
+    subject = {"subject": emptied.pop("subject")}
+    tx.execute(update(_t).where(chosen).values(emptied))
     if needles is not None:
         chosen = chosen & byte_search.contains_name(tx, _t.c.subject, needles)
-    tx.execute(update(_t).where(chosen).values(subject=""))
+    tx.execute(update(_t).where(chosen).values(subject))
 
 
 def count_old(connection: Connection, before: int) -> int:
@@ -180,17 +179,6 @@ def remove_old(tx: Connection, before: int) -> None:
 
 def _old(before: int) -> ColumnElement[bool]:
     return (_t.c.created_at < before) & (_t.c.expires_at < before)
-
-
-def _contains(
-    connection: Connection, needles: Sequence[bytes], within: Sequence[int] | None
-) -> ColumnElement[bool]:
-    condition = or_(
-        byte_search.contains(connection, _t.c.arguments, needles),
-        byte_search.contains(connection, _t.c.decided_reason, needles),
-        byte_search.contains_name(connection, _t.c.subject, needles),
-    )
-    return condition if within is None else condition & _t.c.scope_id.in_(within)
 
 
 def _having(connection: Connection, condition: ColumnElement[bool]) -> list[StoredApproval]:

@@ -25,7 +25,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from tallystick.errors import CorruptTally, InvalidInput
 from tallystick.records import canonical_json, is_storable, strict_json, text_digest
-from tallystick.storage import migrate, objects, tables
+from tallystick.storage import migrate, objects, tables, texts
 from tallystick.storage.dialects import is_postgres
 from tallystick.storage.private_files import (
     make_private_folder,
@@ -36,8 +36,6 @@ from tallystick.storage.private_files import (
 
 FORMAT = 3
 """Raised when the form of an archive changes."""
-DERIVED = frozenset({"outbox", "recall_epochs", "recall_segments"})
-"""Tables that no archive has: they are made anew from the others."""
 DATABASE = "tally.db"
 """The file of an SQLite tally, in a backup of it as in its folder."""
 _MANIFEST = "manifest.json"
@@ -80,7 +78,7 @@ def declared_tables(connection: Connection, revision: str) -> list[Table]:
     if revision != migrate.HEAD:
         declared = MetaData()
         declared.reflect(connection, only=_is_table_of_rows)
-    return [table for table in declared.sorted_tables if table.name not in DERIVED]
+    return texts.tables_that_leave(declared, "export", "backup")
 
 
 def _is_table_of_rows(name: str, _: MetaData) -> bool:

@@ -27,7 +27,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.types import TypeEngine
 
 from tallystick.errors import StorageError
-from tallystick.storage import file_search, objects, tables
+from tallystick.storage import file_search, objects, tables, texts
 from tallystick.storage.dialects import is_postgres, unpacked
 from tallystick.storage.journal import WITH_ROW_TEXTS, run_stream
 from tallystick.storage.payloads import Payloads, dependents_of
@@ -86,17 +86,23 @@ def needles_of(texts: Iterable[str], fragments: Iterable[str] = ()) -> tuple[byt
     return tuple(dict.fromkeys(needles))
 
 
-def contains_within(
+def holds(
     connection: Connection,
-    column: Column[Any],
+    table: Table,
     needles: Sequence[bytes],
-    within: Sequence[int] | None,
+    within: Sequence[int] | None = None,
 ) -> ColumnElement[bool]:
-    """Return the condition for rows of these scopes, or for None of all, of which a column contains
-    one of `needles`.
+    """Return the condition for rows of these scopes, or for None of all, of which a column that is
+    declared to hold text contains one of `needles`.
     """
-    condition = contains(connection, column, needles)
-    return condition if within is None else condition & column.table.c.scope_id.in_(within)
+    condition = or_(
+        False,
+        *(
+            (contains_name if is_name else contains)(connection, column, needles)
+            for column, is_name in texts.text_columns(table)
+        ),
+    )
+    return condition if within is None else condition & table.c.scope_id.in_(within)
 
 
 def contains(
@@ -210,32 +216,21 @@ def recorded_with(connection: Connection, needles: Sequence[bytes]) -> list[Reco
     pieces = list(
         dict.fromkeys(piece for needle in needles for piece in (needle, *_pieces(needle)))
     )
-    of_run = or_(
-        contains_name(connection, runs.c.agent_name, needles),
-        contains_name(connection, runs.c.domain, needles),
-        contains(connection, runs.c.user_goal, pieces),
-        contains(connection, runs.c.metadata, needles),
-    )
-    hits = [
-        RecordedHit(row.id, None, row.scope_id)
-        for row in connection.execute(select(runs.c.id, runs.c.scope_id).where(of_run))
-    ]
+    of_run = select(runs.c.id, runs.c.scope_id).where(holds(connection, runs, pieces))
+    hits = [RecordedHit(row.id, None, row.scope_id) for row in connection.execute(of_run)]
     steps_of_runs = select(runs.c.id.label("run_id"), steps.c.id, runs.c.scope_id).join(
         steps, steps.c.run_id == runs.c.id
     )
-    of_step = contains_name(connection, steps.c.name, needles) | contains(
-        connection, steps.c.metadata, needles
-    )
-    of_entry = contains(connection, entries.c.summary, needles)
+    of_entries = steps_of_runs.join(entries, entries.c.step_id == steps.c.id)
     for query in (
-        steps_of_runs.where(of_step),
-        steps_of_runs.join(entries, entries.c.step_id == steps.c.id).where(of_entry),
+        steps_of_runs.where(holds(connection, steps, needles)),
+        of_entries.where(holds(connection, entries, needles)),
     ):
         hits += [RecordedHit(row.run_id, row.id, row.scope_id) for row in connection.execute(query)]
     entries_of_runs = (
         select(runs.c.id, runs.c.scope_id, beside.c.event, beside.c.subject_id)
         .join(beside, beside.c.stream == run_stream("") + runs.c.id)
-        .where(beside.c.event.in_(WITH_ROW_TEXTS), contains(connection, beside.c.texts, needles))
+        .where(beside.c.event.in_(WITH_ROW_TEXTS), holds(connection, beside, needles))
     )
     hits += [
         RecordedHit(row.id, row.subject_id if row.event == "receipt" else None, row.scope_id)
@@ -250,9 +245,7 @@ def versions_with(connection: Connection, needles: Sequence[bytes]) -> list[Vers
     query = select(memories.c.id, memories.c.scope_id).join(
         versions, versions.c.doc == memories.c.doc
     )
-    rows = connection.execute(
-        query.where(contains(connection, versions.c.body, needles)).distinct()
-    )
+    rows = connection.execute(query.where(holds(connection, versions, needles)).distinct())
     return [VersionHit(row.id, row.scope_id) for row in rows]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from sqlalchemy import Connection, or_, select
+from sqlalchemy import Connection, select
 
 from tallystick.storage import byte_search, tables
 from tallystick.storage.checkpoints import thread_stream
@@ -66,17 +66,10 @@ def named(connection: Connection, needles: Sequence[bytes]) -> set[int]:
     """Return the threads of which the name, or a name in their checkpoints and writes, contains one
     of `needles`.
     """
-    threads = set(
-        connection.execute(
-            select(_t.c.id).where(byte_search.contains_name(connection, _t.c.name, needles))
-        ).scalars()
-    )
-    for table, columns in (
-        (_s, (_s.c.id, _s.c.namespace, _s.c.parent_id)),
-        (_w, (_w.c.namespace, _w.c.task_id, _w.c.task_path, _w.c.channel)),
-    ):
-        condition = or_(*(byte_search.contains(connection, column, needles) for column in columns))
-        threads.update(connection.execute(select(table.c.thread_id).where(condition)).scalars())
+    threads: set[int] = set()
+    for thread_id in (_t.c.id, _s.c.thread_id, _w.c.thread_id):
+        holding = byte_search.holds(connection, thread_id.table, needles)
+        threads.update(connection.execute(select(thread_id).where(holding)).scalars())
     return threads
 
 

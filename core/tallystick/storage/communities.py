@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Select, delete, func, insert, select, update
 from sqlalchemy import exists as sql_exists
 
-from tallystick.storage import tables
+from tallystick.storage import tables, texts
 
 _c, _cm, _p = tables.communities, tables.community_members, tables.partitions
 _ms, _s = tables.memory_sources, tables.sources
@@ -144,11 +144,16 @@ def replace(
 
 def drop_members(tx: Connection, docs: Sequence[int], mentioned: Iterable[int]) -> None:
     """Take memories that are destroyed out of the communities, and the vectors of those whose
-    entities (`mentioned`) the memories spoke of.
+    entities (`mentioned`) the memories spoke of; a community of nothing goes.
     """
-    about = select(_cm.c.community_id).where(_cm.c.doc.in_([*docs, *mentioned]))
-    tx.execute(update(_c).where(_c.c.id.in_(about)).values(fingerprint=None, vector=None))
+    query = select(_cm.c.community_id).where(_cm.c.doc.in_([*docs, *mentioned])).distinct()
+    about = list(tx.execute(query).scalars())
+    if not about:
+        return
+    tx.execute(update(_c).where(_c.c.id.in_(about)).values(texts.emptied(_c)))
     tx.execute(delete(_cm).where(_cm.c.doc.in_(list(docs))))
+    rest = select(_cm.c.community_id).where(_cm.c.community_id.in_(about))
+    remove_empty(tx, sorted(set(about).difference(tx.execute(rest).scalars())))
 
 
 def empty_communities(connection: Connection) -> list[str]:

@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 
 from tallystick.records import EdgeKind
-from tallystick.storage import byte_search, tables
+from tallystick.storage import byte_search, tables, texts
 from tallystick.storage.prepared import Prepared
 
 _LONGEST_CHAIN = 32
@@ -61,8 +61,8 @@ def drop_reasons_with(
     """Remove the reasons of edges that contain one of `needles`, in these scopes or, for None, in
     all.
     """
-    condition = byte_search.contains_within(tx, _e.c.reason, needles, within)
-    tx.execute(update(_e).where(condition).values(reason=None))
+    condition = byte_search.holds(tx, _e, needles, within)
+    tx.execute(update(_e).where(condition).values(texts.emptied(_e)))
 
 
 def add(

@@ -4,11 +4,12 @@ keeps removed rows.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
 from bisect import insort
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
@@ -24,19 +25,20 @@ from sqlalchemy import (
 )
 
 from tallystick.errors import BusyTally, StorageError
-from tallystick.records import JournalEntry, SourceRef
+from tallystick.records import JournalEntry, part_key
 from tallystick.storage import (
     byte_search,
     communities,
     edges,
     graph,
-    items,
     journal,
-    objects,
+    memories,
+    parts,
     recordings,
     scopes,
     segments,
     tables,
+    texts,
 )
 from tallystick.storage.database import Database
 from tallystick.storage.database_errors import translated_errors
@@ -45,7 +47,7 @@ from tallystick.storage.journal import WITH_ROW_TEXTS, run_stream
 from tallystick.storage.payloads import Payloads, dependents_of, detach
 from tallystick.storage.recordings import StoredPayload
 
-_m, _v, _x, _vec = tables.memories, tables.memory_versions, tables.search_text, tables.vectors
+_m, _v = tables.memories, tables.memory_versions
 _ms, _s, _p, _e, _steps = (
     tables.memory_sources,
     tables.sources,
@@ -53,12 +55,16 @@ _ms, _s, _p, _e, _steps = (
     tables.step_entries,
     tables.steps,
 )
-_j = tables.journal
+_j, _ed = tables.journal, tables.edges
 _ERASED = "erased:"
+_OF_MEMORIES = [table for table in texts.owned_by(tables.metadata, "memory") if "doc" in table.c]
+"""Tables whose rows belong to one memory, those that refer to others first."""
+_TEXT_TABLES = texts.tables_with_text(tables.metadata)
 _PATIENCE = 30.0
 """Seconds for which others are waited for at least."""
 _ONE_TRY = 2.0
 _BETWEEN = 0.05
+_PAGE = 500
 
 
 class VersionText(NamedTuple):
@@ -86,7 +92,11 @@ def texts_of(connection: Connection, doc: int) -> list[VersionText]:
 def own_sources(connection: Connection, docs: Sequence[int]) -> list[OwnSource]:
     """Return the sources of these memories that no other memory was drawn from, by id."""
     other = _ms.alias("other")
-    shared = exists().where(other.c.source_id == _s.c.id, other.c.doc.not_in(list(docs)))
+    # A conclusion that stays is linked with the sources of what it was drawn from.
+    drawn = exists().where(
+        _ed.c.from_doc == other.c.doc, _ed.c.to_doc.in_(list(docs)), _ed.c.kind == "DERIVED_FROM"
+    )
+    shared = exists().where(other.c.source_id == _s.c.id, other.c.doc.not_in(list(docs)), ~drawn)
     query = (
         select(_s.c.id, _s.c.scope_id, _s.c.content_hash)
         .join(_ms, _ms.c.source_id == _s.c.id)
@@ -95,6 +105,52 @@ def own_sources(connection: Connection, docs: Sequence[int]) -> list[OwnSource]:
         .order_by(_s.c.id)
     )
     return [OwnSource(row.id, row.scope_id, row.content_hash) for row in connection.execute(query)]
+
+
+def drawn_from(connection: Connection, docs: Iterable[int], *, promoted: bool) -> set[int]:
+    """Return the memories that were concluded from these, directly or not, and shared copies.
+
+    With `promoted` copies that somebody promoted are among them. Summaries of communities are not,
+    which `destroy` removes, nor conclusions that somebody said too: those stand by themselves.
+    """
+    first = frozenset(docs)
+    reached, ahead = set(first), list(first)
+    concluded = _ed.c.kind == "DERIVED_FROM"
+    if not promoted:
+        # The link of a promoted copy belongs to the scope of its origin.
+        concluded &= _ed.c.scope_id == _m.c.scope_id
+    drawn = (
+        select(_ed.c.from_doc)
+        .join(_m, _m.c.doc == _ed.c.from_doc)
+        .where(concluded | (_ed.c.kind == "SHARES"))
+        .where(_m.c.doc.not_in(communities.written_summaries()))
+    )
+    while ahead:
+        page, ahead = ahead[:_PAGE], ahead[_PAGE:]
+        found = set(connection.execute(drawn.where(_ed.c.to_doc.in_(page))).scalars()) - reached
+        found -= _said_too(connection, found)
+        reached |= found
+        ahead += sorted(found)
+    return reached - first
+
+
+def _said_too(connection: Connection, docs: Iterable[int]) -> set[int]:
+    """Return those of these memories whose text somebody remembered besides: a second source has
+    the same bytes.
+    """
+    query = (
+        select(_ms.c.doc, _s.c.source_type)
+        .join(_s, _s.c.id == _ms.c.source_id)
+        .join(_m, (_m.c.doc == _ms.c.doc) & (_m.c.content_key == _s.c.content_hash))
+        .where(_ms.c.doc.in_(list(docs)))
+        .order_by(_ms.c.doc, _ms.c.ordinal, _s.c.id)
+    )
+    said, begun = set[int](), set[int]()
+    for doc, source_type in connection.execute(query):
+        if doc in begun and source_type != "memory":
+            said.add(doc)
+        begun.add(doc)
+    return said
 
 
 def destroy(tx: Connection, docs: Sequence[int], *, at: int, keep_rows: bool = True) -> None:
@@ -111,8 +167,7 @@ def destroy(tx: Connection, docs: Sequence[int], *, at: int, keep_rows: bool = T
     segments.raise_epochs(tx, tx.execute(within).scalars().all())
     mentioned = graph.remove(tx, docs)
     sources = own_sources(tx, docs)
-    items.forget_docs(tx, docs)
-    tx.execute(delete(_vec).where(_vec.c.doc.in_(docs)))
+    keys = _part_keys(tx, docs, sources)
     for doc in docs:
         edges.remove(tx, doc)
     tx.execute(
@@ -120,51 +175,54 @@ def destroy(tx: Connection, docs: Sequence[int], *, at: int, keep_rows: bool = T
             tables.jobs.c.subject_id.in_(select(_m.c.id).where(_m.c.doc.in_(docs)))
         )
     )
-    erased = [source_id for source_id, _, _ in sources]
+    moments: dict[str, dict[str, Any]] = {
+        _m.name: {
+            "content_key": _ERASED + unpacked(tx, _m.c.id),
+            "forgotten_at": at,
+            "updated_at": at,
+        },
+        _v.name: {"erased_at": at},
+    }
+    values: dict[str, Any]
+    for table in _OF_MEMORIES:
+        here, emptied = table.c.doc.in_(docs), texts.emptied(table)
+        if not keep_rows or (table is not _ms and not emptied):
+            tx.execute(delete(table).where(here))
+        elif emptied:
+            values = {**emptied, **moments.get(table.name, {})}
+            tx.execute(update(table).where(here).values(values))
+    source_ids = [source.id for source in sources]
+    # What is destroyed and what stays share no source: each goes with its last memory.
+    is_gone, is_own = _ms.c.doc.in_(list(docs)), _ms.c.source_id.in_(source_ids)
+    tx.execute(delete(_ms).where(is_gone, ~is_own))
+    tx.execute(delete(_ms).where(is_own, ~is_gone))
+    erased = _s.c.id.in_(source_ids)
     if keep_rows:
-        tx.execute(
-            update(_x)
-            .where(_x.c.doc.in_(docs))
-            .values(words=None, marks=0, speaker=None, tags="[]", names=None, labels="{}")
-        )
-        tx.execute(update(_v).where(_v.c.doc.in_(docs)).values(body=None, salt=None, erased_at=at))
-        tx.execute(
-            update(_m)
-            .where(_m.c.doc.in_(docs))
-            .values(
-                state="deleted",
-                content_key=_ERASED + unpacked(tx, _m.c.id),
-                conversation=None,
-                position=None,
-                forgotten_at=at,
-                locked_until=None,
-                source_step_ids="[]",
-                updated_at=at,
-            )
-        )
-        tx.execute(
-            update(_s)
-            .where(_s.c.id.in_(erased))
-            .values(
-                uri=None,
-                title=None,
-                source_version=None,
-                content_hash=_ERASED + unpacked(tx, _s.c.id),
-                reference=SourceRef().dumps(),
-                lifecycle_state="erased",
-            )
-        )
+        values = {**texts.emptied(_s), "content_hash": _ERASED + unpacked(tx, _s.c.id)}
+        tx.execute(update(_s).where(erased).values(values))
     else:
-        tx.execute(delete(_ms).where(_ms.c.doc.in_(docs)))
-        tx.execute(delete(_s).where(_s.c.id.in_(erased)))
-        tx.execute(delete(_x).where(_x.c.doc.in_(docs)))
-        tx.execute(delete(_v).where(_v.c.doc.in_(docs)))
-        tx.execute(delete(_m).where(_m.c.doc.in_(docs)))
-    for _, scope_id, key in sources:
-        _drop_part(tx, scope_id, key)
+        tx.execute(delete(_s).where(erased))
+    for scope_id, key in keys:
+        parts.drop(tx, scope_id, key)
     orphans = graph.without_mention(tx, mentioned)
     if orphans:
         destroy(tx, orphans, at=at, keep_rows=False)
+
+
+def _part_keys(
+    connection: Connection, docs: Sequence[int], sources: Iterable[OwnSource]
+) -> set[tuple[int, str]]:
+    """Return the parts that these memories and their own sources stand on, or stood on in an
+    earlier version.
+    """
+    keys = {(source.scope_id, source.part_key) for source in sources}
+    for stored in memories.get_docs(connection, docs).values():
+        keys.add((stored.scope_id, stored.content_key))
+        for version in texts_of(connection, stored.doc):
+            if version.body is not None:
+                content = json.loads(version.body)["content"].encode("utf-8", "surrogatepass")
+                keys.add((stored.scope_id, part_key(stored.scope.secret, content)))
+    return keys
 
 
 def erase_payloads(
@@ -201,7 +259,7 @@ def erase_payloads(
         }
         tx.execute(update(_e).where(same).values(values))
         if key is not None:
-            _drop_part(tx, scope_id, key)
+            parts.drop(tx, scope_id, key)
     return erased
 
 
@@ -227,7 +285,7 @@ def erase_recorded_texts(
             recordings.clear_run_texts(tx, run_id)
     recordings.clear_step_texts(tx, cleared)
     here = (_j.c.stream == run_stream(run_id)) & _j.c.position.in_(positions)
-    tx.execute(update(_j).where(here).values(texts=None, salt=None))
+    tx.execute(update(_j).where(here).values(texts.emptied(_j)))
     return committed
 
 
@@ -236,7 +294,7 @@ def erase_texts_beside(tx: Connection, stream: str) -> None:
     reasons of erasures.
     """
     others = (_j.c.stream == stream) & _j.c.event.not_in((*WITH_ROW_TEXTS, "payload.erase"))
-    tx.execute(update(_j).where(others).values(texts=None, salt=None))
+    tx.execute(update(_j).where(others).values(texts.emptied(_j)))
 
 
 def has_recorded_texts(
@@ -295,20 +353,6 @@ def living_sources(connection: Connection, source_ids: Sequence[str]) -> int:
     return int(connection.execute(query).scalar_one())
 
 
-def _drop_part(tx: Connection, scope_id: int, key: str) -> None:
-    """Remove bytes that no source, payload or memory needs any more."""
-    needed = tx.execute(
-        select(
-            exists().where(_s.c.scope_id == scope_id, _s.c.content_hash == key)
-            | exists().where(_e.c.scope_id == scope_id, _e.c.part_key == key)
-            | exists().where(_m.c.scope_id == scope_id, _m.c.content_key == key)
-        )
-    ).scalar()
-    if not needed:
-        objects.doom(tx, scope_id, [key])
-        tx.execute(delete(_p).where(_p.c.scope_id == scope_id, _p.c.key == key))
-
-
 def erase_journal_texts(
     tx: Connection,
     needles: Sequence[bytes],
@@ -320,7 +364,7 @@ def erase_journal_texts(
     return the number of entries. The chain goes on to verify. `streams` None is every one.
     """
     condition = _with_texts(tx, needles, subject_ids, streams)
-    return int(tx.execute(update(_j).where(condition).values(texts=None, salt=None)).rowcount)
+    return int(tx.execute(update(_j).where(condition).values(texts.emptied(_j))).rowcount)
 
 
 def count_journal_texts(
@@ -403,32 +447,7 @@ def _rewrite_postgres(database: Database) -> None:
         with translated_errors(), engine.connect() as connection:
             timeout = max(1, database.busy_timeout_ms)
             connection.exec_driver_sql(f"SET lock_timeout TO {timeout}")
-            for name in (
-                "runs",
-                "steps",
-                "threads",
-                "streams",
-                "idempotency",
-                "memory_versions",
-                "memories",
-                "search_text",
-                "vectors",
-                "recall_segments",
-                "parts",
-                "sources",
-                "entity_names",
-                "relations",
-                "communities",
-                "step_entries",
-                "thread_states",
-                "thread_writes",
-                "tree_parts",
-                "working",
-                "approvals",
-                "proposals",
-                "jobs",
-                "journal",
-            ):
-                connection.exec_driver_sql(f'VACUUM (FULL) "{schema}"."{name}"')
+            for table in _TEXT_TABLES:
+                connection.exec_driver_sql(f'VACUUM (FULL) "{schema}"."{table.name}"')
     finally:
         engine.dispose()

@@ -299,16 +299,14 @@ def _drop_evidence(tx: Connection, docs: Sequence[int]) -> None:
 
 
 def remove(tx: Connection, docs: Sequence[int]) -> set[int]:
-    """Remove everything of the graph that these memories, whose edges are removed next, are part
-    of; return the entities that they mention.
+    """Remove the relations and memberships of these memories, whose other rows are removed next;
+    return the entities that they mention.
     """
     mentioned = {entity for _, entity in entities_of(tx, docs)}
     _drop_evidence(tx, docs)
     about = select(_r.c.id).where(or_(_r.c.from_doc.in_(docs), _r.c.to_doc.in_(docs)))
     _remove_relations(tx, list(tx.execute(about).scalars()))
     communities.drop_members(tx, docs, mentioned)
-    tx.execute(delete(_n).where(_n.c.doc.in_(docs)))
-    tx.execute(delete(_g).where(_g.c.doc.in_(docs)))
     return mentioned - set(docs)
 
 

@@ -134,4 +134,4 @@ def remove_answers_with(
     tx: Connection, needles: Sequence[bytes], *, within: Sequence[int] | None
 ) -> None:
     """Remove the answers that contain one of `needles`, in these scopes or, for None, in all."""
-    tx.execute(delete(_i).where(byte_search.contains_within(tx, _i.c.result, needles, within)))
+    tx.execute(delete(_i).where(byte_search.holds(tx, _i, needles, within)))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, func, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, func, or_, select
 from sqlalchemy import Row as RowLike
 
 from tallystick.storage import tables
@@ -114,12 +114,6 @@ def _lives(now: int) -> ColumnElement[bool]:
 
 def _row(row: RowLike[Any]) -> Row:
     return Row(tuple(json.loads(row.namespace)), row.key, row.doc, row.ttl)
-
-
-def forget_docs(tx: Connection, docs: Sequence[int]) -> None:
-    """Remove the addresses that name these memories."""
-    if docs:
-        tx.execute(delete(_i).where(_i.c.doc.in_(list(docs))))
 
 
 def _spelled(namespace: Sequence[str]) -> str:

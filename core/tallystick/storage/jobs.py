@@ -521,9 +521,7 @@ def erase_texts(tx: Connection, needles: Sequence[bytes], *, within: Sequence[in
     were given, found or failed with. A worker that holds one can store nothing more; a vector that
     is missing then is made by the next pass over its scope.
     """
-    columns = (_j.c.payload, _j.c.actor, _j.c.result, _j.c.error_text)
-    holding = or_(*(byte_search.contains_within(tx, column, needles, within) for column in columns))
-    tx.execute(delete(_j).where(holding))
+    tx.execute(delete(_j).where(byte_search.holds(tx, _j, needles, within)))
 
 
 def counts(connection: Connection) -> dict[str, int]:

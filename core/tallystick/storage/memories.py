@@ -437,6 +437,17 @@ def get(connection: Connection, memory_id: str, *, sources: bool = True) -> Stor
     return _hydrate(connection, rows)[0] if sources else _stored(rows[0], ())
 
 
+def ids_of(connection: Connection, docs: Sequence[int]) -> list[str]:
+    """Return the ids of memories by number."""
+    return [
+        memory_id
+        for start in range(0, len(docs), 500)
+        for memory_id in connection.execute(
+            select(_m.c.id).where(_m.c.doc.in_(docs[start : start + 500]))
+        ).scalars()
+    ]
+
+
 def get_docs(connection: Connection, docs: Iterable[int]) -> dict[int, Stored]:
     """Return memories by number."""
     numbers = list(docs)

@@ -7,15 +7,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection, bindparam, delete, except_, exists, or_, select
 
 from tallystick.records import part_key
-from tallystick.storage import objects, tables
+from tallystick.storage import objects, tables, texts
 from tallystick.storage.prepared import Prepared, upsert
 from tallystick.storage.scopes import ScopeRow
 
 _t = tables.parts
 _GET = select(_t.c.body).where(_t.c.scope_id == bindparam("scope_id"), _t.c.key == bindparam("key"))
+_NAMING = texts.part_columns(tables.metadata)
 _PUT = Prepared(upsert(_t, ("scope_id", "key", "body", "created_at")))
 
 
@@ -47,3 +48,18 @@ def get(connection: Connection, scope_id: int, key: str) -> bytes | None:
     """
     body = connection.execute(_GET, {"scope_id": scope_id, "key": key}).scalar()
     return None if body is None else objects.resolved(connection, body)
+
+
+def drop(tx: Connection, scope_id: int, key: str) -> None:
+    """Remove a body, unless a row still names it."""
+    named = [exists().where(each.table.c.scope_id == scope_id, each == key) for each in _NAMING]
+    if not tx.execute(select(or_(*named))).scalar():
+        objects.doom(tx, scope_id, [key])
+        tx.execute(delete(_t).where(_t.c.scope_id == scope_id, _t.c.key == key))
+
+
+def unnamed(connection: Connection) -> list[tuple[int, str]]:
+    """Return the bodies that no row names, each by its scope and key."""
+    named = [select(each.table.c.scope_id, each) for each in _NAMING]
+    rows = connection.execute(except_(select(_t.c.scope_id, _t.c.key), *named))
+    return [(row.scope_id, row.key) for row in rows]

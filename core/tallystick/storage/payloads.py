@@ -196,12 +196,11 @@ def dependents_of(connection: Connection, ids: Iterable[str]) -> list[Any]:
 
 def detach(tx: Connection, scope: ScopeRow, entry_id: str, body: bytes, *, at: int) -> None:
     """Store a payload whole, so that it has no base."""
+    here = _e.c.id == entry_id
+    piece = tx.execute(select(_e.c.part_key).where(here)).scalar_one()
     key = parts.put(tx, scope, body, at=at)
-    tx.execute(
-        update(_e)
-        .where(_e.c.id == entry_id)
-        .values(part_key=key, base_id=None, head=None, tail=None)
-    )
+    tx.execute(update(_e).where(here).values(part_key=key, base_id=None, head=None, tail=None))
+    parts.drop(tx, scope.id, piece)
 
 
 def _shared_ends(old: bytes, new: bytes, cuts: Sequence[int]) -> tuple[int, int]:

@@ -10,14 +10,15 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, insert, or_, select, update
+from sqlalchemy import Connection, insert, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from tallystick.records import JsonObject, Proposal, ProposalContent, ProposalState, Scope
-from tallystick.storage import byte_search, scopes, tables
+from tallystick.storage import byte_search, scopes, tables, texts
 from tallystick.storage.scopes import ScopeRow
 
 _t = tables.proposals
+_BATCH = 500
 
 
 class StoredProposal(NamedTuple):
@@ -99,13 +100,40 @@ def of_memories(connection: Connection, memory_ids: Sequence[str]) -> list[Store
     """Return the proposals that were drawn from one of these memories, are about one as their
     target, or made one; oldest first.
     """
-    drawn = [_t.c.derived_from.contains(json.dumps(each), autoescape=True) for each in memory_ids]
-    if not drawn:
+    wanted = set(memory_ids)
+    if not wanted:
         return []
-    condition = or_(
-        *drawn, _t.c.target_id.in_(list(memory_ids)), _t.c.made_id.in_(list(memory_ids))
+    rows = connection.execute(select(_t.c.id, _t.c.derived_from, _t.c.target_id, _t.c.made_id))
+    ids = [
+        row.id
+        for row in rows
+        if not wanted.isdisjoint((row.target_id, row.made_id, *json.loads(row.derived_from)))
+    ]
+    return _in_pages(connection, ids)
+
+
+def without_source(connection: Connection) -> list[StoredProposal]:
+    """Return the proposals with words of which a memory that they were drawn from has no text."""
+    query = select(_t.c.id, _t.c.derived_from).where(_t.c.payload.is_not(None))
+    origins = {row.id: json.loads(row.derived_from) for row in connection.execute(query)}
+    memories, versions = tables.memories, tables.memory_versions
+    living = set(
+        connection.execute(
+            select(memories.c.id).join(versions).where(versions.c.body.is_not(None))
+        ).scalars()
+        if origins
+        else ()
     )
-    return _having(connection, condition)
+    ids = [each for each, drawn in origins.items() if not living.issuperset(drawn)]
+    return _in_pages(connection, ids)
+
+
+def _in_pages(connection: Connection, ids: Sequence[str]) -> list[StoredProposal]:
+    return [
+        stored
+        for start in range(0, len(ids), _BATCH)
+        for stored in _having(connection, _t.c.id.in_(ids[start : start + _BATCH]))
+    ]
 
 
 def move(
@@ -145,23 +173,18 @@ def with_text(
     """
     if not needles:
         return []
-    condition = or_(
-        byte_search.contains(connection, _t.c.payload, needles),
-        byte_search.contains(connection, _t.c.decided_reason, needles),
-    )
-    if within is not None:
-        condition = condition & _t.c.scope_id.in_(list(within))
-    return _having(connection, condition)
+    return _having(connection, byte_search.holds(connection, _t, needles, within))
 
 
-def erase_texts(tx: Connection, proposal_ids: Iterable[str]) -> None:
-    """Remove the words of proposals and the reasons that people gave; one that still waits can no
-    longer be carried out, and is discarded.
+def withdraw(tx: Connection, proposal_ids: Iterable[str], *, at: int) -> None:
+    """Remove the words of proposals and the reasons that people gave; those that still wait are
+    withdrawn.
     """
     chosen = _t.c.id.in_(list(proposal_ids))
-    tx.execute(update(_t).where(chosen).values(payload=None, decided_reason=None))
+    tx.execute(update(_t).where(chosen).values(texts.emptied(_t)))
     waiting = chosen & _t.c.state.in_(["pending", "deferred"])
-    tx.execute(update(_t).where(waiting).values(state="discarded"))
+    ended = {"state": "withdrawn", "reason": "source_gone", "decided_at": at}
+    tx.execute(update(_t).where(waiting).values(ended))
 
 
 def _having(connection: Connection, condition: ColumnElement[bool]) -> list[StoredProposal]:

@@ -10,7 +10,7 @@ import orjson
 from sqlalchemy import Connection, bindparam, exists, func, select, tuple_, update
 
 from tallystick.records import EntryKind, RunRecord, Scope, StepKind, StepRecord, StepStatus
-from tallystick.storage import tables
+from tallystick.storage import tables, texts
 from tallystick.storage.dialects import text_position
 from tallystick.storage.payloads import Layout
 from tallystick.storage.prepared import Prepared, insert_row
@@ -22,6 +22,8 @@ _FAST_OPTIONS = (
     orjson.OPT_SORT_KEYS | orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS
 )
 _FAST_OPTIONS |= orjson.OPT_PASSTHROUGH_DATETIME
+READS = "tallystick_reads"
+"""Key of the metadata of a run of learning: the ids of the memories that a model was given."""
 EntryRow = Any
 """A row of `step_entries`."""
 
@@ -455,17 +457,35 @@ def metadata_of(connection: Connection, run_id: str) -> dict[str, str]:
     return metadata | {row.id: row.metadata for row in rows}
 
 
+def runs_that_read(connection: Connection, memory_ids: Iterable[str]) -> list[str]:
+    """Return the runs whose metadata name one of these memories as read by a model (`READS`)."""
+    wanted = set(memory_ids)
+    query = select(_r.c.id, _r.c.metadata).where(
+        _r.c.metadata.contains(json.dumps(READS), autoescape=True)
+    )
+    return [
+        row.id
+        for row in connection.execute(query.order_by(_r.c.id))
+        if not wanted.isdisjoint(json.loads(row.metadata).get(READS, ()))
+    ]
+
+
+def has_run_texts(connection: Connection, run_id: str) -> bool:
+    """Return True if the row of a run has a text."""
+    emptied = texts.emptied(_r)
+    return any(value != emptied[name] for name, value in run_texts(connection, run_id).items())
+
+
 def clear_run_texts(tx: Connection, run_id: str) -> None:
     """Remove the texts from the row of a run."""
-    values = {"agent_name": "", "domain": None, "metadata": "{}", "user_goal": None}
-    tx.execute(update(_r).where(_r.c.id == run_id).values(values))
+    tx.execute(update(_r).where(_r.c.id == run_id).values(texts.emptied(_r)))
 
 
 def clear_step_texts(tx: Connection, step_ids: Sequence[str]) -> None:
     """Remove the texts from the rows of steps; the counts of a gap are none."""
-    tx.execute(update(_s).where(_s.c.id.in_(step_ids)).values(name=None, metadata="{}"))
-    texts = _e.c.step_id.in_(step_ids) & (_e.c.kind != "gap")
-    tx.execute(update(_e).where(texts).values(summary="{}"))
+    tx.execute(update(_s).where(_s.c.id.in_(step_ids)).values(texts.emptied(_s)))
+    entries = _e.c.step_id.in_(step_ids) & (_e.c.kind != "gap")
+    tx.execute(update(_e).where(entries).values(texts.emptied(_e)))
 
 
 def stored_payloads(

@@ -4,10 +4,10 @@ what must go first, is decided above.
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, Table, and_, delete, exists, func, or_, select, update
+from sqlalchemy import Connection, Table, and_, delete, exists, func, or_, select
 from sqlalchemy.sql.elements import ColumnElement
 
-from tallystick.storage import memories, tables
+from tallystick.storage import memories, recordings, tables
 
 _m, _j, _i, _log = tables.memories, tables.jobs, tables.idempotency, tables.access_log
 _r, _s, _e, _a = tables.runs, tables.steps, tables.step_entries, tables.anchors
@@ -69,7 +69,7 @@ def remove_run(tx: Connection, run_id: str) -> int:
     steps = select(_s.c.id).where(_s.c.run_id == run_id)
     tx.execute(delete(_e).where(_e.c.step_id.in_(steps)))
     count = int(tx.execute(delete(_s).where(_s.c.run_id == run_id)).rowcount)
-    tx.execute(update(_r).where(_r.c.id == run_id).values(user_goal=None, metadata="{}"))
+    recordings.clear_run_texts(tx, run_id)
     return count
 
 

@@ -13,13 +13,10 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from tallystick.errors import StorageError
 from tallystick.records import Scope
-from tallystick.storage import scopes, tables
-from tallystick.storage.archives import DERIVED
+from tallystick.storage import scopes, tables, texts
 from tallystick.storage.checkpoints import thread_stream
 
 _t = tables
-NOT_EXPORTED = DERIVED | {"access_tokens", "approvals"}
-"""Tables that no export has: a token and an approval are good for one tally."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +86,7 @@ class ScopeSelection:
 
 def exported_tables() -> list[Table]:
     """Return the tables of an export, each behind those that it refers to."""
-    return [table for table in _t.metadata.sorted_tables if table.name not in NOT_EXPORTED]
+    return texts.tables_that_leave(_t.metadata, "export")
 
 
 def state_counts(connection: Connection, selection: ScopeSelection) -> dict[str, int]:

@@ -12,47 +12,6 @@ from tallystick.storage import tables
 from tallystick.storage.dialects import is_postgres, unpacked
 from tallystick.storage.segment_files import FOLDER
 
-KINDS = {
-    "parts": "what arrived, payloads and checkpoint values",
-    "sources": "sources",
-    "memories": "memories",
-    "memory_versions": "versions of memories",
-    "memory_sources": "memories",
-    "edges": "memories",
-    "store_items": "memories",
-    "entity_names": "graph",
-    "relations": "graph",
-    "relation_mentions": "graph",
-    "graph_texts": "graph",
-    "partitions": "graph",
-    "communities": "graph",
-    "community_members": "graph",
-    "working": "memories",
-    "search_text": "words for recall",
-    "vectors": "vectors for recall",
-    "recall_segments": "segments of recall",
-    "recall_epochs": "segments of recall",
-    "journal": "journal",
-    "streams": "journal",
-    "anchors": "journal",
-    "access_log": "access log",
-    "runs": "recordings",
-    "steps": "recordings",
-    "step_entries": "recordings",
-    "threads": "checkpoints",
-    "thread_states": "checkpoints",
-    "thread_writes": "checkpoints",
-    "tree_parts": "checkpoints",
-    "tree_holds": "checkpoints",
-    "tree_keys": "checkpoints",
-    "jobs": "jobs",
-    "proposals": "proposals",
-    "outbound_calls": "log of outbound calls",
-    "outbox": "jobs",
-    "idempotency": "answers under idempotency keys",
-}
-"""Table to the kind of what it contains; every other one is `settings`."""
-
 _PAGES = text("SELECT name, sum(pgsize) AS bytes FROM dbstat GROUP BY name")
 _TREES = text("SELECT name, tbl_name FROM sqlite_schema")
 _POSTGRES = text(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sqlalchemy import Connection, delete, func, or_, select
+from sqlalchemy import Connection, delete, func, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from tallystick.storage import byte_search, tables
@@ -86,23 +86,12 @@ def count_with(
     """Return the number of values that contain one of `needles`, or whose name or run does, in
     these scopes or, for None, in all.
     """
-    return _count(connection, _containing(connection, needles, within))
+    return _count(connection, byte_search.holds(connection, _t, needles, within))
 
 
 def remove_with(tx: Connection, needles: Sequence[bytes], *, within: Sequence[int] | None) -> int:
     """Remove the values that `count_with` counts; return their number."""
-    return _remove(tx, _containing(tx, needles, within))
-
-
-def _containing(
-    connection: Connection, needles: Sequence[bytes], within: Sequence[int] | None
-) -> ColumnElement[bool]:
-    condition = or_(
-        byte_search.contains(connection, _t.c.body, needles),
-        byte_search.contains_name(connection, _t.c.name, needles),
-        byte_search.contains_name(connection, _t.c.run_id, needles),
-    )
-    return condition if within is None else condition & _t.c.scope_id.in_(within)
+    return _remove(tx, byte_search.holds(tx, _t, needles, within))
 
 
 def _count(connection: Connection, condition: ColumnElement[bool]) -> int:

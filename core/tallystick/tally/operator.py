@@ -14,6 +14,7 @@ from tallystick.errors import InvalidInput
 from tallystick.records import (
     Actor,
     Backup,
+    ErasedUser,
     Erasure,
     Finding,
     Freezable,
@@ -47,11 +48,13 @@ from tallystick.records.arguments import (
 )
 from tallystick.records.wire import PROCESS_ONLY, Wire
 from tallystick.storage.short_ids import IdKind
+from tallystick.storage.users import User
 from tallystick.tally.services import Services
 from tallystick.upkeep import (
     backup,
     doctor,
     erase,
+    erase_user,
     jobs,
     proof,
     retention,
@@ -120,6 +123,47 @@ class Operator:
                 self.actor,
                 ids,
                 fragments=fragments,
+                reason=reason,
+                mode=mode,
+                confirm_token=confirm_token,
+                idempotency_key=idempotency_key,
+                rebuilt=self._services.drop_caches,
+            )
+
+    def erase_user(
+        self,
+        user: Annotated[str, Field(description="The id under which the user acted.")],
+        *,
+        organization: Annotated[
+            str | None, Field(description="The organization of the user; by default none.")
+        ] = None,
+        shared: Annotated[
+            erase_user.Shared,
+            Field(description="Destroy what the user wrote in shared scopes, or hand it over."),
+        ] = "destroy",
+        reason: Reason,
+        mode: ConfirmMode = "preview",
+        confirm_token: ConfirmToken = None,
+        idempotency_key: IdempotencyKey = None,
+    ) -> ErasedUser:
+        """Preview, or with the preview's token do, the erasure of everything of one user.
+
+        It reaches private scopes, memories that the user wrote in shared ones (`shared`), threads,
+        runs and their names, working memory, tokens, reviews, approvals and objects. The chained
+        journal keeps the id of the user. It cannot be undone. Raises Denied, NotFound,
+        InvalidInput, StateConflict, StorageError or IdempotencyMismatch.
+        """
+        if mode == "preview":
+            self._services.gate.admit(self.actor, "preview", self.scope)
+        if mode == "apply":
+            self._services.gate.require_person(self.actor, "delete", self.scope)
+            self._services.gate.admit(self.actor, "erase", self.scope)
+        with self._services.background.paused():
+            return erase_user.erase_user(
+                self._services.memory,
+                self.actor,
+                User(user, organization),
+                shared=shared,
                 reason=reason,
                 mode=mode,
                 confirm_token=confirm_token,
@@ -196,7 +240,7 @@ class Operator:
 
         Windows are `forget_window_days`, `done_jobs_days`, `dead_jobs_days`, `idempotency_days`,
         and that of the journal, once chosen, which also covers recorded runs and the access log.
-        Raises Denied.
+        Raises Denied, StorageError, BusyTally.
         """
         if mode == "apply":
             self._services.gate.require_person(self.actor, "delete", self.scope)

@@ -60,6 +60,7 @@ class OperatorVerbs:
     """Verbs of `Operator`."""
 
     erase = Offered(Operator.erase)
+    erase_user = Offered(Operator.erase_user)
     erase_recorded = Offered(Operator.erase_recorded)
     prove_unreachable = Offered(Operator.prove_unreachable)
     prove_erased = Offered(Operator.prove_erased)

@@ -22,6 +22,7 @@ from tallystick.errors import (
 )
 from tallystick.graph import mend_graph
 from tallystick.memory import MemoryContext
+from tallystick.memory.memory_write import MemoryWrite
 from tallystick.pipeline import Background
 from tallystick.pipeline.reconcile import wanted_keys
 from tallystick.records import JOB_STATES, Actor, Finding
@@ -33,6 +34,8 @@ from tallystick.storage import (
     journal,
     objects,
     outbox,
+    parts,
+    proposals,
     scopes,
     search,
     segments,
@@ -45,6 +48,7 @@ from tallystick.storage.read_only import unwritable_reason
 from tallystick.storage.writes import Writes
 from tallystick.upkeep.erase import PENDING, finish
 from tallystick.upkeep.jobs import retry_jobs
+from tallystick.upkeep.reach import withdraw_proposals
 from tallystick.upkeep.retention import Windows, journal_window, purge, require_operator
 
 _SHOWN = 20
@@ -66,6 +70,7 @@ def diagnose(
         "journal": _journals,
         "versions": lambda connection: [_versions(connection)],
         "erasure": lambda connection: [_erasure(connection)],
+        "texts": lambda connection: [_texts(connection)],
         "journal window": lambda connection: [_window(connection)],
         "changes": lambda connection: [_frozen(connection)],
         "who acts": lambda connection: [_who_acts(context, connection)],
@@ -89,6 +94,8 @@ def diagnose(
     for finding in findings:
         if finding.status == "problem" and finding.check == "erasure":
             repaired += _guarded("erasure", lambda: [_finished(context, background)])
+        elif finding.status == "problem" and finding.check == "texts":
+            repaired += _guarded("texts", lambda: [_removed_texts(context, background, actor)])
         elif finding.status == "problem" and finding.check == "jobs":
             repaired += _guarded("jobs", lambda: [_requeued(context, background, actor)])
         elif finding.status == "problem" and finding.check == "graph":
@@ -196,6 +203,27 @@ def _finished(context: MemoryContext, background: Background) -> Finding:
     return Finding(check="erasure", status="repaired", text=text)
 
 
+def _removed_texts(context: MemoryContext, background: Background, actor: Actor) -> Finding:
+    def unit(tx: Connection) -> tuple[int, int]:
+        write = MemoryWrite(tx, context, actor, context.store.clock.now(), None)
+        about, bodies = proposals.without_source(tx), parts.unnamed(tx)
+        withdraw_proposals(write, about)
+        for scope_id, key in bodies:
+            parts.drop(tx, scope_id, key)
+        settings_rows.set_setting(tx, PENDING, "1")
+        return len(bodies), len(about)
+
+    with background.paused():
+        bodies, words = context.store.database.write(unit, name="doctor.texts")
+        finish(context)
+    text = f"{_unowned(bodies, words)} were removed, and the files were written anew"
+    return Finding(check="texts", status="repaired", text=text)
+
+
+def _unowned(bodies: int, words: int) -> str:
+    return f"{bodies} bodies that no row names and the words of {words} proposals without a source"
+
+
 def _mended_graph(context: MemoryContext, actor: Actor) -> Finding:
     text = f"{mend_graph(context, actor)} things of the graph were removed or put right"
     return Finding(check="graph", status="repaired", text=text)
@@ -294,6 +322,15 @@ def _erasure(connection: Connection) -> Finding:
             text="files hold what was erased: run `tally doctor --repair`",
         )
     return Finding(check="erasure", status="ok", text="none waits to be finished")
+
+
+def _texts(connection: Connection) -> Finding:
+    """Look for text whose owner is gone."""
+    bodies, words = len(parts.unnamed(connection)), len(proposals.without_source(connection))
+    if bodies or words:
+        text = f"{_unowned(bodies, words)} are stored: run `tally doctor --repair`"
+        return Finding(check="texts", status="problem", text=text)
+    return Finding(check="texts", status="ok", text="every text has an owner")
 
 
 def _window(connection: Connection) -> Finding:

@@ -9,10 +9,9 @@ that dies in between leaves the note, and `finish` completes the work.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from typing import Any, Literal
+from typing import Literal
 
 from tallystick.access import Confirmation
 from tallystick.access.approvals import erase_arguments
@@ -24,7 +23,6 @@ from tallystick.pipeline.reconcile import begin_anew
 from tallystick.records import (
     AccessDecision,
     Actor,
-    EdgeKind,
     Erasure,
     Proof,
     canonical_json,
@@ -48,12 +46,13 @@ from tallystick.storage import (
 )
 from tallystick.storage.byte_search import RecordedHit
 from tallystick.storage.idempotency import IdempotentCall
-from tallystick.storage.journal import run_stream
+from tallystick.storage.proposals import StoredProposal
 from tallystick.storage.scope_selection import ScopeSelection
 from tallystick.storage.writes import Writes
 from tallystick.upkeep.copies import Copies, searched_texts
 from tallystick.upkeep.operator_scopes import OperatorScopes
 from tallystick.upkeep.proof import CANNOT_BEYOND, CANNOT_ERASE, prove_erased, search_remains
+from tallystick.upkeep.reach import destroy_memories, erase_from_runs, withdraw_proposals
 
 PENDING = "erase.pending"
 """Setting: text was erased from tables, and files are still to be rewritten."""
@@ -69,6 +68,7 @@ class _Plan:
     fragments: tuple[str, ...]
     needles: tuple[bytes, ...]
     copies: Copies
+    proposals: tuple[StoredProposal, ...]
     preview: Erasure
     streams: tuple[str, ...] | None
     """The journals within reach; None is every one."""
@@ -104,6 +104,8 @@ def erase(
             argument="fragments",
         )
     database = context.store.database
+    # What models were given is recorded behind their work.
+    database.flush()
     with database.read() as connection:
         first = _require_operable(connection, context, actor, memory_ids[0])
         call = IdempotentCall(
@@ -232,7 +234,7 @@ def erase_recorded(
         at = context.store.clock.now()
         stored = recordings.stored_payloads(tx, run_id, step_id)
         hits = [RecordedHit(run_id, step_id, 0)]
-        steps = _erase_from_runs(
+        steps = erase_from_runs(
             tx, context, actor, stored, hits, at=at, reason=reason, whole=step_id is None
         )
         waiting = approvals.of_runs(tx, [run_id], step_id=step_id)
@@ -245,54 +247,6 @@ def erase_recorded(
     rebuilt()
     finish(context)
     return erased_steps
-
-
-def _erase_from_runs(
-    tx: Connection,
-    context: MemoryContext,
-    actor: Actor,
-    payloads: Iterable[recordings.StoredPayload],
-    hits: Iterable[RecordedHit],
-    *,
-    at: int,
-    reason: str,
-    whole: bool = False,
-) -> list[str]:
-    """Erase recorded payloads, and the texts of runs and steps, and note it in the chain of each
-    run, which would not verify otherwise; return the steps that lose any.
-
-    With `whole` everything goes that was recorded in the runs of `hits`.
-    """
-    erased = erasing.erase_payloads(tx, payloads, at=at)
-    texts: dict[str, list[int]] = {}
-    steps = {step_id for steps in erased.values() for step_id in steps}
-    for run_id, of_run in groupby(hits, key=lambda hit: hit.run_id):
-        step_ids = [hit.step_id for hit in of_run]
-        named = None if whole else [step_id for step_id in step_ids if step_id is not None]
-        steps |= set(erasing.has_recorded_texts(tx, run_id, named))
-        positions = erasing.erase_recorded_texts(tx, run_id, named, of_run=None in step_ids)
-        if whole:
-            erasing.erase_texts_beside(tx, run_stream(run_id))
-        if positions:
-            texts[run_id] = positions
-    for run_id in dict.fromkeys([*erased, *texts]):
-        details: dict[str, Any] = {"steps": erased.get(run_id, {})}
-        if run_id in texts:
-            details["texts"] = texts[run_id]
-        journal.append(
-            tx,
-            journal.Event(
-                stream=run_stream(run_id),
-                event="payload.erase",
-                actor=actor,
-                at=at,
-                audit_id=context.store.ids.new(),
-                reason=reason,
-                subject_id=run_id,
-                details=details,
-            ),
-        )
-    return sorted(steps)
 
 
 def finish(context: MemoryContext) -> bool:
@@ -314,12 +268,11 @@ def finish(context: MemoryContext) -> bool:
 
 def _destroy(write: MemoryWrite, plan: _Plan, reason: str) -> tuple[str, ...]:
     tx, now = write.tx, write.now
-    for stored in plan.stored:
-        write.hide(stored.doc, stored.scope_id)
-    erasing.destroy(tx, [stored.doc for stored in plan.stored], at=now)
+    withdraw_proposals(write, plan.proposals)
+    destroy_memories(write, plan.stored, keep_rows=True)
     # Not everybody who may inspect the run may read the memory: the memory's journal alone names
     # it.
-    _erase_from_runs(
+    erase_from_runs(
         tx,
         write.context,
         write.actor,
@@ -328,22 +281,11 @@ def _destroy(write: MemoryWrite, plan: _Plan, reason: str) -> tuple[str, ...]:
         at=now,
         reason="text of a memory was erased",
     )
-    erasing.erase_journal_texts(
-        tx, plan.needles, [stored.memory.id for stored in plan.stored], streams=plan.streams
-    )
+    erasing.erase_journal_texts(tx, plan.needles, (), streams=plan.streams)
     working.remove_with(tx, plan.needles, within=plan.copies.within)
     jobs.erase_texts(tx, plan.needles, within=plan.copies.within)
     waiting = approvals.with_text(tx, plan.needles, within=plan.copies.within)
     erase_arguments(tx, write.context.store, write.actor, waiting, at=now, needles=plan.needles)
-    proposals.erase_texts(
-        tx,
-        _proposals_about(
-            tx,
-            plan.needles,
-            [stored.memory.id for stored in plan.stored],
-            within=plan.copies.within,
-        ),
-    )
     edges.drop_reasons_with(tx, plan.needles, within=plan.copies.within)
     idempotency.remove_answers_with(tx, plan.needles, within=plan.copies.within)
     for thread in plan.copies.threads:
@@ -392,8 +334,10 @@ def _plan(
     named = [_require_operable(connection, context, actor, memory_id) for memory_id in ids]
     stored = {entry.doc: entry for entry in named}
     reach = OperatorScopes(connection, context, actor, "manage")
-    origins = _leading_to(connection, named, "DERIVED_FROM")
-    stored |= memories.get_docs(connection, _leading_to(connection, named, "SHARES"))
+    stored |= memories.get_docs(connection, _shared_copies(connection, named))
+    named_ids = [entry.memory.id for entry in stored.values()]
+    derived = memories.get_docs(connection, erasing.drawn_from(connection, stored, promoted=True))
+    stored |= derived
     memory_ids = [entry.memory.id for entry in stored.values()]
     bodies = [
         version.body
@@ -406,58 +350,56 @@ def _plan(
     )
     needles = byte_search.needles_of(texts, fragments)
     copies = Copies.find(connection, needles, memory_ids, reach)
-    elsewhere = _elsewhere(connection, reach, stored, origins) | set(copies.memories)
+    keys = [entry.content_key for entry in stored.values()]
+    same = memories.with_content(connection, keys, besides=list(stored))
+    elsewhere = {memory_id for memory_id, _ in same} | set(copies.memories)
+    read = recordings.runs_that_read(connection, memory_ids)
+    sent = [
+        each for run_id in read for each in recordings.stored_payloads(connection, run_id, None)
+    ]
+    about = _proposals_about(connection, needles, memory_ids, within=copies.within)
     streams = _streams(connection, reach)
     cannot = [*CANNOT_ERASE, *(() if reach.whole else CANNOT_BEYOND)]
     if copies.encrypted:
         cannot.append(f"what {copies.encrypted} encrypted pieces of checkpoints hold")
     preview = Erasure(
         mode="preview",
-        memory_ids=tuple(sorted(memory_ids)),
+        memory_ids=tuple(sorted(named_ids)),
+        derived=tuple(sorted(entry.memory.id for entry in derived.values())),
         versions=len(bodies),
         sources=tuple(source.id for source in erasing.own_sources(connection, list(stored))),
-        payloads=tuple(sorted({step for step, _, _ in copies.payloads})),
+        payloads=tuple(sorted({step for step, _, _ in (*copies.payloads, *sent)})),
         threads=tuple(f"{thread.scope} {thread.name}" for thread in copies.threads),
         working=working.count_with(connection, needles, within=copies.within),
-        runs=tuple(hit.run_id for hit in copies.recorded if hit.step_id is None),
+        runs=tuple(
+            dict.fromkeys([*(hit.run_id for hit in copies.recorded if hit.step_id is None), *read])
+        ),
         steps=tuple(hit.step_id for hit in copies.recorded if hit.step_id is not None),
         approvals=tuple(
             stored.record.id
             for stored in approvals.with_text(connection, needles, within=copies.within)
         ),
-        proposals=_proposals_about(connection, needles, memory_ids, within=copies.within),
+        proposals=tuple(
+            sorted(each.record.id for each in about if each.record.content is not None)
+        ),
         journal=erasing.count_journal_texts(connection, needles, memory_ids, streams=streams),
         in_chain=tuple(erasing.chained_texts(connection, needles, streams=streams)),
         elsewhere=tuple(sorted(elsewhere.difference(memory_ids))),
         cannot_prove=tuple(cannot),
     )
-    return _Plan(tuple(stored.values()), texts, tuple(fragments), needles, copies, preview, streams)
+    return _Plan(
+        tuple(stored.values()), texts, tuple(fragments), needles, copies, about, preview, streams
+    )
 
 
-def _leading_to(
-    connection: Connection, named: Iterable[memories.Stored], kind: EdgeKind
-) -> set[int]:
-    """Return the memories from which an edge of a kind leads to one of these."""
+def _shared_copies(connection: Connection, named: Iterable[memories.Stored]) -> set[int]:
+    """Return the shared copies of these memories."""
     return {
         edge.from_doc
         for entry in named
         for edge in edges.of(connection, entry.doc)
-        if edge.kind == kind and edge.to_doc == entry.doc
+        if edge.kind == "SHARES" and edge.to_doc == entry.doc
     }
-
-
-def _elsewhere(
-    connection: Connection,
-    reach: OperatorScopes,
-    stored: Mapping[int, memories.Stored],
-    origins: Collection[int],
-) -> set[str]:
-    """Return the memories that these were derived from, and others with the same content."""
-    derived_from = memories.get_docs(connection, origins).values()
-    within_reach = {entry.memory.id for entry in derived_from if reach.covers(entry.memory.scope)}
-    keys = [entry.content_key for entry in stored.values()]
-    same = memories.with_content(connection, keys, besides=list(stored))
-    return within_reach | {memory_id for memory_id, _ in same}
 
 
 def _proposals_about(
@@ -466,15 +408,13 @@ def _proposals_about(
     memory_ids: Sequence[str],
     *,
     within: Sequence[int] | None,
-) -> tuple[str, ...]:
+) -> tuple[StoredProposal, ...]:
     """Return the proposals that contain a text, or that were drawn from one of these memories, in
     other words.
     """
     about = proposals.of_memories(connection, memory_ids)
     about += proposals.with_text(connection, needles, within=within)
-    return tuple(
-        sorted({stored.record.id for stored in about if stored.record.content is not None})
-    )
+    return tuple({stored.record.id: stored for stored in about}.values())
 
 
 def _streams(connection: Connection, reach: OperatorScopes) -> tuple[str, ...] | None:

@@ -29,6 +29,7 @@ from tallystick.storage import (
     jobs,
     journal,
     memories,
+    proposals,
     recordings,
     settings_rows,
     working,
@@ -37,6 +38,7 @@ from tallystick.storage import retention as rows
 from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.journal import run_stream
 from tallystick.storage.writes import JOBS, TALLY, Writes
+from tallystick.upkeep.reach import destroy_memories
 
 JOURNAL_WINDOW = "retention.journal_days"
 """Setting: the days after which entries of journals may be removed; `keep` for never. Absent until
@@ -59,6 +61,8 @@ _LONGEST = 36_500
 _PAGE = 500
 _RUNS, _THREADS = "run:", "thread:"
 _CUT = "journal.purge"
+_PASSED = "its window has passed"
+_ORIGIN_PASSED = "the window of a memory that it was drawn from has passed"
 
 
 @dataclass(frozen=True)
@@ -187,7 +191,11 @@ def purge(
     mode: Literal["preview", "apply"],
     idempotency_key: str | None = None,
 ) -> Purge:
-    """Count what is past its window, or remove it, page by page. For operators. Raises Denied."""
+    """Count what is past its window, or remove it, page by page. For operators.
+
+    The file of an embedded tally is written anew where text went. Raises Denied, StorageError,
+    BusyTally.
+    """
     require_operator(context, actor)
     database, now = context.store.database, context.store.clock.now()
     call = IdempotentCall(
@@ -211,6 +219,8 @@ def purge(
         result = _counted(connection, plan, mode)
     if mode == "apply":
         carry_out(context, actor, plan)
+        if not database.is_postgres and (result.tombstones or result.runs or result.working):
+            erasing.rewrite(database)
         database.write(lambda tx: _finish(tx, context, actor, call, result, now), name="purge.told")
     return result
 
@@ -224,13 +234,18 @@ def _counted(connection: Connection, plan: Plan, mode: Literal["preview", "apply
     before = plan.journal
     streams = [] if before is None else _old_streams(connection, before)
     runs = {} if before is None else _old_runs(connection, before)
+    docs = (
+        [] if plan.tombstones is None else rows.tombstones(connection, plan.tombstones, limit=None)
+    )
+    derived = erasing.drawn_from(connection, docs, promoted=False)
+    ids = memories.ids_of(connection, [*docs, *derived])
     chosen, days = journal_window(connection)
     return Purge(
         mode=mode,
         expired=len(rows.expired_docs(connection, plan.now, limit=None)),
-        tombstones=0
-        if plan.tombstones is None
-        else len(rows.tombstones(connection, plan.tombstones, limit=None)),
+        tombstones=len(docs),
+        derived=len(derived),
+        proposals=len(proposals.of_memories(connection, ids)),
         journal=sum(count for _, count in streams) + sum(runs.values()),
         streams=tuple(stream for stream, _ in streams),
         runs=tuple(runs),
@@ -394,6 +409,8 @@ def _counts(result: Purge) -> dict[str, int]:
     return {
         "expired": result.expired,
         "tombstones": result.tombstones,
+        "derived": result.derived,
+        "proposals": result.proposals,
         "journal": result.journal,
         "runs": len(result.runs),
         "reads": result.reads,
@@ -471,16 +488,18 @@ def _bury(writing: MemoryWrite, before: int) -> int:
     docs = rows.tombstones(writing.tx, before, limit=_PAGE)
     if not docs:
         return 0
-    for stored in memories.get_docs(writing.tx, docs).values():
+    tx = writing.tx
+    derived = erasing.drawn_from(tx, docs, promoted=False)
+    gone = memories.get_docs(tx, [*docs, *derived])
+    destroy_memories(writing, list(gone.values()), keep_rows=False)
+    for stored in gone.values():
         writing.journal_event(
             stored.memory.scope,
             "memory.purge",
             stored.memory.id,
             {"version": stored.memory.version},
-            reason="its window has passed",
+            reason=_PASSED if stored.doc not in derived else _ORIGIN_PASSED,
         )
-        writing.hide(stored.doc, stored.scope_id)
-    erasing.destroy(writing.tx, docs, at=writing.now, keep_rows=False)
     writing.context.corpora.drop()
     return len(docs)
 

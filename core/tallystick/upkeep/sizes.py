@@ -6,7 +6,7 @@ from collections import Counter
 
 from tallystick.memory import MemoryContext
 from tallystick.records import Actor, Sizes, SpaceUse
-from tallystick.storage import sizes
+from tallystick.storage import sizes, texts
 from tallystick.upkeep.retention import require_operator
 
 _FREE = "free pages, used by what comes next"
@@ -21,7 +21,7 @@ def measure(context: MemoryContext, actor: Actor) -> Sizes:
         text = sizes.bytes_of_text(connection)
     uses: Counter[str] = Counter()
     for table, count in (by_table or {}).items():
-        uses[sizes.KINDS.get(table, "settings")] += count
+        uses[texts.rows_of(table).size] += count
     if location.folder is not None and location.is_embedded:
         files = sizes.bytes_of_files(location.folder)
         database = files.pop("database", 0)

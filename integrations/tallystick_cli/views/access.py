@@ -134,4 +134,7 @@ def _holder(token: records.AccessToken) -> str:
 
 def _bounds(token: records.AccessToken) -> str:
     operations = "all" if token.operations is None else ", ".join(token.operations)
-    return operations + ("" if token.scopes is None else f" in {common.joined(token.scopes)}")
+    if token.scopes is not None:
+        return f"{operations} in {common.joined(token.scopes)}"
+    # An agent that comes in by itself was not given its user's private scope.
+    return operations + (" but the private scope" if token.actor.agent is not None else "")

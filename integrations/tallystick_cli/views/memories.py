@@ -210,7 +210,9 @@ def change_line(change: records.Change) -> Text:
     if change.status == "unchanged":
         return Text(f"– nothing changed: {text}")
     until = getattr(change, "recoverable_until", None)
-    return done(text + (f"; recoverable until {local_time(until)}" if until else ""))
+    text += f"; recoverable until {local_time(until)}" if until else ""
+    derived = ", ".join(map(short, getattr(change, "derived", ())))
+    return done(text + (f"; concluded from it: {derived}" if derived else ""))
 
 
 def correction_view(correction: records.Correction) -> RenderableType:

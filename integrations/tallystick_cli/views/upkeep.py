@@ -50,7 +50,8 @@ def erasure_view(erasure: records.Erasure) -> RenderableType:
     in_chain, elsewhere = ", ".join(erasure.in_chain), common.joined(erasure.elsewhere)
     shown = facts(
         erasure,
-        "memories=memory_ids versions sources recorded_steps=payloads threads approvals "
+        "memories=memory_ids drawn_from_them=derived proposals versions sources "
+        "recorded_steps=payloads threads approvals "
         "names,_goals_of_runs=runs names_of_steps=steps",
         journal=lambda each: beside if each.journal else None,
         stays_in_the_chain=lambda _: in_chain and Text(in_chain, style="yellow"),
@@ -66,12 +67,32 @@ def erasure_view(erasure: records.Erasure) -> RenderableType:
     return common.preview_panel(shown, more=" This cannot be taken back.")
 
 
+def erased_user_view(erased: records.ErasedUser) -> RenderableType:
+    """Return what erasing a user destroys or would destroy, by kind, with the proof."""
+    proof, stays = erased.proof, "\n".join(erased.stays)
+    shown = facts(
+        erased,
+        "user shared recorded_steps_of_others=payloads threads",
+        kinds=lambda each: common.counts(each.counts),
+        stays=lambda _: Text(stays, style="yellow"),
+        proof=lambda _: (
+            proof
+            and done("; ".join(proof.problems) or "erased: nothing of it was found", proof.holds)
+        ),
+        cannot_prove=lambda _: proof and Text("\n".join(proof.cannot_prove), style="dim"),
+    )
+    if erased.mode == "apply":
+        return panel("Erased", shown)
+    return common.preview_panel(shown, more=" This cannot be taken back.")
+
+
 def purge_view(purge: records.Purge) -> RenderableType:
     """Return the data that is past its window, or was removed."""
     kept = Text("kept: no window was chosen, or for ever", style="dim")
     shown = facts(
         purge,
-        "expired_memories=expired forgotten_memories=tombstones access_log=reads approvals jobs "
+        "expired_memories=expired forgotten_memories=tombstones conclusions=derived proposals "
+        "access_log=reads approvals jobs "
         "answers_under_idempotency_keys=answers working_memory=working",
         journal_entries=lambda each: f"{each.journal} of {len(each.streams)} journals",
         recorded_runs=lambda each: len(each.runs),

@@ -282,6 +282,7 @@ OPERATE: Mapping[str, Mapping[str, Any]] = {
     "rotate_token": {"token_id": "TOKEN"},
     "revoke_token": {"token_id": "TOKEN", "reason": "r"},
     "erase": {"memory_ids": ["ID"], "reason": "r"},
+    "erase_user": {"user": "ada", "reason": "r"},
     "erase_recorded": {"run_id": "RUN", "reason": "r", "mode": "apply"},
     "prove_erased": {"memory_id": "ID"},
     "purge": {},

@@ -85,7 +85,14 @@ MODES = {
     "remember": ["auto", "raw", "sync", "async"],
     "explore": ["links", "dependencies", "about"],
 }
-RARE = {"erase": 0.004, "erase_recorded": 0.02, "purge": 0.02, "doctor": 0.02, "export": 0.01}
+RARE = {
+    "erase": 0.004,
+    "erase_recorded": 0.02,
+    "erase_user": 0.02,
+    "purge": 0.02,
+    "doctor": 0.02,
+    "export": 0.01,
+}
 RARE |= {"import_from": 0.02, "freeze": 0.005, "remember": 4.0, "forget": 2.0, "recall": 3.0}
 RARE |= {"choose_windows": 0.05, "prove_erased": 0.02, "prove_unreachable": 0.1, "replay": 0.3}
 RARE |= {"get": 2.0, "memories": 2.0, "make_token": 0.3, "tokens": 0.3, "rotate_token": 0.3}

@@ -921,7 +921,7 @@ def test_erasing_a_text_erases_what_was_proposed_from_it(open_sqlite: OpenTally)
         )
 
         assert all(proof.holds for proof in result.proofs)
-        assert {(row.state, row.content) for row in rows(tally)} == {("discarded", None)}
+        assert {(row.state, row.content) for row in rows(tally)} == {("withdrawn", None)}
 
 
 class NamingScripted(Scripted):

@@ -465,7 +465,7 @@ def test_an_erased_source_takes_the_words_of_its_proposals_along(open_tally: Ope
             turn, reason="asked for", mode="apply", confirm_token=preview.confirm_token
         )
         [proposal] = alice.reviews(states=())
-        assert (proposal.state, proposal.content) == ("discarded", None)
+        assert (proposal.state, proposal.content) == ("withdrawn", None)
         needles = byte_search.needles_of(["We decided to hide the pelican in vault 7341."])
         with services_of(tally).store.database.read() as connection:
             assert byte_search.rows_with(connection, needles) == {}

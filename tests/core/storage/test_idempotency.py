@@ -50,6 +50,7 @@ CHANGES: dict[type, set[str]] = {
     Operator: {
         "import_from",
         "erase",
+        "erase_user",
         "erase_recorded",
         "purge",
         "freeze",
@@ -210,6 +211,13 @@ class World:
         self.run.end()
 
     @cached_property
+    def leaver(self) -> str:
+        """A user who has something here."""
+        user = f"eve of {self.name}"
+        self.tally.bind(Actor(user=user)).remember("The stork stays.")
+        return user
+
+    @cached_property
     def proposed(self) -> str:
         """The oldest proposal of the scope, which there is one of at least."""
         self.mine.remember("We decided to feed the heron at noon.", conversation="birds")
@@ -265,6 +273,7 @@ class World:
             "promote": self.confirmed(mine.promote, kept, "project:apollo"),
             "share": self.confirmed(mine.share, kept, "project:apollo"),
             "erase": self.confirmed(root.operator.erase, kept),
+            "erase_user": self.confirmed(root.operator.erase_user, self.leaver),
             "erase_recorded": lambda k, v: root.operator.erase_recorded(
                 self.run.id, reason=v, mode="apply", idempotency_key=k
             ),

@@ -97,8 +97,8 @@ def test_erasing_a_memory_erases_the_proposals_that_quote_it_or_were_drawn_from_
         with services_of(tally).store.database.read() as connection:
             stored = proposals.of_scope(connection, ANNA.private_scope, limit=9)
         assert [(each.record.state, each.record.content is None) for each in stored] == [
-            ("discarded", True),
-            ("discarded", True),
+            ("withdrawn", True),
+            ("withdrawn", True),
             ("pending", False),
         ]
 

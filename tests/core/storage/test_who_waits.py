@@ -34,7 +34,7 @@ ALICE = Actor(user="alice", role="operator", projects=frozenset({"apollo"}))
 OF_ALICE, OF_BOB = Scope.parse("private:alice"), Scope.parse("private:bob")
 APOLLO = Scope.parse("project:apollo")
 ASK = PolicyRule(id="ask", name="Ask", effect="require_approval", applies_to="tool_call")
-ALONE = {"import_from", "erase", "erase_recorded", "purge", "freeze", "thaw"}
+ALONE = {"import_from", "erase", "erase_user", "erase_recorded", "purge", "freeze", "thaw"}
 """The calls that run alone."""
 
 OpenTwo = Callable[..., tuple[Tally, Tally]]

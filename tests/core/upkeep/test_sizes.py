@@ -9,7 +9,7 @@ import pytest
 
 from tallystick import Actor, Tally
 from tallystick.errors import Denied
-from tallystick.storage import sizes, tables
+from tallystick.storage import sizes
 
 OpenTally = Callable[..., Tally]
 
@@ -64,8 +64,3 @@ def test_a_build_of_sqlite_that_tells_no_sizes_counts_the_file(
 def test_only_an_operator_is_told(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally, pytest.raises(Denied):
         tally.bind(Actor(user="anna")).operator.sizes()
-
-
-def test_every_table_has_a_kind() -> None:
-    own = {"settings", "scopes", "spaces", "approvals", "access_tokens"}
-    assert set(sizes.KINDS) == set(tables.metadata.tables) - own

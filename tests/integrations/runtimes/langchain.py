@@ -292,7 +292,10 @@ class LangGraph(LangChain):
 
 def _value_of(text: str) -> Any:
     """Return the result of a tool, which LangChain gives as text."""
-    return json.loads(text) if text.startswith("{") else text
+    try:
+        return json.loads(text) if text.startswith("{") else text
+    except ValueError:
+        return text
 
 
 def _asked(value: Any) -> list[Question]:
