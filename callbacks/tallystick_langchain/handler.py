@@ -51,7 +51,6 @@ from tallystick.errors import TallystickError
 from tallystick.recorder import Run, current_run, current_step, status_for
 from tallystick.records import CallContext, EntryKind, Scope, StepKind, StepStatus
 from tallystick.tally import BoundTally, Tally
-from tallystick.tokens import usage_of
 from tallystick_langchain.graph import (
     agent_name_of,
     goes_on,
@@ -63,6 +62,8 @@ from tallystick_langchain.graph import (
 from tallystick_langchain.messages import (
     answer_of,
     completion_of,
+    facts_of_answer,
+    first_generation,
     goal_of,
     model_of,
     request_of,
@@ -375,8 +376,12 @@ class TallyCallbackHandler(BaseCallbackHandler):
         name = model or _name_of(serialized, kwargs)
         call = self._begin("model_call", run_id, parent_run_id, metadata, name, tags, inputs)
         if call is not None:
+            call.provider, call.model = (metadata or {}).get("ls_provider"), model
+            asked = {} if call.provider is None else {"provider": call.provider}
             call.step.record(
-                "request", lambda: request(parameters), summary={"model": model, **summary}
+                "request",
+                lambda: request(parameters),
+                summary={"model": model, **asked, **summary},
             )
 
     @_awaitable
@@ -385,11 +390,11 @@ class TallyCallbackHandler(BaseCallbackHandler):
         """Record the answer of a model call, its usage, and the times of a stream."""
         callback = self._callbacks.get(run_id.int)
         if callback is not None and callback.is_root and callback.tree is not None:
-            generation = _first_generation(response)
+            generation = first_generation(response)
             answer = getattr(generation, "message", None) or getattr(generation, "text", None)
             self._keep_turn(callback.tree, answer)
         call = self._call(run_id)
-        summary = {} if call is None else call.answer_summary(_usage(response))
+        summary = {} if call is None else call.answer_summary(facts_of_answer(response))
         self._finish(run_id, "response", lambda: answer_of(response), summary)
 
     @_guard_hook
@@ -410,7 +415,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         """Record a failed model call, with its answer until then."""
         call, partial = self._call(run_id), kwargs.get("response")
         if call is not None and isinstance(partial, LLMResult) and any(partial.generations):
-            summary = call.answer_summary(_usage(partial))
+            summary = call.answer_summary(facts_of_answer(partial))
             call.step.record("response", lambda: answer_of(partial), summary=summary)
         self._fail(run_id, error)
 
@@ -796,19 +801,6 @@ def handler_run() -> Run | None:
         if isinstance(handler, TallyCallbackHandler) and parent is not None:
             return handler.run_of(parent)
     return None
-
-
-def _usage(response: LLMResult) -> dict[str, int]:
-    message = getattr(_first_generation(response), "message", None)
-    return usage_of(
-        getattr(message, "usage_metadata", None)
-        or (response.llm_output or {}).get("token_usage")
-        or {}
-    )
-
-
-def _first_generation(response: LLMResult) -> Any:
-    return response.generations[0][0] if any(response.generations) else None
 
 
 def _name_of(serialized: Mapping[str, Any] | None, arguments: Mapping[str, Any]) -> str | None:

@@ -18,8 +18,9 @@ from langchain_core.messages import (
 )
 from langchain_core.outputs import ChatGeneration, LLMResult
 
-from tallystick.adapters import recordable_parameters, recordable_tools
+from tallystick.adapters import AnswerFacts, recordable_parameters, recordable_tools
 from tallystick.recorder import Preserialized, TextMemo
+from tallystick.tokens import usage_of
 
 _OWN_PARAMETERS = {"_type", "stop", "messages", "input", "tools"}
 """Invocation parameters that are the runtime's own, or recorded in their own place."""
@@ -142,3 +143,32 @@ def text_of(values: Any) -> str | None:
 def to_messages(request: Mapping[str, Any]) -> list[BaseMessage]:
     """Return the messages of a recorded request, as LangChain's own objects."""
     return messages_from_dict(list(request["messages"]))
+
+
+def facts_of_answer(response: LLMResult) -> AnswerFacts:
+    """Return what a result says of its answer: usage, model, and the reason for which it ended."""
+    generation, output = first_generation(response), response.llm_output or {}
+    said = {**output, **(getattr(generation, "generation_info", None) or {})}
+    return facts_of_message(getattr(generation, "message", None), said)
+
+
+def facts_of_message(
+    message: BaseMessage | None, said: Mapping[str, Any] | None = None
+) -> AnswerFacts:
+    """Same as `facts_of_answer`, for a message, and what else is said of it."""
+    said = {**(said or {}), **(getattr(message, "response_metadata", None) or {})}
+    return AnswerFacts(
+        usage_of(getattr(message, "usage_metadata", None) or said.get("token_usage") or {}),
+        model=_text_of(said, "model_name", "model"),
+        stop=_text_of(said, "finish_reason", "stop_reason", "stopReason", "done_reason"),
+        provider=_text_of(said, "model_provider"),
+    )
+
+
+def _text_of(said: Mapping[str, Any], *names: str) -> str | None:
+    return next((said[name] for name in names if isinstance(said.get(name), str)), None)
+
+
+def first_generation(response: LLMResult) -> Any:
+    """Return the first answer of a result, or None."""
+    return response.generations[0][0] if any(response.generations) else None

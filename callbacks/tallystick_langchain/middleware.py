@@ -41,6 +41,7 @@ from tallystick.adapters import (
     Capture,
     Speakers,
     ToolCall,
+    answer_summary,
     check_config,
     check_count,
     check_flag,
@@ -64,11 +65,10 @@ from tallystick.errors import InvalidInput, NotFound
 from tallystick.recorder import Run, Step, current_run, current_step, status_for
 from tallystick.records import CallContext, CompileConfig, Hit, PolicyRule, Scope
 from tallystick.tally import BoundTally, ModelCheck, Tally
-from tallystick.tokens import usage_of
 from tallystick_langchain.approvals import approved, approved_async
 from tallystick_langchain.graph import agent_name_of, is_bubble_up, place_of, stop_step
 from tallystick_langchain.handler import handler_run
-from tallystick_langchain.messages import answer_of_message, goal_of, request_of
+from tallystick_langchain.messages import answer_of_message, facts_of_message, goal_of, request_of
 from tallystick_langchain.render import items_of, own_messages, render, tool_specs
 from tallystick_langchain.rules import RuledToolCall
 
@@ -540,10 +540,9 @@ def _record_missing(step: Step, request: ModelRequest[Any], response: ModelRespo
         )
     answer = next((message for message in response.result if isinstance(message, AIMessage)), None)
     if answer is not None and not step.has("response"):
-        usage = usage_of(answer.usage_metadata)
-        step.record(
-            "response", answer_of_message(answer), summary={"usage": usage} if usage else {}
-        )
+        asked = _provider(request.model), _model_name(request)
+        summary = answer_summary(step, facts_of_message(answer), *asked)
+        step.record("response", answer_of_message(answer), summary=summary)
 
 
 def _finish_tool_call(step: Step, result: ToolMessage | Command[Any]) -> None:

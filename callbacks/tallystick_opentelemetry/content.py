@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tallystick.adapters.transcripts import (
@@ -20,6 +20,9 @@ from tallystick.adapters.transcripts import (
 from tallystick.records import Json, StepEntry
 from tallystick_opentelemetry.names import GenAI, OpenInference
 
+TextOf = Callable[[str, int], str | None]
+"""Gives the text of a memory, by its id and version, as far as it may be seen."""
+
 _ALSO = {
     GenAI.INPUT_MESSAGES: OpenInference.INPUT,
     GenAI.MEMORY_QUERY: OpenInference.INPUT,
@@ -31,19 +34,21 @@ _ALSO = {
 }
 
 
-def content_of(entries: Iterable[StepEntry]) -> dict[str, str]:
-    """Return the content of a step as attributes, each a JSON text; none of what is not kept."""
+def content_of(entries: Iterable[StepEntry], text_of: TextOf) -> dict[str, str]:
+    """Return the content of a step as attributes: a text as it is, all else as JSON; none of what
+    is not kept. `text_of` gives the text of a memory at a version.
+    """
     said = {
-        name: json.dumps(value, ensure_ascii=False)
+        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         for entry in entries
         if entry.payload is not None
-        for name, value in _content(entry)
+        for name, value in _content(entry, text_of)
     }
     also = {_ALSO[name]: value for name, value in said.items() if name in _ALSO}
     return said | also
 
 
-def _content(entry: StepEntry) -> Iterator[tuple[str, Json]]:
+def _content(entry: StepEntry, text_of: TextOf) -> Iterator[tuple[str, Json]]:
     payload = entry.payload
     fields: Mapping[str, Any] = payload if isinstance(payload, dict) else {}
     if entry.kind == "request" and "query" in fields:
@@ -63,13 +68,13 @@ def _content(entry: StepEntry) -> Iterator[tuple[str, Json]]:
     elif entry.kind == "tool_call":
         yield GenAI.TOOL_ARGUMENTS, fields.get("arguments", payload)
     elif entry.kind == "tool_result":
-        yield GenAI.TOOL_RESULT, fields.get("result", payload)
+        yield GenAI.TOOL_RESULT, _result(fields.get("result", payload))
     elif entry.kind == "memory_read":
         if isinstance(fields.get("query"), str):
             yield GenAI.MEMORY_QUERY, fields["query"]
         hits = fields.get("hits")
         if isinstance(hits, list):
-            yield GenAI.MEMORY_RECORDS, [_record(hit) for hit in hits]
+            yield GenAI.MEMORY_RECORDS, [_record(hit, text_of) for hit in hits]
 
 
 def _message(message: Message) -> Json:
@@ -95,11 +100,17 @@ def _part(part: Part) -> Json:
             return {"type": kind, "value": value}
 
 
-def _record(hit: Any) -> Json:
-    memory = hit.get("memory", hit) if isinstance(hit, dict) else {}
-    record: dict[str, Json] = {"content": memory.get("content")}
-    if isinstance(memory.get("id"), str):
-        record["id"] = memory["id"]
-    if isinstance(hit, dict) and isinstance(hit.get("score"), int | float):
-        record["score"] = hit["score"]
-    return record
+def _result(result: Json) -> Json:
+    """Return what a tool gave: of a message with its result the content."""
+    if isinstance(result, dict) and {"content", "tool_call_id"} <= result.keys():
+        return result["content"]
+    return result
+
+
+def _record(hit: Any, text_of: TextOf) -> Json:
+    if not isinstance(hit, dict):
+        return {}
+    record = {name: hit[name] for name in ("id", "score") if name in hit}
+    version = hit.get("version")
+    text = text_of(str(hit.get("id")), version) if isinstance(version, int) else None
+    return record if text is None else {**record, "content": text}

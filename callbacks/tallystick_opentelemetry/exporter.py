@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, Self
 
 from opentelemetry import trace
@@ -12,6 +13,7 @@ from opentelemetry.metrics import MeterProvider
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import NonRecordingSpan, SpanContext, Status, StatusCode
 
+from tallystick.adapters.frames import text_for_model
 from tallystick.errors import InvalidInput, require
 from tallystick.logs import get_logger
 from tallystick.recorder import RecordingEvent
@@ -111,6 +113,8 @@ class Exporter:
 
     def close(self) -> None:
         """Export what was recorded before, and stop. Closing twice is allowed."""
+        # Adapters end their steps without waiting for the commit, which the subscription follows.
+        self._bound.tally.flush()
         self._subscription.close(wait_seconds=_PATIENCE)
         if self._own is not None:
             self._own.shutdown()
@@ -186,10 +190,15 @@ class _Spans:
             else context_of(run, "step", step.parent_step_id)
         )
         facts = step_facts(run, step, receipt)
-        said = content_of(self._bound.recordings.entries(step.step_id)) if self._content else {}
+        said = self._content_of(step.step_id) if self._content else {}
         self._make(facts, context_of(run, "step", step.step_id), parent, said)
         if self._metrics is not None:
             self._metrics.count(facts)
+
+    def _content_of(self, step_id: str) -> dict[str, str]:
+        return content_of(
+            self._bound.recordings.entries(step_id), partial(text_for_model, self._bound)
+        )
 
     def _make(
         self,

@@ -56,6 +56,26 @@ class GenAI:
     ERROR_TYPE = "error.type"
 
 
+PROVIDERS = {
+    "amazon_bedrock": "aws.bedrock",
+    "azure": "azure.ai.openai",
+    "azure_openai": "azure.ai.openai",
+    "bedrock": "aws.bedrock",
+    "bedrock_converse": "aws.bedrock",
+    "gemini": "gcp.gemini",
+    "genai": "gcp.gemini",
+    "google": "gcp.gemini",
+    "google-gla": "gcp.gemini",
+    "google-vertex": "gcp.vertex_ai",
+    "google_genai": "gcp.gemini",
+    "google_vertexai": "gcp.vertex_ai",
+    "mistral": "mistral_ai",
+    "mistralai": "mistral_ai",
+    "xai": "x_ai",
+}
+"""Names of the conventions for providers that runtimes name otherwise."""
+
+
 class OpenInference:
     """Attributes by which Phoenix shows a span, of OpenInference's semantic conventions
     (github.com/Arize-ai/openinference, spec/semantic_conventions.md).

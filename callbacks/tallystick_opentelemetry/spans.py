@@ -13,7 +13,7 @@ from typing import Any
 from opentelemetry.trace import SpanKind
 
 from tallystick.records import Json, Receipt, ReceiptEntry, RunRecord, StepRecord
-from tallystick_opentelemetry.names import GenAI, OpenInference, Operation, Ours
+from tallystick_opentelemetry.names import PROVIDERS, GenAI, OpenInference, Operation, Ours
 
 Attributes = dict[str, str | bool | int | float | Sequence[str]]
 
@@ -195,7 +195,9 @@ def _model_call(receipt: Receipt, summary: Mapping[str, Any]) -> Attributes:
     model = requested or receipt.name
     attributes: Attributes = {
         # The conventions require one; a runtime does not always say which it asks.
-        GenAI.PROVIDER_NAME: provider if isinstance(provider, str) else "unknown"
+        GenAI.PROVIDER_NAME: PROVIDERS.get(provider, provider)
+        if isinstance(provider, str)
+        else "unknown"
     }
     if isinstance(model, str):
         attributes[GenAI.REQUEST_MODEL] = model

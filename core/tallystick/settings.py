@@ -30,7 +30,14 @@ from pydantic_settings import (
 
 from tallystick.errors import SettingsError
 from tallystick.ranking import RecallWeights
-from tallystick.records import Learning, LearningBudget, Limited, Retention, ScoreWeights
+from tallystick.records import (
+    Learning,
+    LearningBudget,
+    Limited,
+    Retention,
+    ScoreWeights,
+    SecretsInMemory,
+)
 from tallystick.user_state import is_trusted
 
 __all__ = ["SETTINGS_FILE", "Settings"]
@@ -182,6 +189,10 @@ class Settings(BaseSettings):
     """An engine whose findings join those of our own rules; needs the extra `secrets`."""
     redact_terms: tuple[str, ...] = ()
     """Words of your own that are redacted like secrets."""
+    secrets_in_memory: SecretsInMemory = "redact"
+    """Whether a secret in what is to be remembered is replaced by a placeholder (`redact`), makes
+    the call fail (`refuse`) or is stored (`keep`); a model is shown none in any case.
+    """
 
     learning: Learning = "off"
     """Whether a model draws facts from what is remembered: `review` proposes them to a person."""

@@ -78,9 +78,10 @@ from tallystick_llama_index.actors import call_of_tags
 from tallystick_llama_index.messages import (
     answer_of,
     documents_of,
+    facts_of_response,
     model_of,
+    provider_of,
     request_of,
-    usage_of_response,
 )
 from tallystick_llama_index.policy import is_ruled
 from tallystick_llama_index.render import parts_of
@@ -455,14 +456,16 @@ class TallyInstrumentation:
             return
         model = model_of(event.model_dict)
         name = model or event.model_dict.get("class_name")
-        step = self._begin("model_call", span_id, name).call.step
+        call = self._begin("model_call", span_id, name).call
+        call.provider, call.model, step = provider_of(event.model_dict), model, call.step
+        asked = {} if call.provider is None else {"provider": call.provider}
         attribute_requests(step)
         parameters, description = event.additional_kwargs, event.model_dict
         messages = {} if isinstance(prompt, str) else {"messages": len(prompt)}
         step.record(
             "request",
             lambda: request_of(prompt, parameters, description),
-            summary={"model": model, **messages},
+            summary={"model": model, **asked, **messages},
         )
 
     def _model_call_around(self, span_id: str) -> _SpanCall | None:
@@ -489,7 +492,7 @@ class TallyInstrumentation:
             return
         with self._ending(span_id) as call:
             if call is not None:
-                summary = call.answer_summary(usage_of_response(response))
+                summary = call.answer_summary(facts_of_response(response))
                 call.finish("response", lambda: answer_of(response), summary)
 
     def _fail_model(self, span_id: str, error: BaseException) -> None:
@@ -502,7 +505,7 @@ class TallyInstrumentation:
             call.step.record(
                 "response",
                 lambda: answer_of(partial),
-                summary=call.answer_summary(usage_of_response(partial)),
+                summary=call.answer_summary(facts_of_response(partial)),
             )
         with self._ending(span_id):
             call.fail(error)

@@ -10,7 +10,7 @@ from llama_index.core.llms.llm import LLM
 from llama_index.core.schema import NodeWithScore
 from pydantic import BaseModel
 
-from tallystick.adapters import dumped, recordable_parameters, recordable_tools
+from tallystick.adapters import AnswerFacts, dumped, recordable_parameters, recordable_tools
 from tallystick.tokens import usage_of
 
 _SETTINGS = (
@@ -64,6 +64,12 @@ def model_of(model: Mapping[str, Any]) -> str | None:
     return name if isinstance(name, str) else None
 
 
+def provider_of(model: Mapping[str, Any]) -> str | None:
+    """Return the provider of a model, by the name of its integration: `openai_llm` is openai."""
+    name = model.get("class_name")
+    return name.lower().removesuffix("_llm") if isinstance(name, str) else None
+
+
 def description_of(model: LLM) -> dict[str, Any]:
     """Return a model's own description, as in the events of LlamaIndex; early releases put its
     fields there.
@@ -92,6 +98,25 @@ def answer_of(response: ChatResponse | CompletionResponse | None) -> dict[str, A
     if isinstance(response, CompletionResponse):
         return {"answer": {"text": response.text}, "envelope": envelope}
     return {"answer": dumped(response.message), "envelope": envelope}
+
+
+def facts_of_response(response: ChatResponse | CompletionResponse | None) -> AnswerFacts:
+    """Return what a response says of itself: usage, model, and the reason for which it ended."""
+    raw: Any = None if response is None else response.raw
+    body = raw.model_dump() if isinstance(raw, BaseModel) else raw
+    body = body if isinstance(body, Mapping) else {}
+    choices = body.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else {}
+    said = {**body, **(choice if isinstance(choice, Mapping) else {})}
+    return AnswerFacts(
+        usage_of_response(response),
+        model=_text_of(said, "model", "model_version"),
+        stop=_text_of(said, "finish_reason", "stop_reason", "done_reason"),
+    )
+
+
+def _text_of(said: Mapping[str, Any], *names: str) -> str | None:
+    return next((said[name] for name in names if isinstance(said.get(name), str)), None)
 
 
 def usage_of_response(response: ChatResponse | CompletionResponse | None) -> dict[str, int]:

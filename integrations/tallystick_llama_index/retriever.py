@@ -12,7 +12,7 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle, TextNode
 
 from tallystick.adapters import ActorSource, TallyElsewhere, binder_of, check_count, check_names
-from tallystick.adapters.frames import codes_of
+from tallystick.adapters.frames import codes_of, hits_for_model
 from tallystick.aio import in_thread
 from tallystick.records import Hit, Scope
 from tallystick.records.escaping import as_item, as_name
@@ -64,7 +64,7 @@ class TallyRetriever(BaseRetriever):
         text = query_bundle.query_str
         # Without a query nothing is retrieved: kinds alone would list the newest of them.
         kinds = self._kinds if text.strip() else ()
-        hits = bound.recall(text, limit=self._limit, kinds=kinds)
+        hits = hits_for_model(bound, bound.recall(text, limit=self._limit, kinds=kinds))
         nodes = [_node(hit) for hit in hits]
         with_codes(bound, nodes)
         return [

@@ -45,6 +45,7 @@ from pydantic_ai.toolsets import AbstractToolset
 
 from tallystick.adapters import (
     ActorSource,
+    AnswerFacts,
     Binder,
     Capture,
     OpenCall,
@@ -300,6 +301,7 @@ class TallyRecorder(OncePerAgent):
         call = self._begin("model_call", request_context.model.model_name, ctx)
         if call is None:
             return await handler(request_context)
+        call.provider, call.model = model_facts(request_context.model)
         self.request, self.stream = call, None
         with call.step.active():
             try:
@@ -415,7 +417,13 @@ def _record_skipped(call: OpenCall, skipped: SkipToolExecution) -> None:
 
 def _record_response(call: OpenCall, response: ModelResponse) -> None:
     usage = usage_of(response.usage)
-    summary = call.answer_summary(usage if any(usage.values()) else {})
+    answer = AnswerFacts(
+        usage if any(usage.values()) else {},
+        model=response.model_name,
+        stop=response.finish_reason,
+        provider=response.provider_name,
+    )
+    summary = call.answer_summary(answer)
     call.step.record("response", answer_of(response), summary=summary)
 
 
@@ -732,8 +740,12 @@ class _RecordedModel(WrapperModel):
             return step
         with self._recorder.guard(step.run):
             request = request_of(self.wrapped, messages, settings, parameters)
+            provider, _ = model_facts(self.wrapped)
+            asked = {} if provider is None else {"provider": provider}
             step.record(
-                "request", request, summary={"model": request["model"], "messages": len(messages)}
+                "request",
+                request,
+                summary={"model": request["model"], **asked, "messages": len(messages)},
             )
         return step
 

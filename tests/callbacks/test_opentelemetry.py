@@ -25,10 +25,13 @@ from opentelemetry.trace import ProxyTracerProvider, format_span_id, format_trac
 from tallystick import Actor, ContextItem, Tally
 from tallystick.errors import InvalidInput, NotFound
 from tallystick.tally import BoundTally
+from tallystick.tally.services import services_of
 from tallystick_opentelemetry import Exporter, current_trace, export_run, export_runs
 
 OpenTally = Callable[..., Tally]
 ANNA = Actor(user="anna")
+PLAIN = ("gen_ai.tool.call.result", "gen_ai.memory.query.text", "gen_ai.retrieval.query.text")
+"""Attributes whose texts are not put into JSON."""
 SAID = "heron-nest-7341"
 """Stands in every text; no span has it unless content is asked for."""
 
@@ -381,7 +384,7 @@ def test_content_is_in_the_form_of_the_conventions(open_sqlite: OpenTally) -> No
         provider, spans = _collecting()
         export_run(bound, _play(bound), provider, content=True)
         said = {
-            name: json.loads(str(value))
+            name: value if name in PLAIN else json.loads(str(value))
             for span in spans.get_finished_spans()
             for name, value in (span.attributes or {}).items()
             if name
@@ -390,9 +393,7 @@ def test_content_is_in_the_form_of_the_conventions(open_sqlite: OpenTally) -> No
                 "gen_ai.output.messages",
                 "gen_ai.system_instructions",
                 "gen_ai.tool.call.arguments",
-                "gen_ai.tool.call.result",
-                "gen_ai.memory.query.text",
-                "gen_ai.retrieval.query.text",
+                *PLAIN,
             )
             and "fail" not in span.name
         }
@@ -412,6 +413,67 @@ def test_content_is_in_the_form_of_the_conventions(open_sqlite: OpenTally) -> No
             "gen_ai.memory.query.text": SAID,
             "gen_ai.retrieval.query.text": SAID,
         }
+
+
+def test_what_was_recalled_is_exported_while_it_says_the_same(open_sqlite: OpenTally) -> None:
+    def records(bound: BoundTally, run_id: str) -> Any:
+        provider, spans = _collecting()
+        export_run(bound, run_id, provider, content=True)
+        [recall] = [span for span in spans.get_finished_spans() if span.name == "search_memory"]
+        return json.loads(str((recall.attributes or {})["gen_ai.memory.records"]))
+
+    with open_sqlite() as tally:
+        bound = tally.bind(ANNA)
+        memory = bound.remember(f"The {SAID} is in the oak.")
+        with bound.run("coder") as run:
+            [hit] = bound.recall(SAID)
+        [before] = records(bound, run.id)
+        bound.modify(memory.id, content="It is gone.", reason="moved")
+        [after] = records(bound, run.id)
+
+    assert before == {"id": memory.id, "score": hit.score, "content": f"The {SAID} is in the oak."}
+    assert after == {"id": memory.id, "score": hit.score}
+
+
+def test_the_result_of_a_tool_is_what_it_gave(open_sqlite: OpenTally) -> None:
+    message = {"content": SAID, "tool_call_id": "c1", "artifact": None}
+    with open_sqlite() as tally:
+        bound = tally.bind(ANNA)
+        with bound.run("coder") as run, run.step("tool_call", name="look") as step:
+            step.record("tool_result", {"result": message})
+        provider, spans = _collecting()
+        export_run(bound, run.id, provider, content=True)
+        [tool, _] = spans.get_finished_spans()
+
+    assert (tool.attributes or {})["gen_ai.tool.call.result"] == SAID
+
+
+def test_a_closing_exporter_waits_for_steps_that_end_without_waiting(
+    open_sqlite: OpenTally,
+) -> None:
+    with open_sqlite() as tally:
+        bound = tally.bind(ANNA)
+        provider, spans = _collecting()
+        with Exporter(bound, provider):
+            run = bound.run("coder")
+            for _ in range(20):
+                run.step("event", name="noticed").end(wait=False)
+            run.end(wait=False)
+
+    assert len(spans.get_finished_spans()) == 21
+
+
+def test_what_was_recorded_is_committed_after_a_flush(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        run = tally.bind(ANNA).run("coder")
+        step = run.step("event", name="noticed")
+        step.end(wait=False)
+        run.end(wait=False)
+        tally.flush()
+        with services_of(tally).store.database.read() as connection:
+            stored = connection.exec_driver_sql("select status from runs").scalar()
+
+    assert stored == "completed"
 
 
 def test_secrets_are_redacted_in_exported_content(open_sqlite: OpenTally) -> None:

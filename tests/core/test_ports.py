@@ -149,8 +149,10 @@ SECRETS = {
     "AKIAIOSFODNN7EXAMPLE where is it used": "AKIAIOSFODNN7EXAMPLE",
     "which key is sk-ant-api03-" + "qZ7Kp4" * 14: "qZ7Kp4" * 14,
     "ghp_A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8 used where?": "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8",
+    "who is rosalind.pfeiffer@quellwasser.at and what is it": "rosalind.pfeiffer@quellwasser.at",
+    "card 4111 1111 1111 1111 is used where?": "4111 1111 1111 1111",
 }
-"""Queries with the secrets in them."""
+"""Queries with the secrets, or personal data, in them."""
 
 
 def _folded(text: str) -> str:

@@ -69,6 +69,7 @@ def test_with_nothing_said_the_defaults_stand() -> None:
         "redact_pii": False,
         "secret_engine": None,
         "redact_terms": (),
+        "secrets_in_memory": "redact",
         "learning": "off",
         "learning_budget": LearningBudget().model_dump(),
         "learning_allow": (),

@@ -18,7 +18,7 @@ from tallystick.adapters.arguments import (
 )
 from tallystick.adapters.background import Background, on_close
 from tallystick.adapters.binder import ActorSource, Binder, named_actor
-from tallystick.adapters.call_tree import OpenCall, RootRun, begin_call
+from tallystick.adapters.call_tree import AnswerFacts, OpenCall, RootRun, answer_summary, begin_call
 from tallystick.adapters.capture import Capture, Speakers, checked_speakers, is_nested
 from tallystick.adapters.confirmations import confirm_token, confirmed_version, unconfirmed
 from tallystick.adapters.conversations import AGENT_CONFIG, conversation_context
@@ -91,6 +91,8 @@ from tallystick.tally.session_turns import OBSERVER
 
 __all__ = [
     "AGENT_CONFIG",
+    "AnswerFacts",
+    "answer_summary",
     "text_of",
     "tool_arguments",
     "memory_tool_specs",

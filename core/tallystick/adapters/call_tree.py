@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tallystick.adapters.parameters import recordable_metadata
 from tallystick.adapters.stream_times import StreamTimes
@@ -17,6 +17,7 @@ from tallystick.adapters.tool_calls import ToolCall
 from tallystick.recorder import Run, Step
 from tallystick.records import LONGEST_NAME, EntryKind, StepKind, StepStatus
 from tallystick.tally import BoundTally
+from tallystick.tokens.prices import cost_of
 
 
 @dataclass(slots=True)
@@ -47,6 +48,17 @@ class RootRun:
             self.run.end(status, wait=False)
 
 
+class AnswerFacts(NamedTuple):
+    """What a runtime says about a model's answer."""
+
+    usage: Mapping[str, int]
+    model: str | None = None
+    """The model that answered, which may be a snapshot of the one that was asked."""
+    stop: str | None = None
+    """The reason for which it ended, as the provider says."""
+    provider: str | None = None
+
+
 @dataclass(slots=True)
 class OpenCall:
     """A call under way and its step."""
@@ -58,6 +70,9 @@ class OpenCall:
     """
     times: StreamTimes
     tool_call: ToolCall | None = None
+    provider: str | None = None
+    """The provider and the model that a model call asks."""
+    model: str | None = None
     _leave: Callable[[], None] | None = None
 
     def enter(self) -> None:
@@ -70,9 +85,10 @@ class OpenCall:
         if leave is not None:
             leave()
 
-    def answer_summary(self, usage: Mapping[str, int]) -> dict[str, Any]:
-        """Return the summary of a model's answer: its usage, and the times of a stream."""
-        return {**({"usage": usage} if usage else {}), **self.times.summary()}
+    def answer_summary(self, answer: AnswerFacts) -> dict[str, Any]:
+        """Return the summary of a model's answer, with the times of a stream."""
+        asked = self.provider, self.model
+        return {**answer_summary(self.step, answer, *asked), **self.times.summary()}
 
     def finish(
         self,
@@ -102,3 +118,23 @@ def begin_call(
     """Open the step of a call, or join the one that another observer opened for it."""
     step, is_own = run.join(kind, name=name, metadata=recordable_metadata(metadata))
     return OpenCall(step, is_own, StreamTimes(step))
+
+
+def answer_summary(
+    step: Step, answer: AnswerFacts, provider: str | None = None, model: str | None = None
+) -> dict[str, Any]:
+    """Return the summary of a model's answer: its usage and what that costs, who answered, and why
+    it ended. `provider` and `model` are those that were asked.
+    """
+    provider = provider or answer.provider
+    facts: dict[str, Any] = {
+        "usage": answer.usage,
+        "provider": provider,
+        "model": answer.model,
+        "stop": answer.stop,
+    }
+    models = [name for name in (answer.model, model) if name]
+    if provider is not None and models:
+        cost = cost_of(provider, models, answer.usage, table=step.run.context.prices)
+        facts["cost"] = None if cost.amount is None else cost.dump()
+    return {name: fact for name, fact in facts.items() if fact}

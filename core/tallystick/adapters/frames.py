@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 
 from tallystick.adapters.elsewhere import TallyElsewhere
 from tallystick.errors import InvalidInput
-from tallystick.memory.passages import passage_text, unfolded
+from tallystick.memory import read
+from tallystick.memory.passages import hit_for_model, passage_text, unfolded
+from tallystick.policy.redaction import Redactor
 from tallystick.records import Hit
 from tallystick.records.framing import CLOSE, OPEN, Quote, frame_code, framed, may_be_recalled
 from tallystick.records.framing import without_frames as _without_frames
@@ -19,13 +22,31 @@ def framed_hits(bound: BoundTally, hits: Iterable[Hit]) -> str:
     the part that answers, and what says nearly the same once; empty for none.
     """
     quotes: list[Quote] = []
-    for hit, _ in unfolded(hits):
+    for hit, _ in unfolded(hits_for_model(bound, hits)):
         text, place = passage_text(hit)
         part = f"(part {place}) " if place is not None else ""
         quotes.append(Quote(text, hit.memory.speaker, part))
     if not quotes:
         return ""
     return framed(quotes, services_of(bound).memory.frame_keys.signing(bound.scope))
+
+
+def hits_for_model(bound: BoundTally | TallyElsewhere, hits: Iterable[Hit]) -> list[Hit]:
+    """Return hits without secrets, by the rules of the tally; of one elsewhere by those without
+    settings.
+    """
+    redactor = (
+        services_of(bound).memory.redactor if isinstance(bound, BoundTally) else _plain_redactor()
+    )
+    return [hit_for_model(redactor, hit) for hit in hits]
+
+
+_plain_redactor = cache(Redactor)
+
+
+def text_for_model(bound: BoundTally, memory_id: str, version: int) -> str | None:
+    """Return the text of a memory without secrets, while it is at this version and may be read."""
+    return read.text_for_model(services_of(bound).memory, bound.actor, memory_id, version)
 
 
 def codes_of(bound: BoundTally | TallyElsewhere, bodies: Sequence[str]) -> list[str]:

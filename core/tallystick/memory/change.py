@@ -11,8 +11,10 @@ from tallystick.access import is_expired
 from tallystick.errors import InvalidInput, StateConflict, VersionConflict
 from tallystick.memory.conclusions import conclusions_of, settle_by_origins
 from tallystick.memory.context import MemoryContext
+from tallystick.memory.fields import STORE_ITEM
 from tallystick.memory.memory_write import MemoryWrite, Permitted
 from tallystick.memory.mentions import withdraw_copies
+from tallystick.memory.secrets import Admitted, admit_fields
 from tallystick.records import (
     FIRST_MOMENT,
     LAST_MOMENT,
@@ -100,19 +102,22 @@ def modify(
     def attempt() -> Change:
         vector, expected = None, if_version
         before = _read(context, actor, memory_id, "correct")
-        if not _EMBEDDED.isdisjoint(changes):
+        changed = _changed(before.memory, changes)
+        admitted = _admitted(context, changed, changes)
+        fields = {**changes, **admitted.fields}
+        if not _EMBEDDED.isdisjoint(fields):
             # An embedder may be slow or far away, and a transaction holds the one writer: the
             # vector is made before. `expected` is the version that it was made of: where another
             # change came in between, the transaction raises VersionConflict and `modify` starts
             # anew. Otherwise a memory would be found by the vector of a text that it never had.
-            changed = _changed(before.memory, changes)
+            changed = _changed(before.memory, fields)
             if "content" in changes:
                 context.require_content(changed.content)
             vector = context.vector_for(changed)
             expected = before.memory.version if if_version is None else if_version
 
         def arguments(current: memories.Stored) -> JsonObject:
-            memory = _changed(current.memory, changes)
+            memory = _changed(current.memory, fields)
             return {
                 "changes": memory.model_dump(mode="json", include=set(changes)),
                 "reason": reason,
@@ -121,7 +126,7 @@ def modify(
             }
 
         def apply(tx: Connection, current: memories.Stored, now: int) -> Change:
-            memory = _changed(current.memory, changes)
+            memory = _changed(current.memory, fields)
             if expected is not None:
                 require_version(current.memory, expected)
             _require_active(current.memory)
@@ -131,7 +136,8 @@ def modify(
                 memory = memory.model_copy(update={"locked_until": lock_until})
             if memories.body_of(memory) == memories.body_of(current.memory) and lock_until is None:
                 return _unchanged(memory, "UPDATE")
-            return apply_modify(write, permitted, memory, vector, sorted(changes), reason)
+            change = apply_modify(write, permitted, memory, vector, sorted(changes), reason)
+            return change.model_copy(update={"warnings": admitted.warnings})
 
         return _commit(context, actor, before, "modify", idempotency_key, arguments, apply, Change)
 
@@ -463,6 +469,13 @@ def _changed(memory: Memory, changes: Mapping[str, Any]) -> Memory:
                 f"`{name}` holds a NUL or half a character; only `content` may hold any text."
             )
     return changed
+
+
+def _admitted(context: MemoryContext, changed: Memory, changes: Mapping[str, Any]) -> Admitted:
+    """Return the changes of a memory as they may be stored; an item of a store stays as it is."""
+    if changed.kind == STORE_ITEM:
+        return Admitted({})
+    return admit_fields(context, changed.scope, {name: getattr(changed, name) for name in changes})
 
 
 def _read(

@@ -20,6 +20,7 @@ from tallystick.records import (
     Learning,
     Memory,
     Scope,
+    SecretsInMemory,
     is_storable,
 )
 from tallystick.records.framing import frame_key, may_be_recalled, without_recalls
@@ -66,7 +67,13 @@ class MemoryContext:
     forget_preview_only: bool = False
     """True if `forget_matching` is previewed and never applied."""
     redactor: Redactor = field(default_factory=Redactor)
-    """Takes secrets out of all that a remote embedder or reranker is given."""
+    """Takes secrets out of what is stored, and of what a model is shown."""
+    remote_redactor: Redactor = field(default_factory=lambda: Redactor(pii=True))
+    """Takes secrets and personal data out of what an embedder, a reranker or a provider far away is
+    given.
+    """
+    secrets_in_memory: SecretsInMemory = "redact"
+    """What is done with a secret in a text that is to be stored."""
 
     learning: Learning = "off"
     """How far what is remembered is learned from; anything but `off` leaves a job behind."""
@@ -188,13 +195,13 @@ class MemoryContext:
             return None
 
     def for_embedder(self, text: str) -> str:
-        """Return a text as the embedder may see it: whole where it runs here, else without
-        secrets.
+        """Return a text as the embedder may see it: whole where it runs here, else without secrets
+        and personal data.
 
         It must be the text as somebody wrote it. The rules know secrets by their form, which case
         folding, splitting or cutting takes away: afterwards no rule finds them, and they leave.
         """
-        return text if self.local_embedder else self.redactor.redact_text(text)[0]
+        return text if self.local_embedder else self.remote_redactor.redact_text(text)[0]
 
     def query_vector(self, meaning: str) -> NDArray[np.float32] | None:
         """Return the vector of the words of a query, or None when the embedder fails or knows none

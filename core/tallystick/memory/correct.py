@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from tallystick.access import Confirmation
@@ -24,6 +24,7 @@ from tallystick.memory.conclusions import ORIGIN_GONE, conclusions_of, settle_by
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.memory.protection import is_locked, is_pinned_for, require_unprotected
+from tallystick.memory.secrets import admit_fields
 from tallystick.records import (
     AccessKind,
     Actor,
@@ -157,6 +158,9 @@ def correct(
     with context.store.database.read() as connection:
         target = context.visible(connection, actor, memory_id, _operation(request, None))
         scope = target.scope
+        replaced = admit_fields(context, scope.scope, {"content": request.replacement}).fields
+        if replaced:
+            request = replace(request, replacement=replaced["content"])
         call = IdempotentCall(
             scope,
             _OPERATION,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
+from tallystick.policy.redaction import Redactor
 from tallystick.ranking import analyze, slices
 from tallystick.records import Hit, Memory
 
@@ -12,6 +14,8 @@ _ALIKE = 0.85
 """The share of their words that two texts have in common which say nearly the same."""
 _LEAST = 5
 """The different words below which a text is folded into no other: "yes" twice is two answers."""
+_WRITTEN = ("content", "subject", "speaker", "category", "attributes")
+"""The fields of a memory that somebody wrote, beside its tags."""
 _READ = 2_000
 """Characters of a text that are compared."""
 
@@ -44,6 +48,42 @@ def passage_text(hit: Hit) -> tuple[str, str | None]:
         return shown_text(hit.memory), None
     start, end = hit.passage
     return content[start:end], part_of(content, hit.passage)
+
+
+def memory_for_model(redactor: Redactor, memory: Memory) -> Memory:
+    """Return a memory without secrets: what a model is shown of it."""
+    fields = {name: value for name in _WRITTEN if (value := getattr(memory, name))}
+    fields["tags"] = list(memory.tags)
+    # One look at all of them first: a compile has a hundred candidates.
+    body = json.dumps(fields, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    if not redactor.may_hold(body):
+        return memory
+    redacted, counts = redactor.redact_json(fields)
+    if not counts:
+        return memory
+    assert isinstance(redacted, dict)
+    tags = cast("list[str]", redacted["tags"])
+    return memory.model_copy(update={**redacted, "tags": tuple(tags)})
+
+
+def hit_for_model(redactor: Redactor, hit: Hit) -> Hit:
+    """Return a hit without secrets: what a model is shown of it. Its passage is found anew."""
+    memory = memory_for_model(redactor, hit.memory)
+    if memory is hit.memory:
+        return hit
+    passage = hit.passage
+    if passage is not None:
+        content = hit.memory.content
+        # No rule knows half a secret: the passage begins before one, and ends behind one.
+        start, end = passage
+        for finding in redactor.find(content):
+            if finding.start < start < finding.end:
+                start = finding.start
+            if finding.start < end < finding.end:
+                end = finding.end
+        lengths = [len(redactor.redact_text(content[:place]).text) for place in (start, end)]
+        passage = lengths[0], min(lengths[1], len(memory.content))
+    return hit.model_copy(update={"memory": memory, "passage": passage})
 
 
 class Content(NamedTuple):

@@ -8,6 +8,7 @@ from typing import Any
 from tallystick.access import is_expired, visible_docs
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.fields import STORE_ITEM
+from tallystick.memory.passages import memory_for_model
 from tallystick.memory.recall_request import RecallRequest
 from tallystick.records import Actor, Memory, MemoryState, Scope
 from tallystick.storage import Connection, items, memories, scopes, search
@@ -120,21 +121,39 @@ def still_stand(context: MemoryContext, actor: Actor, recalled: Iterable[Memory]
     """Return True if memories that were recalled are unchanged, and may be read still. Nothing is
     logged.
     """
-    now = context.store.clock.now()
     with context.store.database.read() as connection:
-        for memory in recalled:
-            stored = memories.get(connection, memory.id, sources=False)
-            if (
-                stored is None
-                or stored.memory.version != memory.version
-                or is_expired(stored.memory.expires_at, now)
-            ):
-                return False
-            if not context.gate.decide(connection, actor, "read", stored.memory.scope).allowed:
-                return False
-            if not visible_docs(connection, context.gate, actor, [stored], now):
-                return False
-    return True
+        return all(
+            _standing(connection, context, actor, memory.id, memory.version) is not None
+            for memory in recalled
+        )
+
+
+def text_for_model(
+    context: MemoryContext, actor: Actor, memory_id: str, version: int
+) -> str | None:
+    """Return the text of a memory without secrets, while it is at this version and may be read;
+    nothing is logged.
+    """
+    with context.store.database.read() as connection:
+        memory = _standing(connection, context, actor, memory_id, version)
+    return None if memory is None else memory_for_model(context.redactor, memory).content
+
+
+def _standing(
+    connection: Connection, context: MemoryContext, actor: Actor, memory_id: str, version: int
+) -> Memory | None:
+    """Return a memory that is at a version still, and may be read; else None."""
+    now = context.store.clock.now()
+    stored = memories.get(connection, memory_id, sources=False)
+    if (
+        stored is None
+        or stored.memory.version != version
+        or is_expired(stored.memory.expires_at, now)
+        or not context.gate.decide(connection, actor, "read", stored.memory.scope).allowed
+        or not visible_docs(connection, context.gate, actor, [stored], now)
+    ):
+        return None
+    return stored.memory
 
 
 def without_words(memory: Memory) -> Memory:

@@ -193,7 +193,7 @@ def _recall(
             query,
             hits,
             deadline_ms=context.rerank_deadline_ms,
-            redactor=context.redactor,
+            redactor=context.remote_redactor,
         )
         warnings += [problem] if problem else []
     if request.budget is not None:

@@ -16,6 +16,7 @@ from tallystick.access import require_no_widening, visible_docs
 from tallystick.errors import Denied, InvalidInput, PositionTaken
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.memory_write import MemoryWrite
+from tallystick.memory.secrets import admit_memory
 from tallystick.records import (
     Actor,
     EdgeKind,
@@ -104,10 +105,19 @@ def remember(
     if not items:
         return []
     own_items = [_without_recalls(context, actor, scope, item) for item in items]
-    own = [item for item in own_items if item is not None]
+    admitted = [admit_memory(context, scope, item) for item in own_items if item is not None]
+    for item, warnings in admitted:
+        if warnings:
+            check_new(context, item)
     prepared = [
-        replace(item, learn=learn and is_learned_from(context, item.new))
-        for item in prepare(context, actor, scope, own)
+        replace(
+            item,
+            learn=learn and is_learned_from(context, item.new),
+            warnings=(*item.warnings, *warnings),
+        )
+        for item, (_, warnings) in zip(
+            prepare(context, actor, scope, [item for item, _ in admitted]), admitted, strict=True
+        )
     ]
     stored: list[Remembered] = []
     if prepared:

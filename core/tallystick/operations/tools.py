@@ -19,6 +19,7 @@ from tallystick.memory.fields import STORE_ITEM
 from tallystick.memory.passages import as_ranges, passage_text, unfolded
 from tallystick.operations.operation import Operation
 from tallystick.operations.table import OPERATIONS
+from tallystick.policy.redaction import Redactor
 from tallystick.records import Change, Hit, Memory
 from tallystick.records.escaping import as_field, as_name
 from tallystick.records.framing import ANSWER_NOTICE, NOTICE, signed_answer
@@ -179,11 +180,23 @@ def _memory(bound: BoundTally, memory_id: str) -> Memory:
 
 
 def framed_answer(bound: BoundTally, fields: Answer) -> Answer:
-    """Return an answer with memory text: under the notice, and with its code."""
+    """Return an answer with memory text: without secrets, under the notice, and with its code."""
+    fields = _without_secrets(services_of(bound).memory.redactor, fields)
     answer = {"notice": ANSWER_NOTICE, **fields}
     if not fields.get("memories", True):
         return answer  # no memory text, nothing to recognise
     return signed_answer(answer, services_of(bound).memory.frame_keys.signing(bound.scope))
+
+
+def _without_secrets(redactor: Redactor, value: Any) -> Any:
+    # Text by text, and not by the names of keys: an answer has the token that confirms a change.
+    if isinstance(value, str):
+        return redactor.redact_text(value).text
+    if isinstance(value, dict):
+        return {name: _without_secrets(redactor, inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_without_secrets(redactor, inner) for inner in value]
+    return value
 
 
 def memory_fields(memory: Memory) -> Answer:

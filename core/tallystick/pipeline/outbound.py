@@ -127,7 +127,7 @@ class Outbound:
         self, declaration: ProviderDeclaration, text: str, originals: dict[str, str] | None = None
     ) -> Hidden:
         """Return a text as a provider may see it: whole where it is local, else with placeholders
-        for secrets, of which the map stays here.
+        for secrets and personal data, of which the map stays here.
         """
         kept: dict[str, str] = {} if originals is None else originals
         if declaration.local:

@@ -13,6 +13,7 @@ from tallystick.memory.change import forget_one, require_reason
 from tallystick.memory.correct import CorrectionRequest, apply_correction
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.memory.remember import PreparedMemory, check_new, ingest_one
+from tallystick.memory.secrets import admit_fields
 from tallystick.pipeline.propose import is_whole_text
 from tallystick.records import (
     AccessDecision,
@@ -160,6 +161,8 @@ def decide(
     vector = None
     if words is not None and decision in ("accept", "edit"):
         words = _edited(words, changes)
+        admitted = admit_fields(context, before.record.scope, dict(words)).fields
+        words = words.model_copy(update=dict(admitted))
         [vector] = context.vectors_for([words.content]).blobs
 
     def unit(tx: Connection) -> Proposal:

@@ -124,7 +124,8 @@ class SummaryHandler:
             stored = memories.get_docs(connection, [text.doc for text in shown.texts])
         texts = [text for text in shown.texts if text.doc in stored]
         sources = tuple(stored[text.doc] for text in texts)
-        sent = "\n".join(text.content for text in texts)
+        # Nothing is put back: a summary is read by more people than any of its texts.
+        sent = context.outbound.hidden(declared, "\n".join(text.content for text in texts)).text
         ids = [source.memory.id for source in sources]
         last = sources[-1]
         subject = OutboundSubject(job.actor, last.memory, last.scope_id, job.id, others=ids)

@@ -58,6 +58,8 @@ class Finding:
 
 Finder = Callable[[str], Iterable[Finding]]
 """An engine of the user's own: yields the texts to redact, with their places."""
+Numbering = Callable[[str, str], int]
+"""Gives a kind and a secret the number of their placeholder, at most twelve digits."""
 
 
 class RedactedText(NamedTuple):
@@ -166,6 +168,7 @@ class Redactor:
         value: Json,
         *,
         originals: dict[str, str] | None = None,
+        number: Numbering | None = None,
     ) -> RedactedJson:
         """Return `value` with placeholders in its texts and keys, and the number of each kind.
 
@@ -173,10 +176,10 @@ class Redactor:
         redacted whole. An id under a key of protocols (`run_id`, `tool_call_id`, …) is left whole,
         unless it has the sure form of a credential. Numbering runs through the whole value, by
         sorted keys, so that equal values give equal results. A whole number is redacted where its
-        digits would be as a text, and becomes a placeholder. Raises InvalidInput for what is not
-        JSON.
+        digits would be as a text, and becomes a placeholder. `number` numbers the placeholders
+        instead. Raises InvalidInput for what is not JSON.
         """
-        pen = _Pen(originals)
+        pen = _Pen(originals, number)
         for text in _texts(value):
             pen.note(text)
         return RedactedJson(self._walk(value, (), pen), pen.counts())
@@ -216,6 +219,9 @@ class Redactor:
             return value
         if path and names_a_secret(path[-1], digits):
             return pen.placeholder("credential", digits)
+        gate = self._gates.gate
+        if gate is not None and not gate.opens(digits):
+            return value
         whole = [
             finding
             for finding in self.find(digits)
@@ -337,8 +343,10 @@ class Redactor:
 class _Pen:
     """Writes placeholders and counts them, for one call."""
 
-    def __init__(self, originals: dict[str, str] | None = None) -> None:
-        self._originals = originals
+    def __init__(
+        self, originals: dict[str, str] | None = None, number: Numbering | None = None
+    ) -> None:
+        self._originals, self._number = originals, number
         self._numbers: dict[tuple[str, str], int] = {}
         self._last: Counter[str] = Counter()
         self._written: Counter[str] = Counter()
@@ -352,8 +360,12 @@ class _Pen:
     def placeholder(self, kind: str, secret: str) -> str:
         number = self._numbers.get((kind, secret))
         if number is None:
-            self._last[kind] += 1
-            number = self._numbers[kind, secret] = self._last[kind]
+            if self._number is None:
+                self._last[kind] += 1
+                number = self._last[kind]
+            else:
+                number = self._number(kind, secret)
+            self._numbers[kind, secret] = number
         self._written[kind] += 1
         written = f"[redacted:{kind}:{number}]"
         if self._originals is not None:

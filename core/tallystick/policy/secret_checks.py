@@ -7,7 +7,7 @@ import binascii
 import re
 from collections.abc import Callable
 
-PLACEHOLDER = re.compile(r"\[redacted:([a-z0-9_]{1,40}):(\d{1,9})\]")
+PLACEHOLDER = re.compile(r"\[redacted:([a-z0-9_]{1,40}):(\d{1,12})\]")
 """The text that stands in for what was redacted: its kind and its number."""
 
 _STRONG_KEY = re.compile(
@@ -152,7 +152,8 @@ def is_element(match: re.Match[str]) -> bool:
         return False
     if name == "token":
         return len(_value(match)) >= 12 and is_generated(match)
-    return is_written_out(match)
+    # The label of a field says its name: `<label for="password">Password:</label>`.
+    return is_written_out(match) and re.sub(r"\W", "", _value(match)).lower() != name
 
 
 _FLAG = re.compile(

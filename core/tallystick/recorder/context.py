@@ -17,6 +17,7 @@ from tallystick.recorder.write_queue import WriteQueue
 from tallystick.records import Retention
 from tallystick.storage import Store
 from tallystick.storage.writes import RUNS
+from tallystick.tokens.prices import PriceTable
 
 _MAX_BACKLOG_BYTES = 64 * 1024 * 1024
 _LISTENER_SECONDS = 2.0
@@ -95,6 +96,8 @@ class RecorderContext:
     gate: Gate
     redactor: PayloadRedactor
     retention: Retention
+    prices: PriceTable | None = None
+    """The user's own table of prices, for what model calls cost."""
     backlog: Backlog = field(default_factory=lambda: Backlog(_MAX_BACKLOG_BYTES))
     """Beyond its size payloads are left out and counted as a gap."""
     health: Health = field(default_factory=Health)

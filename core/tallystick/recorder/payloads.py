@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import orjson
 from pydantic import BaseModel
@@ -22,6 +22,7 @@ from tallystick.errors import InvalidInput
 from tallystick.records import (
     EntryKind,
     Json,
+    JsonObject,
     Record,
     Retention,
     commitment,
@@ -215,16 +216,15 @@ class PayloadPreparer:
     def prepare(self, captured: Captured) -> PreparedPayload:
         """Return a payload ready to be stored. Secrets are replaced before anything is hashed."""
         kind, pieces, summary, retention, _ = captured
+        is_copied = pieces is None or isinstance(pieces, Pieces)
+        copied = summary if is_copied else _chainable_summary(summary)
+        assert not callable(copied)
+        # A gap says how much is missing, in our own words: also where an engine fails.
+        facts = (copied or {}) if kind == "gap" else self.redact_facts(copied or {}, retention)
         if pieces is None or retention == "metadata_only":
-            return PreparedPayload(
-                None,
-                None,
-                _receipt_entry(
-                    kind, "not_kept", summary if pieces is None else _chainable_summary(summary)
-                ),
-            )
+            return PreparedPayload(None, None, _receipt_entry(kind, "not_kept", facts))
         if not isinstance(pieces, Pieces):
-            pieces, summary = pieces_of(pieces), _chainable_summary(summary)
+            pieces = pieces_of(pieces)
         bodies, unchecked = pieces
         counts: Mapping[str, int] = {}
         if retention == "redacted_payloads" and not all(map(self._is_clean, unchecked)):
@@ -232,11 +232,32 @@ class PayloadPreparer:
             value, counts = self._redactor.redact_json(read_json(b"".join(bodies)))
             bodies = pieces_of(value).bodies
         salt = self._salts.new()
-        receipt_entry = _receipt_entry(kind, "redacted" if counts else "kept", summary)
+        receipt_entry = _receipt_entry(kind, "redacted" if counts else "kept", facts)
         receipt_entry["commitment"] = commitment(DOMAIN, salt, *bodies)
         if counts:
             receipt_entry["redactions"] = dict(counts)
         return PreparedPayload(bodies, salt, receipt_entry)
+
+    def redact_facts(self, facts: Mapping[str, Any], retention: Retention) -> Mapping[str, Any]:
+        """Return names, metadata or a summary as they are recorded: without secrets, unless
+        payloads are kept in full.
+        """
+        if retention == "full_payloads" or not facts:
+            return facts
+        may_hold = self._redactor.may_hold
+        if not may_hold(_bytes(facts)):
+            return facts
+        # Lists, such as the decisions of a compile, are long: each is looked at by itself first.
+        suspects = {
+            name: value
+            for name, value in facts.items()
+            if not isinstance(value, list) or may_hold(_bytes({name: value}))
+        }
+        redacted, counts = self._redactor.redact_json(read_json(_bytes(suspects)))
+        if not counts:
+            return facts
+        others = {name: value for name, value in facts.items() if name not in suspects}
+        return cast("JsonObject", redacted) | others
 
     def _is_clean(self, piece: Piece) -> bool:
         """Return True if redacting would leave a piece as it is; computed once for each."""

@@ -108,9 +108,10 @@ class PendingStep:
         self._chain = chain
         self._context = chain.context
         self._index = index
-        self._name = name
+        facts = self._redacted({"name": name, "metadata": metadata})
+        self._name: str | None = facts.get("name")
         self._parent = parent
-        self._metadata = dict(metadata)
+        self._metadata = dict(facts.get("metadata", {}))
         self._status: StepStatus = "running"
         # Reentrant: a tally that is being closed refuses the hand-over in the thread that makes it,
         # and the refusal comes back here.
@@ -195,7 +196,7 @@ class PendingStep:
                 self._status = status
                 self.ended_at = self._context.store.clock.now()
                 if metadata:
-                    self._metadata |= metadata
+                    self._metadata |= self._redacted(metadata)
             # Under the guard, so that no entry can come after the receipt that counts it.
             if self._receipt is not None and self._added is None:
                 return None
@@ -203,6 +204,14 @@ class PendingStep:
                 return write_queue.enqueue_urgent(self)
             write_queue.enqueue(self)
             return None
+
+    def _redacted(self, facts: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return facts as they are recorded; none where an engine of the user's own fails."""
+        try:
+            return self._context.payloads.redact_facts(facts, self._chain.record.retention)
+        except Exception as error:  # noqa: BLE001 - counted; what records never stops an agent
+            self._context.health.count_gap("recorder", error)
+            return {}
 
     def stored_receipt(self) -> Receipt:
         """Return the receipt of a step whose hand-over was awaited.

@@ -149,6 +149,11 @@ class Recordings:
         # Cut after redaction: no rule recognises half a secret.
         goal = None if goal is None else storable_text(goal[:_MAX_GOAL])
         require_json_size("metadata", metadata)
+        facts = self._context.payloads.redact_facts(
+            {"agent_name": agent_name, "domain": domain, "metadata": metadata or {}},
+            effective_retention,
+        )
+        agent_name, domain = facts["agent_name"], facts["domain"]
         for argument, text in (("agent_name", agent_name), ("domain", domain), ("run_id", run_id)):
             require_length(argument, text)
         if run_id is not None and not on_event_loop():
@@ -166,7 +171,7 @@ class Recordings:
             user_goal=None if effective_retention == "metadata_only" else goal,
             started_at=self._context.store.clock.now(),
             retention=effective_retention,
-            metadata=metadata or {},
+            metadata=facts["metadata"],
         )
         return Run(self._context, self._actor, record, unconfirmed=unconfirmed)
 

@@ -45,7 +45,7 @@ Normal = Callable[[Json], Json]
 
 _REQUEST_KIND = {"model_call": "request", "tool_call": "tool_call"}
 _ANSWER_KIND = {"model_call": "response", "tool_call": "tool_result"}
-_NUMBERED = re.compile(r"\[redacted:([a-z0-9_]{1,40}):\d{1,9}\]")
+_NUMBERED = re.compile(r"\[redacted:([a-z0-9_]{1,40}):\d{1,12}\]")
 _IGNORED = "…"
 
 

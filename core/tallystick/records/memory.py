@@ -315,6 +315,8 @@ class NewMemory(Record):
 _MOMENTS = ("occurred_at", "valid_from", "valid_until", "expires_at")
 
 
+SecretsInMemory = Literal["redact", "refuse", "keep"]
+"""What is done with a secret in a text that is to be stored."""
 Processing = Literal["processed", "queued", "raw_saved"]
 """How far what was remembered has been worked on."""
 
@@ -348,6 +350,7 @@ class Change(Record):
     state: MemoryState
     audit_id: str | None = None
     """The journal event of this change; None when nothing changed."""
+    warnings: tuple[str, ...] = ()
 
 
 class Forgotten(Change):

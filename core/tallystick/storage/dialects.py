@@ -28,6 +28,7 @@ from typing import Any
 from sqlalchemy import Column, Connection, Engine, event, func, text
 from sqlalchemy.sql.elements import ColumnElement
 
+from tallystick.logs import get_logger
 from tallystick.storage.batches import Read, begin_batch, flush
 from tallystick.storage.outcomes import NUMBER, note_timeline
 from tallystick.storage.packing import FUNCTIONS, Packed
@@ -92,6 +93,13 @@ def unpacked(connection: Connection, column: Column[Any]) -> ColumnElement[Any]:
     return function
 
 
+def _log_notice(notice: Any) -> None:
+    """Log what a server says beside its answers, by its codes: its words may quote a row."""
+    get_logger("storage").warning(
+        "postgres.notice", state=notice.sqlstate, reason=notice.severity_nonlocalized
+    )
+
+
 def prepare_postgres(engine: Engine, schema: str, *, busy_timeout_ms: int) -> None:
     """Let each new connection work in `schema`, acknowledge a commit once it is on disk, and wait
     for a lock no longer than the busy timeout: for the turn of the writer, and for tables and rows
@@ -101,6 +109,7 @@ def prepare_postgres(engine: Engine, schema: str, *, busy_timeout_ms: int) -> No
 
     @event.listens_for(engine, "connect")
     def enter_schema(raw: Any, record: Any) -> None:
+        raw.add_notice_handler(_log_notice)
         with raw.cursor() as cursor:
             cursor.execute(f'SET search_path TO "{name}"')
             cursor.execute("SET synchronous_commit TO on")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ class CallRules:
         *,
         store: Store,
         environment: str | None,
-        strict_redactor: Callable[[], Redactor],
+        redactor: Redactor,
     ) -> None:
         """Raises SettingsError for a rule or class that could not do what it says."""
         check_rules(rules)
@@ -63,8 +63,8 @@ class CallRules:
         self._classes = ToolClasses(tool_classes)
         self._store = store
         self._environment = environment
-        self._make_redactor = strict_redactor
-        self._redactor: Redactor | None = None
+        self.redactor = redactor
+        """The redactor of ruled calls: secrets and personal data."""
         self._guard = threading.Lock()
         self._pieces: set[tuple[str, str]] = set()
         self._enforced: dict[tuple[str, str], int] = {}
@@ -91,14 +91,6 @@ class CallRules:
         except BaseException:
             self._pieces.discard((kind, piece))
             raise
-
-    @property
-    def redactor(self) -> Redactor:
-        """The redactor of ruled calls: secrets and personal data."""
-        with self._guard:
-            if self._redactor is None:
-                self._redactor = self._make_redactor()
-            return self._redactor
 
     def rule_for(self, facts: CallFacts, actor: Actor, scope: Scope) -> Judged:
         """Return the rule that decides over a call, and what it was decided on."""

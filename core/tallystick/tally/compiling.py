@@ -16,7 +16,8 @@ from tallystick.compiler.outline import frame_bodies
 from tallystick.errors import ActionDenied, RequestDenied
 from tallystick.memory import WorkingMemory
 from tallystick.memory.fields import text_for_model
-from tallystick.memory.passages import shown_text
+from tallystick.memory.passages import memory_for_model, shown_text
+from tallystick.policy.redaction import Redactor
 from tallystick.ranking import CONFIDENT
 from tallystick.recorder import Step
 from tallystick.records import (
@@ -67,8 +68,9 @@ class Candidates(NamedTuple):
     """Ids of the memories that a recall found with confidence."""
 
 
-def candidates_of(candidates: Iterable[Candidate], zone: tzinfo) -> Candidates:
-    """Sort candidates into items and memories; `zone` is that of moments without an offset.
+def candidates_of(candidates: Iterable[Candidate], zone: tzinfo, redactor: Redactor) -> Candidates:
+    """Sort candidates into items and memories, those without secrets; `zone` is that of moments
+    without an offset.
 
     Raises InvalidRecord.
     """
@@ -79,11 +81,14 @@ def candidates_of(candidates: Iterable[Candidate], zone: tzinfo) -> Candidates:
         if isinstance(candidate, Hit):
             if candidate.score >= CONFIDENT:
                 found.add(candidate.memory.id)
-            memories.append(_for_model(_detached(candidate.memory)))
+            memories.append(_for_model(_detached(candidate.memory), redactor))
         elif isinstance(candidate, Memory):
-            memories.append(_for_model(_detached(candidate)))
+            memories.append(_for_model(_detached(candidate), redactor))
         elif isinstance(candidate, WorkingMemory):
-            items.extend(candidate.items())
+            items.extend(
+                item.model_copy(update={"content": redactor.redact_text(item.content).text})
+                for item in candidate.items()
+            )
         else:
             items.append(_detached(ContextItem.load(candidate).at(zone)))
     return Candidates(tuple(items), tuple(memories), frozenset(found))
@@ -246,7 +251,8 @@ def _detached(record: _Record) -> _Record:
     return record.model_copy(deep=True) if mappings else record
 
 
-def _for_model(memory: Memory) -> Memory:
+def _for_model(memory: Memory, redactor: Redactor) -> Memory:
+    memory = memory_for_model(redactor, memory)
     text = text_for_model(memory.kind, shown_text(memory))
     return memory if text == memory.content else memory.model_copy(update={"content": text})
 

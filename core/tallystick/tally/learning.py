@@ -70,7 +70,7 @@ def learning_context(
         memory,
         Outbound(
             memory.store,
-            memory.redactor,
+            memory.remote_redactor,
             recorder,
             counter,
             settings.learning_budget,

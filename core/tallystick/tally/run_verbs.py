@@ -131,7 +131,11 @@ class RunVerbs(ReviewVerbs):
         for kind in ("context_item", "memory"):
             self._services.call_rules.register(self.actor, kind, "compile")
         at = self._moment(as_of, "as_of")
-        candidates = candidates_of(self._with_working(items, working), self._services.zone)
+        candidates = candidates_of(
+            self._with_working(items, working),
+            self._services.zone,
+            self._services.memory.redactor,
+        )
         with self._observed("compile", "compile") as call:
             if call.step is not None:
                 require_fitting_scopes(self._services, self.actor, candidates, call.step.run.scope)

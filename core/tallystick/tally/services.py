@@ -126,14 +126,13 @@ class Services:
         self.owner_fallback = owner_fallback
         self.rules = tuple(rules)
         finders = _finders(settings, secret_finders)
+        remote_redactor = Redactor(pii=True, terms=settings.redact_terms, finders=finders)
         self.call_rules = CallRules(
             self.rules,
             tool_classes,
             store=store,
             environment=settings.environment,
-            strict_redactor=lambda: Redactor(
-                pii=True, terms=settings.redact_terms, finders=finders
-            ),
+            redactor=remote_redactor,
         )
         self.gate = Gate(store, limits=settings.rate_limits)
         self.embedder = GuardedEmbedder(
@@ -173,6 +172,8 @@ class Services:
             summarizes=summarizer is not None,
             alias_threshold=settings.graph_alias_threshold,
             redactor=redactor,
+            remote_redactor=remote_redactor,
+            secrets_in_memory=settings.secrets_in_memory,
             learning=settings.learning,
         )
         self.working_sets = WorkingSets(self.embedder, weights=self.memory.weights)
@@ -183,7 +184,11 @@ class Services:
         self.prices = None if settings.prices is None else PriceTable.read(settings.prices)
         """The user's own table of prices."""
         self.recorder = RecorderContext(
-            store=store, gate=self.gate, redactor=redactor, retention=settings.retention
+            store=store,
+            gate=self.gate,
+            redactor=redactor,
+            retention=settings.retention,
+            prices=self.prices,
         )
         if store.database.unwritable is None:
             recover_interrupted_runs(self.recorder)

@@ -376,6 +376,15 @@ class Tally:
         """Drop all text that is cached in memory for speed; it is read anew when it is needed."""
         self._services.drop_caches()
 
+    def flush(self) -> None:
+        """Wait until what was recorded and read up to now is committed.
+
+        Adapters end their steps without waiting: call it before the process is frozen, as in a
+        lambda. Raises StorageError.
+        """
+        self._services.gate.flush()
+        self._services.store.database.flush()
+
     def close(self) -> None:
         """Write what is still in memory and close. Closing twice is allowed. Raises RecorderError
         where recordings could not be written, ReadOnlyTally where something else could not be: all

@@ -15,6 +15,7 @@ from tallystick.errors import CorruptTally, Denied, InvalidInput, NotFound, Stat
 from tallystick.operations import MEMORY_TOOLS
 from tallystick.records import Actor, SpaceMember
 from tallystick.records.framing import CLOSE, OPEN
+from tallystick.settings import Settings
 from tallystick.storage import access_log, journal, settings_rows
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
@@ -254,7 +255,8 @@ def test_what_is_too_long_is_cut_and_takes_no_place_from_what_is_short(
 
 def test_a_secret_where_a_text_is_cut_is_redacted_whole(open_sqlite: OpenTally) -> None:
     secret = "ghp_" + "a1B2" * 9
-    with open_sqlite() as tally:
+    settings = Settings.read(secrets_in_memory="keep")
+    with open_sqlite(settings=settings) as tally:
         mine = tally.bind(ALICE)
         # The text is cut at 1,200 characters, inside of the secret.
         mine.remember(f"{'heron nests ' * 98} {secret}", pinned=True)

@@ -798,7 +798,8 @@ def test_secrets_leave_as_placeholders_and_come_back_as_they_were(
 ) -> None:
     key = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCD"
     far = Scripted()
-    with opened(open_sqlite, extractor=far) as tally:
+    kept = {"secrets_in_memory": "keep"}
+    with opened(open_sqlite, extractor=far, settings=kept) as tally:
         anna = tally.bind()
         anna.remember(f"The build key is {key} for now.", conversation="c")
         tally.drain()

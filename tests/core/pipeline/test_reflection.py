@@ -185,7 +185,7 @@ def test_every_conclusion_waits_for_a_person_with_its_reason(open_tally: OpenTal
             "procedure: Before a storm, always": "review_mode",
             "claim: The survey showed that": "review_mode",
             "relation: Cara Lindt works_at Ac": "review_mode",
-            "decision: The door code is sk-pr": "sensitive",
+            "decision: The door code is [reda": "review_mode",
         }
         assert (reflected.read, reflected.waiting) == (7, 6)
         first = reflected.proposals[0]

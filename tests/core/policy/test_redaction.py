@@ -529,6 +529,14 @@ def test_protocol_ids_are_exempt_by_key() -> None:
     }
 
 
+def test_the_label_of_a_field_is_no_secret() -> None:
+    text = '<label for="password">Password:</label> <password>sommerregen77</password>'
+
+    assert Redactor().redact_text(text).text == text.replace(
+        "sommerregen77", "[redacted:credential:1]"
+    )
+
+
 def test_an_exempt_field_keeps_ids_and_not_credentials() -> None:
     value: Json = {
         "id": "ghp_" + made(36),

@@ -750,6 +750,49 @@ def test_what_could_not_be_told_of_a_gap_is_told_with_the_next(
         assert bound.recordings.run(run.id).gaps == 2
 
 
+TOKEN = "ghp_" + "a1B2" * 9
+
+
+def _named_by_secrets(tally: Tally, retention: Any) -> tuple[str, str]:
+    """Record a run in which everything is named by a secret; return all that is said of it, and of
+    one that is recorded so.
+    """
+    bound = tally.bind()
+    metadata: dict[str, Any] = {"tags": [TOKEN], TOKEN: "key", "api_key": "sommerregen77"}
+    with (
+        bound.run(f"agent {TOKEN}", domain=TOKEN, retention=retention, metadata=metadata) as run,
+        run.step("event", name=f"step {TOKEN}", metadata=metadata) as step,
+    ):
+        step.record(
+            "note", {"a": 1}, summary={"event": TOKEN, "token_exact": True, "list": [TOKEN]}
+        )
+        step.end(metadata={"end": TOKEN})
+    recordings_ = bound.recordings
+    said = (recordings_.run(run.id), recordings_.steps(run.id), recordings_.receipts(run.id))
+    return run.id, f"{said} {[record.dumps() for record in said[1]]} {said[0].dumps()}"
+
+
+@pytest.mark.parametrize("retention", ["redacted_payloads", "metadata_only"])
+def test_names_metadata_and_summaries_are_recorded_without_secrets(
+    open_sqlite: OpenTally, tmp_path: Path, retention: Any
+) -> None:
+    with open_sqlite() as tally:
+        run_id, said = _named_by_secrets(tally, retention)
+        bundle = tally.bind().recordings.export_receipt(run_id)
+
+    assert "agent [redacted:github_token:1]" in said
+    assert TOKEN not in said
+    assert TOKEN[4:].encode() not in bundle
+    assert "sommerregen77" not in said
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert [path for path in files if TOKEN[4:].encode() in path.read_bytes()] == []
+
+
+def test_names_are_kept_where_payloads_are_kept_in_full(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        assert TOKEN in _named_by_secrets(tally, "full_payloads")[1]
+
+
 def test_a_secret_where_a_goal_is_cut_is_redacted_whole(open_sqlite: OpenTally) -> None:
     secret = "ghp_" + "a1B2" * 9
     with open_sqlite() as tally:

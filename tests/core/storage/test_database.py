@@ -92,6 +92,23 @@ def _busy(url: str, milliseconds: int, **options: Any) -> Tally:
 
 
 @pytest.mark.postgres
+def test_what_a_server_says_beside_its_answers_is_logged_by_its_codes(
+    postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        _busy(postgres_url, 1_000) as tally,
+        caplog.at_level("WARNING", "tallystick.storage"),
+        services_of(tally).store.database.read() as connection,
+    ):
+        connection.exec_driver_sql("DO $$ BEGIN RAISE WARNING 'heron nests'; END $$")
+
+    [said] = [record.getMessage() for record in caplog.records]
+    assert "event='postgres.notice'" in said
+    assert "state='01000' reason='WARNING'" in said
+    assert "heron" not in said
+
+
+@pytest.mark.postgres
 @pytest.mark.timeout(60)
 def test_what_another_client_of_postgres_locks_is_waited_for_no_longer_than_said(
     postgres_url: str, foreign: psycopg.Connection[Any]

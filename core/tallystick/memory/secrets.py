@@ -1,0 +1,79 @@
+"""Secrets at memory's door: what a memory says is stored without them, whoever stores it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+from tallystick.errors import InvalidInput
+from tallystick.memory.context import MemoryContext
+from tallystick.records import Json, NewMemory, Scope, SourceRef
+
+_TEXTS = ("content", "subject", "speaker", "category", "tags", "attributes", "entities", "source")
+"""The fields of a memory that somebody wrote."""
+_FIRST_NUMBER, _NUMBERS = 10**11, 9 * 10**11
+
+
+class Admitted(NamedTuple):
+    """The fields of a memory as they may be stored."""
+
+    fields: Mapping[str, Any]
+    """The fields that were changed."""
+    warnings: tuple[str, ...] = ()
+
+
+def admit_fields(context: MemoryContext, scope: Scope, fields: Mapping[str, Any]) -> Admitted:
+    """Return the fields of a memory in which secrets were replaced, as `secrets_in_memory` says.
+
+    A placeholder is numbered by a digest of its secret under a key of the scope, so that memories
+    with different secrets stay different. Raises InvalidInput where secrets are refused.
+    """
+    if context.secrets_in_memory == "keep":
+        return Admitted({})
+    texts: dict[str, Json] = {
+        name: list(value) if isinstance(value, tuple) else value
+        for name in _TEXTS
+        if (value := fields.get(name))
+    }
+    redacted, counts = context.redactor.redact_json(
+        texts, number=lambda kind, secret: _number(context, scope, kind, secret)
+    )
+    if not counts:
+        return Admitted({})
+    found = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+    if context.secrets_in_memory == "refuse":
+        raise InvalidInput(
+            f"The memory holds secrets ({found}), which `secrets_in_memory` refuses. Take them out."
+        )
+    assert isinstance(redacted, dict)
+    changed = {name: value for name, value in redacted.items() if value != texts[name]}
+    return Admitted(changed, (f"secrets were replaced before it was stored: {found}",))
+
+
+def admit_memory(
+    context: MemoryContext, scope: Scope, item: NewMemory
+) -> tuple[NewMemory, tuple[str, ...]]:
+    """Return a new memory as it may be stored, with warnings; see `admit_fields`."""
+    fields: dict[str, Any] = {name: getattr(item, name) for name in _TEXTS}
+    if item.source is not None:
+        fields["source"] = item.source.model_dump(mode="json", exclude_defaults=True)
+    admitted = admit_fields(context, scope, fields)
+    if not admitted.fields:
+        return item, admitted.warnings
+    changed = dict(admitted.fields)
+    for name in ("tags", "entities"):
+        if name in changed:
+            changed[name] = tuple(dict.fromkeys(changed[name]))
+    if "source" in changed:
+        changed["source"] = SourceRef.load(changed["source"])
+    return item.model_copy(update=changed), admitted.warnings
+
+
+def _number(context: MemoryContext, scope: Scope, kind: str, secret: str) -> int:
+    """Return the number of a secret's placeholder, of twelve digits."""
+    key = context.frame_keys.signing(scope)
+    digest = blake2b(
+        f"{kind}\x00{secret}".encode("utf-8", "surrogatepass"), key=key, person=b"tally/secret"
+    )
+    return _FIRST_NUMBER + int.from_bytes(digest.digest()[:8]) % _NUMBERS

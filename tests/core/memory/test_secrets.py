@@ -1,0 +1,182 @@
+"""No secret comes through the door of memory, and none goes from there to a model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tallystick import BoundTally, Tally
+from tallystick.adapters.frames import framed_hits, hits_for_model
+from tallystick.compiler.outline import FRAMED, outline
+from tallystick.errors import InvalidInput
+from tallystick.memory import Put
+from tallystick.operations import MEMORY_TOOLS
+from tallystick.records import Actor, ContextItem, NewMemory, SourceRef
+from tallystick.settings import Settings
+
+ADA = Actor(user="ada")
+TOKEN = "ghp_a8Kd02JdLs93Mf7QpXz41VbNcTgHyUeWo6Ri"
+OTHER = "ghp_b9Le13KeMt04Ng8RqYa52WcOdUhIzVfXp7Sj"
+SAID = f"My token for deploys is {TOKEN}"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "tally"
+
+
+@pytest.fixture
+def bound(folder: Path) -> Iterator[BoundTally]:
+    with Tally.open(folder, background=False) as tally:
+        yield tally.bind(ADA)
+
+
+def _settings(secrets_in_memory: Any) -> Settings:
+    return Settings.read(secrets_in_memory=secrets_in_memory)
+
+
+def _holds(folder: Path, text: str) -> bool:
+    return any(
+        text.encode() in (Path(root) / name).read_bytes()
+        for root, _, names in os.walk(folder)
+        for name in names
+    )
+
+
+def test_a_secret_is_in_no_file_whatever_field_it_came_in(folder: Path) -> None:
+    with Tally.open(folder, background=False) as tally:
+        bound = tally.bind(ADA)
+        kept = bound.remember(
+            SAID,
+            subject=f"deploys with {TOKEN}",
+            category=TOKEN,
+            speaker=f"ada {TOKEN}",
+            tags=[TOKEN],
+            attributes={"api_key": "sommerregen77", "caption": TOKEN},
+            entities=[TOKEN],
+            source=SourceRef(source_type="file", uri=f"https://x.org/?key={TOKEN}"),
+        )
+        memory = bound.get(kept.id)
+        bound.modify(kept.id, content=f"It is {OTHER} now.", reason="new")
+        tally.drain()
+
+    assert memory.content.startswith("My token for deploys is [redacted:github_token:")
+    assert kept.warnings == (
+        "secrets were replaced before it was stored: 1 credential, 8 github_token",
+    )
+    assert not _holds(folder, TOKEN[4:])
+    assert not _holds(folder, OTHER[4:])
+    assert not _holds(folder, "sommerregen77")
+
+
+def test_memories_with_different_secrets_are_no_duplicates(bound: BoundTally) -> None:
+    first = bound.remember(SAID)
+    again = bound.remember(SAID)
+    other = bound.remember(SAID.replace(TOKEN, OTHER))
+    turn: dict[str, Any] = {"conversation": "c", "position": 0}
+    same = [bound.remember(SAID, **turn).status for _ in range(2)]
+
+    assert (again.status, again.id) == ("duplicate", first.id)
+    assert other.status == "created"
+    assert bound.get(other.id).content != bound.get(first.id).content
+    assert same == ["created", "duplicate"]
+
+
+def test_an_answer_under_a_key_is_given_again(bound: BoundTally) -> None:
+    first = bound.remember(SAID, idempotency_key="k")
+
+    assert bound.remember(SAID, idempotency_key="k") == first
+
+
+def test_a_change_says_that_secrets_were_replaced(bound: BoundTally) -> None:
+    kept = bound.remember("The token is in the vault.")
+
+    change = bound.modify(kept.id, content=SAID, attributes={"note": TOKEN}, reason="r")
+
+    assert change.warnings == ("secrets were replaced before it was stored: 2 github_token",)
+    assert TOKEN not in str(bound.get(kept.id))
+
+
+def test_the_text_in_place_of_a_redacted_one_has_no_secret(bound: BoundTally) -> None:
+    kept = bound.remember("The token is in the vault.")
+    options: dict[str, Any] = {"reason": "r", "replacement": SAID}
+    preview = bound.correct(kept.id, "redact", **options)
+
+    bound.correct(kept.id, "redact", mode="apply", confirm_token=preview.confirm_token, **options)
+
+    assert TOKEN not in str(bound.get(kept.id))
+
+
+def test_secrets_are_refused_where_the_setting_says_so(folder: Path) -> None:
+    with Tally.open(folder, background=False, settings=_settings("refuse")) as tally:
+        bound = tally.bind(ADA)
+        kept = bound.remember("The token is in the vault.")
+
+        with pytest.raises(InvalidInput, match=r"1 github_token.*secrets_in_memory") as refusal:
+            bound.remember_many([NewMemory(content="all or none"), NewMemory(content=SAID)])
+        with pytest.raises(InvalidInput, match="secrets_in_memory"):
+            bound.modify(kept.id, content=SAID, reason="r")
+
+        assert TOKEN not in str(refusal.value)
+        assert [memory.content for memory in bound.memories()] == ["The token is in the vault."]
+
+
+def test_a_move_of_the_setting_unmasks_nothing(folder: Path) -> None:
+    with Tally.open(folder, background=False) as tally:
+        masked = tally.bind(ADA).remember(SAID)
+    with Tally.open(folder, background=False, settings=_settings("keep")) as tally:
+        bound = tally.bind(ADA)
+        kept = bound.remember(SAID)
+
+        assert TOKEN not in bound.get(masked.id).content
+        assert bound.get(kept.id).content == SAID
+        assert not kept.warnings
+
+
+def test_what_is_kept_reaches_no_model(folder: Path) -> None:
+    with Tally.open(folder, background=False, settings=_settings("keep")) as tally:
+        bound = tally.bind(ADA)
+        long = f"{'The deploys of the heron. ' * 200}{SAID} and {'nothing else. ' * 200}"
+        kept = bound.remember(SAID, speaker=f"ada {TOKEN}", attributes={"caption": TOKEN})
+        bound.remember(long)
+        hits = bound.recall("token for deploys")
+        request = ContextItem(id="q", kind="user_msg", content="Which token?")
+        with bound.run("support") as run, run.step("model_call"):
+            bound.working().set("facts", [SAID])
+            compiled = bound.compile([*hits, request], budget=10_000, target=FRAMED)
+        shown = [
+            framed_hits(bound, hits),
+            outline(compiled).context,
+            str(compiled),
+            str(hits_for_model(bound, hits)),
+            bound.context_pack("token for deploys").text,
+            bound.wake().text,
+            *(
+                str(MEMORY_TOOLS[name].function(bound, *arguments))
+                for name, arguments in (
+                    ("memory_search", ("token for deploys",)),
+                    ("memory_get", (kept.id,)),
+                    ("memory_list", ()),
+                )
+            ),
+        ]
+
+        assert len(hits) == 2
+        assert TOKEN in str(hits)
+        assert [TOKEN in text for text in shown] == [False] * len(shown)
+
+
+def test_an_item_of_a_store_is_kept_as_it_is(bound: BoundTally) -> None:
+    bound.items.put([Put(("a",), "k", {"note": SAID}, index=("note",))])
+
+    [item] = bound.items.get([(("a",), "k")])
+
+    assert item is not None
+    assert item.value == {"note": SAID}
+    hits = bound.recall("token for deploys", namespace=("a",))
+    assert len(hits) == 1
+    assert TOKEN not in framed_hits(bound, hits)
