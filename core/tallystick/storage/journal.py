@@ -39,6 +39,11 @@ _s = tables.streams
 _a = tables.anchors
 _HEAD = select(_s.c.count.label("entries"), _s.c.head).where(_s.c.name == bindparam("stream"))
 _HEAD_OF = Prepared(_HEAD)
+_DIGEST_AT = Prepared(
+    select(_j.c.digest).where(
+        _j.c.stream == bindparam("stream"), _j.c.position == bindparam("position")
+    )
+)
 _NEW_STREAM = Prepared(f"{upsert(_s, ('name', 'count', 'head'), key=('name',))} RETURNING name")
 _BEGIN = Prepared(insert_row(_s, "name", "count", "head"))
 _MOVE = (
@@ -178,6 +183,17 @@ class HeadMove(NamedTuple):
     last: Appended
 
 
+class Origin(NamedTuple):
+    """The journal entry at which something was derived from the database.
+
+    Numbers do not say that: a database that was put back from a copy gives them to other rows.
+    """
+
+    stream: str
+    position: int
+    digest: str
+
+
 class ChainProblem(NamedTuple):
     """A place in a chain that does not match, and why."""
 
@@ -274,6 +290,20 @@ def end_of(connection: Connection, stream: str) -> End:
     """Return the end of a stream, from the database."""
     rows = _HEAD_OF(connection, {"stream": stream})
     return End(*rows[0]) if rows else End(0, genesis(stream))
+
+
+def origin_of(connection: Connection, stream: str) -> Origin:
+    """Return the origin of what is derived from this snapshot: the last entry of a stream."""
+    length, head = end_of(connection, stream)
+    return Origin(stream, length - 1, head)
+
+
+def has_origin(connection: Connection, origin: Origin) -> bool:
+    """Return True if the journal, or the anchor that a purge left, has the digest of an origin."""
+    rows = _DIGEST_AT(connection, {"stream": origin.stream, "position": origin.position})
+    if rows:
+        return bool(rows[0][0] == origin.digest)
+    return anchor_of(connection, origin.stream) == Anchor(origin.position + 1, origin.digest)
 
 
 def end_ahead(stream: str) -> Read:

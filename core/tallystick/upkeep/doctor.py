@@ -74,7 +74,7 @@ def diagnose(
         "jobs": lambda connection: [_jobs(connection)],
         "outbox": lambda connection: [_outbox(connection)],
         "graph": lambda connection: [_graph(connection)],
-        "segments": lambda connection: [_segments(connection)],
+        "segments": lambda connection: [_segments(context, connection)],
     }
     findings: list[Finding] = _writing(context)
     for check, run in checks.items():
@@ -203,15 +203,18 @@ def _mended_graph(context: MemoryContext, actor: Actor) -> Finding:
 
 def _removed_segments(context: MemoryContext) -> Finding:
     with context.store.database.read() as connection:
-        scope_ids = segments.damaged(connection)
-
+        scope_ids, strays = segments.damaged(connection), context.corpora.strays(connection)
+    context.corpora.remove_files(strays)
     for scope_id in scope_ids:
         context.store.database.write(
             partial(segments.remove, scope_id=scope_id),
             name="doctor.segments",
             writes=Writes.of(f"recall_segments:{scope_id}"),
         )
-    text = f"removed the segments of {len(scope_ids)} scopes: the next recall makes them anew"
+    text = (
+        f"removed the segments of {len(scope_ids)} scopes and {len(strays)} files: the next recall "
+        "makes them anew"
+    )
     return Finding(check="segments", status="repaired", text=text)
 
 
@@ -459,8 +462,15 @@ def _graph(connection: Connection) -> Finding:
     return Finding(check="graph", status="ok", text=text)
 
 
-def _segments(connection: Connection) -> Finding:
-    damaged = segments.damaged(connection)
+def _segments(context: MemoryContext, connection: Connection) -> Finding:
+    damaged, strays = segments.damaged(connection), context.corpora.strays(connection)
+    if strays:
+        text = (
+            f"{len(strays)} files of what recall derived, {strays[0].name} among them, are of a "
+            "journal other than this tally's, as after its database was put back from a copy, and "
+            "are not used: run `tally doctor --repair`"
+        )
+        return Finding(check="segments", status="problem", text=text)
     if damaged:
         text = (
             f"{sum(damaged.values())} pieces of what recall derived from {len(damaged)} scopes are "
