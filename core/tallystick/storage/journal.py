@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, get_args
 
-from sqlalchemy import Connection, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from tallystick.errors import CorruptTally
 from tallystick.records import (
@@ -56,6 +56,11 @@ _MOVE = (
     .values(count=bindparam("n"), head=bindparam("digest"))
 )
 _MOVE_HEAD, _MOVE_KNOWN_HEAD = PreparedUpdate(_MOVE), Prepared(_MOVE)
+_LAST = Prepared(
+    select(_j.c.stream, _j.c.position, _j.c.digest).where(
+        _j.c.sequence == select(func.max(_j.c.sequence)).scalar_subquery()
+    )
+)
 _COLUMNS = (
     "audit_id",
     "stream",
@@ -296,6 +301,12 @@ def origin_of(connection: Connection, stream: str) -> Origin:
     """Return the origin of what is derived from this snapshot: the last entry of a stream."""
     length, head = end_of(connection, stream)
     return Origin(stream, length - 1, head)
+
+
+def last_origin(connection: Connection) -> Origin:
+    """Return the origin of what is derived from this snapshot: the last entry of any stream."""
+    rows = _LAST(connection, {})
+    return Origin(*rows[0]) if rows else Origin("tally", -1, genesis("tally"))
 
 
 def has_origin(connection: Connection, origin: Origin) -> bool:

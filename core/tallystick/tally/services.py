@@ -411,11 +411,15 @@ def _open_index(store: Store, settings: Settings, fingerprint: str) -> ChromaInd
     with store.database.read() as connection:
         layout = layout_of(connection, fingerprint)
     if settings.chroma is not None:
-        return ChromaIndex(fingerprint, server=settings.chroma, layout=layout)
+        return ChromaIndex(
+            fingerprint, database=store.database, server=settings.chroma, layout=layout
+        )
     if store.location.folder is None or store.database.unwritable is not None:
         # Chroma writes where it is only asked. The database answers by itself.
         return None
-    return ChromaIndex(fingerprint, folder=store.location.folder, layout=layout)
+    return ChromaIndex(
+        fingerprint, database=store.database, folder=store.location.folder, layout=layout
+    )
 
 
 def _token_folder(location: Location) -> Path:

@@ -166,8 +166,9 @@ def test_a_write_is_no_way_to_make_an_older_copy_look_whole(damaged: Path) -> No
         assert tally.reconcile_index(repair=False).whole
 
 
+@pytest.mark.parametrize("drains", [1, 2])
 def test_a_database_of_an_earlier_time_does_not_trust_a_later_chroma(
-    filled: Path, tmp_path: Path
+    filled: Path, tmp_path: Path, drains: int
 ) -> None:
     folder = tmp_path / "tally"
     with _open(folder) as tally:
@@ -175,7 +176,7 @@ def test_a_database_of_an_earlier_time_does_not_trust_a_later_chroma(
         owner.remember("a heron waits")
         tally.drain()
     shutil.copy(folder / "tally.db", tmp_path / "earlier.db")
-    for content in ("a stork lands", "a crane calls"):
+    for content in ("a stork lands", "a crane calls")[:drains]:
         with _open(folder) as tally:
             tally.bind().remember(content)
             tally.drain()
