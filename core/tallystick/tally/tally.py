@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -41,7 +42,7 @@ from tallystick.tally.later_replays import ReplayHandler
 from tallystick.tally.learning import DeciderLike, ExtractorLike, SummarizerLike
 from tallystick.tally.model_verbs import ModelVerbs
 from tallystick.tally.services import Services, record_owner
-from tallystick.upkeep.backup import restore
+from tallystick.upkeep.backup import backup_beside, migrate_database, restore
 from tallystick.upkeep.migration import migrate_tally
 
 
@@ -114,13 +115,14 @@ class Tally:
                 "The setting `objects_from_kb` says what is moved, and no `objects` where. Name "
                 "both, or neither."
             )
+        clock, ids = clock or SystemClock(), ids or UuidIds()
         location = Location.find(where, create=create)
         if effective.private_files:
             location.restrict()
         store = Store.open(
             location,
-            clock=clock or SystemClock(),
-            ids=ids or UuidIds(),
+            clock=clock,
+            ids=ids,
             busy_timeout_ms=effective.busy_timeout_ms,
             full_durability=effective.durability == "full",
             readers=effective.readers,
@@ -128,7 +130,17 @@ class Tally:
             schema=schema,
             blobs=None if effective.objects is None else open_blobs(effective.objects),
             blobs_from=effective.objects_from_kb * 1024,
-            create=create,
+            migrating=lambda database: migrate_database(
+                database,
+                actor=Actor(user="tallystick", surface="open"),
+                surface="open",
+                clock=clock,
+                ids=ids,
+                create=create,
+                backup=partial(backup_beside, database, location.folder)
+                if effective.backup_before_migration and location.folder is not None
+                else None,
+            ),
         )
         try:
             services = Services(

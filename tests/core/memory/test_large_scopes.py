@@ -533,6 +533,21 @@ def test_a_segment_of_a_journal_that_was_rolled_back_is_not_read(
         assert _answers(tally.bind(ANNA)) == answers
 
 
+def test_the_last_read_of_a_recall_names_its_scopes(open_tally: OpenTally) -> None:
+    """Whatever was derived says, no other scope's text comes back, and nothing foreign raises."""
+    with open_tally() as tally:
+        anna, ben = tally.bind(ANNA), tally.bind(Actor(user="ben"))
+        for bound in (anna, ben):
+            bound.remember(f"The heron of {bound.actor.user} lives in the vault.")
+            assert bound.recall("heron")
+        services = services_of(tally)
+        with services.store.database.read() as connection:
+            rows = {row.scope: row.id for row in scopes.find(connection, [anna.scope, ben.scope])}
+        entries = services.memory.corpora._entries
+        entries[rows[anna.scope]].corpus = entries[rows[ben.scope]].corpus
+        assert [hit.memory.content for hit in anna.recall("heron vault").hits] == []
+
+
 def test_a_corpus_in_memory_is_dropped_where_the_journal_went_back(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         bound = tally.bind(ANNA)
