@@ -40,8 +40,8 @@ from tallystick.storage.database import Database
 from tallystick.storage.segment_files import MappedFile, SegmentFiles
 from tallystick.storage.writes import Writes
 
-_MUCH = 8 * 1024 * 1024
-"""Bytes by which an entry grows before the allocator is asked for what was freed meanwhile."""
+_MUCH = 16 * 1024 * 1024
+"""Bytes of entries that are made before the allocator is asked for what was freed meanwhile."""
 _WORDS = 1_000
 """Bytes of a memory without its vector in an entry, about."""
 _NUMBER = 4
@@ -144,6 +144,7 @@ class CorpusCache:
         self._crowded: set[int] = set()
         """Scopes that would fit alone, and were evicted soon after they were used."""
         self._uses = 0
+        self._made_bytes = 0
         self._pauses: dict[int, _Pause] = {}
         self.loads = 0
         """The number of scopes that were read whole."""
@@ -351,7 +352,7 @@ class CorpusCache:
         self, connection: Connection, entry: _Entry, scope_id: int, revision: int
     ) -> bool:
         """Bring an entry up to date; return True if it had to begin."""
-        before = entry.corpus.bytes
+        before = entry.corpus
         if entry.origin is not None and not journal.has_origin(connection, entry.origin):
             entry.clear()
         if not entry.corpus.is_sketched and self._is_large(
@@ -368,7 +369,11 @@ class CorpusCache:
         entry.revision = revision
         stream = f"scope:{scopes.named(connection, scope_id).scope}"
         entry.origin = journal.origin_of(connection, stream)
-        if entry.corpus.bytes - before > _MUCH:
+        if entry.corpus is not before:
+            # Each write makes a corpus beside the one before, of a scope that is small too.
+            self._made_bytes += entry.corpus.bytes
+        if self._made_bytes > _MUCH:
+            self._made_bytes = 0
             _return_freed_memory()
         return is_cold
 
