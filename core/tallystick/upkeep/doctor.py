@@ -22,6 +22,7 @@ from tallystick.errors import (
 )
 from tallystick.graph import mend_graph
 from tallystick.memory import MemoryContext
+from tallystick.memory.memory_write import MemoryWrite
 from tallystick.pipeline import Background
 from tallystick.pipeline.reconcile import wanted_keys
 from tallystick.records import JOB_STATES, Actor, Finding
@@ -31,6 +32,7 @@ from tallystick.storage import (
     integrity,
     jobs,
     journal,
+    memories,
     objects,
     outbox,
     scopes,
@@ -62,7 +64,7 @@ def diagnose(
     """
     require_operator(context, actor)
     checks: dict[str, Callable[[Connection], Iterable[Finding]]] = {
-        "database": _database,
+        "database": lambda connection: [*_database(connection), *_triggers(connection)],
         "journal": _journals,
         "versions": lambda connection: [_versions(connection)],
         "erasure": lambda connection: [_erasure(connection)],
@@ -79,6 +81,7 @@ def diagnose(
     findings: list[Finding] = _writing(context)
     for check, run in checks.items():
         findings += _read(context, check, run)
+    findings += _guarded("search text", lambda: [_search_text(context)])
     findings += _guarded("files", lambda: _files(context))
     findings += _guarded("retention", lambda: [_retention(context, actor, windows)])
     findings += _guarded("index", lambda: [_index(context, background, repair=False)])
@@ -95,6 +98,8 @@ def diagnose(
             repaired += _guarded("graph", lambda: [_mended_graph(context, actor)])
         elif finding.status == "problem" and finding.check == "segments":
             repaired += _guarded("segments", lambda: [_removed_segments(context)])
+        elif finding.status == "problem" and finding.check == "search text":
+            repaired += _guarded("search text", lambda: [_derived_text(context, actor)])
         elif finding.status == "notice" and finding.check == "objects":
             repaired += _guarded("objects", lambda: [_swept(context)])
         elif finding.status == "problem" and finding.check == "index":
@@ -255,6 +260,41 @@ def _database(connection: Connection) -> list[Finding]:
         Finding(check="database", status="problem", text=f"{text}: restore it from a copy")
         for text in problems
     ]
+
+
+def _triggers(connection: Connection) -> list[Finding]:
+    text = "{} is a trigger that is not Tallystick's, and may change what is stored: drop it"
+    return [
+        Finding(check="database", status="problem", text=text.format(each))
+        for each in integrity.foreign_triggers(connection)
+    ]
+
+
+def _search_text(context: MemoryContext) -> Finding:
+    with context.store.database.read() as connection:
+        unreadable = integrity.unreadable_text(connection)
+    if unreadable:
+        text = (
+            f"the words by which {len(unreadable)} memories are found cannot be read: run "
+            "`tally doctor --repair`"
+        )
+        return Finding(check="search text", status="problem", text=text)
+    return Finding(check="search text", status="ok", text="the words of every memory can be read")
+
+
+def _derived_text(context: MemoryContext, actor: Actor) -> Finding:
+    """Derive the words of memories from their texts, where they cannot be read."""
+    with context.store.database.read() as connection:
+        docs = integrity.unreadable_text(connection)
+
+    def unit(tx: Connection) -> None:
+        write = MemoryWrite(tx, context, actor, context.store.clock.now(), None)
+        for stored in memories.get_docs(tx, docs).values():
+            write.derive_text(stored)
+
+    context.store.database.write(unit, name="doctor.search_text")
+    text = f"the words of {len(docs)} memories were derived from their texts"
+    return Finding(check="search text", status="repaired", text=text)
 
 
 def _journals(connection: Connection) -> list[Finding]:
