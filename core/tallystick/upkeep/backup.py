@@ -30,6 +30,7 @@ from tallystick.logs import get_logger
 from tallystick.memory import MemoryContext
 from tallystick.ports import Clock, Ids
 from tallystick.records import Actor, Backup
+from tallystick.records.times import moment_text
 from tallystick.storage import (
     Connection,
     Location,
@@ -164,6 +165,17 @@ def restore(
                 finish(location, schema)
     except OSError as error:
         raise StorageError(f"{target} cannot be written: {error.strerror}.") from error
+    except StateConflict as error:
+        if not _is_restored(target, schema, archive.manifest["digest"]):
+            raise
+        # As after a restore that was killed once it had completed.
+        raise StateConflict(
+            target,
+            state="in use",
+            reason="this backup is restored there already, and what is there is whole",
+            hint="Open it.",
+            what="The place",
+        ) from error
     return _backup("restore", archive.manifest, started, checked)
 
 
@@ -254,6 +266,20 @@ def backup_beside(database: Database, folder: Path | None, before: str) -> Path 
     return place
 
 
+def _is_restored(target: str, schema: str, digest: str) -> bool:
+    """Return True if a place has the tally of the backup with this digest, whole."""
+    try:
+        place = Database(Location.find(target, create=False).url, schema=schema)
+        with closing(place), place.read() as connection:
+            require_whole(connection)
+            return any(
+                entry.event == "tally.restore" and entry.details.get("digest") == digest
+                for entry in journal.entries(connection, "tally")
+            )
+    except (StorageError, InvalidInput):
+        return False
+
+
 def _require_fit(archive: Archive) -> None:
     """Refuse rows of an older schema, which are migrated where they are from: SQLite packs values
     in a way that only the schema of today declares.
@@ -316,8 +342,19 @@ def _event(
 
 
 def _require_new(folder: Path) -> None:
-    if not is_new_or_empty(folder):
-        raise InvalidInput(f"{folder} is there already. Back up into a new folder.")
+    if is_new_or_empty(folder):
+        return
+    try:
+        archive = Archive(folder, "backup")
+        archive.check([DATABASE, *archive.rows])
+    except (InvalidInput, StorageError):
+        raise InvalidInput(f"{folder} is there already. Back up into a new folder.") from None
+    # As after a backup that was killed once it had completed.
+    at = moment_text(archive.manifest["at"], "%Y-%m-%d %H:%M:%S UTC")
+    raise InvalidInput(
+        f"{folder} is there already: a backup of {at} that is complete and whole, with the digest "
+        f"{archive.manifest['digest']}. Keep it, or back up into a new folder."
+    )
 
 
 def _backup(
