@@ -388,6 +388,12 @@ class Tally:
         """Drop all text that is cached in memory for speed; it is read anew when it is needed."""
         self._services.drop_caches()
 
+    def keep_retention(self) -> None:
+        """Carry out the retention of this day where no process has, for two seconds at most: what
+        is left is done by the next one. Closing does so in a process with its background.
+        """
+        self._services.keep_retention()
+
     def close(self) -> None:
         """Write what is still in memory and close. Closing twice is allowed. Raises RecorderError
         where recordings could not be written, ReadOnlyTally where something else could not be: all
