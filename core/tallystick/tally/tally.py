@@ -27,7 +27,6 @@ from tallystick.records import (
     CallContext,
     Migration,
     PolicyRule,
-    RebuiltIndex,
     Scope,
     ToolClass,
     checked_arguments,
@@ -357,16 +356,6 @@ class Tally:
         Raises StorageError when another process owns it.
         """
         return self._services.background.reconcile(repair=repair)
-
-    def rebuild_index(
-        self, progress: Callable[[int, int], None] = lambda finished, total: None
-    ) -> RebuiltIndex:
-        """Make Chroma anew from the database; return the number of vectors.
-
-        `progress` is called with the number of vectors finished and the total. Raises
-        StorageError.
-        """
-        return self._services.background.rebuild(progress)
 
     def now(self) -> int:
         """Return the time of the tally's clock, microseconds UTC."""

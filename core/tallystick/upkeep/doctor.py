@@ -224,7 +224,9 @@ def _removed_segments(context: MemoryContext) -> Finding:
 
 
 def _requeued(context: MemoryContext, background: Background, actor: Actor) -> Finding:
-    requeued = retry_jobs(context, actor, None, idempotency_key=None)
+    requeued = retry_jobs(
+        context, actor, None, reason="tally doctor --repair", idempotency_key=None
+    )
     background.wake()
     text = f"{len(requeued)} jobs will be done anew"
     return Finding(check="jobs", status="repaired", text=text)

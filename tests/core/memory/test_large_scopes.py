@@ -522,7 +522,7 @@ def test_a_segment_of_a_journal_that_was_rolled_back_is_not_read(
         if mend == "repair":
             root.operator.doctor(repair=True)
         elif mend == "rebuild":
-            root.operator.rebuild_index()
+            root.operator.rebuild_index(reason="restored")
         assert (lost in _files(tally)) is (mend == "recall")
         answers = _answers(tally.bind(ANNA))
         assert lost not in _files(tally)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tallystick import Tally
+from tallystick import Actor, Tally
 from tallystick.errors import StorageError
 from tallystick.records import RebuiltIndex
 from tallystick.settings import Settings
@@ -143,7 +143,9 @@ def test_the_doctor_names_it_and_mends_it(damaged: Path) -> None:
 @some_accidents
 def test_a_rebuild_makes_it_anew(damaged: Path) -> None:
     with _open(damaged) as tally:
-        assert tally.rebuild_index() == RebuiltIndex(chroma=COUNT)
+        assert tally.bind(Actor(user="root", role="operator")).operator.rebuild_index(
+            reason="r"
+        ) == RebuiltIndex(chroma=COUNT)
         assert _is_answered_by_chroma(tally)
     with _open(damaged) as tally:
         assert _is_answered_by_chroma(tally)
@@ -251,7 +253,7 @@ def test_a_process_without_the_lock_repairs_nothing(filled: Path, tmp_path: Path
         assert (found[0].content, found.path) == (LATER, "exact")
         other.drain()
         with pytest.raises(StorageError, match="Another process owns"):
-            other.rebuild_index()
+            other.bind(Actor(user="root", role="operator")).operator.rebuild_index(reason="r")
         assert not (tmp_path / "tally" / "chroma").exists()
         holder.drain()
         assert _is_answered_by_chroma(holder)
