@@ -347,15 +347,23 @@ class Operator:
         )
 
     def doctor(
-        self, *, repair: Annotated[bool, Field(description="Mend what can be mended.")] = False
+        self,
+        *,
+        repair: Annotated[bool, Field(description="Mend what can be mended.")] = False,
+        reason: Annotated[
+            str | None, Field(description="Why it is repaired; it is kept in the journal.")
+        ] = None,
     ) -> tuple[Finding, ...]:
-        """Check the tally and return what is wrong or needs attention; `repair` mends it."""
+        """Check the tally and return what is wrong or needs attention; `repair` mends it, and the
+        journal says what and the `reason`, which it needs. Raises Denied, InvalidInput.
+        """
         return doctor.diagnose(
             self._services.memory,
             self._services.background,
             self.actor,
             self._services.windows,
             repair=repair,
+            reason=reason or "",
         )
 
     def sizes(self) -> Sizes:

@@ -44,9 +44,9 @@ from tallystick.storage.chroma_layout import IndexState, Layout, layout_of, stat
 from tallystick.storage.packing import damage_read
 from tallystick.storage.private_files import wider_than_private
 from tallystick.storage.read_only import unwritable_reason
-from tallystick.storage.writes import Writes
+from tallystick.storage.writes import TALLY, Writes
 from tallystick.upkeep.erase import PENDING, finish
-from tallystick.upkeep.jobs import retry_jobs
+from tallystick.upkeep.jobs import note_repair, require_reason, retry_jobs
 from tallystick.upkeep.retention import Windows, journal_window, purge, require_operator
 
 _SHOWN = 20
@@ -56,13 +56,22 @@ _MANY = 10_000
 
 
 def diagnose(
-    context: MemoryContext, background: Background, actor: Actor, windows: Windows, *, repair: bool
+    context: MemoryContext,
+    background: Background,
+    actor: Actor,
+    windows: Windows,
+    *,
+    repair: bool,
+    reason: str,
 ) -> tuple[Finding, ...]:
-    """Run every check; with `repair` also repair what can be. Raises Denied.
+    """Run every check; with `repair` also repair what can be, and note it in the journal. Raises
+    Denied, and InvalidInput for a repair without a reason.
 
     A check that cannot read what it needs is a problem of its own; the others go on.
     """
     require_operator(context, actor)
+    if repair:
+        require_reason(reason)
     checks: dict[str, Callable[[Connection], Iterable[Finding]]] = {
         "database": lambda connection: [*_database(connection), *_triggers(connection)],
         "journal": _journals,
@@ -93,7 +102,7 @@ def diagnose(
         if finding.status == "problem" and finding.check == "erasure":
             repaired += _guarded("erasure", lambda: [_finished(context, background)])
         elif finding.status == "problem" and finding.check == "jobs":
-            repaired += _guarded("jobs", lambda: [_requeued(context, background, actor)])
+            repaired += _guarded("jobs", lambda: [_requeued(context, background, actor, reason)])
         elif finding.status == "problem" and finding.check == "graph":
             repaired += _guarded("graph", lambda: [_mended_graph(context, actor)])
         elif finding.status == "problem" and finding.check == "segments":
@@ -106,6 +115,15 @@ def diagnose(
             repaired += _guarded("index", lambda: [_index(context, background, repair=True)])
         else:
             repaired.append(finding)
+    mended = sorted({each.check for each in repaired if each.status == "repaired"})
+    if mended:
+        context.store.database.write(
+            lambda tx: note_repair(
+                tx, context, actor, "doctor.repair", {"checks": mended}, reason=reason
+            ),
+            name="doctor.repair",
+            writes=Writes.of(TALLY),
+        )
     return tuple(repaired)
 
 
@@ -223,10 +241,8 @@ def _removed_segments(context: MemoryContext) -> Finding:
     return Finding(check="segments", status="repaired", text=text)
 
 
-def _requeued(context: MemoryContext, background: Background, actor: Actor) -> Finding:
-    requeued = retry_jobs(
-        context, actor, None, reason="tally doctor --repair", idempotency_key=None
-    )
+def _requeued(context: MemoryContext, background: Background, actor: Actor, reason: str) -> Finding:
+    requeued = retry_jobs(context, actor, None, reason=reason, idempotency_key=None)
     background.wake()
     text = f"{len(requeued)} jobs will be done anew"
     return Finding(check="jobs", status="repaired", text=text)

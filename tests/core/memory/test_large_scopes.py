@@ -283,7 +283,7 @@ def test_a_damaged_piece_of_a_stored_segment_is_never_used(open_tally: OpenTally
     with open_tally(settings=LARGE, owner=ROOT) as tally:
         _change(tally, change)
         doctor = tally.bind(ROOT).operator.doctor
-        repaired = [each for each in doctor(repair=True) if each.check == "segments"]
+        repaired = [each for each in doctor(repair=True, reason="r") if each.check == "segments"]
         assert [each.status for each in repaired] == ["repaired"]
         assert [each.status for each in doctor() if each.check == "segments"] == ["ok"]
         assert _answers(tally.bind(ANNA)) == expected
@@ -520,7 +520,7 @@ def test_a_segment_of_a_journal_that_was_rolled_back_is_not_read(
         [found] = [each for each in root.operator.doctor() if each.check == "segments"]
         assert (found.status, lost.name in found.text) == ("problem", True)
         if mend == "repair":
-            root.operator.doctor(repair=True)
+            root.operator.doctor(repair=True, reason="r")
         elif mend == "rebuild":
             root.operator.rebuild_index(reason="restored")
         assert (lost in _files(tally)) is (mend == "recall")

@@ -134,9 +134,9 @@ def test_the_doctor_names_it_and_mends_it(damaged: Path) -> None:
     with _open(damaged) as tally:
         doctor = tally.bind().operator.doctor
         assert [each.status for each in doctor() if each.check == "index"] == ["problem"]
-        assert [each.status for each in doctor(repair=True) if each.check == "index"] == [
-            "repaired"
-        ]
+        assert [
+            each.status for each in doctor(repair=True, reason="r") if each.check == "index"
+        ] == ["repaired"]
         assert _is_answered_by_chroma(tally)
 
 
@@ -213,7 +213,7 @@ def test_the_graph_of_chroma_may_be_damaged_alone(filled: Path, tmp_path: Path) 
     with _open(tmp_path / "tally") as tally:
         assert tally.bind().recall(LATER)[0].content == LATER
         assert tally.bind().recall(EARLIER)[0].content == EARLIER
-        tally.bind().operator.doctor(repair=True)
+        tally.bind().operator.doctor(repair=True, reason="r")
         assert tally.reconcile_index(repair=False).whole
 
 

@@ -278,7 +278,9 @@ def test_dead_and_failed_jobs_are_done_anew_by_command_and_by_the_doctor(
         assert poison in finding.text
 
         remote.embed = HashEmbedder(local=False).embed  # type: ignore[method-assign]
-        [mended] = [each for each in root.operator.doctor(repair=True) if each.check == "jobs"]
+        [mended] = [
+            each for each in root.operator.doctor(repair=True, reason="r") if each.check == "jobs"
+        ]
         assert (mended.status, mended.text) == ("repaired", "1 jobs will be done anew")
         tally.drain()
         assert root.operator.job(cancelled).state == "dead"

@@ -136,7 +136,9 @@ def test_the_doctor_reads_the_words_of_recall_and_derives_them_anew(tmp_path: Pa
         problems = {each.check: each.text for each in root.doctor() if each.status == "problem"}
         assert "2 memories" in problems["search text"]
         assert "theirs on jobs" in problems["database"]
-        [repaired] = [each for each in root.doctor(repair=True) if each.check == "search text"]
+        [repaired] = [
+            each for each in root.doctor(repair=True, reason="r") if each.check == "search text"
+        ]
         assert repaired.status == "repaired"
         hits = tally.bind().recall("heron number 1").hits
         assert hits[0].memory.content == "heron number 1 of the reeds"
