@@ -134,6 +134,10 @@ class Settings(BaseSettings):
     """Days for which a forgotten memory can be recovered."""
     forget_batch: int = Field(default=100, ge=1)
     """The most memories that one `forget_matching` may forget; more is refused."""
+    backup_before_migration: bool = True
+    """True if an embedded tally of an older schema is backed up beside its folder, and the backup
+    verified, before opening it migrates it.
+    """
     forget_preview_only: bool = False
     """True if `forget_matching` is previewed and never applied, whoever asks."""
     tombstones_days: int | None = Field(default=None, ge=1)

@@ -139,15 +139,16 @@ def migrate(
     return Answer(result, views.migration_view(result))
 
 
-@command("rebuild_index", note="With --check only says whether it matches.")
+@command("rebuild_index", without=("reason",), note="With --check only says whether it matches.")
 def rebuild_index(
     call: Call,
     check: Annotated[bool, "Change nothing; exit with 1 when it does not match."] = False,
+    reason: Annotated[str, "Why; it is kept in the journal. Needed but for --check."] = "",
 ) -> Any:
     if check:
         compared = call.owner.tally.reconcile_index(repair=False)
         value = {**asdict(compared), "whole": compared.whole}
         return Answer(value, views.reconciled_view(compared), compared.whole)
     with progress_bar("Rebuilding the index", hidden=call.as_json) as advance:
-        rebuilt = call.owner.operator.rebuild_index(progress=advance)
+        rebuilt = call.owner.operator.rebuild_index(reason=reason, progress=advance)
     return Answer(rebuilt, views.rebuilt_view(rebuilt))

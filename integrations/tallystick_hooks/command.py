@@ -127,6 +127,8 @@ def _direct(chosen: argparse.Namespace, payload: Any) -> dict[str, Any]:
             if chosen.agent is not None:
                 actor = actor.replace(agent=chosen.agent)
             answer = react(tally.bind(actor, chosen.boundary), event)
+            if event.name == "session-end":
+                tally.keep_retention()
     except (TallystickError, BadPayload, OSError, ValueError) as error:
         raise Unanswered(str(error)) from error
     if answer.error is not None:

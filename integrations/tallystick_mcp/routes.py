@@ -128,6 +128,6 @@ MANAGE: Mapping[str, Route] = {
     "replay": _route("replay_later", tool="memory_replay", id="step_id"),
     "health": _route("doctor", tool="memory_health"),
     "stats": _route("sizes", tool="memory_stats"),
-    "rebuild_index": _route("rebuild_index"),
+    "rebuild_index": _route("rebuild_index", "reason"),
 }
 """By action."""

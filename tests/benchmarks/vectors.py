@@ -22,10 +22,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tallystick import Tally
 from tallystick.ranking import Corpus, Entry, cosines, indexed_words
 from tallystick.storage import ChromaIndex
 from tallystick.storage.chroma import VectorPoint
 from tallystick.storage.chroma_layout import IndexState, Layout
+from tallystick.tally.services import services_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -94,8 +96,9 @@ def measure(count: int, asked: int) -> None:
     ]
     times, found, built = [_timed(corpus.nearness, queries)], [], []
     for layout in (Layout(own=frozenset({1})), Layout()):
-        with tempfile.TemporaryDirectory() as folder:
-            index = ChromaIndex("bench", folder=Path(folder), layout=layout)
+        with tempfile.TemporaryDirectory() as folder, Tally.open(Path(folder) / "tally") as tally:
+            database = services_of(tally).store.database
+            index = ChromaIndex("bench", database=database, folder=Path(folder), layout=layout)
             began = time.perf_counter()
             for start in range(0, count, _PAGE):
                 for scope, rows, first in ((1, said, 0), (2, others, count)):

@@ -52,6 +52,7 @@ def test_with_nothing_said_the_defaults_stand() -> None:
         "retention": "redacted_payloads",
         "forget_window_days": 30,
         "forget_batch": 100,
+        "backup_before_migration": True,
         "forget_preview_only": False,
         "idempotency_days": 30,
         "manual_override_days": 30,

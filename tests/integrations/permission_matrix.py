@@ -321,7 +321,7 @@ _QUERIES: Mapping[str, Callable[[World], dict[str, Any]]] = {
     "GET /policy": lambda world: {"tool": "deploy"},
 }
 _FORMS: Mapping[str, Callable[[World], dict[str, Any]]] = {
-    "POST /jobs/retry": lambda world: {"job_id": world.job},
+    "POST /jobs/retry": lambda world: {"job_id": world.job, "reason": "r"},
     "POST /jobs/cancel": lambda world: {"job_id": world.job},
     "POST /tokens/revoke": lambda world: {"token_id": world.ada.tokens.make("t").id},
     "POST /approvals/{approval_id}": lambda world: {"decision": "approve"},
@@ -401,7 +401,7 @@ _MORE: Mapping[str, Callable[[World], dict[str, Any]]] = {
         ("promote", "share"), lambda world: {"into": world.arguments("promote")["into"]}
     ),
 }
-_REASONED = frozenset(get_args(ManageAction)) - {"replay", "health", "stats", "rebuild_index"}
+_REASONED = frozenset(get_args(ManageAction)) - {"replay", "health", "stats"}
 _PREVIEWED = ("forget_matching", "correct", "promote", "share")
 RESOURCES: Mapping[str, Callable[[World], str]] = {
     "tally://memory/{id}": lambda world: world.memory.id,

@@ -150,7 +150,10 @@ def test_recall_shows_what_was_remembered_and_why(tally_command: Command) -> Non
 
 def test_the_index_is_checked_and_rebuilt(tally_command: Command) -> None:
     assert "matches the database" in tally_command("rebuild-index", "--check").stdout
-    assert tally_command("rebuild-index").stdout == "✓ 0 vectors in Chroma\n"
+    assert (
+        tally_command("rebuild-index", "--reason", "after a crash").stdout
+        == "✓ 0 vectors in Chroma\n"
+    )
     assert tally_command("rebuild-index", "--check").returncode == 0
 
 

@@ -156,7 +156,7 @@ def test_the_json_of_every_command_keeps_its_names_and_types(
     )
     took(output, "restore")
     run("migrate", "--plan")
-    run("rebuild-index")
+    run("rebuild-index", "--reason", "r")
     run("freeze", *reason)
     run("thaw", *reason)
     _, output, _ = run_piped(

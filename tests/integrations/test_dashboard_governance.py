@@ -158,7 +158,7 @@ def test_a_job_is_cancelled_and_tried_again(there: Served, ada: Browser) -> None
     job = there.tally.bind(ADA).replay_later(played.step_id)
     page = ada.get(f"jobs/{job.id}")
     cancelled = ada.send(page.form("/jobs/cancel"), reason="not now")
-    again = ada.send(cancelled.form("/jobs/retry"))
+    again = ada.send(cancelled.form("/jobs/retry"), reason="now")
     there.tally.drain()
     done = ada.get(f"jobs/{job.id}")
 

@@ -114,7 +114,7 @@ def test_an_outage_is_waited_for_and_a_retry_is_a_workflow_of_its_own(
         assert bridge.dispatch() == 0
         remote.is_away = False
         [job] = tally.bind(ROOT).operator.jobs()
-        tally.bind(ROOT).operator.retry_jobs(job.id)
+        tally.bind(ROOT).operator.retry_jobs(job.id, reason="r")
         until(lambda: bool(bridge.dispatch()) or states(tally) == {"done": 1})
         until(lambda: states(tally) == {"done": 1})
 

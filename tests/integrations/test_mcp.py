@@ -424,10 +424,14 @@ async def test_runs_and_approvals_are_read_page_by_page(tally: Tally, mode: str)
 async def test_the_index_is_made_anew_by_an_operator_alone(tally: Tally, mode: str) -> None:
     tally.bind().remember("The heron nests in March.")
     async with connected(serve(tally, person=True), mode) as client:
-        made = payload(await client.call_tool("manage", {"action": "rebuild_index"}))
-        stray = payload(await client.call_tool("manage", {"action": "rebuild_index", "id": "x"}))
+        made = payload(await client.call_tool("manage", {"action": "rebuild_index", "reason": "r"}))
+        stray = payload(
+            await client.call_tool("manage", {"action": "rebuild_index", "id": "x", "reason": "r"})
+        )
     async with connected(serve(tally, actor=ANN), mode) as client:
-        refused = payload(await client.call_tool("manage", {"action": "rebuild_index"}))
+        refused = payload(
+            await client.call_tool("manage", {"action": "rebuild_index", "reason": "r"})
+        )
 
     assert made["rebuild_index"] == {"chroma": 0}
     assert tally.reconcile_index(repair=False).whole

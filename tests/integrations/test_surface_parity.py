@@ -181,7 +181,7 @@ STEPS = [
     Step("jobs", {"limit": 20}, ("jobs",)),
     Step("runs", {"limit": 20}, ("runs",)),
     Step("purge", {}, ("purge",)),
-    Step("rebuild_index", {}, ("rebuild-index",)),
+    Step("rebuild_index", {"reason": "r"}, ("rebuild-index", "--reason", "r")),
     Step("erase", {"memory_ids": ["{old.id}"], **WHY}, ("erase", "{old.id}", *SAID)),
     Step("freeze", WHY, ("freeze", *SAID)),
     Step("remember", {"content": "While frozen."}, ("remember", "While frozen.")),

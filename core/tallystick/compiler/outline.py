@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 from tallystick.errors import InvalidContext
 from tallystick.records import CompiledContext, ContextItem, SectionName, TargetProfile
 from tallystick.records.framing import Quote, frame, frame_body
+from tallystick.records.times import moment_text
 
 FRAMED = TargetProfile(per_item=8, per_tool=8, per_request=96)
 """The tokens of the outline itself, with some room: dashes, roles and separators, and the own
@@ -144,7 +144,7 @@ def _day(item: ContextItem) -> str:
     at = item.metadata.get("occurred_at") if item.kind == "memory" else None
     if not isinstance(at, int):
         return ""
-    return f"[{datetime.fromtimestamp(at / 1_000_000, tz=UTC):%Y-%m-%d}] "
+    return f"[{moment_text(at, '%Y-%m-%d')}] "
 
 
 def _refuse_unpaired(items: Sequence[ContextItem], *, may_wait: bool) -> None:

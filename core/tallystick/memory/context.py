@@ -13,6 +13,7 @@ from tallystick.memory.fields import INDEX, texts_of_item
 from tallystick.policy.redaction import Redactor
 from tallystick.ports import Embedder, Reranker
 from tallystick.ranking import RecallWeights, cosines, slices_to_embed, to_float16_bytes
+from tallystick.ranking.vocabulary import WordVectors
 from tallystick.records import (
     AccessKind,
     Actor,
@@ -168,10 +169,12 @@ class MemoryContext:
             first += len(text)
         return blobs
 
-    def word_vectors(self, words: Sequence[str]) -> NDArray[np.float32] | None:
-        """Return vectors of single words, or None when the embedder offers none, fails or is
-        remote.
-        """
+    @cached_property
+    def word_vectors(self) -> WordVectors:
+        """The vectors of single words; None when the embedder offers none, fails or is remote."""
+        return WordVectors(self._embed_words)
+
+    def _embed_words(self, words: Sequence[str]) -> NDArray[np.float32] | None:
         embed_words = getattr(self.embedder, "embed_words", None)
         if embed_words is None or not self.local_embedder:
             return None

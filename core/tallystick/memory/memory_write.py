@@ -253,6 +253,15 @@ class MemoryWrite:
             at=self.now,
         )
 
+    def derive_text(self, stored: memories.Stored) -> None:
+        """Derive anew the words by which a memory is found; of one that is not findable none."""
+        doc, scope_id, revision = stored.doc, stored.scope_id, self._revision(stored.scope_id)
+        if stored.memory.state in memories.FINDABLE:
+            row = _text_row(self.tx, stored.memory)
+            search.show_text(self.tx, doc, scope_id, row, revision=revision)
+        else:
+            search.hide_text(self.tx, doc, revision=revision)
+
     def learn(self, memory: Memory, *, scope_id: int) -> str:
         """Leave a job that draws facts from a memory; return its id."""
         return jobs.enqueue(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 from tallystick.access import is_expired
@@ -30,6 +29,7 @@ from tallystick.ports import TokenCounter
 from tallystick.records import Actor, ContextPack, Holds, Memory, PackItem, Scope
 from tallystick.records.escaping import as_name
 from tallystick.records.framing import Quote, framed
+from tallystick.records.times import moment_text
 from tallystick.storage import memories, scopes
 
 _LONGEST, _SHORTEST = 1_200, 40
@@ -361,11 +361,7 @@ class _Filling:
 
 def _heading(item: PackItem) -> str:
     """Return the line above items: their kind and day, and whether they hold."""
-    day = (
-        ""
-        if item.known_at is None
-        else f", {datetime.fromtimestamp(item.known_at / 1_000_000, tz=UTC):%Y-%m-%d}"
-    )
+    day = "" if item.known_at is None else f", {moment_text(item.known_at, '%Y-%m-%d')}"
     freshness = _FRESHNESS.get(item.fresh, "")
     # Who said it and when say already that it is a turn.
     kind = "" if item.kind == "turn" and day else item.kind

@@ -154,7 +154,7 @@ def _recall(
     with context.store.database.read() as connection, reading(connection):
         ranking = _search(connection, context, analysed, vector, request, now)
         decisions, candidates = _readable(
-            connection, context, actor, scope_list, ranking, request, now
+            connection, context, actor, scope_list, analysed.scopes, ranking, request, now
         )
         # A reranker and a budget choose among more than the limit.
         chosen = (
@@ -239,6 +239,7 @@ def _readable(
     context: MemoryContext,
     actor: Actor,
     scope_list: Sequence[Scope],
+    within: Collection[int],
     ranking: _Ranking,
     request: RecallRequest,
     now: int,
@@ -251,7 +252,7 @@ def _readable(
     only before it, recall would return what nobody may read any more; asked after it, by a third
     snapshot, text and right could differ again.
     """
-    stored = _load(connection, ranking, request, now)
+    stored = _load(connection, ranking, within, request, now)
     decisions = {
         scope: context.gate.decide(connection, actor, "read", scope) for scope in scope_list
     }
@@ -289,17 +290,23 @@ class _Ranking:
 
 
 def _load(
-    connection: Connection, ranking: _Ranking, request: RecallRequest, now: int
+    connection: Connection,
+    ranking: _Ranking,
+    within: Collection[int],
+    request: RecallRequest,
+    now: int,
 ) -> dict[int, memories.Stored]:
-    """Return the best as they are in the database, without those that left since they were ranked.
+    """Return the best of the scopes `within` as they are in the database, without those that left
+    since they were ranked.
 
-    State and end are checked here once more: a corpus is cached by the revision of its scope, and
-    may be older than this snapshot.
+    A number of the ranking is no proof of its scope: it comes from what was derived earlier. State
+    and end are checked here once more: a corpus is cached by the revision of its scope, and may be
+    older than this snapshot.
     """
     docs = [ranked.doc for ranked in ranking.ranked]
     return {
         doc: stored
-        for doc, stored in memories.get_docs(connection, docs).items()
+        for doc, stored in memories.get_docs(connection, docs, within=within).items()
         if stored.memory.state in request.findable_states
         and not is_expired(stored.memory.expires_at, now)
     }

@@ -413,7 +413,7 @@ _TABLE = (
         "retry_jobs",
         "Retry jobs",
         "Let jobs that failed, died or wait for their next attempt be done anew.",
-        ("not_found", "state_conflict", "idempotency_mismatch"),
+        ("invalid_input", "not_found", "state_conflict", "idempotency_mismatch"),
         verb="operator.retry_jobs",
     ),
     _change(
@@ -504,7 +504,7 @@ _TABLE = (
         "doctor",
         "Doctor",
         "Check chains, commitments, jobs, retention and the index.",
-        ("denied",),
+        ("denied", "invalid_input"),
         verb="operator.doctor",
     ),
     _operate(
@@ -518,7 +518,7 @@ _TABLE = (
         "rebuild_index",
         "Rebuild the index",
         "Make Chroma anew from the database; return the number of vectors.",
-        ("denied", "storage_error"),
+        ("denied", "invalid_input", "storage_error"),
         verb="operator.rebuild_index",
     ),
     _operate(

@@ -187,7 +187,10 @@ class Background:
             yield
 
     def rebuild(self, progress: Progress) -> RebuiltIndex:
-        """Make Chroma anew from the database. Raises StorageError where the tally has none."""
+        """Make Chroma anew from the database, and let recall analyse its text anew. Raises
+        StorageError where the tally has no Chroma.
+        """
+        self._context.corpora.remove_files()
         with self._index_guard, self._chroma.turn(wait=True):
             return RebuiltIndex(chroma=self._chroma.rebuild(progress))
 

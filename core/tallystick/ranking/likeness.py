@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,10 +10,10 @@ if TYPE_CHECKING:
 
     from tallystick.ranking.corpus import Corpus
     from tallystick.ranking.question import Question
+    from tallystick.ranking.vocabulary import WordVectors
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
-    WordVectors = Callable[[Sequence[str]], NDArray[np.float32] | None]
 
 
 def likest_words(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tallystick.ranking.likeness import WordVectors
+    from tallystick.ranking.vocabulary import WordVectors
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]

@@ -31,6 +31,7 @@ from tallystick.ranking.question import Question, ask
 from tallystick.ranking.segment import Entry
 from tallystick.ranking.signals import Pool
 from tallystick.ranking.vectors import slices, slices_to_embed, to_float16_bytes
+from tallystick.ranking.vocabulary import WordVectors
 from tallystick.ranking.weights import RecallWeights
 from tallystick.ranking.words import indexed_words
 
@@ -98,6 +99,7 @@ class WorkingSets:
         )
         self._weights = weights or RecallWeights()
         self._most = most
+        self._word_vectors = WordVectors(self._embed_words)
         self._guard = threading.Lock()
         self._sets: list[_Set] = []
         self._analysed: OrderedDict[tuple[str, str], tuple[str, int, bytes | None]] = OrderedDict()
@@ -231,7 +233,7 @@ class WorkingSets:
             return None
         return vector if bool(vector.any()) else None
 
-    def _word_vectors(self, words: Sequence[str]) -> NDArray[np.float32] | None:
+    def _embed_words(self, words: Sequence[str]) -> NDArray[np.float32] | None:
         offered = getattr(self._embedder, "embed_words", None)
         if offered is None:
             return None

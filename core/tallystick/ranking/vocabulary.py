@@ -1,5 +1,5 @@
-"""Vocabulary: numbers for the words, speakers, kinds and conversations of one scope, with the
-vectors and the roots of its words.
+"""Vocabulary: numbers for the words, speakers, kinds and conversations of one scope, with the roots
+of its words; and the vectors of words, which all scopes share.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Ints = NDArray[np.int64]
+    Rows = NDArray[np.int32]
     Vectors = NDArray[np.float32]
-    WordVectors = Callable[[Sequence[str]], Vectors | None]
 
 _MEANINGS = 16_384
-"""Vectors of single words that are kept for one scope; beyond, they are computed anew."""
+"""Vectors of single words that are kept; beyond, they are computed anew."""
 _PART = 512
 """Vectors of words that are compared at once."""
 _STRING = 200
@@ -35,6 +35,54 @@ class _Numbers(dict[str, int]):
     def __missing__(self, key: str) -> int:
         number = self[key] = len(self)
         return number
+
+
+class WordVectors:
+    """Vectors of single words, by an embedder's table: one cache for all scopes, since a word has
+    the same vector everywhere. Thread-safe.
+    """
+
+    def __init__(self, embed: Callable[[Sequence[str]], Vectors | None]) -> None:
+        self._embed = embed
+        self._guard = threading.Lock()
+        self._rows: dict[str, int] = {}
+        self._matrix: Vectors | None = None
+
+    def __call__(self, words: Sequence[str]) -> Vectors | None:
+        """Return the vectors of words, which are not kept; None where there are none."""
+        return self._embed(words)
+
+    def kept(self, words: Sequence[str], known: Rows, matrix: Vectors | None) -> Vectors | None:
+        """Return the matrix in which words have rows, and write these to `known`, where -1 stands
+        for words of no row in `matrix`; another matrix than that has all of them anew. None where
+        the embedder has no vectors.
+        """
+        import numpy as np
+
+        with self._guard:
+            if matrix is None or matrix is not self._matrix:
+                known[:] = -1
+            places = np.flatnonzero(known < 0).tolist()
+            new = [words[place] for place in places if words[place] not in self._rows]
+            new = list(dict.fromkeys(new))
+            if self._matrix is None or len(self._rows) + len(new) > len(self._matrix):
+                known[:] = -1
+                places, new = list(range(len(words))), list(dict.fromkeys(words))
+                self._matrix = None
+            if new:
+                vectors = self._embed(new)
+                if vectors is None:
+                    return None
+                if self._matrix is None:
+                    # Of what is never written to, the system gives no memory.
+                    size = max(_MEANINGS, len(new))
+                    self._rows = {}
+                    self._matrix = np.empty((size, vectors.shape[1]), dtype=np.float32)
+                first = len(self._rows)
+                self._matrix[first : first + len(new)] = vectors
+                self._rows.update((word, first + place) for place, word in enumerate(new))
+            known[places] = [self._rows[words[place]] for place in places]
+            return self._matrix
 
 
 class Vocabulary:
@@ -63,8 +111,8 @@ class Vocabulary:
         """
         self._guard = threading.Lock()
         # By surface the row of its vector, or -1: few of a scope's words are ever looked up.
-        self._place = np.zeros(0, dtype=np.int64)
-        self._meanings = np.zeros((0, 0), dtype=np.float32)
+        self._place = np.zeros(0, dtype=np.int32)
+        self._meanings: Vectors | None = None
 
     def copy(self) -> Vocabulary:
         """Return the same numbers, to which nothing is added; vectors and roots are left out."""
@@ -80,15 +128,26 @@ class Vocabulary:
         self, numbers: NDArray[np.int64], meant: Vectors, vectors: WordVectors
     ) -> Vectors | None:
         """Return the cosines of `meant` (rows) with surfaces by their numbers (columns), whose
-        vectors are computed once and cached; None if `vectors` returns none.
+        vectors `vectors` keeps; None if it has none.
         """
         import numpy as np
 
         with self._guard:
-            places = self._places_of(numbers, vectors)
+            if len(self._place) < len(self.spelled):
+                enlarged = np.full(len(self.spelled), -1, dtype=np.int32)
+                enlarged[: len(self._place)] = self._place
+                self._place = enlarged
+            places = self._place[numbers]
+            if self._meanings is None or (places < 0).any():
+                words = [self.spelled[number] for number in numbers.tolist()]
+                meanings = vectors.kept(words, places, self._meanings)
+                if meanings is None:
+                    return None
+                if meanings is not self._meanings:
+                    self._place[:], self._meanings = -1, meanings
+                self._place[numbers] = places
             meanings = self._meanings
-        if places is None:
-            return None
+        assert meanings is not None
         cosines = np.empty((len(meant), len(places)), dtype=np.float32)
         # In parts that stay in the processor's cache; row by row rather than by a matrix product,
         # whose threads cost more than they save.
@@ -98,28 +157,6 @@ class Vocabulary:
             taken = np.take(meanings, part, axis=0, out=rows[: len(part)], mode="clip")
             np.einsum("ij,kj->ki", taken, meant, out=cosines[:, start : start + _PART])
         return cosines
-
-    def _places_of(self, numbers: NDArray[np.int64], vectors: WordVectors) -> Ints | None:
-        """Return the rows of the cached vectors of surfaces; what is missing is computed."""
-        import numpy as np
-
-        if len(self._place) < len(self.spelled):
-            enlarged = np.full(len(self.spelled), -1, dtype=np.int64)
-            enlarged[: len(self._place)] = self._place
-            self._place = enlarged
-        missing = numbers[self._place[numbers] < 0]
-        if len(self._meanings) + len(missing) > _MEANINGS:
-            self._place[:] = -1
-            self._meanings = self._meanings[:0]
-            missing = numbers
-        if len(missing):
-            new_vectors = vectors([self.spelled[number] for number in missing.tolist()])
-            if new_vectors is None:
-                return None
-            first = len(self._meanings)
-            self._meanings = np.concatenate([self._meanings, new_vectors]) if first else new_vectors
-            self._place[missing] = np.arange(first, first + len(missing))
-        return self._place[numbers]
 
     def related(self, words: Sequence[str], language: str) -> dict[str, frozenset[str]]:
         """Return, for each of some words, the terms of all words here that share its root in a
@@ -143,10 +180,9 @@ class Vocabulary:
 
     @property
     def bytes(self) -> int:
-        """The approximate size: of strings, tables of numbers, and cached vectors of words."""
+        """The approximate size: of strings and tables of numbers."""
         roots_of_languages = sum(len(by_root) for _, by_root in list(self._roots.values()))
-        words = _STRING * (len(self.surfaces) + len(self.terms)) + _ROOT * roots_of_languages
-        return words + self._meanings.nbytes
+        return _STRING * (len(self.surfaces) + len(self.terms)) + _ROOT * roots_of_languages
 
     def catch_up(self) -> None:
         """Stem the surfaces that came since the last time."""

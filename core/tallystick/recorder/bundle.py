@@ -45,8 +45,14 @@ R = TypeVar("R", bound=Record)
 
 FORMAT = "tallystick-receipt/2"
 _MEMBERS = ("run.json", "chain.jsonl", "steps.jsonl", "entries.jsonl", "payloads.bin")
-_MOST_BYTES = 2**30
-"""Bytes to which the members of a bundle may decompress: a hostile one cannot take all memory."""
+_SPARE_UNFOLDED, _UNFOLDED = 2**26, 64
+"""Bytes to which the members of a bundle may decompress: so many, and so many times those of the
+file. A hostile one cannot take all memory.
+"""
+_SPARE_LINES, _LINE = 10_000, 16
+"""Lines that a member may have: so many, and one for so many bytes of the file. The digest of an
+entry alone takes twice that, which nothing compresses.
+"""
 _SPARE_BYTES, _GROWTH = 2**28, 1_000
 """Bytes that all payloads together may have once they are put together: so many, and so many times
 those of the file. A prompt that grows by a line with each call is far below.
@@ -408,10 +414,14 @@ def _read(content: bytes, *, with_bodies: bool = False) -> _Bundled:
             )
         if any(info.compress_type not in _COMPRESSIONS for info in members.values()):
             raise InvalidInput("A member of this bundle is compressed in a way that none is.")
-        if sum(info.file_size for info in members.values()) > _MOST_BYTES:
+        unfolded = sum(info.file_size for info in members.values())
+        if unfolded > _SPARE_UNFOLDED + _UNFOLDED * len(content):
             raise InvalidInput("This bundle says that it unfolds to more than may be held.")
         packed = sum(info.compress_size for info in members.values())
         head, chain, steps, entries, payloads = (archive.read(name) for name in _MEMBERS)
+    most_lines = _SPARE_LINES + len(content) // _LINE
+    if any(member.count(b"\n") > most_lines for member in (chain, steps, entries)):
+        raise InvalidInput("This bundle has more lines than its bytes can say something by.")
     header = strict_json(head)
     if header.get("format") != FORMAT:
         raise InvalidInput(
@@ -577,5 +587,5 @@ def _lines(values: Sequence[Any]) -> bytes:
 
 
 def _json_lines(lines: bytes) -> Iterator[Any]:
-    for line in lines.splitlines():
+    for line in io.BytesIO(lines):
         yield strict_json(line)

@@ -8,11 +8,12 @@ was measured to crash and to damage the store. Chroma is imported on first use.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -22,7 +23,9 @@ from urllib.parse import urlsplit
 from filelock import FileLock, Timeout
 
 from tallystick.errors import InvalidInput, StorageError, TallystickError
+from tallystick.storage import journal
 from tallystick.storage.chroma_layout import IndexState, Layout
+from tallystick.storage.database import Database
 from tallystick.storage.private_files import make_private_folder
 
 if TYPE_CHECKING:
@@ -35,6 +38,8 @@ queries.
 """
 _STAMP = "tallystick"
 """The key of the stamp in the metadata of the shared collection."""
+_ORIGIN = "tallystick_origin"
+"""The key of the journal entry at which the stamp was written."""
 
 
 class VectorPoint(NamedTuple):
@@ -58,10 +63,12 @@ class ChromaIndex:
         self,
         fingerprint: str,
         *,
+        database: Database,
         folder: Path | None = None,
         server: str | None = None,
         layout: Layout | None = None,
     ) -> None:
+        self._database = database
         self._fingerprint = fingerprint
         self._layout = layout or Layout()
         self._folder = folder
@@ -151,7 +158,11 @@ class ChromaIndex:
             shared = self._find(None)
             if shared is None:
                 return "its collection is gone"
-            if (shared.metadata or {}).get(_STAMP) not in (state.current, state.upcoming):
+            metadata = shared.metadata or {}
+            stamp = metadata.get(_STAMP)
+            if stamp not in (state.current, state.upcoming) or (
+                stamp == state.upcoming and not self._has_origin(metadata)
+            ):
                 return "it is a copy of another time"
             for key in self._keys():
                 collection = self._find(key)
@@ -159,6 +170,13 @@ class ChromaIndex:
                 if count < state.counts.get(key, 0) and self._is_settled(state):
                     return "points are missing in it"
             return None
+
+    def _has_origin(self, metadata: Mapping[str, Any]) -> bool:
+        """Return True if the journal has the entry at which a stamp was written."""
+        if (origin := metadata.get(_ORIGIN)) is None:
+            return False
+        with self._database.read() as connection:
+            return journal.has_origin(connection, journal.Origin(*json.loads(origin)))
 
     def _is_settled(self, state: IndexState) -> bool:
         """Return False where a drain began after `state`: it may have deleted points."""
@@ -168,8 +186,10 @@ class ChromaIndex:
 
     def announce(self, state: IndexState) -> None:
         """Write the stamp of a drain that begins, before its first deletion."""
+        with self._database.read() as connection:
+            origin = json.dumps(journal.last_origin(connection))
         with self._guard, self._translated():
-            self._collection(None).modify(metadata={_STAMP: state.upcoming})
+            self._collection(None).modify(metadata={_STAMP: state.upcoming, _ORIGIN: origin})
 
     def stamp(self, state: IndexState) -> IndexState:
         """Write the stamp of a drain that is done; return the state to commit with it."""

@@ -74,7 +74,9 @@ class Layout:
 # the trimmed outbox together with the state that names this stamp as `current` and draws a new
 # `upcoming`. So the collection of this database always has one of the two stamps: the second only
 # while a drain is under way, or where its process died, and then the entries still wait and are
-# drained once more. Who finds fewer points than were left asks for the stamp again: if it is still
+# drained once more. The stamp names the last entry of the journal: a database that was put back
+# from a copy may know the stamp of one drain as `upcoming`, and its journal has another entry
+# there. Who finds fewer points than were left asks for the stamp again: if it is still
 # `current`, no drain has deleted any, and they are missing. Processes that share a server drain one
 # at a time (`Database.turn_of`): a second one would leave counts that the first has changed, or a
 # stamp that the database has passed. A folder or a database that was restored from an earlier copy

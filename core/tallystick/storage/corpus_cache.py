@@ -3,8 +3,9 @@ by revision.
 
 An entry contains what the database contains and nothing else. Each recall compares the scope's
 revision, in its own snapshot of the database, with that of the entry and reads the rows that
-changed since; writes of other processes are found by the same comparison. Text that was erased is
-found by the scope's epoch. A scope has one entry: of its words, or of its words and vectors once
+changed since; writes of other processes are found by the same comparison. An entry is of one
+journal: where the database was put back from a copy, it begins anew. Text that was erased is found
+by the scope's epoch. A scope has one entry: of its words, or of its words and vectors once
 somebody asked for these. The entries that were not used for longest are dropped when the cache
 grows too large. Scopes that do not fit together and are asked in turn would evict each other at
 every question: what is evicted soon after its use is read from the database as a large scope is.
@@ -21,8 +22,10 @@ import ctypes
 import sys
 import threading
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
@@ -32,13 +35,13 @@ from tallystick.logs import get_logger
 from tallystick.ranking.corpus import Corpus
 from tallystick.ranking.frozen import freeze, thaw
 from tallystick.ranking.segment import Entry
-from tallystick.storage import search, segments
+from tallystick.storage import journal, scopes, search, segments
 from tallystick.storage.database import Database
 from tallystick.storage.segment_files import MappedFile, SegmentFiles
 from tallystick.storage.writes import Writes
 
-_MUCH = 8 * 1024 * 1024
-"""Bytes by which an entry grows before the allocator is asked for what was freed meanwhile."""
+_MUCH = 16 * 1024 * 1024
+"""Bytes of entries that are made before the allocator is asked for what was freed meanwhile."""
 _WORDS = 1_000
 """Bytes of a memory without its vector in an entry, about."""
 _NUMBER = 4
@@ -72,6 +75,8 @@ class _Entry:
     guard: threading.Lock = field(default_factory=threading.Lock)
     corpus: Corpus = field(default_factory=Corpus.empty)
     revision: int = 0
+    origin: journal.Origin | None = None
+    """The journal entry at which it was brought up to date."""
     epoch: int = 0
     fingerprint: str = ""
     """The embedder whose vectors it has; empty for words alone."""
@@ -86,7 +91,7 @@ class _Entry:
     """The use of the cache in which it was asked for last."""
 
     def clear(self) -> None:
-        self.corpus, self.revision = Corpus.empty(), 0
+        self.corpus, self.revision, self.origin = Corpus.empty(), 0, None
         self.forget_segment()
 
     def begin_with(self, segment: _Kept) -> None:
@@ -139,6 +144,7 @@ class CorpusCache:
         self._crowded: set[int] = set()
         """Scopes that would fit alone, and were evicted soon after they were used."""
         self._uses = 0
+        self._made_bytes = 0
         self._pauses: dict[int, _Pause] = {}
         self.loads = 0
         """The number of scopes that were read whole."""
@@ -164,6 +170,8 @@ class CorpusCache:
             entry.used = self._uses
         with entry.guard:
             self._check(connection, entry, scope_id, fingerprint, dimension)
+            if entry.revision > revision and self._is_rolled_back(connection, entry):
+                entry.clear()
             if entry.revision >= revision:
                 return entry.corpus
             is_cold = self._bring_up(connection, entry, scope_id, revision)
@@ -276,6 +284,18 @@ class CorpusCache:
             for pid in self._files.holders(scope_id, epoch=epoch)
         ]
 
+    def strays(self, connection: Connection) -> list[Path]:
+        """Return the segment files that are of another journal, or cannot be read."""
+        if self._files is None:
+            return []
+        return self._files.strays(partial(journal.has_origin, connection))
+
+    def remove_files(self, files: Iterable[Path] | None = None) -> None:
+        """Remove these segment files, or every one, and drop what was read of them."""
+        if self._files is not None:
+            self._files.remove(files)
+        self.drop()
+
     def drop(self, scope_id: int | None = None) -> None:
         """Drop the text of a scope, or of all, from memory: the next recall reads it anew."""
         with self._guard:
@@ -332,7 +352,9 @@ class CorpusCache:
         self, connection: Connection, entry: _Entry, scope_id: int, revision: int
     ) -> bool:
         """Bring an entry up to date; return True if it had to begin."""
-        before = entry.corpus.bytes
+        before = entry.corpus
+        if entry.origin is not None and not journal.has_origin(connection, entry.origin):
+            entry.clear()
         if not entry.corpus.is_sketched and self._is_large(
             scope_id, len(entry.corpus), entry.dimension
         ):
@@ -345,15 +367,31 @@ class CorpusCache:
         )
         entry.corpus = entry.corpus.updated_by_pages(changed, dimension=entry.dimension)
         entry.revision = revision
-        if entry.corpus.bytes - before > _MUCH:
+        stream = f"scope:{scopes.named(connection, scope_id).scope}"
+        entry.origin = journal.origin_of(connection, stream)
+        if entry.corpus is not before:
+            # Each write makes a corpus beside the one before, of a scope that is small too.
+            self._made_bytes += entry.corpus.bytes
+        if self._made_bytes > _MUCH:
+            self._made_bytes = 0
             _return_freed_memory()
         return is_cold
+
+    def _is_rolled_back(self, connection: Connection, entry: _Entry) -> bool:
+        """Return True if an entry that is newer than a snapshot is of a journal that is gone,
+        rather than brought up to date by a later snapshot.
+        """
+        origin = entry.origin
+        if self._database is None or origin is None or journal.has_origin(connection, origin):
+            return False
+        with self._database.read() as latest:
+            return not journal.has_origin(latest, origin)
 
     def _begin(self, connection: Connection, entry: _Entry, scope_id: int, revision: int) -> None:
         """Begin an entry with the segment that is kept, else with everything."""
         count = search.count_rows(connection, scope_id)
         large = self._is_large(scope_id, count, entry.dimension)
-        kept = self._find(connection, scope_id, entry.fingerprint, is_large=large)
+        kept = self._find(connection, scope_id, revision, entry.fingerprint, is_large=large)
         if kept is not None and kept.revision <= revision:
             entry.begin_with(kept)
             return
@@ -403,9 +441,17 @@ class CorpusCache:
         return True
 
     def _find(
-        self, connection: Connection, scope_id: int, fingerprint: str, *, is_large: bool
+        self,
+        connection: Connection,
+        scope_id: int,
+        revision: int,
+        fingerprint: str,
+        *,
+        is_large: bool,
     ) -> _Kept | None:
-        """Return the newest segment that is kept of a scope."""
+        """Return the newest segment that is kept of a scope, up to `revision`. One of the database
+        is of its journal: what puts one back puts back the other.
+        """
         if is_large:
             stored = self._stored(connection, scope_id, fingerprint)
             corpus = None if stored is None else self._read(connection, stored)
@@ -416,7 +462,13 @@ class CorpusCache:
         if self._files is None:
             return None
         epoch = segments.epoch_of(connection, scope_id)
-        mapped = self._files.load(scope_id, epoch=epoch, fingerprint=fingerprint)
+        mapped = self._files.load(
+            scope_id,
+            epoch=epoch,
+            fingerprint=fingerprint,
+            revision=revision,
+            has_origin=partial(journal.has_origin, connection),
+        )
         return None if mapped is None else _Kept(*mapped)
 
     def _is_due(
@@ -452,7 +504,9 @@ class CorpusCache:
         assert self._database is not None
         with self._database.read() as connection:
             is_large = made.corpus.is_sketched
-            kept = self._find(connection, scope_id, made.fingerprint, is_large=is_large)
+            kept = self._find(
+                connection, scope_id, made.revision, made.fingerprint, is_large=is_large
+            )
         return kept if kept is not None and kept.revision == made.revision else None
 
     def _save(self, made: _Entry, scope_id: int) -> bool:
@@ -479,7 +533,9 @@ class CorpusCache:
                 # Another process holds the database: the question is answered without.
                 get_logger("storage").warning("segment.not_kept", error=type(error).__name__)
         elif self._files is not None:
-            saved = self._files.save(scope_id, freeze(corpus), **about) is not None
+            assert made.origin is not None
+            file = self._files.save(scope_id, freeze(corpus), origin=made.origin, **about)
+            saved = file is not None
         with self._guard:
             if saved:
                 self._pauses.pop(scope_id, None)

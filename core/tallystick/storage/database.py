@@ -73,6 +73,7 @@ from tallystick.storage.dialects import (
 )
 from tallystick.storage.forks import refuse_unsafe, watch
 from tallystick.storage.group_commit import (
+    SameFile,
     Submitted,
     Unit,
     WriteLine,
@@ -123,7 +124,11 @@ class Database:
         """Where large bodies of this database are, outside of it."""
         count = writers if self.is_postgres else 1
         self._lines = tuple(
-            WriteLine(self._engine(writing=unwritable is None, size=1), mixed=not self.is_postgres)
+            WriteLine(
+                self._engine(writing=unwritable is None, size=1),
+                SameFile(None if self.is_postgres else url.database),
+                mixed=not self.is_postgres,
+            )
             for _ in range(count)
         )
         self._readers = _Readers(

@@ -58,6 +58,7 @@ caller is answered only after the commit.
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import time
@@ -70,7 +71,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from sqlalchemy import Connection, Engine
 
-from tallystick.errors import ClosedTally
+from tallystick.errors import ClosedTally, CorruptTally
 from tallystick.ports import write_transaction
 from tallystick.storage.batches import Batch, Read, batch_of, end_batch, flush
 from tallystick.storage.database_errors import answerable, is_failure, translate, was_lost
@@ -198,11 +199,43 @@ class CommitQueue:
                 submitted.answer.set_exception(ClosedTally())
 
 
+class SameFile:
+    """The file of an SQLite database by its identity, as it was when it was opened."""
+
+    def __init__(self, file: str | None) -> None:
+        """Take the path of the file; None where the database is a server's."""
+        self._file = file
+        self._opened = self._identity()
+
+    def require(self) -> None:
+        """Raise CorruptTally if the path has no longer the file that was opened: what is committed
+        to that one is found by nobody.
+        """
+        now = self._identity()
+        self._opened = self._opened or now
+        if now != self._opened:
+            what = "is gone" if now is None else "is another file"
+            raise CorruptTally(
+                f"The database {self._file} {what} since this process opened it, and nothing more "
+                "is written. Close the tally and open it again, once its file is back."
+            )
+
+    def _identity(self) -> tuple[int, int] | None:
+        if self._file is None:
+            return None
+        try:
+            found = os.stat(self._file)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+
 class Writer:
     """A connection that writes, and the lock of the thread that may use it."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, file: SameFile) -> None:
         self.engine = engine
+        self._file = file
         self.turn = threading.Lock()
         """Held by the thread that writes."""
         self._connection: Connection | None = None
@@ -224,6 +257,7 @@ class Writer:
             with write_transaction(name):
                 results.append(unit(connection))
             batch = batch_of(connection)
+            self._file.require()
             _commit(connection)
             self._discard_failed(batch)
         except BaseException as error:
@@ -273,6 +307,7 @@ class Writer:
                     outcomes.append((None, answerable(error)))
             committing = True
             batch = batch_of(connection)
+            self._file.require()
             _commit(connection)
             self._discard_failed(batch)
         except BaseException as error:  # noqa: BLE001 - every caller must be answered, whatever failed
@@ -320,6 +355,8 @@ class Writer:
             else:
                 self._transaction = transaction_of(connection)
                 return connection
+        # SQLite makes the file that is not there: it would write to one of nobody.
+        self._file.require()
         connection = self._connection = self.engine.connect()
         take_turn(connection, writes, reads)
         self._transaction = transaction_of(connection)
@@ -329,8 +366,8 @@ class Writer:
 class WriteLine:
     """A writer, the units that wait for it, and the thread that commits them."""
 
-    def __init__(self, engine: Engine, *, mixed: bool) -> None:
-        self.queue, self.writer = CommitQueue(mixed=mixed), Writer(engine)
+    def __init__(self, engine: Engine, file: SameFile, *, mixed: bool) -> None:
+        self.queue, self.writer = CommitQueue(mixed=mixed), Writer(engine, file)
         self.thread = threading.Thread(
             target=write_forever,
             args=(self.writer, self.queue),

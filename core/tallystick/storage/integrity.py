@@ -10,12 +10,14 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, select
 
+from tallystick.errors import CorruptTally
 from tallystick.records import commitment
 from tallystick.storage import tables
 from tallystick.storage.dialects import is_postgres
 
 _v, _r, _st, _a = tables.memory_versions, tables.runs, tables.streams, tables.anchors
-_j, _m = tables.journal, tables.memories
+_j, _m, _x = tables.journal, tables.memories, tables.search_text
+_PAGE = 500
 
 
 class RunGaps(NamedTuple):
@@ -33,6 +35,40 @@ def file_problems(connection: Connection) -> list[str] | None:
         return None
     lines = connection.exec_driver_sql("PRAGMA integrity_check(20)").scalars().all()
     return [] if lines == ["ok"] else [str(line) for line in lines]
+
+
+def foreign_triggers(connection: Connection) -> list[str]:
+    """Return the triggers in the database, each with its table. The schema declares none: whatever
+    one writes is nobody's.
+    """
+    if is_postgres(connection):
+        query = (
+            "SELECT DISTINCT trigger_name, event_object_table FROM information_schema.triggers "
+            "WHERE event_object_schema = current_schema() ORDER BY 1"
+        )
+    else:
+        query = "SELECT name, tbl_name FROM sqlite_master WHERE type = 'trigger' ORDER BY 1"
+    return [f"{name} on {table}" for name, table in connection.exec_driver_sql(query)]
+
+
+def unreadable_text(connection: Connection) -> list[int]:
+    """Read every row of the search text; return the memories of those that cannot be read."""
+    docs = list(connection.execute(select(_x.c.doc).order_by(_x.c.doc)).scalars())
+    pages = [docs[start : start + _PAGE] for start in range(0, len(docs), _PAGE)]
+    unreadable: list[int] = []
+    while pages:
+        page = pages.pop()
+        try:
+            for row in connection.execute(select(_x).where(_x.c.doc.in_(page))):
+                for text in (row.tags, row.labels, row.names or "[]"):
+                    json.loads(text)
+        except (CorruptTally, ValueError):
+            half = len(page) // 2
+            if half:
+                pages += [page[:half], page[half:]]
+            else:
+                unreadable += page
+    return sorted(unreadable)
 
 
 def stream_names(connection: Connection) -> list[str]:

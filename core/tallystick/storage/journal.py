@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, get_args
 
-from sqlalchemy import Connection, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from tallystick.errors import CorruptTally
 from tallystick.records import (
@@ -39,6 +39,11 @@ _s = tables.streams
 _a = tables.anchors
 _HEAD = select(_s.c.count.label("entries"), _s.c.head).where(_s.c.name == bindparam("stream"))
 _HEAD_OF = Prepared(_HEAD)
+_DIGEST_AT = Prepared(
+    select(_j.c.digest).where(
+        _j.c.stream == bindparam("stream"), _j.c.position == bindparam("position")
+    )
+)
 _NEW_STREAM = Prepared(f"{upsert(_s, ('name', 'count', 'head'), key=('name',))} RETURNING name")
 _BEGIN = Prepared(insert_row(_s, "name", "count", "head"))
 _MOVE = (
@@ -51,6 +56,11 @@ _MOVE = (
     .values(count=bindparam("n"), head=bindparam("digest"))
 )
 _MOVE_HEAD, _MOVE_KNOWN_HEAD = PreparedUpdate(_MOVE), Prepared(_MOVE)
+_LAST = Prepared(
+    select(_j.c.stream, _j.c.position, _j.c.digest).where(
+        _j.c.sequence == select(func.max(_j.c.sequence)).scalar_subquery()
+    )
+)
 _COLUMNS = (
     "audit_id",
     "stream",
@@ -178,6 +188,17 @@ class HeadMove(NamedTuple):
     last: Appended
 
 
+class Origin(NamedTuple):
+    """The journal entry at which something was derived from the database.
+
+    Numbers do not say that: a database that was put back from a copy gives them to other rows.
+    """
+
+    stream: str
+    position: int
+    digest: str
+
+
 class ChainProblem(NamedTuple):
     """A place in a chain that does not match, and why."""
 
@@ -274,6 +295,26 @@ def end_of(connection: Connection, stream: str) -> End:
     """Return the end of a stream, from the database."""
     rows = _HEAD_OF(connection, {"stream": stream})
     return End(*rows[0]) if rows else End(0, genesis(stream))
+
+
+def origin_of(connection: Connection, stream: str) -> Origin:
+    """Return the origin of what is derived from this snapshot: the last entry of a stream."""
+    length, head = end_of(connection, stream)
+    return Origin(stream, length - 1, head)
+
+
+def last_origin(connection: Connection) -> Origin:
+    """Return the origin of what is derived from this snapshot: the last entry of any stream."""
+    rows = _LAST(connection, {})
+    return Origin(*rows[0]) if rows else Origin("tally", -1, genesis("tally"))
+
+
+def has_origin(connection: Connection, origin: Origin) -> bool:
+    """Return True if the journal, or the anchor that a purge left, has the digest of an origin."""
+    rows = _DIGEST_AT(connection, {"stream": origin.stream, "position": origin.position})
+    if rows:
+        return bool(rows[0][0] == origin.digest)
+    return anchor_of(connection, origin.stream) == Anchor(origin.position + 1, origin.digest)
 
 
 def end_ahead(stream: str) -> Read:

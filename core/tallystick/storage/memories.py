@@ -93,6 +93,17 @@ _BY_DOCS = Prepared(
     _SELECT.where(_m.c.doc.in_(text("SELECT value FROM json_each(:docs)"))),
     postgresql=_SELECT.where(_m.c.doc == func.any(bindparam("docs"))),
 )
+_BY_DOCS_WITHIN = Prepared(
+    # Plus nothing: SQLite would go through the index of the whole scope instead of the key.
+    _SELECT.where(
+        _m.c.doc.in_(text("SELECT value FROM json_each(:docs)")),
+        text("+memories.scope_id IN (SELECT value FROM json_each(:scope_ids))"),
+    ),
+    postgresql=_SELECT.where(
+        _m.c.doc == func.any(bindparam("docs")),
+        _m.c.scope_id == func.any(bindparam("scope_ids")),
+    ),
+)
 _INSERT_TEXT = insert_row(
     _m,
     "id",
@@ -448,13 +459,18 @@ def ids_of(connection: Connection, docs: Sequence[int]) -> list[str]:
     ]
 
 
-def get_docs(connection: Connection, docs: Iterable[int]) -> dict[int, Stored]:
-    """Return memories by number."""
+def get_docs(
+    connection: Connection, docs: Iterable[int], *, within: Collection[int] | None = None
+) -> dict[int, Stored]:
+    """Return memories by number, only those of the scopes `within` if these are given."""
     numbers = list(docs)
+    query = _BY_DOCS if within is None else _BY_DOCS_WITHIN
+    scope_ids = {} if within is None else {"scope_ids": integer_list(connection, list(within))}
     memories: dict[int, Stored] = {}
     for start in range(0, len(numbers), 500):
-        rows = _BY_DOCS(
-            connection, {"docs": integer_list(connection, numbers[start : start + 500])}
+        rows = query(
+            connection,
+            {"docs": integer_list(connection, numbers[start : start + 500]), **scope_ids},
         )
         memories.update(
             (stored.doc, stored)

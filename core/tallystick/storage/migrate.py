@@ -76,11 +76,13 @@ class Revision(NamedTuple):
 
 def migrate(
     database: Database,
-    noting: Noting = lambda tx, before: None,
+    noting: Noting,
     *,
     create: bool = True,
+    preparing: Callable[[str], None] | None = None,
 ) -> None:
-    """Upgrade the schema to HEAD if it is older, and let `noting` note it. Raises NewerTally or
+    """Upgrade the schema to HEAD if it is older, after `preparing` was called with its revision,
+    outside of any transaction, and let `noting` note it. Raises NewerTally or
     UnreleasedTally, leaving everything as it is; ReadOnlyTally or TallyNotFound where it would have
     to write and cannot; and TallyNotFound without `create` on PostgreSQL, where no folder tells.
     """
@@ -97,8 +99,13 @@ def migrate(
             # The turn of a tally is that of its schema, which may not be there yet.
             connection.execute(text(FIRST_TURN), {"schema": database.schema})
             connection.execute(text(f'CREATE SCHEMA IF NOT EXISTS "{schema}"'))
-    elif _current(database) == HEAD:
-        return
+    if preparing is not None or not database.is_postgres:
+        current = _current(database)
+        if current == HEAD:
+            return
+        if current is not None and preparing is not None:
+            refuse_unknown(current)
+            preparing(current)
     with database.migrating() as connection:
         revision = revision_of(connection)
         if revision is None:

@@ -52,6 +52,17 @@ def write_whole(
     return {**facts, **written, "counters": counters}
 
 
+def is_empty(database: Database) -> bool:
+    """Return True if a database of any schema has no row but settings."""
+    with database.read() as connection:
+        _, selected = _facts(connection)
+        return not any(
+            connection.execute(select(1).select_from(table).limit(1)).first()
+            for table, _ in selected
+            if table.name != "settings"
+        )
+
+
 def _facts(connection: Connection) -> tuple[dict[str, Any], archives.Selected]:
     """Return the schema of a database, and its tables with the rows that a backup has."""
     schema = migrate.revision_of(connection)

@@ -1,8 +1,10 @@
 """Segment files: what recall derived from the text of a scope, in the folder of an embedded tally,
 so that a process that starts maps it into memory instead of analysing the text anew.
 
-A file is made once and never changed; its name has the scope and the revision. A process that maps
-one holds a lock beside it until it lets go, so that an erasure can tell who still has the text.
+A file is made once and never changed; its name has the scope and the revision, and its header the
+journal entry that it was derived at: with another journal, as after a database was put back from a
+copy, its numbers mean other memories, and it is not read. A process that maps one holds a lock
+beside it until it lets go, so that an erasure can tell who still has the text.
 
 Only regular files of this user are read, through no link; what has no name of ours is left alone. A
 question that finds no file it can use is answered without.
@@ -18,7 +20,7 @@ import re
 import time
 import uuid
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,6 +28,7 @@ from filelock import FileLock, Timeout
 
 from tallystick.logs import get_logger
 from tallystick.ranking.frozen import FORM, Frozen, thaw
+from tallystick.storage.journal import Origin
 from tallystick.storage.private_files import (
     is_own,
     make_private_folder,
@@ -42,6 +45,8 @@ FOLDER = "recall"
 
 _MAGIC = b"tallystick segment 1\n"
 _DIGEST = 32
+_START = len(_MAGIC) + _DIGEST + 8
+"""Bytes before the header: the last eight have its length."""
 _ALIGN = 64
 _WAIT = 2.0
 """Seconds that an erasure waits for others to let go of their mappings."""
@@ -85,6 +90,10 @@ class MappedCorpus(NamedTuple):
     file: MappedFile
 
 
+HasOrigin = Callable[[Origin], bool]
+"""Returns True if the tally's journal has the entry that something was derived at."""
+
+
 class SegmentFiles:
     """The segment files of one embedded tally. Thread-safe: each file is written under a name of
     its own and then renamed.
@@ -94,14 +103,24 @@ class SegmentFiles:
         self._folder = folder / FOLDER
         self._tally_id = tally_id
 
-    def load(self, scope_id: int, *, epoch: int, fingerprint: str) -> MappedCorpus | None:
-        """Return the newest file of a scope, mapped; None where there is none that fits, or none
-        can be held.
+    def load(
+        self,
+        scope_id: int,
+        *,
+        epoch: int,
+        fingerprint: str,
+        revision: int,
+        has_origin: HasOrigin,
+    ) -> MappedCorpus | None:
+        """Return the newest file of a scope up to `revision`, mapped; None where there is none that
+        fits, or none can be held.
 
-        A file of an earlier epoch or of another tally, one that is damaged or cut, and what is no
-        regular file of this user is removed.
+        A file of an earlier epoch, of another tally or another journal, one that is damaged or cut,
+        and what is no regular file of this user is removed.
         """
         for named in self._files(scope_id, "seg"):
+            if named.number > revision:
+                continue
             try:
                 held = self._hold(scope_id, named.epoch)
             except OSError as error:
@@ -109,7 +128,9 @@ class SegmentFiles:
                 get_logger("storage").warning("segment.not_held", reason=type(error).__name__)
                 return None
             try:
-                mapped = self._mapped(named.file, scope_id, epoch=epoch, held=held)
+                mapped = self._mapped(
+                    named.file, scope_id, epoch=epoch, held=held, has_origin=has_origin
+                )
             except (OSError, ValueError, TypeError, LookupError) as error:
                 get_logger("storage").warning(
                     "segment.ignored", file=named.file.name, reason=type(error).__name__
@@ -128,12 +149,13 @@ class SegmentFiles:
         frozen: Frozen,
         *,
         revision: int,
+        origin: Origin,
         epoch: int,
         fingerprint: str,
         dimension: int,
     ) -> Path | None:
         """Write a scope's arrays as of `revision`, in place of earlier ones; None, logging why,
-        where the disk takes no file.
+        where the disk takes no file. `origin` is of the snapshot that had the revision.
         """
         header, offset = dict[str, Any](), 0
         for name, values in frozen.arrays.items():
@@ -146,13 +168,14 @@ class SegmentFiles:
             "tally": self._tally_id,
             "scope": scope_id,
             "revision": revision,
+            "origin": origin,
             "epoch": epoch,
             "fingerprint": fingerprint,
             "dimension": dimension,
             "arrays": header,
         }
         text = json.dumps(about, ensure_ascii=False).encode()
-        text += b" " * (-(len(_MAGIC) + _DIGEST + 8 + len(text)) % _ALIGN)
+        text += b" " * (-(_START + len(text)) % _ALIGN)
         older = self._files(scope_id, "seg", "part")
         target = self._folder / f"{scope_id}-{revision:020}-{epoch}-{uuid.uuid4().hex[:8]}.seg"
         part = target.with_suffix(".part")
@@ -188,6 +211,30 @@ class SegmentFiles:
         revisions = (each.number for each in self._files(scope_id, "seg") if each.epoch == epoch)
         return next(revisions, None)
 
+    def strays(self, has_origin: HasOrigin) -> list[Path]:
+        """Return the files that are of another journal, or cannot be read."""
+        strays = []
+        for named in self._files(None, "seg"):
+            try:
+                with open_regular(self._folder, named.file.name) as stream:
+                    start = stream.read(_START)
+                    about = json.loads(stream.read(int.from_bytes(start[-8:], "little")))
+                if has_origin(Origin(*about["origin"])):
+                    continue
+            except FileNotFoundError:
+                continue
+            except (OSError, ValueError, TypeError, LookupError):
+                pass
+            strays.append(named.file)
+        return strays
+
+    def remove(self, files: Iterable[Path] | None = None) -> None:
+        """Remove these files, or every file: the next recall makes them anew."""
+        if files is None:
+            files = [named.file for named in self._files(None, "seg", "part")]
+        for file in files:
+            _remove(file)
+
     def remove_erased(self, scope_id: int, *, epoch: int, wait: float = _WAIT) -> list[int]:
         """Remove the files of a scope that are older than `epoch`, and wait until nobody maps one;
         return the processes that still do after that time.
@@ -222,10 +269,10 @@ class SegmentFiles:
             _release(lock)
         return sorted(pids)
 
-    def _files(self, scope_id: int, *kinds: str) -> list[_Named]:
-        """Return the files of a scope of these kinds, newest first."""
+    def _files(self, scope_id: int | None, *kinds: str) -> list[_Named]:
+        """Return the files of a scope, or of every scope, of these kinds, newest first."""
         found = []
-        for file in self._folder.glob(f"{scope_id}-*"):
+        for file in self._folder.glob(f"{'*' if scope_id is None else scope_id}-*"):
             name = _NAME.fullmatch(file.name)
             if name is not None and name["kind"] in kinds:
                 named = _Named(int(name["number"]), int(name["epoch"]), name["kind"], file)
@@ -238,7 +285,9 @@ class SegmentFiles:
         lock.acquire()
         return lock
 
-    def _mapped(self, file: Path, scope_id: int, *, epoch: int, held: FileLock) -> MappedCorpus:
+    def _mapped(
+        self, file: Path, scope_id: int, *, epoch: int, held: FileLock, has_origin: HasOrigin
+    ) -> MappedCorpus:
         import numpy as np
 
         digest = hashlib.blake2b(digest_size=_DIGEST)
@@ -257,13 +306,14 @@ class SegmentFiles:
             whole = mmap.mmap(stream.fileno(), stream.tell(), access=mmap.ACCESS_READ)
         # NumPy's arrays keep the map, the map keeps the lock.
         data = np.frombuffer(whole, dtype=np.uint8)
-        start = len(_MAGIC) + _DIGEST
-        length = int.from_bytes(bytes(data[start : start + 8]), "little")
-        about: Mapping[str, Any] = json.loads(bytes(data[start + 8 : start + 8 + length]))
+        length = int.from_bytes(bytes(data[_START - 8 : _START]), "little")
+        about: Mapping[str, Any] = json.loads(bytes(data[_START : _START + length]))
         wanted = (FORM, self._tally_id, scope_id, epoch)
         if (about["form"], about["tally"], about["scope"], about["epoch"]) != wanted:
             raise ValueError("of something else")
-        first = start + 8 + length
+        if not has_origin(Origin(*about["origin"])):
+            raise ValueError("of another journal")
+        first = _START + length
         arrays = {}
         for name, (dtype, shape, offset) in about["arrays"].items():
             kind = np.dtype(dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from sqlalchemy import Connection
@@ -16,6 +17,9 @@ from tallystick.storage.database_errors import was_not_opened
 from tallystick.storage.liveness import Liveness
 from tallystick.storage.location import Location
 from tallystick.storage.read_only import file_unwritable, unwritable_reason
+
+Migrating = Callable[[Database], object]
+"""Brings a database to the schema of this release."""
 
 
 @dataclass(frozen=True)
@@ -42,16 +46,13 @@ class Store:
         schema: str = "tallystick",
         blobs: BlobStore | None = None,
         blobs_from: int = 0,
-        create: bool = True,
+        migrating: Migrating,
     ) -> Store:
-        """Open the database and bring it to this release's schema. One that cannot be written is
-        opened for reading. Bodies of `blobs_from` bytes and more are moved to `blobs`. Raises
-        NewerTally, CorruptTally, BusyTally, ReadOnlyTally, and TallyNotFound without `create`.
+        """Open the database and let `migrating` bring it to this release's schema. One that cannot
+        be written is opened for reading. Bodies of `blobs_from` bytes and more are moved to
+        `blobs`. Raises NewerTally, CorruptTally, BusyTally, ReadOnlyTally, and what `migrating`
+        raises.
         """
-
-        def noting(tx: Connection, before: str) -> None:
-            actor = Actor(user="tallystick", surface="open")
-            note_migration(tx, actor, before, at=clock.now(), audit_id=ids.new())
 
         def opened(unwritable: UnwritableReason | None) -> Database:
             database = Database(
@@ -65,7 +66,7 @@ class Store:
             )
             database.attached.blobs, database.attached.at_least = blobs, blobs_from
             try:
-                migrate.migrate(database, noting, create=create)
+                migrating(database)
             except BaseException:
                 database.close()
                 raise

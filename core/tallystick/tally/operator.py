@@ -49,6 +49,7 @@ from tallystick.records.arguments import (
 from tallystick.records.wire import PROCESS_ONLY, Wire
 from tallystick.storage.short_ids import IdKind
 from tallystick.storage.users import User
+from tallystick.storage.writes import TALLY, Writes
 from tallystick.tally.services import Services
 from tallystick.upkeep import (
     backup,
@@ -331,16 +332,21 @@ class Operator:
             Field(description="Ids of jobs; by default all that failed or died."),
         ] = None,
         *,
+        reason: Reason,
         idempotency_key: IdempotencyKey = None,
     ) -> list[str]:
         """Let jobs that failed, died or wait be done anew at once; return their ids.
 
         Without ids it takes all that failed or died, but for those that were cancelled. Raises
-        NotFound, StateConflict, IdempotencyMismatch.
+        InvalidInput, NotFound, StateConflict, IdempotencyMismatch.
         """
         ids = None if job_ids is None else [job_ids] if isinstance(job_ids, str) else list(job_ids)
         requeued = jobs.retry_jobs(
-            self._services.memory, self.actor, ids, idempotency_key=idempotency_key
+            self._services.memory,
+            self.actor,
+            ids,
+            reason=reason,
+            idempotency_key=idempotency_key,
         )
         self._services.background.wake()
         return requeued
@@ -385,30 +391,52 @@ class Operator:
         )
 
     def doctor(
-        self, *, repair: Annotated[bool, Field(description="Mend what can be mended.")] = False
+        self,
+        *,
+        repair: Annotated[bool, Field(description="Mend what can be mended.")] = False,
+        reason: Annotated[
+            str | None, Field(description="Why it is repaired; it is kept in the journal.")
+        ] = None,
     ) -> tuple[Finding, ...]:
-        """Check the tally and return what is wrong or needs attention; `repair` mends it."""
+        """Check the tally and return what is wrong or needs attention; `repair` mends it, and the
+        journal says what and the `reason`, which it needs. Raises Denied, InvalidInput.
+        """
         return doctor.diagnose(
             self._services.memory,
             self._services.background,
             self.actor,
             self._services.windows,
             repair=repair,
+            reason=reason or "",
         )
 
     def sizes(self) -> Sizes:
         """Return where the bytes of the tally are, by kind. Raises Denied."""
         return sizes.measure(self._services.memory, self.actor)
 
-    def rebuild_index(self, *, progress: Progress = lambda finished, total: None) -> RebuiltIndex:
-        """Make Chroma anew from the database; return the number of vectors.
+    def rebuild_index(
+        self, *, reason: Reason, progress: Progress = lambda finished, total: None
+    ) -> RebuiltIndex:
+        """Make Chroma and what recall analysed anew from the database; return the number of
+        vectors. The journal says so, and why.
 
         Nothing is lost by it, and recall goes on meanwhile. `progress` is called with the number of
-        vectors finished and the total. Raises Denied, and StorageError where another process owns
-        Chroma, or there is none.
+        vectors finished and the total. Raises Denied, InvalidInput, and StorageError where another
+        process owns Chroma, or there is none.
         """
-        retention.require_operator(self._services.memory, self.actor)
-        return self._services.background.rebuild(progress)
+        memory = self._services.memory
+        retention.require_operator(memory, self.actor)
+        jobs.require_reason(reason)
+        rebuilt = self._services.background.rebuild(progress)
+        details = {"chroma": rebuilt.chroma}
+        memory.store.database.write(
+            lambda tx: jobs.note_repair(
+                tx, memory, self.actor, "index.rebuild", details, reason=reason
+            ),
+            name="index.rebuild",
+            writes=Writes.of(TALLY),
+        )
+        return rebuilt
 
     def freeze(
         self,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -62,7 +63,7 @@ from tallystick.tokens import counter_for
 from tallystick.tokens.prices import PriceTable
 from tallystick.upkeep import retention
 from tallystick.upkeep.erase import finish
-from tallystick.upkeep.retention import RetentionHandler, enqueue_retention
+from tallystick.upkeep.retention import RETENTION, RetentionHandler, enqueue_retention
 
 _DAY_US = 24 * 3600 * 1_000_000
 _OWNER = "owner"
@@ -71,7 +72,11 @@ _HOUR, _MINUTE = 3_600.0, 60.0
 _READS_AFTER = 5.0
 """Seconds that reads wait in memory for the access log, in a process with its background."""
 _RETENTION_AFTER = 30.0
-"""Seconds after the opening at which retention is looked at: scripts that end before leave it."""
+"""Seconds after the opening at which retention is looked at: a process that ends before does that
+when it closes the tally.
+"""
+_RETENTION_AT_CLOSE = 2.0
+"""Seconds that retention takes at most when a tally is closed."""
 
 
 class _Wired(Protocol):
@@ -204,10 +209,12 @@ class Services:
             counter=self.counter,
         )
         note_consent(store, self.learning, owner or Actor(user="tallystick", surface="open"))
+        self._retains = background and store.database.unwritable is None
+        self._retention = RetentionHandler(self.memory, lambda: self.windows, self.drop_caches)
         self.background = Background(
             self.memory,
             [
-                RetentionHandler(self.memory, lambda: self.windows, self.drop_caches),
+                self._retention,
                 SummaryHandler(self.learning),
                 # Elsewhere their jobs wait for a process that has a model.
                 *([LearningHandler(self.learning)] if settings.learning != "off" else []),
@@ -234,6 +241,17 @@ class Services:
         store.database.on_fork(partial(_abandon, weakref.ref(self)))
         if background and store.database.unwritable is None:
             self.background.worker().start()
+
+    def keep_retention(self) -> None:
+        """Carry out the retention of this day where no process has, for two seconds at most: else
+        it would never reach a tally of hooks and scripts alone.
+        """
+        self._retention.until = time.monotonic() + _RETENTION_AT_CLOSE
+        try:
+            if (job_id := enqueue_retention(self.memory)) is not None:
+                self.background.run_one(job_id, RETENTION)
+        except StorageError as error:
+            get_logger("upkeep").warning("retention.left", error=type(error).__name__)
 
     def _finish_erasure(self) -> None:
         """Rewrite the files where an erasure was cut off; the background tries again where others
@@ -323,6 +341,7 @@ class Services:
             *self.closing,
             self.recorder.close_subscriptions,
             self.background.stop,
+            *([self.keep_retention] if self._retains else []),
             self._join_learners,
             self.memory.corpora.drop,
             self.gate.flush,
@@ -416,11 +435,15 @@ def _open_index(store: Store, settings: Settings, fingerprint: str) -> ChromaInd
     with store.database.read() as connection:
         layout = layout_of(connection, fingerprint)
     if settings.chroma is not None:
-        return ChromaIndex(fingerprint, server=settings.chroma, layout=layout)
+        return ChromaIndex(
+            fingerprint, database=store.database, server=settings.chroma, layout=layout
+        )
     if store.location.folder is None or store.database.unwritable is not None:
         # Chroma writes where it is only asked. The database answers by itself.
         return None
-    return ChromaIndex(fingerprint, folder=store.location.folder, layout=layout)
+    return ChromaIndex(
+        fingerprint, database=store.database, folder=store.location.folder, layout=layout
+    )
 
 
 def _token_folder(location: Location) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -26,7 +27,6 @@ from tallystick.records import (
     CallContext,
     Migration,
     PolicyRule,
-    RebuiltIndex,
     Scope,
     ToolClass,
     checked_arguments,
@@ -41,7 +41,7 @@ from tallystick.tally.later_replays import ReplayHandler
 from tallystick.tally.learning import DeciderLike, ExtractorLike, SummarizerLike
 from tallystick.tally.model_verbs import ModelVerbs
 from tallystick.tally.services import Services, record_owner
-from tallystick.upkeep.backup import restore
+from tallystick.upkeep.backup import backup_beside, migrate_database, restore
 from tallystick.upkeep.migration import migrate_tally
 
 
@@ -114,13 +114,14 @@ class Tally:
                 "The setting `objects_from_kb` says what is moved, and no `objects` where. Name "
                 "both, or neither."
             )
+        clock, ids = clock or SystemClock(), ids or UuidIds()
         location = Location.find(where, create=create)
         if effective.private_files:
             location.restrict()
         store = Store.open(
             location,
-            clock=clock or SystemClock(),
-            ids=ids or UuidIds(),
+            clock=clock,
+            ids=ids,
             busy_timeout_ms=effective.busy_timeout_ms,
             full_durability=effective.durability == "full",
             readers=effective.readers,
@@ -128,7 +129,17 @@ class Tally:
             schema=schema,
             blobs=None if effective.objects is None else open_blobs(effective.objects),
             blobs_from=effective.objects_from_kb * 1024,
-            create=create,
+            migrating=lambda database: migrate_database(
+                database,
+                actor=Actor(user="tallystick", surface="open"),
+                surface="open",
+                clock=clock,
+                ids=ids,
+                create=create,
+                backup=partial(backup_beside, database, location.folder)
+                if effective.backup_before_migration and location.folder is not None
+                else None,
+            ),
         )
         try:
             services = Services(
@@ -346,16 +357,6 @@ class Tally:
         """
         return self._services.background.reconcile(repair=repair)
 
-    def rebuild_index(
-        self, progress: Callable[[int, int], None] = lambda finished, total: None
-    ) -> RebuiltIndex:
-        """Make Chroma anew from the database; return the number of vectors.
-
-        `progress` is called with the number of vectors finished and the total. Raises
-        StorageError.
-        """
-        return self._services.background.rebuild(progress)
-
     def now(self) -> int:
         """Return the time of the tally's clock, microseconds UTC."""
         return self._services.store.clock.now()
@@ -384,6 +385,12 @@ class Tally:
         """
         self._services.gate.flush()
         self._services.store.database.flush()
+
+    def keep_retention(self) -> None:
+        """Carry out the retention of this day where no process has, for two seconds at most: what
+        is left is done by the next one. Closing does so in a process with its background.
+        """
+        self._services.keep_retention()
 
     def close(self) -> None:
         """Write what is still in memory and close. Closing twice is allowed. Raises RecorderError

@@ -10,13 +10,15 @@ and made anew.
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tallystick.errors import (
     CorruptTally,
@@ -24,9 +26,11 @@ from tallystick.errors import (
     StateConflict,
     StorageError,
 )
+from tallystick.logs import get_logger
 from tallystick.memory import MemoryContext
 from tallystick.ports import Clock, Ids
 from tallystick.records import Actor, Backup
+from tallystick.records.times import moment_text
 from tallystick.storage import (
     Connection,
     Location,
@@ -41,6 +45,7 @@ from tallystick.storage import (
 from tallystick.storage.archives import DATABASE, Archive, Progress, silent
 from tallystick.storage.database import Database
 from tallystick.storage.private_files import is_new_or_empty, make_private_folder, whole_folder
+from tallystick.storage.store import Migrating, note_migration
 from tallystick.storage.writes import TALLY, Writes
 from tallystick.upkeep.doctor import whole
 from tallystick.upkeep.retention import require_operator
@@ -80,10 +85,10 @@ def write_backup(
     started = time.perf_counter()
     missing: list[str] = []
     try:
-        with whole_folder(folder) as partial:
-            facts = restoring.back_up(database, partial, progress, missing=missing)
+        with whole_folder(folder) as unfinished:
+            facts = restoring.back_up(database, unfinished, progress, missing=missing)
             facts |= {"at": at, "version": version("tallystick")}
-            manifest = archives.write_manifest(partial, "backup", facts)
+            manifest = archives.write_manifest(unfinished, "backup", facts)
     except OSError as error:
         raise StorageError(f"{folder} cannot be written: {error.strerror}.") from error
     checked = ["the digest of every file is in the manifest"]
@@ -121,8 +126,10 @@ def restore(
     archive.check([DATABASE, *archive.rows])
     target = os.fspath(where)
 
+    migrating = partial(migrate_database, actor=None, surface="restore", clock=clock, ids=ids)
+
     def finish(location: Location, schema: str) -> None:
-        store = Store.open(location, clock=clock, ids=ids, schema=schema)
+        store = Store.open(location, clock=clock, ids=ids, schema=schema, migrating=migrating)
         with closing(store.database):
             with store.database.read() as connection:
                 checked.extend(require_whole(connection))
@@ -141,7 +148,7 @@ def restore(
         if "://" in target:
             location = Location.find(target)
             with (
-                _as_rows(archive, clock, ids) as rows,
+                _as_rows(archive, clock, ids, migrating) as rows,
                 restoring.schema_beside(location.url, schema) as beside,
             ):
                 restoring.fill(location.url, beside, rows, progress)
@@ -149,20 +156,31 @@ def restore(
         else:
             place = _require_place(target)
             _require_fit(archive)
-            with whole_folder(place) as partial:
-                location = Location.find(partial)
+            with whole_folder(place) as unfinished:
+                location = Location.find(unfinished)
                 if DATABASE in archive.manifest["files"]:
-                    archive.copy_out(DATABASE, partial / DATABASE)
+                    archive.copy_out(DATABASE, unfinished / DATABASE)
                 else:
                     restoring.fill(location.url, schema, archive, progress)
                 finish(location, schema)
     except OSError as error:
         raise StorageError(f"{target} cannot be written: {error.strerror}.") from error
+    except StateConflict as error:
+        if not _is_restored(target, schema, archive.manifest["digest"]):
+            raise
+        # As after a restore that was killed once it had completed.
+        raise StateConflict(
+            target,
+            state="in use",
+            reason="this backup is restored there already, and what is there is whole",
+            hint="Open it.",
+            what="The place",
+        ) from error
     return _backup("restore", archive.manifest, started, checked)
 
 
 @contextmanager
-def _as_rows(archive: Archive, clock: Clock, ids: Ids) -> Iterator[Archive]:
+def _as_rows(archive: Archive, clock: Clock, ids: Ids, migrating: Migrating) -> Iterator[Archive]:
     """Yield the backup as rows: the copy of an SQLite file is brought to the schema of today and
     written as an archive for it.
     """
@@ -173,13 +191,93 @@ def _as_rows(archive: Archive, clock: Clock, ids: Ids) -> Iterator[Archive]:
         place, folder = Path(temporary) / "tally", Path(temporary) / "rows"
         make_private_folder(place)
         archive.copy_out(DATABASE, place / DATABASE)
-        store = Store.open(Location.find(place), clock=clock, ids=ids)
+        store = Store.open(Location.find(place), clock=clock, ids=ids, migrating=migrating)
         with closing(store.database), store.database.read() as connection:
             make_private_folder(folder)
             facts = restoring.write_whole(connection, folder, silent, missing=[])
         facts |= {name: archive.manifest[name] for name in ("at", "version")}
         archives.write_manifest(folder, "backup", facts)
         yield Archive(folder, "backup")
+
+
+class Migrated(NamedTuple):
+    """The backup before a migration, and what was found to hold after it."""
+
+    backup: Backup | None
+    checked: tuple[str, ...]
+
+
+def migrate_database(
+    database: Database,
+    *,
+    actor: Actor | None,
+    surface: str,
+    clock: Clock,
+    ids: Ids,
+    create: bool = True,
+    backup: Callable[[str], Path | None] | None = None,
+    progress: Progress = silent,
+) -> Migrated:
+    """Bring a database to the schema of this release, after a backup in the folder that `backup`
+    names for a tally of an earlier one. Its journal says so, and where something does not hold
+    afterwards all is as it was. Raises what `migrate` and `write_backup` raise, and CorruptTally.
+    """
+    written: list[Backup] = []
+    checked: list[str] = []
+
+    def preparing(before: str) -> None:
+        if backup is not None and (folder := backup(before)) is not None:
+            written.append(write_backup(database, folder, at=clock.now(), progress=progress))
+
+    def noting(tx: Connection, before: str) -> None:
+        digest = written[0].digest if written else None
+        by = acting(tx, actor, surface)
+        note_migration(tx, by, before, at=clock.now(), audit_id=ids.new(), backup=digest)
+        # Before the commit: what does not hold afterwards is as it was.
+        checked.extend(require_whole(tx))
+
+    migrate.migrate(
+        database, noting, create=create, preparing=None if backup is None else preparing
+    )
+    return Migrated(written[0] if written else None, tuple(checked))
+
+
+def backup_beside(database: Database, folder: Path | None, before: str) -> Path | None:
+    """Return the new folder beside an embedded tally for a backup before its migration; None where
+    it has nothing to lose, or is no folder. Raises StorageError where it has no room there.
+    """
+    if folder is None or restoring.is_empty(database):
+        return None
+    place = folder.with_name(f"{folder.name}.schema-{before}")
+    number = 1
+    while not is_new_or_empty(place):
+        number += 1
+        place = folder.with_name(f"{folder.name}.schema-{before}-{number}")
+    needed = sum(file.stat().st_size for file in folder.glob("tally.db*"))
+    free = shutil.disk_usage(folder.parent).free
+    if free < needed or not os.access(folder.parent, os.W_OK):
+        raise StorageError(
+            f"This tally has schema {before} and is backed up before it is migrated: {place} needs "
+            f"{needed:,} bytes, and {free:,} are free in a folder that this user must be able to "
+            "write. Make room, name another place by `tally migrate --apply --backup FOLDER`, or "
+            "open it with `backup_before_migration` off."
+        )
+    get_logger("upkeep").warning("tally.backup_before_migration", folder=place.name)
+    return place
+
+
+def _is_restored(target: str, schema: str, digest: str) -> bool:
+    """Return True if a place has the tally of the backup with this digest, whole."""
+    try:
+        place = Database(Location.find(target, create=False).url, schema=schema)
+        with closing(place), place.read() as connection:
+            require_whole(connection)
+            return any(
+                entry.event == "tally.restore" and entry.details.get("digest") == digest
+                for entry in journal.entries(connection, "tally")
+            )
+    except (StorageError, InvalidInput):
+        return False
 
 
 def _require_fit(archive: Archive) -> None:
@@ -244,8 +342,19 @@ def _event(
 
 
 def _require_new(folder: Path) -> None:
-    if not is_new_or_empty(folder):
-        raise InvalidInput(f"{folder} is there already. Back up into a new folder.")
+    if is_new_or_empty(folder):
+        return
+    try:
+        archive = Archive(folder, "backup")
+        archive.check([DATABASE, *archive.rows])
+    except (InvalidInput, StorageError):
+        raise InvalidInput(f"{folder} is there already. Back up into a new folder.") from None
+    # As after a backup that was killed once it had completed.
+    at = moment_text(archive.manifest["at"], "%Y-%m-%d %H:%M:%S UTC")
+    raise InvalidInput(
+        f"{folder} is there already: a backup of {at} that is complete and whole, with the digest "
+        f"{archive.manifest['digest']}. Keep it, or back up into a new folder."
+    )
 
 
 def _backup(

@@ -32,6 +32,7 @@ from tallystick.storage import (
     integrity,
     jobs,
     journal,
+    memories,
     objects,
     outbox,
     parts,
@@ -45,9 +46,9 @@ from tallystick.storage.chroma_layout import IndexState, Layout, layout_of, stat
 from tallystick.storage.packing import damage_read
 from tallystick.storage.private_files import wider_than_private
 from tallystick.storage.read_only import unwritable_reason
-from tallystick.storage.writes import Writes
+from tallystick.storage.writes import TALLY, Writes
 from tallystick.upkeep.erase import PENDING, finish
-from tallystick.upkeep.jobs import retry_jobs
+from tallystick.upkeep.jobs import note_repair, require_reason, retry_jobs
 from tallystick.upkeep.reach import withdraw_proposals
 from tallystick.upkeep.retention import Windows, journal_window, purge, require_operator
 
@@ -58,15 +59,24 @@ _MANY = 10_000
 
 
 def diagnose(
-    context: MemoryContext, background: Background, actor: Actor, windows: Windows, *, repair: bool
+    context: MemoryContext,
+    background: Background,
+    actor: Actor,
+    windows: Windows,
+    *,
+    repair: bool,
+    reason: str,
 ) -> tuple[Finding, ...]:
-    """Run every check; with `repair` also repair what can be. Raises Denied.
+    """Run every check; with `repair` also repair what can be, and note it in the journal. Raises
+    Denied, and InvalidInput for a repair without a reason.
 
     A check that cannot read what it needs is a problem of its own; the others go on.
     """
     require_operator(context, actor)
+    if repair:
+        require_reason(reason)
     checks: dict[str, Callable[[Connection], Iterable[Finding]]] = {
-        "database": _database,
+        "database": lambda connection: [*_database(connection), *_triggers(connection)],
         "journal": _journals,
         "versions": lambda connection: [_versions(connection)],
         "erasure": lambda connection: [_erasure(connection)],
@@ -79,11 +89,12 @@ def diagnose(
         "jobs": lambda connection: [_jobs(connection)],
         "outbox": lambda connection: [_outbox(connection)],
         "graph": lambda connection: [_graph(connection)],
-        "segments": lambda connection: [_segments(connection)],
+        "segments": lambda connection: [_segments(context, connection)],
     }
     findings: list[Finding] = _writing(context)
     for check, run in checks.items():
         findings += _read(context, check, run)
+    findings += _guarded("search text", lambda: [_search_text(context)])
     findings += _guarded("files", lambda: _files(context))
     findings += _guarded("retention", lambda: [_retention(context, actor, windows)])
     findings += _guarded("index", lambda: [_index(context, background, repair=False)])
@@ -97,17 +108,28 @@ def diagnose(
         elif finding.status == "problem" and finding.check == "texts":
             repaired += _guarded("texts", lambda: [_removed_texts(context, background, actor)])
         elif finding.status == "problem" and finding.check == "jobs":
-            repaired += _guarded("jobs", lambda: [_requeued(context, background, actor)])
+            repaired += _guarded("jobs", lambda: [_requeued(context, background, actor, reason)])
         elif finding.status == "problem" and finding.check == "graph":
             repaired += _guarded("graph", lambda: [_mended_graph(context, actor)])
         elif finding.status == "problem" and finding.check == "segments":
             repaired += _guarded("segments", lambda: [_removed_segments(context)])
+        elif finding.status == "problem" and finding.check == "search text":
+            repaired += _guarded("search text", lambda: [_derived_text(context, actor)])
         elif finding.status == "notice" and finding.check == "objects":
             repaired += _guarded("objects", lambda: [_swept(context)])
         elif finding.status == "problem" and finding.check == "index":
             repaired += _guarded("index", lambda: [_index(context, background, repair=True)])
         else:
             repaired.append(finding)
+    mended = sorted({each.check for each in repaired if each.status == "repaired"})
+    if mended:
+        context.store.database.write(
+            lambda tx: note_repair(
+                tx, context, actor, "doctor.repair", {"checks": mended}, reason=reason
+            ),
+            name="doctor.repair",
+            writes=Writes.of(TALLY),
+        )
     return tuple(repaired)
 
 
@@ -231,20 +253,23 @@ def _mended_graph(context: MemoryContext, actor: Actor) -> Finding:
 
 def _removed_segments(context: MemoryContext) -> Finding:
     with context.store.database.read() as connection:
-        scope_ids = segments.damaged(connection)
-
+        scope_ids, strays = segments.damaged(connection), context.corpora.strays(connection)
+    context.corpora.remove_files(strays)
     for scope_id in scope_ids:
         context.store.database.write(
             partial(segments.remove, scope_id=scope_id),
             name="doctor.segments",
             writes=Writes.of(f"recall_segments:{scope_id}"),
         )
-    text = f"removed the segments of {len(scope_ids)} scopes: the next recall makes them anew"
+    text = (
+        f"removed the segments of {len(scope_ids)} scopes and {len(strays)} files: the next recall "
+        "makes them anew"
+    )
     return Finding(check="segments", status="repaired", text=text)
 
 
-def _requeued(context: MemoryContext, background: Background, actor: Actor) -> Finding:
-    requeued = retry_jobs(context, actor, None, idempotency_key=None)
+def _requeued(context: MemoryContext, background: Background, actor: Actor, reason: str) -> Finding:
+    requeued = retry_jobs(context, actor, None, reason=reason, idempotency_key=None)
     background.wake()
     text = f"{len(requeued)} jobs will be done anew"
     return Finding(check="jobs", status="repaired", text=text)
@@ -280,6 +305,41 @@ def _database(connection: Connection) -> list[Finding]:
         Finding(check="database", status="problem", text=f"{text}: restore it from a copy")
         for text in problems
     ]
+
+
+def _triggers(connection: Connection) -> list[Finding]:
+    text = "{} is a trigger that is not Tallystick's, and may change what is stored: drop it"
+    return [
+        Finding(check="database", status="problem", text=text.format(each))
+        for each in integrity.foreign_triggers(connection)
+    ]
+
+
+def _search_text(context: MemoryContext) -> Finding:
+    with context.store.database.read() as connection:
+        unreadable = integrity.unreadable_text(connection)
+    if unreadable:
+        text = (
+            f"the words by which {len(unreadable)} memories are found cannot be read: run "
+            "`tally doctor --repair`"
+        )
+        return Finding(check="search text", status="problem", text=text)
+    return Finding(check="search text", status="ok", text="the words of every memory can be read")
+
+
+def _derived_text(context: MemoryContext, actor: Actor) -> Finding:
+    """Derive the words of memories from their texts, where they cannot be read."""
+    with context.store.database.read() as connection:
+        docs = integrity.unreadable_text(connection)
+
+    def unit(tx: Connection) -> None:
+        write = MemoryWrite(tx, context, actor, context.store.clock.now(), None)
+        for stored in memories.get_docs(tx, docs).values():
+            write.derive_text(stored)
+
+    context.store.database.write(unit, name="doctor.search_text")
+    text = f"the words of {len(docs)} memories were derived from their texts"
+    return Finding(check="search text", status="repaired", text=text)
 
 
 def _journals(connection: Connection) -> list[Finding]:
@@ -496,8 +556,15 @@ def _graph(connection: Connection) -> Finding:
     return Finding(check="graph", status="ok", text=text)
 
 
-def _segments(connection: Connection) -> Finding:
-    damaged = segments.damaged(connection)
+def _segments(context: MemoryContext, connection: Connection) -> Finding:
+    damaged, strays = segments.damaged(connection), context.corpora.strays(connection)
+    if strays:
+        text = (
+            f"{len(strays)} files of what recall derived, {strays[0].name} among them, are of a "
+            "journal other than this tally's, as after its database was put back from a copy, and "
+            "are not used: run `tally doctor --repair`"
+        )
+        return Finding(check="segments", status="problem", text=text)
     if damaged:
         text = (
             f"{sum(damaged.values())} pieces of what recall derived from {len(damaged)} scopes are "

@@ -59,15 +59,18 @@ def retry_jobs(
     actor: Actor,
     job_ids: Sequence[str] | None,
     *,
+    reason: str,
     idempotency_key: str | None,
 ) -> list[str]:
     """Let jobs that failed, died or wait be done anew at once; without ids all that failed or died
     and that this actor may steer, but for those that were cancelled. Return their ids.
 
-    Raises NotFound, and StateConflict for a job that is under way or has nothing left to do.
+    Raises InvalidInput without a reason, NotFound, and StateConflict for a job that is under way or
+    has nothing left to do.
     """
+    require_reason(reason)
     chosen = None if job_ids is None else sorted(job_ids)
-    call = IdempotentCall(actor.private_scope, "jobs.retry", idempotency_key, chosen)
+    call = IdempotentCall(actor.private_scope, "jobs.retry", idempotency_key, [chosen, reason])
 
     def unit(tx: Connection) -> list[str]:
         answered = call.answered(tx)
@@ -92,7 +95,8 @@ def retry_jobs(
                 what="Job",
             )
         if found:
-            _note(tx, context, actor, "jobs.retry", {"jobs": found[:100], "count": len(found)})
+            details = {"jobs": found[:100], "count": len(found)}
+            note_repair(tx, context, actor, "jobs.retry", details, reason=reason)
         call.keep(tx, {"jobs": found}, at=context.store.clock.now())
         return found
 
@@ -111,8 +115,7 @@ def cancel_job(
 
     Raises NotFound, and StateConflict for a job that has ended.
     """
-    if not reason.strip():
-        raise InvalidInput("Say why: `reason` is empty. It is kept in the journal.")
+    require_reason(reason)
     call = IdempotentCall(actor.private_scope, "jobs.cancel", idempotency_key, [job_id, reason])
 
     def unit(tx: Connection) -> Job:
@@ -125,7 +128,7 @@ def cancel_job(
                 raise StateConflict(
                     job_id, state=state, reason="there is nothing to cancel", what="Job"
                 )
-            _note(tx, context, actor, "jobs.cancel", {"jobs": [job_id]}, reason=reason)
+            note_repair(tx, context, actor, "jobs.cancel", {"jobs": [job_id]}, reason=reason)
             call.keep(tx, {}, at=context.store.clock.now())
         job = jobs.find(tx, job_id)
         assert job is not None
@@ -162,15 +165,22 @@ def _operates(actor: Actor) -> bool:
     return actor.is_operator and actor.organization is None
 
 
-def _note(
+def require_reason(reason: str) -> None:
+    """Raise InvalidInput for an empty reason."""
+    if not reason.strip():
+        raise InvalidInput("Say why: `reason` is empty. It is kept in the journal.")
+
+
+def note_repair(
     tx: Connection,
     context: MemoryContext,
     actor: Actor,
     event: str,
     details: dict[str, Any],
     *,
-    reason: str | None = None,
+    reason: str,
 ) -> None:
+    """Note in the tally's journal what an operator repaired, and why."""
     journal.append(
         tx,
         journal.Event(

@@ -1,7 +1,8 @@
 """Migration: what an older tally lacks, a trial of it that is taken back, and the change itself
 with a backup before it and an entry in the journal.
 
-Opening a tally migrates it too, without the backup: this is for those who want to see it first.
+Opening a tally migrates it too, with a backup beside its folder: this is for those who want to see
+it first, or to name the place of the backup.
 """
 
 from __future__ import annotations
@@ -15,11 +16,10 @@ from tallystick.errors import InvalidInput
 from tallystick.ports import Clock, Ids
 from tallystick.records import Actor, Backup, Migration, MigrationStep
 from tallystick.settings import Settings
-from tallystick.storage import Connection, Database, Location, migrate
+from tallystick.storage import Database, Location, migrate
 from tallystick.storage.archives import Progress, silent
 from tallystick.storage.blob_stores import open_blobs
-from tallystick.storage.store import note_migration
-from tallystick.upkeep.backup import acting, require_whole, write_backup
+from tallystick.upkeep.backup import migrate_database, require_whole
 
 
 class _TakenBack(Exception):
@@ -64,7 +64,7 @@ def migrate_tally(
             lacks = migrate.pending(connection)
             before = migrate.revision_of(connection) or migrate.HEAD
         steps = tuple(MigrationStep(schema_revision=one.number, text=one.text) for one in lacks)
-        checked: list[str] = []
+        checked: tuple[str, ...] = ()
         written: Backup | None = None
         if lacks and mode == "dry_run":
             checked = _tried(database)
@@ -75,18 +75,15 @@ def migrate_tally(
                     "--backup FOLDER, or --no-backup.",
                     argument="backup",
                 )
-            if backup is not None:
-                written = write_backup(database, backup, at=clock.now(), progress=progress)
-            digest = None if written is None else written.digest
-
-            def noting(tx: Connection, before: str) -> None:
-                by = acting(tx, actor, "migrate")
-                at, audit_id = clock.now(), ids.new()
-                note_migration(tx, by, before, at=at, audit_id=audit_id, backup=digest)
-                # Before the commit: what does not hold afterwards is as it was.
-                checked.extend(require_whole(tx))
-
-            migrate.migrate(database, noting)
+            written, checked = migrate_database(
+                database,
+                actor=actor,
+                surface="migrate",
+                clock=clock,
+                ids=ids,
+                backup=lambda before: backup,
+                progress=progress,
+            )
     finally:
         database.close()
     return Migration(
@@ -94,19 +91,19 @@ def migrate_tally(
         before=before,
         after=migrate.HEAD,
         steps=steps,
-        checked=tuple(checked),
+        checked=checked,
         backup=written,
         took_ms=round((time.perf_counter() - started) * 1_000),
     )
 
 
-def _tried(database: Database) -> list[str]:
+def _tried(database: Database) -> tuple[str, ...]:
     """Migrate, check, and take all of it back."""
-    checked: list[str] = []
+    checked: tuple[str, ...] = ()
     try:
         with database.migrating() as connection:
             migrate.upgrade(connection)
-            checked = require_whole(connection)
+            checked = tuple(require_whole(connection))
             raise _TakenBack
     except _TakenBack:
         return checked

@@ -8,13 +8,14 @@ that somebody made.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from tallystick.checkpoints.verify import ENDING
-from tallystick.errors import Denied, InvalidInput
+from tallystick.errors import Denied, InvalidInput, LeaseLost
 from tallystick.memory import MemoryContext
 from tallystick.memory.change import forget_one
 from tallystick.memory.memory_write import MemoryWrite
@@ -323,6 +324,10 @@ class RetentionHandler:
         self._context = context
         self._windows = windows
         self._dropped = dropped
+        self.until: float | None = None
+        """The moment of `time.monotonic` at which it ends between two batches: what is left is for
+        the process that takes the job when its lease has run out.
+        """
 
     def handle(self, work: Work) -> int:
         """Remove what is past its window. Raises LeaseLost, StorageError."""
@@ -334,7 +339,13 @@ class RetentionHandler:
         counts = _counts(result)
         total = sum(counts.values())
         if total:
-            carry_out(context, TALLY_ACTOR, plan, lambda: work.note_progress(job, 0, total))
+
+            def check() -> None:
+                if self.until is not None and time.monotonic() > self.until:
+                    raise LeaseLost("The process ends: the next one goes on.")
+                work.note_progress(job, 0, total)
+
+            carry_out(context, TALLY_ACTOR, plan, check)
         ended = Ended("done" if total else "empty", result=dict(counts))
 
         def unit(tx: Connection, allowed: object) -> dict[str, Ended]:
@@ -365,17 +376,17 @@ class RetentionHandler:
         )
 
 
-def enqueue_retention(context: MemoryContext) -> None:
-    """Enqueue the retention of this day, unless a process has already."""
+def enqueue_retention(context: MemoryContext) -> str | None:
+    """Enqueue the retention of this day, and return its job; None where a process has already."""
     store = context.store
     now = store.clock.now()
     day = now // _DAY_US
     with store.database.read() as connection:
         if jobs.exists_for(connection, RETENTION, _TALLY, day):
-            return
+            return None
 
-    def unit(tx: Connection) -> None:
-        jobs.enqueue(
+    def unit(tx: Connection) -> str:
+        return jobs.enqueue(
             tx,
             kind=RETENTION,
             subject_id=_TALLY,
@@ -387,7 +398,7 @@ def enqueue_retention(context: MemoryContext) -> None:
             restart=(),
         )
 
-    store.database.write(unit, name="jobs.enqueue", writes=Writes.of(JOBS))
+    return store.database.write(unit, name="jobs.enqueue", writes=Writes.of(JOBS))
 
 
 def _finish(

@@ -151,10 +151,8 @@ def _job(visit: Visit) -> Response:
 def _retry(visit: Visit) -> Response:
     """Let one job, or all that failed or died, be done anew."""
     job_id = visit.form.get("job_id", "")
-    if job_id:
-        visit.call("retry_jobs", job_ids=[job_id])
-    else:
-        visit.call("retry_jobs")
+    job_ids = [job_id] if job_id else None
+    visit.call("retry_jobs", job_ids=job_ids, reason=reason_of(visit.form))
     return visit.go(f"/jobs/{job_id}" if job_id else "/health", note="retried")
 
 

@@ -170,7 +170,7 @@ def test_the_doctor_finds_communities_of_nothing_and_removes_them(open_tally: Op
         )
         with store.database.read() as connection:
             assert len(graph.drift(connection).communities) == 1
-        root.operator.doctor(repair=True)
+        root.operator.doctor(repair=True, reason="r")
         with store.database.read() as connection:
             assert graph.drift(connection).communities == ()
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import shutil
 import sqlite3
 import stat
 import subprocess
@@ -27,7 +28,7 @@ from tallystick.ranking.frozen import Frozen, freeze
 from tallystick.ranking.segment import Entry
 from tallystick.records import NewMemory
 from tallystick.settings import Settings
-from tallystick.storage import corpus_cache, segment_files, segments
+from tallystick.storage import corpus_cache, scopes, segment_files, segments
 from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder
 
@@ -282,7 +283,7 @@ def test_a_damaged_piece_of_a_stored_segment_is_never_used(open_tally: OpenTally
     with open_tally(settings=LARGE, owner=ROOT) as tally:
         _change(tally, change)
         doctor = tally.bind(ROOT).operator.doctor
-        repaired = [each for each in doctor(repair=True) if each.check == "segments"]
+        repaired = [each for each in doctor(repair=True, reason="r") if each.check == "segments"]
         assert [each.status for each in repaired] == ["repaired"]
         assert [each.status for each in doctor() if each.check == "segments"] == ["ok"]
         assert _answers(tally.bind(ANNA)) == expected
@@ -487,6 +488,87 @@ def test_a_file_that_is_not_whole_and_ours_is_made_anew(
         assert _loads(tally) == 1
         assert _files(tally) != [file]
         assert len(_files(tally)) == 1
+
+
+def _restore(folder: Path, copy: Path) -> None:
+    """Put the database of a closed tally back from a copy, as one restores a file by hand."""
+    for name in ("tally.db-wal", "tally.db-shm"):
+        (folder / name).unlink(missing_ok=True)
+    shutil.copyfile(copy, folder / "tally.db")
+
+
+@pytest.mark.sqlite
+@pytest.mark.parametrize("mend", ["recall", "repair", "rebuild"])
+@pytest.mark.parametrize("other", [ANNA, Actor(user="ben")], ids=["same", "another"])
+def test_a_segment_of_a_journal_that_was_rolled_back_is_not_read(
+    open_sqlite: OpenTally, tmp_path: Path, mend: str, other: Actor
+) -> None:
+    with open_sqlite() as tally:
+        bound = tally.bind(ANNA)
+        bound.remember_many(list(_turns(200)))
+        folder = Path(tally.location)
+    shutil.copyfile(folder / "tally.db", copy := tmp_path / "copy.db")
+    with open_sqlite() as tally:
+        tally.bind(ANNA).remember_many(list(_turns(100, seed=2)))
+        tally.bind(ANNA).recall("barin")
+        [lost] = _files(tally)
+    _restore(folder, copy)
+    with open_sqlite() as tally:
+        tally.bind(other).remember_many(list(_turns(150, seed=3)))
+        tally.bind(ANNA).remember_many(list(_turns(150, seed=4)))
+        root = tally.bind(ROOT)
+        [found] = [each for each in root.operator.doctor() if each.check == "segments"]
+        assert (found.status, lost.name in found.text) == ("problem", True)
+        if mend == "repair":
+            root.operator.doctor(repair=True, reason="r")
+        elif mend == "rebuild":
+            root.operator.rebuild_index(reason="restored")
+        assert (lost in _files(tally)) is (mend == "recall")
+        answers = _answers(tally.bind(ANNA))
+        assert lost not in _files(tally)
+        [found] = [each for each in root.operator.doctor() if each.check == "segments"]
+        assert found.status == "ok"
+    shutil.rmtree(folder / "recall")
+    with open_sqlite() as tally:
+        assert _answers(tally.bind(ANNA)) == answers
+
+
+def test_the_last_read_of_a_recall_names_its_scopes(open_tally: OpenTally) -> None:
+    """Whatever was derived says, no other scope's text comes back, and nothing foreign raises."""
+    with open_tally() as tally:
+        anna, ben = tally.bind(ANNA), tally.bind(Actor(user="ben"))
+        for bound in (anna, ben):
+            bound.remember(f"The heron of {bound.actor.user} lives in the vault.")
+            assert bound.recall("heron")
+        services = services_of(tally)
+        with services.store.database.read() as connection:
+            rows = {row.scope: row.id for row in scopes.find(connection, [anna.scope, ben.scope])}
+        entries = services.memory.corpora._entries
+        entries[rows[anna.scope]].corpus = entries[rows[ben.scope]].corpus
+        assert [hit.memory.content for hit in anna.recall("heron vault").hits] == []
+
+
+def test_a_corpus_in_memory_is_dropped_where_the_journal_went_back(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(ANNA)
+        bound.remember_many(list(_turns(20)))
+        bound.recall("barin")
+        services = services_of(tally)
+        database, corpora = services.store.database, services.memory.corpora
+        with database.read() as older:
+            [(row, revision)] = scopes.revisions(older, [bound.scope])
+            bound.remember("The heron lives in the vault.")
+            bound.recall("heron")
+            # Another thread's snapshot, which began before: the newer text is true.
+            assert len(corpora.corpus(older, row.id, revision)) == 21
+        entry = corpora._entries[row.id]
+        before = entry.revision, entry.origin
+        assert entry.origin is not None
+        entry.revision += 100
+        entry.origin = entry.origin._replace(position=entry.origin.position + 100)
+        with database.read() as connection:
+            assert len(corpora.corpus(connection, row.id, revision + 1)) == 21
+        assert (entry.revision, entry.origin) == before
 
 
 def _made(tally: Tally) -> Path:

@@ -11,6 +11,7 @@ from tallystick import Actor, BoundTally, Tally
 from tallystick.adapters.frames import framed_hits
 from tallystick.operations.tools import MEMORY_TOOLS
 from tallystick.records import NewMemory
+from tallystick.testing import StepClock
 
 OpenTally = Callable[..., Tally]
 ANNA = Actor(user="anna")
@@ -33,6 +34,15 @@ def _watched(bound: BoundTally, count: int = 80) -> list[str]:
         for place in range(count)
     )
     return [result.id for result in results]
+
+
+def test_a_clock_beyond_the_last_calendar_year_gives_a_moment_without_a_day(
+    open_sqlite: OpenTally,
+) -> None:
+    with open_sqlite(clock=StepClock(start=2**63 - 10**12)) as tally:
+        anna = tally.bind(ANNA)
+        anna.remember("The heron lives in the vault.", kind="fact")
+        assert re.search("[0-9]{19} µs", anna.wake().text)
 
 
 def test_more_than_four_fifths_of_a_pack_is_what_was_said(open_sqlite: OpenTally) -> None:

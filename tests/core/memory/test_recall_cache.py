@@ -5,12 +5,15 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from tallystick import Actor, Tally
+from tallystick.ranking.vocabulary import Vocabulary, WordVectors
 from tallystick.settings import Settings
 from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder
@@ -113,3 +116,64 @@ def test_the_doctor_names_large_scopes_that_chroma_does_not_answer_for(
             assert finding.text.startswith("1 scope has more than 5 memories")
         else:
             assert finding.text.startswith("Chroma is not filled with 1 large scope yet")
+
+
+SMALL_SCOPES = """
+import random, sys
+from tallystick import Actor, Tally
+from tallystick.tally.services import services_of
+
+chance = random.Random(1)
+words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=6)) for _ in range(1_500)]
+
+def resident():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmRSS"))
+
+def text():
+    return " ".join(chance.choices(words, k=24))
+
+with Tally.open(sys.argv[1], background=False) as tally:
+    users = [tally.bind(Actor(user=f"user{number}")) for number in range(8)]
+    users[0].remember(text())
+    users[0].recall(text())
+    before = resident()
+    for _ in range(60):
+        for user in users:
+            user.recall(text())
+            user.remember(text())
+    grown = resident() - before
+    print(grown / 480, grown / services_of(tally).memory.corpora.bytes)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_memory_of_many_small_scopes_costs_eight_kilobytes(tmp_path: Path) -> None:
+    """Each turn makes arrays anew: what it frees goes back, and a word has one vector for all."""
+    script = [sys.executable, "-c", SMALL_SCOPES, str(tmp_path / "tally")]
+    ended = subprocess.run(script, capture_output=True, text=True, check=True)
+    of_a_memory, of_what_is_counted = map(float, ended.stdout.split())
+    assert of_a_memory < 12_000
+    assert of_what_is_counted < 3
+
+
+def test_a_word_is_looked_up_once_for_all_scopes() -> None:
+    asked: list[str] = []
+
+    def embed(words: Sequence[str]) -> NDArray[np.float32]:
+        asked.extend(words)
+        return np.ones((len(words), 2), dtype=np.float32)
+
+    vectors = WordVectors(embed)
+    scopes = [Vocabulary(), Vocabulary()]
+    for scope in scopes:
+        for word in ("heron", "vault", "reed"):
+            scope.surfaces[word]
+        scope.catch_up()
+    meant = np.ones((1, 2), dtype=np.float32)
+    for scope in (*scopes, scopes[0]):
+        cosines = scope.cosines(np.array([0, 2]), meant, vectors)
+        assert cosines is not None
+        assert cosines.tolist() == [[2.0, 2.0]]
+    assert asked == ["heron", "reed"]

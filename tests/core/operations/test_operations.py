@@ -289,7 +289,7 @@ OPERATE: Mapping[str, Mapping[str, Any]] = {
     "choose_windows": {"journal_days": 1},
     "doctor": {},
     "sizes": {},
-    "rebuild_index": {},
+    "rebuild_index": {"reason": "r"},
     "freeze": {"reason": "r"},
     "thaw": {"reason": "r"},
     "backup": {"folder": "copy"},

@@ -323,7 +323,9 @@ def test_a_scope_that_is_no_longer_large_is_scanned_and_keeps_its_place(tmp_path
         assert (found.path, found.warnings) == ("exact", ())
         tally.drain()
         assert _index(tally).count() == 101
-        assert tally.rebuild_index() == RebuiltIndex(chroma=0)
+        assert tally.bind(Actor(user="root", role="operator")).operator.rebuild_index(
+            reason="r"
+        ) == RebuiltIndex(chroma=0)
         assert not (tmp_path / "tally" / "chroma").exists()
         anna.remember("a second wren")
         assert (_waiting(tally), tally.drain().indexed) == (0, 0)
@@ -436,13 +438,15 @@ def test_a_server_of_chroma_gets_large_scopes_only(postgres_url: str, tmp_path: 
             found = anna.recall("a wren in the hedge")
             assert (found[0].content, found.path) == ("a wren in the hedge", BY_CHROMA)
             assert tally.bind(BEN).recall("heron").path == "exact"
-            assert other.rebuild_index() == RebuiltIndex(chroma=101)
+            assert other.bind(Actor(user="root", role="operator")).operator.rebuild_index(
+                reason="r"
+            ) == RebuiltIndex(chroma=101)
             assert tally.reconcile_index(repair=False).whole
             assert anna.recall("a wren in the hedge").path == BY_CHROMA
             names = [each.name for each in _index(tally)._client.list_collections()]
             assert len(names) == 2
         with opened(LARGE) as tally, pytest.raises(StorageError, match="no Chroma index"):
-            tally.rebuild_index()
+            tally.bind(Actor(user="root", role="operator")).operator.rebuild_index(reason="r")
 
 
 def test_what_another_process_took_out_is_filled_again(tmp_path: Path) -> None:

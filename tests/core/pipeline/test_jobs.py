@@ -26,7 +26,7 @@ from tallystick.errors import (
 )
 from tallystick.pipeline import Ended, JobRunner, Work, runner
 from tallystick.records import Actor, Job, SpaceMember
-from tallystick.storage import Connection, jobs, scopes
+from tallystick.storage import Connection, jobs, journal, scopes
 from tallystick.tally import Tally
 from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder
@@ -278,11 +278,13 @@ def test_dead_and_failed_jobs_are_done_anew_by_command_and_by_the_doctor(
         assert poison in finding.text
 
         remote.embed = HashEmbedder(local=False).embed  # type: ignore[method-assign]
-        [mended] = [each for each in root.operator.doctor(repair=True) if each.check == "jobs"]
+        [mended] = [
+            each for each in root.operator.doctor(repair=True, reason="r") if each.check == "jobs"
+        ]
         assert (mended.status, mended.text) == ("repaired", "1 jobs will be done anew")
         tally.drain()
         assert root.operator.job(cancelled).state == "dead"
-        assert root.operator.retry_jobs(cancelled) == [cancelled]
+        assert root.operator.retry_jobs(cancelled, reason="r") == [cancelled]
         tally.drain()
         assert {job.state for job in listed(tally)} == {"done"}
         assert [event.code for event in root.operator.job(cancelled).trail if event.code] == [
@@ -290,7 +292,7 @@ def test_dead_and_failed_jobs_are_done_anew_by_command_and_by_the_doctor(
             "requeued",
         ]
         with pytest.raises(StateConflict):
-            root.operator.retry_jobs(cancelled)
+            root.operator.retry_jobs(cancelled, reason="r")
         with pytest.raises(StateConflict):
             root.operator.cancel_job(cancelled, reason="too late")
 
@@ -517,10 +519,10 @@ def test_jobs_of_others_are_neither_seen_nor_steered(open_tally: OpenTally) -> N
         job_id = enqueue(tally, "a")
         alice, bob = tally.bind(ALICE).operator, tally.bind(BOB).operator
         assert [job.id for job in alice.jobs()] == [job_id] == [alice.job(job_id[-8:]).id]
-        assert (bob.jobs(), bob.retry_jobs()) == ([], [])
+        assert (bob.jobs(), bob.retry_jobs(reason="r")) == ([], [])
         for refused in (
             lambda: bob.job(job_id),
-            lambda: bob.retry_jobs(job_id),
+            lambda: bob.retry_jobs(job_id, reason="r"),
             lambda: bob.cancel_job(job_id, reason="r"),
         ):
             with pytest.raises(NotFound):
@@ -715,3 +717,20 @@ def test_a_replay_whose_worker_died_before_the_job_ended_is_recorded_once(tmp_pa
         assert [run.run_id for run in replays] == [job.result["run_id"]]
         assert set(job.result) == {"run_id", "step_id", "fidelity", "request_matches"}
         assert owner.recordings.verify(replays[0].run_id).ok
+
+
+def test_what_is_repaired_is_in_the_journal_with_its_reason(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        root = tally.bind(Actor(user="root", role="operator"))
+        for call in (root.operator.rebuild_index, root.operator.retry_jobs):
+            with pytest.raises(InvalidInput, match="Say why"):
+                call(reason=" ")
+        root.operator.rebuild_index(reason="recall was slow")
+        with services_of(tally).store.database.read() as connection:
+            *_, last = journal.entries(connection, "tally")
+        assert (last.event, last.reason, last.actor["user"], last.details) == (
+            "index.rebuild",
+            "recall was slow",
+            "root",
+            {"chroma": 0},
+        )

@@ -772,7 +772,7 @@ def test_a_job_that_spent_its_own_budget_fails_and_goes_on_when_the_limit_is_rai
 
     raised = LearningBudget(calls_per_job=9)
     with opened(open_sqlite, extractor=Scripted(), settings={"learning_budget": raised}) as tally:
-        tally.bind().operator.retry_jobs([job_id])
+        tally.bind().operator.retry_jobs([job_id], reason="r")
         tally.drain()
         assert tally.bind().operator.job(job_id).state == "done"
 

@@ -12,6 +12,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +194,25 @@ def test_a_small_file_takes_no_gigabytes(bundle: bytes) -> None:
     answer = subprocess.run([sys.executable, "-c", HOG], input=bundle, capture_output=True)
     assert answer.returncode == 0, answer.stderr.decode()
     assert int(answer.stdout) < 100_000  # kilobytes
+
+
+def _instead(body: bytes, _: bytes) -> bytes:
+    return body
+
+
+@pytest.mark.parametrize("name", ["chain.jsonl", "steps.jsonl", "entries.jsonl"])
+def test_a_bundle_has_no_more_lines_and_bytes_than_its_size_allows(
+    bundle: bytes, name: str
+) -> None:
+    """Each line becomes objects of many times its bytes: 1.8 MB took 2.9 GB."""
+    [line] = dict(_members(bundle))[name].splitlines(keepends=True)[:1]
+    for body, said in (
+        (line * 60_000, "more lines than"),
+        (b"{}\n" * 1_000_000, "more lines than"),
+        (bytes(2**27), "unfolds to more"),
+    ):
+        with pytest.raises(InvalidInput, match=said):
+            verify_bundle(_replaced(bundle, name, partial(_instead, body)))
 
 
 SCALARS = st.one_of(

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
 from tallystick import Actor, Tally
-from tallystick.errors import BusyTally
+from tallystick.errors import BusyTally, CorruptTally
 from tallystick.settings import Settings
 from tallystick.storage import Connection, memories, scopes
 from tallystick.storage.writes import TALLY_LOCK
@@ -36,6 +38,27 @@ def test_sqlite_syncs_each_commit_only_where_full_durability_is_asked_for(
     with open_sqlite(settings=Settings.read(durability=durability)) as tally:
         assert _in_a_write(tally, "PRAGMA synchronous") == synchronous
         assert _in_a_write(tally, "PRAGMA journal_mode") == "wal"
+
+
+@pytest.mark.sqlite
+@pytest.mark.parametrize("accident", ["gone", "another"])
+def test_nothing_is_acknowledged_once_the_file_is_no_longer_the_one_that_was_opened(
+    open_sqlite: OpenTally, accident: str, tmp_path: Path
+) -> None:
+    """Else a process writes for weeks to a file that nobody finds."""
+    with open_sqlite() as tally:
+        bound, file = tally.bind(ALICE), Path(tally.location) / "tally.db"
+        bound.remember("The heron nests in March.")
+        services_of(tally).store.database.flush()
+        if accident == "another":
+            shutil.copyfile(file, tmp_path / "another.db")
+        file.rename(tmp_path / "moved.db")
+        if accident == "another":
+            shutil.copyfile(tmp_path / "another.db", file)
+        for _ in range(2):
+            with pytest.raises(CorruptTally, match=r"tally\.db is (gone|another file)"):
+                bound.remember("The heron left.")
+        assert file.exists() is (accident == "another")
 
 
 @pytest.mark.postgres

@@ -174,7 +174,7 @@ def _require_whole(tally: Tally, soak: Soak) -> None:
     # doctor sees that, and mends it from the database.
     problems = [one.check for one in operator.doctor() if one.status == "problem"]
     assert problems in ([], ["index"])
-    operator.doctor(repair=True)
+    operator.doctor(repair=True, reason="r")
     assert [one for one in operator.doctor() if one.status == "problem"] == []
 
 

@@ -162,7 +162,7 @@ OTHERS: dict[type, set[str]] = {
         "drain",
         "worker",
         "reconcile_index",
-        "rebuild_index",
+        "keep_retention",
         "rules",
         "rule_over_tool_call",
     },
@@ -284,7 +284,7 @@ class World:
                 journal_days=90 if v == "a" else 180, idempotency_key=k
             ),
             "retry_jobs": lambda k, v: root.operator.retry_jobs(
-                self.job(v, state="dead"), idempotency_key=k
+                self.job(v, state="dead"), reason=v, idempotency_key=k
             ),
             "cancel_job": lambda k, v: root.operator.cancel_job(
                 self.job("c"), reason=v, idempotency_key=k

@@ -4,10 +4,12 @@ made-up next version.
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,8 +17,10 @@ from sqlalchemy import Column, Connection, MetaData, Text, inspect, text
 from tests.next_version import NEXT, install
 
 from tallystick import Actor, Tally
-from tallystick.errors import CorruptTally, InvalidInput, UnreleasedTally
+from tallystick.errors import CorruptTally, InvalidInput, StorageError, UnreleasedTally
+from tallystick.settings import Settings
 from tallystick.storage import Database, Location, journal, migrate, tables
+from tallystick.storage.archives import Archive
 from tallystick.tally.services import services_of
 
 ADA = Actor(user="ada")
@@ -181,15 +185,56 @@ def test_a_migration_whose_check_fails_changes_nothing(
         raise CorruptTally("The chains do not verify.")
 
     with monkeypatch.context() as patched:
-        patched.setattr("tallystick.upkeep.migration.require_whole", damaged)
+        patched.setattr("tallystick.upkeep.backup.require_whole", damaged)
         with pytest.raises(CorruptTally):
             old.migrate(mode="apply", backup=tmp_path / "backup", actor=ROOT)
     assert old.revision == migrate.FIRST
     assert old.migrate(mode="apply", without_backup=True).steps
 
 
-def test_a_migration_on_opening_is_in_the_journal(old: Place) -> None:
+def test_a_migration_on_opening_is_in_the_journal_behind_a_backup(
+    old: Place, tmp_path: Path
+) -> None:
     noted = old.noted()
-    assert noted.details == {"before": migrate.FIRST, "after": NEXT}
+    beside = tmp_path / f"old.schema-{migrate.FIRST}"
+    digest: dict[str, str] = {}
+    if "://" not in old.where:
+        Tally.restore(beside, tmp_path / "again", actor=ROOT)
+        digest = {"backup": Archive(beside, "backup").manifest["digest"]}
+        assert _memories(Place(str(tmp_path / "again"), old.schema)) == _memories(old)
+    assert noted.details == {"before": migrate.FIRST, "after": NEXT, **digest}
     assert noted.actor["user"] == "tallystick"
     assert old.revision == NEXT
+
+
+def _beside(place: Place) -> list[str]:
+    folder = Path(place.where)
+    return sorted(each.name for each in folder.parent.glob(f"{folder.name}.schema-*"))
+
+
+@pytest.mark.sqlite
+@pytest.mark.parametrize("places", ["sqlite"], indirect=True)
+def test_opening_needs_room_for_the_backup_and_says_how_much(
+    old: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=4_096))
+        with pytest.raises(StorageError, match=r"needs [0-9,]+ bytes, and 4,096 are free"):
+            old.open()
+    assert (old.revision, _beside(old)) == (migrate.FIRST, [])
+    with Tally.open(
+        old.where, background=False, settings=Settings.read(backup_before_migration=False)
+    ):
+        assert (old.revision, _beside(old)) == (NEXT, [])
+
+
+@pytest.mark.sqlite
+@pytest.mark.parametrize("places", ["sqlite"], indirect=True)
+def test_an_empty_tally_is_migrated_without_a_backup(
+    places: Callable[[str], Place], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = places("empty")
+    place.open().close()
+    install(monkeypatch, tmp_path / "migrations")
+    place.open().close()
+    assert (place.revision, _beside(place)) == (NEXT, [])

@@ -208,7 +208,7 @@ def test_an_object_that_could_not_be_deleted_is_deleted_later(
         assert len(place.names()) == 1
         noted = [one for one in root.operator.doctor() if one.check == "objects"]
         assert "1 of what was erased" in noted[0].text
-        root.operator.doctor(repair=True)
+        root.operator.doctor(repair=True, reason="r")
         assert place.names() == []
         assert ada.verify(run_id).ok
         # Deleted twice, as by two processes at once: no error.

@@ -115,3 +115,31 @@ def test_the_doctor_names_what_could_not_be_read_and_goes_on(tmp_path: Path) -> 
     assert {"journal", "versions"} <= problems
     assert unreadable
     assert {"jobs", "outbox", "who acts"} <= {finding.check for finding in findings} - problems
+
+
+def test_the_doctor_reads_the_words_of_recall_and_derives_them_anew(tmp_path: Path) -> None:
+    """A flipped bit there made recall fail, and the doctor said nothing."""
+    folder = tmp_path / "tally"
+    with _open(folder) as tally:
+        tally.bind().remember_many([f"heron number {number} of the reeds" for number in range(5)])
+    raw = sqlite3.connect(folder / "tally.db")
+    with raw:
+        damaged = "UPDATE search_text SET words = CAST(X'00FFFE0102' AS BLOB) WHERE doc = 2"
+        raw.execute(damaged)
+        raw.execute("UPDATE search_text SET tags = '[' WHERE doc = 3")
+        raw.execute("CREATE TRIGGER theirs AFTER INSERT ON jobs BEGIN DELETE FROM edges; END")
+    raw.close()
+    with _open(folder) as tally:
+        root = tally.bind().operator
+        with pytest.raises(CorruptTally):
+            tally.bind().recall("heron number 1")
+        problems = {each.check: each.text for each in root.doctor() if each.status == "problem"}
+        assert "2 memories" in problems["search text"]
+        assert "theirs on jobs" in problems["database"]
+        [repaired] = [
+            each for each in root.doctor(repair=True, reason="r") if each.check == "search text"
+        ]
+        assert repaired.status == "repaired"
+        hits = tally.bind().recall("heron number 1").hits
+        assert hits[0].memory.content == "heron number 1 of the reeds"
+        assert {each.status for each in root.doctor() if each.check == "search text"} == {"ok"}

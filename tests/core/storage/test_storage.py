@@ -389,7 +389,9 @@ def test_a_scope_that_grew_large_has_a_collection_of_its_own(tmp_path: Path) -> 
         assert "number 7 of" not in " ".join(
             hit.memory.content for hit in tally.bind(ALICE).recall("heron number 7")
         )
-        assert tally.rebuild_index() == RebuiltIndex(chroma=39)
+        assert tally.bind(Actor(user="root", role="operator")).operator.rebuild_index(
+            reason="r"
+        ) == RebuiltIndex(chroma=39)
         index_of_tally = services_of(tally).index
         assert index_of_tally is not None
         assert len(index_of_tally.layout.own) == 1
@@ -414,7 +416,7 @@ def test_two_processes_of_one_chroma_server_follow_one_layout(tmp_path: Path) ->
             index_of_second = services_of(second).index
             assert index_of_second is not None
             assert index_of_second.layout == index_of_first.layout
-            second.rebuild_index()
+            second.bind(Actor(user="root", role="operator")).operator.rebuild_index(reason="r")
             elsewhere.remember("heron number 41 of the reeds")
             assert first.drain().left == 0
             for number in (7, 40, 41):
@@ -434,7 +436,9 @@ def test_a_deleted_chroma_folder_loses_nothing(tmp_path: Path) -> None:
     with Tally.open(place, settings=CHROMA, background=False) as tally:
         seen: list[tuple[int, int]] = []
         assert tally.reconcile_index(repair=False).missing == 40
-        rebuilt = tally.rebuild_index(lambda done, total: seen.append((done, total)))
+        rebuilt = tally.bind(Actor(user="root", role="operator")).operator.rebuild_index(
+            reason="r", progress=lambda done, total: seen.append((done, total))
+        )
         assert rebuilt == RebuiltIndex(chroma=40)
         assert (seen[0], seen[-1]) == ((0, 40), (40, 40))
         assert tally.bind().recall("heron number 7").path == "chroma"
@@ -454,7 +458,7 @@ def test_a_process_that_does_not_own_chroma_may_not_rebuild_it(tmp_path: Path) -
             Tally.open(tmp_path / "tally", settings=CHROMA, background=False) as second,
             pytest.raises(StorageError, match="owns"),
         ):
-            second.rebuild_index()
+            second.bind(Actor(user="root", role="operator")).operator.rebuild_index(reason="r")
 
 
 def test_a_broken_chroma_folder_degrades_to_the_exact_scan_and_says_so(tmp_path: Path) -> None:

@@ -166,8 +166,17 @@ def test_nothing_is_restored_over_a_tally(places: Places) -> None:
         tally.bind(ROOT).operator.backup(places.tmp / "backup")
     places.restore()
 
-    with pytest.raises(StateConflict, match="in use"):
+    with pytest.raises(StateConflict, match="in use: this backup is restored there already, and"):
         places.restore()
+    with places.open() as tally:
+        with pytest.raises(InvalidInput, match=r"there already: a backup of .* complete and whole"):
+            tally.bind(ROOT).operator.backup(places.tmp / "backup")
+        tally.bind(ROOT).operator.backup(places.tmp / "another")
+        (places.tmp / "backup" / "manifest.json").write_text("{}")
+        with pytest.raises(InvalidInput, match=r"there already\. Back up into a new"):
+            tally.bind(ROOT).operator.backup(places.tmp / "backup")
+    with pytest.raises(StateConflict, match=r"in use: (something is there|it has tables)"):
+        Tally.restore(places.tmp / "another", places.second, schema=places.other, actor=ROOT)
     with places.open_second() as tally:
         assert len(_all(tally, "ada")) == 2
 

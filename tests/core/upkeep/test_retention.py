@@ -13,6 +13,7 @@ from tallystick.records import Actor
 from tallystick.settings import Settings
 from tallystick.storage import erasing, settings_rows
 from tallystick.tally import Tally
+from tallystick.tally import services as tally_services
 from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder
 from tallystick.upkeep import retention
@@ -50,6 +51,35 @@ def texts_of(tally: Tally, memory_id: str) -> list[str | None]:
 
 def last_job(tally: Tally) -> Any:
     return tally.bind(ROOT).operator.jobs(kind="retention")[0]
+
+
+def test_retention_reaches_a_tally_of_processes_that_end_at_once(open_tally: OpenTally) -> None:
+    """A worker looks at it half a minute after the opening."""
+    calendar = Calendar()
+    with open_tally(clock=calendar, background=False) as tally:
+        tally.bind(ALICE).remember("The heron nests in March.", expires_at=calendar.now() + DAY)
+    for days, count in ((0.2, 1), (0.2, 1), (2, 2)):
+        calendar.day += days
+        open_tally(clock=calendar, background=True).close()
+        with open_tally(clock=calendar) as tally:
+            assert len(tally.bind(ROOT).operator.jobs(kind="retention")) == count
+            assert last_job(tally).state in ("done", "empty")
+    with open_tally(clock=calendar) as tally:
+        [left] = tally.bind(ALICE).memories(states=["deleted"])
+        assert left.state == "deleted"
+
+
+def test_retention_at_the_end_of_a_process_is_bounded_in_time(
+    open_tally: OpenTally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calendar = Calendar()
+    monkeypatch.setattr(tally_services, "_RETENTION_AT_CLOSE", -1.0)
+    with open_tally(clock=calendar) as tally:
+        tally.bind(ALICE).remember("The heron nests in March.", expires_at=calendar.now() + 1)
+    calendar.day += 1
+    with open_tally(clock=calendar) as tally:
+        tally.keep_retention()
+        assert last_job(tally).state == "leased"
 
 
 def test_a_tally_of_a_library_call_destroys_no_text(open_tally: OpenTally) -> None:
