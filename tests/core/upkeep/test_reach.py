@@ -269,7 +269,7 @@ def test_words_of_proposals_without_a_source_are_found_and_removed(open_tally: O
         )
         checks = {each.check: each for each in root.operator.doctor()}
         assert checks["texts"].status == "problem"
-        root.operator.doctor(repair=True)
+        root.operator.doctor(repair=True, reason="r")
 
         gone = alice.proposal(proposal.id).proposal
         assert (gone.state, gone.reason, gone.content) == ("withdrawn", "source_gone", None)
