@@ -169,7 +169,7 @@ class World:
             "erase": lambda: {"mode": "apply"},
             "erase_user": lambda: {"user": "ada", "mode": "apply"},
             "erase_recorded": lambda: {"mode": "apply"},
-            "purge": lambda: {"mode": "apply"},
+            "purge": lambda: {"mode": "apply", "reason": "r"},
             "choose_windows": lambda: {"done_jobs_days": 14},
             "revoke": lambda: {"approval_id": self.granted},
             "explore": lambda: {"around": self.memory.id},

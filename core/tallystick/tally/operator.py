@@ -11,6 +11,7 @@ from pydantic import Field
 
 from tallystick.access import full_id
 from tallystick.errors import InvalidInput
+from tallystick.memory.change import require_reason
 from tallystick.records import (
     Actor,
     Backup,
@@ -235,13 +236,17 @@ class Operator:
         mode: Annotated[
             Literal["preview", "apply"], Field(description="Only count it, or remove it.")
         ] = "preview",
+        reason: Annotated[
+            str | None, Field(description="Why it is removed; it is kept in the journal.")
+        ] = None,
         idempotency_key: IdempotencyKey = None,
     ) -> Purge:
-        """Count, or remove, what is past its window. Nothing within its window is removed.
+        """Count, or remove, what is past its window. Nothing within its window is removed; the
+        journal says what was, and the `reason`, which that needs.
 
         Windows are `forget_window_days`, `done_jobs_days`, `dead_jobs_days`, `idempotency_days`,
         and that of the journal, once chosen, which also covers recorded runs and the access log.
-        Raises Denied, StorageError, BusyTally.
+        Raises Denied, InvalidInput, StorageError, BusyTally.
         """
         if mode == "apply":
             self._services.gate.require_person(self.actor, "delete", self.scope)
@@ -251,6 +256,7 @@ class Operator:
             self.actor,
             self._services.windows,
             mode=mode,
+            reason=reason or "",
             idempotency_key=idempotency_key,
         )
         if mode == "apply" and result.runs:
@@ -426,7 +432,7 @@ class Operator:
         """
         memory = self._services.memory
         retention.require_operator(memory, self.actor)
-        jobs.require_reason(reason)
+        require_reason(reason)
         rebuilt = self._services.background.rebuild(progress)
         details = {"chroma": rebuilt.chroma}
         memory.store.database.write(

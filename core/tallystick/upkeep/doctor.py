@@ -22,6 +22,7 @@ from tallystick.errors import (
 )
 from tallystick.graph import mend_graph
 from tallystick.memory import MemoryContext
+from tallystick.memory.change import require_reason
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.pipeline import Background
 from tallystick.pipeline.reconcile import wanted_keys
@@ -48,7 +49,7 @@ from tallystick.storage.private_files import wider_than_private
 from tallystick.storage.read_only import unwritable_reason
 from tallystick.storage.writes import TALLY, Writes
 from tallystick.upkeep.erase import PENDING, finish
-from tallystick.upkeep.jobs import note_repair, require_reason, retry_jobs
+from tallystick.upkeep.jobs import note_repair, retry_jobs
 from tallystick.upkeep.reach import withdraw_proposals
 from tallystick.upkeep.retention import Windows, journal_window, purge, require_operator
 

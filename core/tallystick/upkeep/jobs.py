@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tallystick.errors import InvalidInput, NotFound, StateConflict
+from tallystick.errors import NotFound, StateConflict
 from tallystick.memory import MemoryContext
+from tallystick.memory.change import require_reason
 from tallystick.records import Actor, Job, JobState, Scope
 from tallystick.storage import Connection, jobs, journal
 from tallystick.storage.idempotency import IdempotentCall
@@ -163,12 +164,6 @@ def _may(
 
 def _operates(actor: Actor) -> bool:
     return actor.is_operator and actor.organization is None
-
-
-def require_reason(reason: str) -> None:
-    """Raise InvalidInput for an empty reason."""
-    if not reason.strip():
-        raise InvalidInput("Say why: `reason` is empty. It is kept in the journal.")
 
 
 def note_repair(

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 from tallystick.checkpoints.verify import ENDING
 from tallystick.errors import Denied, InvalidInput, LeaseLost
 from tallystick.memory import MemoryContext
-from tallystick.memory.change import forget_one
+from tallystick.memory.change import forget_one, require_reason
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.pipeline import TALLY_ACTOR, Ended, Work
 from tallystick.recorder.verify import PURGED, RUN_FACTS
@@ -190,14 +190,18 @@ def purge(
     windows: Windows,
     *,
     mode: Literal["preview", "apply"],
+    reason: str = "",
     idempotency_key: str | None = None,
 ) -> Purge:
-    """Count what is past its window, or remove it, page by page. For operators.
+    """Count what is past its window, or remove it, page by page, for a reason that the journal
+    keeps. For operators.
 
-    The file of an embedded tally is written anew where text went. Raises Denied, StorageError,
-    BusyTally.
+    The file of an embedded tally is written anew where text went. Raises Denied, InvalidInput,
+    StorageError, BusyTally.
     """
     require_operator(context, actor)
+    if mode == "apply":
+        require_reason(reason)
     database, now = context.store.database, context.store.clock.now()
     call = IdempotentCall(
         actor.private_scope, "purge", idempotency_key if mode == "apply" else None, asdict(windows)
@@ -222,7 +226,9 @@ def purge(
         carry_out(context, actor, plan)
         if not database.is_postgres and (result.tombstones or result.runs or result.working):
             erasing.rewrite(database)
-        database.write(lambda tx: _finish(tx, context, actor, call, result, now), name="purge.told")
+        database.write(
+            lambda tx: _finish(tx, context, actor, call, result, reason, now), name="purge.told"
+        )
     return result
 
 
@@ -407,12 +413,13 @@ def _finish(
     actor: Actor,
     call: IdempotentCall,
     result: Purge,
+    reason: str,
     now: int,
 ) -> None:
     """Journal the numbers of removed rows, beside what the journals of scopes, runs and threads say
     of themselves, and keep the answer.
     """
-    _note_purge(tx, context, actor, _counts(result), now)
+    _note(tx, context, actor, "tally.purge", now, _counts(result), reason=reason)
     call.keep(tx, result.dump(), at=now)
 
 
@@ -446,6 +453,8 @@ def _note(
     event: str,
     now: int,
     details: Mapping[str, Any],
+    *,
+    reason: str | None = None,
 ) -> None:
     journal.append(
         tx,
@@ -455,6 +464,7 @@ def _note(
             actor=actor,
             at=now,
             audit_id=context.store.ids.new(),
+            reason=reason,
             details=details,
         ),
     )

@@ -182,7 +182,7 @@ def test_only_a_person_grants_forces_erases_and_makes_tokens(open_tally: OpenTal
             lambda caller: caller.correct(pinned.id, "delete", reason="r", force=True),
             lambda caller: caller.operator.erase(pinned.id, reason="r", mode="apply"),
             lambda caller: caller.operator.erase_recorded("r", reason="r", mode="apply"),
-            lambda caller: caller.operator.purge(mode="apply"),
+            lambda caller: caller.operator.purge(mode="apply", reason="r"),
             lambda caller: caller.operator.choose_windows(done_jobs_days=1),
             lambda caller: caller.tokens.make("more"),
             lambda caller: caller.tokens.rotate(personal.id),

@@ -137,7 +137,7 @@ CHANGES: dict[str, tuple[str, Callable[[BoundTally, list[str]], Any]]] = {
         lambda bound, ids: _applied(bound, "forget_matching", tags=[f"t{_shorter(ids)}"]),
     ),
     "erase": ("erase", lambda bound, ids: _applied(bound, "erase", ids.pop())),
-    "purge": ("erase", lambda bound, ids: bound.operator.purge(mode="apply")),
+    "purge": ("erase", lambda bound, ids: bound.operator.purge(mode="apply", reason="r")),
 }
 
 

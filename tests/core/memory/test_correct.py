@@ -761,11 +761,11 @@ def test_what_ran_out_and_is_recovered_stays(open_tally: OpenTally) -> None:
             for text in ("Ferry at nine.", "Tea at ten.")
         ]
         clock.advance(days=2)
-        tally.bind(ROOT).operator.purge(mode="apply")
+        tally.bind(ROOT).operator.purge(mode="apply", reason="r")
 
         mine.recover(ids[0], reason="needed")
         corrected(mine, ids[1], "restore")
-        tally.bind(ROOT).operator.purge(mode="apply")
+        tally.bind(ROOT).operator.purge(mode="apply", reason="r")
 
         assert {hit.memory.id for hit in mine.recall("ferry tea")} == set(ids)
         assert [mine.get(memory_id).expires_at for memory_id in ids] == [None, None]

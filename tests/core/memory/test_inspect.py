@@ -611,7 +611,7 @@ def _lived_in(tally: Tally, clock: StepClock) -> dict[str, Any]:
         step.record("request", {"prompt": "Mend it."})
     clock.advance(days=100)
     root.operator.choose_windows(journal_days=90)
-    root.operator.purge(mode="apply")
+    root.operator.purge(mode="apply", reason="r")
     tally.bind(ALICE).spaces.create(
         "delegated:alice/review",
         name="Review",

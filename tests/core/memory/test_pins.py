@@ -316,7 +316,7 @@ class PinMachine(RuleBasedStateMachine):
 
     @rule()
     def purge(self) -> None:
-        self.attempt(lambda: self.agent.operator.purge(mode="apply"))
+        self.attempt(lambda: self.agent.operator.purge(mode="apply", reason="r"))
 
     @invariant()
     def what_a_person_pinned_is_as_it_was(self) -> None:

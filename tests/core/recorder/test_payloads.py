@@ -592,7 +592,7 @@ def test_what_is_missed_of_a_run_that_was_purged_changes_nothing_that_the_purge_
         operator = tally.bind(Actor(user="root", role="operator")).operator
         operator.choose_windows(journal_days=30)
         clock.advance(days=40)
-        operator.purge(mode="apply")
+        operator.purge(mode="apply", reason="r")
         assert bound.recordings.verify(run.id).purged is not None
         run.count_gap("langchain", KeyError("late"))
         services_of(tally).store.database.flush()

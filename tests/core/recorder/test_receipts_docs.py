@@ -196,7 +196,7 @@ def _purged(tally: Tally, clock: StepClock) -> str:
     run_id = _kept("redacted_payloads")(tally, clock)
     clock.advance(days=100)
     tally.bind(OWNER).operator.choose_windows(journal_days=90)
-    tally.bind(OWNER).operator.purge(mode="apply")
+    tally.bind(OWNER).operator.purge(mode="apply", reason="r")
     return run_id
 
 

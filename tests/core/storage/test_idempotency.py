@@ -277,7 +277,7 @@ class World:
             "erase_recorded": lambda k, v: root.operator.erase_recorded(
                 self.run.id, reason=v, mode="apply", idempotency_key=k
             ),
-            "purge": lambda k, v: root.operator.purge(mode="apply", idempotency_key=k),
+            "purge": lambda k, v: root.operator.purge(mode="apply", reason="r", idempotency_key=k),
             "freeze": lambda k, v: root.operator.freeze(reason=v, idempotency_key=k),
             "thaw": lambda k, v: root.operator.thaw(reason=v, idempotency_key=k),
             "choose_windows": lambda k, v: root.operator.choose_windows(

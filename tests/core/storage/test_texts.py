@@ -65,7 +65,9 @@ def test_a_body_that_no_row_names_is_found_and_removed(open_tally: Callable[...,
         database.write(leave, name="test.leave")
         status = {finding.check: finding.status for finding in root.operator.doctor()}
         assert status["texts"] == "problem"
-        repaired = {each.check: each.status for each in root.operator.doctor(repair=True, reason="r")}
+        repaired = {
+            each.check: each.status for each in root.operator.doctor(repair=True, reason="r")
+        }
 
         assert repaired["texts"] == "repaired"
         with database.read() as connection:

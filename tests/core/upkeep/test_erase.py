@@ -363,8 +363,8 @@ def test_retention_removes_what_is_past_its_window_and_nothing_else(open_tally: 
         )
         assert preview.journal_window_days is None
         with pytest.raises(Denied):
-            mine.operator.purge(mode="apply")
-        root.operator.purge(mode="apply")
+            mine.operator.purge(mode="apply", reason="r")
+        root.operator.purge(mode="apply", reason="r")
 
         with pytest.raises(NotFound):
             mine.history(old.id)
@@ -391,7 +391,7 @@ def test_a_purged_journal_verifies_from_its_anchor_and_names_what_went(
         root.operator.choose_windows(journal_days=90)
 
         assert root.operator.purge().journal == 5
-        done = root.operator.purge(mode="apply")
+        done = root.operator.purge(mode="apply", reason="r")
         mine.modify(kept.id, tags=("t",), reason="after")
 
         assert (done.journal, done.streams) == (5, ("scope:private:alice",))
@@ -422,7 +422,7 @@ def test_an_anchor_or_entry_that_is_gone_is_noticed(open_tally: OpenTally, harm:
         clock.advance(days=100)
         mine.remember("Young.")
         root.operator.choose_windows(journal_days=90)
-        root.operator.purge(mode="apply")
+        root.operator.purge(mode="apply", reason="r")
         services_of(tally).store.database.write(lambda tx: tx.exec_driver_sql(harm), name="harm")
         with services_of(tally).store.database.read() as connection:
             assert journal.verify_stream(connection, "scope:private:alice") != []
@@ -541,7 +541,7 @@ def test_a_run_past_the_window_goes_whole_and_its_journal_still_verifies(
         preview = root.operator.purge()
         assert (preview.runs, preview.journal) == ((old,), foil.count)
         assert mine.recordings.verify(old).receipts == 1
-        assert root.operator.purge(mode="apply").runs == (old,)
+        assert root.operator.purge(mode="apply", reason="r").runs == (old,)
 
         told = mine.verify(old, foil=foil)
         assert (told.ok, told.problems, told.foil_matches, told.receipts) == (True, (), True, 0)
@@ -558,7 +558,7 @@ def test_a_run_past_the_window_goes_whole_and_its_journal_still_verifies(
             assert [entry.event for entry in journal.entries(connection, f"run:{old}")] == [
                 "run.purge"
             ]
-        again = root.operator.purge(mode="apply")
+        again = root.operator.purge(mode="apply", reason="r")
         assert (again.runs, again.journal) == ((), 0)
         assert all(finding.status != "problem" for finding in root.operator.doctor())
 
@@ -580,7 +580,7 @@ def test_a_run_whose_purge_is_not_as_its_journal_says_is_noticed(
         old = _recorded(mine, "the heron")
         clock.advance(days=100)
         root.operator.choose_windows(journal_days=90)
-        root.operator.purge(mode="apply")
+        root.operator.purge(mode="apply", reason="r")
         assert mine.verify(old).ok
         services_of(tally).store.database.write(lambda tx: tx.exec_driver_sql(harm), name="harm")
         assert not mine.verify(old).ok
@@ -607,7 +607,7 @@ def test_a_thread_that_lives_keeps_what_it_is_verified_by(open_tally: OpenTally)
         clock.advance(days=100)
         root.operator.choose_windows(journal_days=90)
 
-        done = root.operator.purge(mode="apply")
+        done = root.operator.purge(mode="apply", reason="r")
 
         assert set(done.streams) == {"thread:1", "thread:2"}
         with services_of(tally).store.database.read() as connection:
@@ -618,7 +618,7 @@ def test_a_thread_that_lives_keeps_what_it_is_verified_by(open_tally: OpenTally)
         assert left == {"lives": ["checkpoint.put", "journal.purge"], "ended": ["journal.purge"]}
         assert mine.threads.verify() == []
         clock.advance(days=100)
-        again = root.operator.purge(mode="apply")
+        again = root.operator.purge(mode="apply", reason="r")
         assert not {stream for stream in again.streams if stream.startswith("thread:")}
 
 
@@ -630,7 +630,7 @@ def test_first_answers_and_the_access_log_have_windows_of_their_own(open_tally: 
         mine.recall("heron")
         services_of(tally).gate.flush()
         clock.advance(days=29)
-        assert root.operator.purge(mode="apply").answers == 0
+        assert root.operator.purge(mode="apply", reason="r").answers == 0
         assert (
             mine.remember("The heron.", kind="turn", conversation="c", idempotency_key="k") == first
         )
@@ -638,7 +638,7 @@ def test_first_answers_and_the_access_log_have_windows_of_their_own(open_tally: 
         preview = root.operator.purge()
         assert (preview.answers, preview.reads) == (1, 0)
         root.operator.choose_windows(journal_days=30)
-        assert root.operator.purge(mode="apply").reads == 1
+        assert root.operator.purge(mode="apply", reason="r").reads == 1
         again = mine.remember("The heron.", kind="turn", conversation="c", idempotency_key="k")
         assert again.id != first.id
         with services_of(tally).store.database.read() as connection:
@@ -710,7 +710,7 @@ def test_approvals_that_are_over_go_with_the_window_of_the_journal(open_tally: O
         clock.advance(days=40)
         recent = _asked(mine, "today")
         assert root.operator.purge().approvals == 1
-        root.operator.purge(mode="apply")
+        root.operator.purge(mode="apply", reason="r")
         assert [approval.id for approval in mine.approvals(state=None)] == [recent]
 
 

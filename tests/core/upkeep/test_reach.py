@@ -223,7 +223,7 @@ def test_retention_takes_conclusions_along_and_leaves_promoted_copies(
         due = root.operator.purge()
         # The third is the name that nothing active mentions.
         assert (due.tombstones, due.derived, due.proposals) == (3, 1, 2)
-        root.operator.purge(mode="apply")
+        root.operator.purge(mode="apply", reason="r")
 
         assert rows_with(tally, WORDS[:1]) == {}
         assert made not in {each.id for each in alice.memories(states=())}
@@ -405,7 +405,7 @@ class ReachMachine(RuleBasedStateMachine):
     @rule()
     def purge(self) -> None:
         self.options["clock"].advance(days=31)
-        self.tally.bind(ROOT).operator.purge(mode="apply")
+        self.tally.bind(ROOT).operator.purge(mode="apply", reason="r")
         self.look_for_what_nothing_says()
 
     def destroy(self, memory: Memory) -> None:
