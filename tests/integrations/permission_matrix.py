@@ -24,6 +24,7 @@ from tallystick_mcp import TallyServer
 from tallystick_mcp import serve as serve_mcp
 from tallystick_mcp.arguments import ExploreMode, ManageAction
 from tallystick_mcp.callers import caller_of
+from tallystick_mcp.routes import MANAGE
 from tallystick_server.dashboard.application import ROUTES as PAGES
 from tallystick_server.routes import OWN, PREFIX, ROUTES, Route
 
@@ -438,7 +439,8 @@ def way_of_tool(tool: str, fixed: Mapping[str, Any]) -> Way:
         try:
             answer = asyncio.run(visitor.mcp.call_tool(tool, arguments))
             assert isinstance(answer, CallToolResult)
-            if name in _REASONED - {*_PREVIEWED} and not answer.is_error:
+            asks = "action" in fixed and MANAGE[name].asks
+            if asks and name not in _PREVIEWED and not answer.is_error:
                 preview = (answer.structured_content or {})["preview"]
                 token = preview.get("confirm_token")
                 arguments |= {"mode": "apply"} | ({"confirm_token": token} if token else {})

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Final, Protocol
 
 from tallystick.memory.mentions import is_of_graph
-from tallystick.records import EdgeKind, Memory
+from tallystick.records import EdgeKind, JournalEntry, Memory
 from tallystick.storage import Connection, edges, journal, memories, occurrences, proposals
 
 ORIGIN_GONE: Final = "origin_gone"
@@ -68,7 +68,7 @@ def follow_origins(write: Write, origin: memories.Stored, after: Memory) -> None
         if is_gone and memory.state in memories.FINDABLE and memory.corrected != ORIGIN_GONE:
             if any(_origins_hold(write.tx, conclusion)):
                 continue
-            keeps = _is_a_persons(write.tx, memory)
+            keeps = _is_a_persons(write.tx, conclusion)
             update: dict[str, Any] = {"corrected": ORIGIN_GONE}
             update |= {} if keeps else {"state": "hidden"}
             _move(write, conclusion, origin, update, ORIGIN_GONE)
@@ -133,26 +133,30 @@ def _origins_hold(connection: Connection, conclusion: memories.Stored) -> list[b
     ]
 
 
-def _is_a_persons(connection: Connection, memory: Memory) -> bool:
+def _is_a_persons(connection: Connection, conclusion: memories.Stored) -> bool:
     """Return True if a person accepted, edited or pinned a conclusion."""
+    memory = conclusion.memory
     if memory.pinned or memory.locked_until is not None:
         return True
-    about = proposals.of_memories(connection, [memory.id])
-    if any(each.record.made == memory.id for each in about):
+    if proposals.has_made(connection, conclusion.scope_id, memory.id):
         return True
     return any(
         entry.event in ("memory.update", "memory.correct")
         and "follows" not in entry.details
         and entry.actor.get("agent") is None
-        for entry in journal.about(connection, memory.id)
+        for entry in _entries(connection, memory)
     )
 
 
 def _is_promoted(connection: Connection, origin: memories.Stored, copied: memories.Stored) -> bool:
     if copied.scope_id == origin.scope_id:
         return False
-    entries = journal.about(connection, copied.memory.id)
+    entries = _entries(connection, copied.memory)
     return bool(entries) and entries[0].details.get("by") == "promote"
+
+
+def _entries(connection: Connection, memory: Memory) -> list[JournalEntry]:
+    return journal.about(connection, memory.id, stream=f"scope:{memory.scope}")
 
 
 def _is_said_anew(connection: Connection, conclusion: memories.Stored) -> bool:

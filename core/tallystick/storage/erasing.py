@@ -394,6 +394,12 @@ def _with_texts(
     return condition if streams is None else and_(condition, _j.c.stream.in_(list(streams)))
 
 
+def rewrite_file(database: Database) -> None:
+    """Same as `rewrite`, for a database that is a file; a server keeps its own pages."""
+    if not database.is_postgres:
+        rewrite(database)
+
+
 def rewrite(database: Database) -> None:
     """Write the database anew without the remains of removed rows, and empty its log.
 

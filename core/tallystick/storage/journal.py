@@ -97,6 +97,7 @@ _ENDS = "tallystick.stream_ends"
 _MAX_ENDS = 1_000
 """Streams whose ends a connection caches."""
 _ABOUT = select(_j).where(_j.c.subject_id == bindparam("subject_id")).order_by(_j.c.sequence)
+_ABOUT_IN = _ABOUT.where(_j.c.stream == bindparam("stream"))
 
 
 class Salts:
@@ -490,9 +491,13 @@ def _first_since(connection: Connection, stream: str, moment: int, first: int, l
     return last
 
 
-def about(connection: Connection, subject_id: str) -> list[JournalEntry]:
-    """Return every entry about one record, oldest first."""
-    return [_entry(row) for row in connection.execute(_ABOUT, {"subject_id": subject_id})]
+def about(
+    connection: Connection, subject_id: str, *, stream: str | None = None
+) -> list[JournalEntry]:
+    """Return every entry about one record, of one stream or of all, oldest first."""
+    query = _ABOUT if stream is None else _ABOUT_IN
+    values = {"subject_id": subject_id} | ({} if stream is None else {"stream": stream})
+    return [_entry(row) for row in connection.execute(query, values)]
 
 
 def all_entries(connection: Connection) -> list[JournalEntry]:

@@ -136,6 +136,12 @@ def _in_pages(connection: Connection, ids: Sequence[str]) -> list[StoredProposal
     ]
 
 
+def has_made(connection: Connection, scope_id: int, memory_id: str) -> bool:
+    """Return True if a person accepted a proposal of this scope that became this memory."""
+    query = select(_t.c.id).where(_t.c.scope_id == scope_id, _t.c.made_id == memory_id)
+    return connection.execute(query.limit(1)).first() is not None
+
+
 def move(
     tx: Connection,
     proposal_id: str,

@@ -376,7 +376,8 @@ class Operator:
         self,
         *,
         purpose: Annotated[
-            str | None, Field(description="extract, decide or summarize; by default any.")
+            Literal["extract", "decide", "summarize"] | None,
+            Field(description="extract, decide or summarize; by default any."),
         ] = None,
         limit: Annotated[Limit, Field(description="Calls at most.")] = 50,
         before: Annotated[str | None, PAGE_BEFORE] = None,

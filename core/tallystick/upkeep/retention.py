@@ -224,8 +224,8 @@ def purge(
         result = _counted(connection, plan, mode)
     if mode == "apply":
         carry_out(context, actor, plan)
-        if not database.is_postgres and (result.tombstones or result.runs or result.working):
-            erasing.rewrite(database)
+        if result.tombstones or result.runs or result.working:
+            erasing.rewrite_file(database)
         database.write(
             lambda tx: _finish(tx, context, actor, call, result, reason, now), name="purge.told"
         )

@@ -163,6 +163,7 @@ OTHERS: dict[type, set[str]] = {
         "worker",
         "reconcile_index",
         "keep_retention",
+        "flush",
         "rules",
         "rule_over_tool_call",
     },
