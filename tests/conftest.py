@@ -42,7 +42,6 @@ _ON_BOTH = (
     "tests/core/upkeep/test_backup.py",
     "tests/core/upkeep/test_erase_places.py",
     "tests/core/upkeep/test_erase_user.py",
-    "tests/core/upkeep/test_reach.py",
     "tests/core/upkeep/test_merging.py",
     "tests/core/upkeep/test_erase.py::test_erasing_leaves_no_byte_in_any_table_or_file",
     "tests/core/testing",

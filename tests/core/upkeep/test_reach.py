@@ -444,7 +444,7 @@ class ReachMachine(RuleBasedStateMachine):
 
 
 TestReach = ReachMachine.TestCase
-TestReach.settings = settings(max_examples=4, stateful_step_count=20)
+TestReach.settings = settings(max_examples=2, stateful_step_count=20)
 
 
 class ReachOnPostgres(ReachMachine):
