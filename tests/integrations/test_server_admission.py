@@ -85,7 +85,7 @@ def ticks_for(server: int, work: Callable[[], object]) -> int:
 @pytest.mark.parametrize(
     ("idle", "halves", "junk", "most"),
     [
-        pytest.param(300, 30, 10, 64, id="small"),
+        pytest.param(300, 30, 10, 64, id="small", marks=pytest.mark.slow),
         pytest.param(2_000, 100, 50, 512, id="large", marks=pytest.mark.slow),
     ],
 )

@@ -645,6 +645,7 @@ def test_first_answers_and_the_access_log_have_windows_of_their_own(open_tally: 
             told = list(journal.entries(connection, "tally"))
             assert journal.verify_stream(connection, "tally") == []
         assert [(entry.event, entry.details.get("answers")) for entry in told] == [
+            ("tally.purge", 0),
             ("retention.choose", None),
             ("tally.purge", 1),
         ]

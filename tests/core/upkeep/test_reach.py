@@ -457,6 +457,7 @@ class ReachOnPostgres(ReachMachine):
 
 
 @pytest.mark.postgres
+@pytest.mark.slow
 def test_nothing_outlives_its_source_on_postgres(postgres_url: str) -> None:
     ReachOnPostgres.url = postgres_url
     run_state_machine_as_test(
