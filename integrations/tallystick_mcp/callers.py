@@ -74,7 +74,10 @@ def as_agents(callers: Callers) -> Callers:
 
 def _client_name(context: Context[Any, Any]) -> str:
     """Return the name that a client gives itself, without what a name does not have."""
-    params = None if context.protocol_version is None else context.session.client_params
+    try:
+        params = context.session.client_params
+    except ValueError:
+        params = None  # no request is under way: the application calls
     name = "" if params is None else params.client_info.name
     return re.sub(r"[^\w.-]+", "-", name)[:_LONGEST_NAME].strip("-") or "mcp-client"
 

@@ -136,11 +136,12 @@ def test_a_span_says_who_answered_and_why_it_ended(
 
     [call] = [span for span in collected.get_finished_spans() if span.name.startswith("chat")]
     said = call.attributes or {}
+    # The oldest LlamaIndex says which class of models was asked.
+    assert said.get("gen_ai.request.model") in (ASKED, "openai_llm")
     assert {
         name: said.get(name)
         for name in (
             "gen_ai.provider.name",
-            "gen_ai.request.model",
             "gen_ai.response.model",
             "gen_ai.response.finish_reasons",
             "gen_ai.usage.input_tokens",
@@ -148,7 +149,6 @@ def test_a_span_says_who_answered_and_why_it_ended(
         )
     } == {
         "gen_ai.provider.name": "openai",
-        "gen_ai.request.model": ASKED,
         "gen_ai.response.model": ANSWERED,
         "gen_ai.response.finish_reasons": ("length",),
         "gen_ai.usage.input_tokens": 1_000,
