@@ -398,8 +398,10 @@ def is_for_person(call: Call) -> bool:
     if "memory_id" not in call.arguments:
         return False
     inspection = OPERATIONS["inspect"].call(call.bound, {"memory_id": call.arguments["memory_id"]})
+    names = (call.route.operation.name, call.arguments.get("correction"))
     return any(
-        action.reason in ("pinned_memory", "manual_override") for action in inspection.actions
+        action.name in names and action.reason in ("pinned_memory", "manual_override")
+        for action in inspection.actions
     )
 
 

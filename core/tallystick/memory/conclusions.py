@@ -7,10 +7,10 @@ it rests on is gone.
 
 from __future__ import annotations
 
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from tallystick.memory.mentions import is_of_graph
-from tallystick.records import EdgeKind, JournalEntry, Memory
+from tallystick.memory.mentions import Write, is_of_graph
+from tallystick.records import JournalEntry, Memory
 from tallystick.storage import Connection, edges, journal, memories, occurrences, proposals
 
 ORIGIN_GONE: Final = "origin_gone"
@@ -18,25 +18,6 @@ ORIGIN_GONE: Final = "origin_gone"
 _BACK = "what it was concluded from is back"
 _HOLDING = ("active", "duplicate")
 """States of an origin in which it bears out what was concluded from it."""
-
-
-class Write(Protocol):
-    """The transaction in which a memory changes, as far as conclusions follow it."""
-
-    @property
-    def tx(self) -> Connection: ...
-    def permit_follower(
-        self, stored: memories.Stored, kind: EdgeKind, origin: memories.Stored
-    ) -> Any: ...
-    def rewrite(
-        self,
-        permitted: Any,
-        memory: Memory,
-        event: str,
-        *,
-        reason: str | None,
-        details: Any = None,
-    ) -> object: ...
 
 
 def conclusions_of(connection: Connection, stored: memories.Stored) -> list[memories.Stored]:

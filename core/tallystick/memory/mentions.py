@@ -23,7 +23,7 @@ _WITHDRAWN = "the shared memory was withdrawn"
 
 
 class Write(Protocol):
-    """The transaction in which a memory changes, as far as the graph follows it."""
+    """The transaction in which a memory changes, as far as the graph and conclusions follow it."""
 
     @property
     def tx(self) -> Connection: ...
@@ -40,7 +40,13 @@ class Write(Protocol):
     ) -> Any: ...
     def permit_upkeep(self, stored: memories.Stored) -> Any: ...
     def rewrite(
-        self, permitted: Any, memory: Memory, event: str, *, reason: str | None
+        self,
+        permitted: Any,
+        memory: Memory,
+        event: str,
+        *,
+        reason: str | None,
+        details: Any = None,
     ) -> object: ...
     def journal_event(
         self,
