@@ -252,6 +252,9 @@ class Services:
                 self.background.run_one(job_id, RETENTION)
         except StorageError as error:
             get_logger("upkeep").warning("retention.left", error=type(error).__name__)
+        finally:
+            # The background of a process that goes on takes as long as it needs.
+            self._retention.until = None
 
     def _finish_erasure(self) -> None:
         """Rewrite the files where an erasure was cut off; the background tries again where others

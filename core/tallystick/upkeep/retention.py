@@ -204,7 +204,10 @@ def purge(
         require_reason(reason)
     database, now = context.store.database, context.store.clock.now()
     call = IdempotentCall(
-        actor.private_scope, "purge", idempotency_key if mode == "apply" else None, asdict(windows)
+        actor.private_scope,
+        "purge",
+        idempotency_key if mode == "apply" else None,
+        {**asdict(windows), "reason": reason},
     )
     with database.read() as connection:
         answered = call.answered(connection)

@@ -253,3 +253,11 @@ def test_the_windows_that_a_person_chose_go_along_with_an_export(
             adopted = {name: settings_rows.get_setting(connection, name) for name in chosen}
     # A window that this tally chose itself stays.
     assert adopted == {**chosen, "retention.dead_jobs_days": "90"}
+
+
+def test_a_process_that_kept_retention_once_has_no_limit_of_time_afterwards(
+    open_sqlite: OpenTally,
+) -> None:
+    with open_sqlite() as tally:
+        tally.keep_retention()
+        assert services_of(tally)._retention.until is None
