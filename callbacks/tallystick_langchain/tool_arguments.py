@@ -14,7 +14,7 @@ from typing import Any
 from langchain_core.tools import BaseTool, StructuredTool, Tool
 from pydantic import BaseModel
 
-from tallystick.adapters import with_optional
+from tallystick.adapters import SchemaReader, with_optional
 from tallystick.errors import InvalidInput
 from tallystick.tally import ToolCheck
 
@@ -70,7 +70,7 @@ class ReadArguments:
                     f"{tool.name}: the arguments were changed after the rules had seen them. Put "
                     "the piece that enforces the rules last in `middleware`."
                 )
-            injected = _parse(tool, given, call_id) if self._hidden else {}
+            injected = getattr(tool, _READ)(given, call_id) if self._hidden else {}
             return {
                 **{name: injected[name] for name in self._hidden if name in injected},
                 **check.arguments,
@@ -83,7 +83,9 @@ class ReadArguments:
         tool = self._tool
 
         def read(given: Any, call_id: str | None) -> Any:
-            _parse(tool, given, call_id)
+            if isinstance(tool.args_schema, dict):
+                _read(tool, self.values, call_id, self._hidden)
+            getattr(tool, _READ)(given, call_id)
             raise InvalidInput(
                 f"{tool.name}: rules cannot see the arguments, which its schema takes only "
                 "together with what the graph injects. Do not validate the one by the other."
@@ -97,14 +99,12 @@ def _read(tool: BaseTool, written: dict[str, Any], call_id: Any, hidden: frozens
     if isinstance(schema, type) and issubclass(schema, BaseModel) and not schema.model_fields:
         # LangChain calls such a tool without arguments, whatever the model wrote.
         return {}
+    if isinstance(schema, dict):
+        return SchemaReader(schema).validate_python(written)
     if hidden and isinstance(schema, type) and issubclass(schema, BaseModel):
         tool = tool.model_copy(update={"args_schema": with_optional(schema, hidden)})
-    values = _parse(tool, written, call_id)
+    values = getattr(tool, _READ)(written, call_id)
     return {name: value for name, value in values.items() if name not in hidden}
-
-
-def _parse(tool: BaseTool, given: Any, call_id: Any) -> Any:
-    return getattr(tool, _READ)(given, call_id)
 
 
 def _reading(tool: BaseTool, read: Any) -> BaseTool:

@@ -13,7 +13,13 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mappi
 from typing import Any, Literal, TypeVar
 
 from llama_index.core.llms.llm import LLM
-from llama_index.core.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolOutput
+from llama_index.core.tools import (
+    AsyncBaseTool,
+    BaseTool,
+    FunctionTool,
+    ToolMetadata,
+    ToolOutput,
+)
 from llama_index.core.workflow import Context, HumanResponseEvent, InputRequiredEvent
 from pydantic import AliasChoices
 from pydantic.fields import FieldInfo
@@ -22,6 +28,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from tallystick.adapters import (
     ActorSource,
     Binder,
+    SchemaReader,
     ToolCall,
     check_model,
     check_word,
@@ -397,7 +404,10 @@ def _converted(
     """Return arguments as the schema of the tool reads them, with those that it does not know, and
     its defaults for what is missing. Raises ValidationError.
     """
-    schema = tool.metadata.fn_schema
+    metadata = tool.metadata
+    if type(metadata).get_parameters_dict is not ToolMetadata.get_parameters_dict:
+        return SchemaReader(metadata.get_parameters_dict()).validate_python(dict(given)), {}
+    schema = metadata.fn_schema
     if schema is None:
         return dict(given), {}
     # Early releases count `*args` and `**kwargs` among the fields, and want them.

@@ -35,6 +35,7 @@ from tallystick.adapters import (
     ActorSource,
     Binder,
     CallKind,
+    SchemaReader,
     ToolCall,
     claim_enforcement,
     decide_as_person,
@@ -60,6 +61,9 @@ _DEFERRED = ("unapproved", "external")
 """Kinds of tools whose calls PydanticAI defers without running anything."""
 _EVERY_ATTEMPT = hasattr(AbstractCapability, "prepare_model_request")
 """True where PydanticAI has a hook for each attempt at a request; early releases make only one."""
+
+_READS_NOTHING = ("any", "dict[str,any]")
+"""Titles of the validators of tools that have a JSON Schema alone."""
 
 _RunTool = Callable[[str, dict[str, Any], RunContext[Any], ToolsetTool[Any]], Awaitable[Any]]
 
@@ -405,6 +409,8 @@ class _RuledToolset(WrapperToolset[Any]):
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """Return the tools of a step."""
         tools = await super().get_tools(ctx)
+        if has_rules(self.policy.tally, "tool_call"):
+            tools = {name: _read_by_schema(tool) for name, tool in tools.items()}
         self.policy.tools = tools
         return tools
 
@@ -439,6 +445,16 @@ def model_facts(model: AbstractModel) -> tuple[str | None, str | None]:
     if isinstance(inner, FallbackModel) or not isinstance(inner, Model):
         return None, None
     return inner.system, inner.model_name
+
+
+def _read_by_schema(tool: ToolsetTool[Any]) -> ToolsetTool[Any]:
+    """Return a tool with a JSON Schema alone as one whose arguments are read by it."""
+    validator: Any = tool.args_validator
+    if getattr(validator, "title", None) not in _READS_NOTHING or not validator.isinstance_python(
+        {"\0": object()}
+    ):
+        return tool
+    return replace(tool, args_validator=SchemaReader(tool.tool_def.parameters_json_schema))
 
 
 def _validated(tool: ToolsetTool[Any], call: ToolCallPart) -> Any:

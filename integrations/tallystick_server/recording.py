@@ -123,6 +123,11 @@ class CheckedCallBody(RequestBody):
     ]
     name: str | None = Field(default=None, description="The tool.")
     arguments: Json = Field(default=None, description="Of the tool, or the request to the model.")
+    input_schema: JsonObject | None = Field(
+        default=None,
+        description="The tool's JSON Schema, by which the arguments are read: strictly, with its "
+        "defaults.",
+    )
     tool_class: str | None = None
     call_id: str | None = None
     provider: str | None = None
@@ -139,7 +144,7 @@ class CheckedCall(BaseModel):
     rule_id: str | None
     effect: str | None
     arguments: Json
-    """The arguments to make it with: cleaned where a rule redacts."""
+    """The arguments to make it with: as the schema reads them, cleaned where a rule redacts."""
 
 
 def add_recording(router: APIRouter) -> None:
@@ -272,6 +277,7 @@ async def check_policy(
                 check = allowed = bound.check_tool_call(
                     body.name,
                     body.arguments,
+                    input_schema=body.input_schema,
                     tool_class=body.tool_class,
                     tool_call_id=body.call_id,
                     **facts,

@@ -35,6 +35,7 @@ FIRST_LOOK = {
     "adapters/test_capture.py": "adapters/call_tree adapters/stream_times adapters/tool_calls "
     "testing/capture testing/comparison",
     "../callbacks/test_langchain_middleware.py": "adapters/rendering testing/adapter_contract",
+    "../integrations/test_checked_arguments.py": "policy/tool_schemas",
     "../integrations/test_first_arguments.py": "adapters/arguments",
     "../integrations/test_dashboard.py": "adapters/words",
     "memory/test_warming.py": "adapters/warming",

@@ -85,6 +85,7 @@ from tallystick.adapters.tool_calls import (
 )
 from tallystick.adapters.turn_recall import recall_for_turn
 from tallystick.adapters.wire_tap import attribute_requests, tap
+from tallystick.policy.tool_schemas import SchemaReader
 from tallystick.storage.foreign_stores import require_tables
 from tallystick.tally.call_rules import CallKind, enforcing
 from tallystick.tally.session_turns import OBSERVER
@@ -170,6 +171,7 @@ __all__ = [
     "record_tool_call",
     "record_tool_error",
     "record_tool_result",
+    "SchemaReader",
     "record_unenforced",
     "recordable_metadata",
     "recordable_parameters",

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field, SkipValidation
 
 from tallystick.access import AccessTokens, Spaces
+from tallystick.policy.tool_schemas import read_by_schema
 from tallystick.records import (
     Approval,
     ApprovalId,
@@ -17,6 +18,7 @@ from tallystick.records import (
     CompilationRequest,
     ContextItem,
     Duration,
+    JsonObject,
     Limit,
     ToolSpec,
     checked_arguments,
@@ -41,6 +43,8 @@ Fact = Annotated[str | None, SkipValidation]
 allows.
 """
 
+InputSchema = Annotated[JsonObject | None, SkipValidation]
+
 _DIRECT = "direct call"
 """The piece that enforces where an application checks a call itself."""
 
@@ -54,6 +58,7 @@ class PolicyVerbs(RunVerbs):
         name: str,
         arguments: Any = None,
         *,
+        input_schema: InputSchema = None,
         tool_class: Fact = None,
         tool_call_id: Fact = None,
         approval_token: str | None = None,
@@ -68,9 +73,13 @@ class PolicyVerbs(RunVerbs):
 
         Run the tool with the `arguments` of the answer, a copy that nobody changes, and give its
         result to `result`, which a rule may have cleaned. Inside a run the check is recorded.
-        Raises ActionDenied, ApprovalRequired, TokenRefused, Denied, or InvalidInput for arguments
-        that have no JSON form where a rule needs one.
+        `input_schema` is the tool's JSON Schema, by which `arguments` as a model wrote them are
+        read first: validated strictly, with its defaults. Raises ActionDenied, ApprovalRequired,
+        TokenRefused, Denied, or InvalidInput for arguments that the schema refuses, or that have
+        no JSON form where a rule needs one.
         """
+        if input_schema is not None:
+            arguments = read_by_schema(input_schema, arguments)
         if not self._services.call_rules.of("tool_call"):
             return ToolCheck(arguments=arguments)
         facts = CallFacts(

@@ -232,7 +232,9 @@ class PydanticAI(Runtime):
         )
         output: Any = [str, DeferredToolRequests] if options.asks else str
         made = [
-            NativeTool(each, requires_approval=True) if each.__name__ in options.asks_for else each
+            NativeTool(each, requires_approval=True)
+            if options.asks_for and each.__name__ in options.asks_for
+            else each
             for each in tools
         ]
         fields: dict[str, Any] = {
