@@ -222,7 +222,7 @@ bench-scale: $(VENV)/.dev ## measure writers of several processes on PostgreSQL,
 	@$(BIN)/python -m tests.benchmarks.scale $(ARGS)
 
 .PHONY: bench-secrets
-bench-secrets: $(VENV)/.dev ## count the formats of secrets that are caught, and what is taken for one and is none
+bench-secrets: $(VENV)/.dev ## count the formats of secrets that are caught, and what is taken for one and is none; ARGS="--turns FILE" counts turns that a memory changes
 	@$(BIN)/python -m tests.benchmarks.redaction $(ARGS)
 
 .PHONY: release

@@ -1,22 +1,25 @@
 """Secrets: how many formats are caught whole, what is taken for a secret and is none, and how fast.
 
-    python -m tests.benchmarks.redaction [--lines 400000] [--show 3]
+    python -m tests.benchmarks.redaction [--lines 400000] [--show 3] [--turns FILE …]
 
 The formats are those of `tests/core/policy/secret_formats.py`. Code and prose are the standard
 library of Python, the packages of the environment and our own documentation; every placeholder in
-them counts as wrong, although a few are secrets of examples.
+them counts as wrong, although a few are secrets of examples. With `--turns` it counts, for each
+file of conversations, the turns that `remember` would change.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sysconfig
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -104,13 +107,43 @@ def caught(redactor: Redactor) -> dict[str, tuple[int, int, int, int]]:
     return result
 
 
+def turns_in(value: Any) -> Iterator[str]:
+    """Yield the texts of the turns in a file of conversations, whatever its form."""
+    if isinstance(value, dict):
+        if isinstance(value.get("text"), str) and ("speaker" in value or "role" in value):
+            yield value["text"]
+            return
+        value = list(value.values())
+    if isinstance(value, list):
+        for inner in value:
+            yield from turns_in(inner)
+
+
+def print_changed(console: Console, paths: Sequence[Path], show: int) -> None:
+    """Print how many turns of each file a memory would store with a placeholder."""
+    redactor = Redactor()
+    table = Table("file", "turns", "changed")
+    for path in paths:
+        turns = list(turns_in(json.loads(path.read_text(encoding="utf-8"))))
+        changed = [(turn, findings) for turn in turns if (findings := redactor.find(turn))]
+        for turn, findings in changed[:show]:
+            shown = [turn[max(0, each.start - 40) : each.end] for each in findings]
+            console.print(f"{path.name}: {shown!r}", markup=False)
+        table.add_row(path.name, f"{len(turns):,}", f"{len(changed):,}")
+    console.print(table)
+
+
 def main() -> None:
-    """Print both tables."""
+    """Print both tables, or that of the turns."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lines", type=int, default=400_000, help="lines of code and of prose")
     parser.add_argument("--show", type=int, default=0, help="findings to show of each kind")
+    parser.add_argument("--turns", type=Path, nargs="+", help="files of conversations")
     options = parser.parse_args()
     redactor, console = Redactor(), Console(width=120)
+    if options.turns:
+        print_changed(console, options.turns, options.show)
+        return
 
     table = Table("family", "formats", "caught whole", "variants", "caught whole")
     rows = caught(redactor)

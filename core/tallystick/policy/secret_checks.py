@@ -235,6 +235,8 @@ def is_assigned_secret(match: re.Match[str]) -> bool:
     value = _value(match)
     if not value.strip() or _NOT_A_SECRET.fullmatch(value) or _is_rest_of_expression(match):
         return False
+    if _repeats_its_name(match) or _begins_a_sentence(match):
+        return False
     return next(is_secret(match) for applies, is_secret in _ASSIGNED if applies(match))
 
 
@@ -257,6 +259,35 @@ def _is_rest_of_expression(match: re.Match[str]) -> bool:
     return bool(
         _quote(match) and re.search(r"[\"'`]", value) and re.search(r"\s|^[\"'`+]|[\"'`+]$", value)
     )
+
+
+_ONE_CASE = re.compile(r"([a-z_.-]+|[A-Z_.-]+)\d{0,3}")
+"""Words in one case, with a running number at most."""
+
+
+def _repeats_its_name(match: re.Match[str]) -> bool:
+    """Return True for a quoted stand-in that ends in the name that it stands under, such as
+    `"my_secret_key"` and `"password123"`.
+    """
+    words = _ONE_CASE.fullmatch(_value(match)) if _quote(match) else None
+    if words is None:
+        return False
+    owner = _owner(match) if _name(match) in ("key", "token") else None
+    name = f"{owner[0] if owner else ''}{match['name']}"
+    return re.sub(r"[\W_]", "", words[1]).lower().endswith(re.sub(r"[\W_]", "", name).lower())
+
+
+def _begins_a_sentence(match: re.Match[str]) -> bool:
+    """Return True for prose after a colon: `SECRET_KEY: Your secret key`."""
+    text, start, end = match.string, match.start("secret"), match.end("secret")
+    return (
+        not _quote(match)
+        and "=" not in text[match.end("name") : start]
+        and _SENTENCE.match(text, start, end + 3) is not None
+    )
+
+
+_SENTENCE = re.compile(r"[A-Z][a-z]+ [a-z]{2}")
 
 
 def _is_folder(match: re.Match[str]) -> bool:

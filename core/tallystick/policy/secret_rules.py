@@ -91,7 +91,11 @@ _FORM_RULES: tuple[Rule, ...] = (
         rf"{_B}gl(?:pat|dt|ptt|rt|cbt|oas|soat|ft|imt|agent)-[\w.-]{{19,300}}\w",
         *_GITLAB,
     ),
-    _token("slack_token", rf"{_B}xox[abceoprs](?:\.xox[a-z])?-[A-Za-z0-9-]{{10,250}}", "xox"),
+    _token(
+        "slack_token",
+        rf"{_B}xox[abceoprs](?:\.xox[a-z])?-(?=[A-Za-z-]{{0,250}}\d)[A-Za-z0-9-]{{10,250}}",
+        "xox",
+    ),
     _token("slack_token", rf"{_B}xapp-\d-[A-Za-z0-9-]{{20,250}}", "xapp-"),
     _token(
         "slack_webhook",

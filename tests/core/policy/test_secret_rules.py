@@ -47,6 +47,30 @@ def test_other_values_in_other_places_are_caught_too() -> None:
     assert whole >= 0.97 * len(samples)
 
 
+def test_a_stand_in_that_ends_in_its_own_name_is_no_secret() -> None:
+    """Examples have these; what differs by a sign, a case or more digits may be in use."""
+    for text in (
+        "password = 'secure_password123'",
+        "app.config['SECRET_KEY'] = 'my_csrf_secret_key'",
+        "const apiKey = 'MY_API_KEY';",
+        '{"username": "ada", "password": "testpassword"}',
+        "new WebClient('xoxb-your-slack-token')",
+        "`SECRET_KEY`: Your secret key",
+    ):
+        assert SECRETS.redact_text(text) == (text, {})
+    for text in (
+        "password = 'Password123!'",
+        "password = 'password4711'",
+        "password = 'passwordsafe'",
+        "secret_key = 'a monkey2'",
+        "password=mypassword1",
+        "SECRET_KEY: Swordfish",
+        "SECRET_KEY=Swordfish sends it",
+        "WebClient('xoxb-2345678901-your-slack')",
+    ):
+        assert SECRETS.redact_text(text).counts, text
+
+
 def test_what_was_redacted_comes_back_and_is_not_redacted_again() -> None:
     for entry in FORMATS:
         text = drawn(entry, 1).text
