@@ -49,6 +49,7 @@ class GenAI:
     SYSTEM_INSTRUCTIONS = "gen_ai.system_instructions"
     DATA_SOURCE_ID = "gen_ai.data_source.id"
     RETRIEVAL_QUERY = "gen_ai.retrieval.query.text"
+    MEMORY_STORE_ID = "gen_ai.memory.store.id"
     MEMORY_RECORD_ID = "gen_ai.memory.record.id"
     MEMORY_RECORD_COUNT = "gen_ai.memory.record.count"
     MEMORY_QUERY = "gen_ai.memory.query.text"

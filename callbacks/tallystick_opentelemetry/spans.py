@@ -114,6 +114,8 @@ def step_facts(run: RunRecord, step: StepRecord, receipt: Receipt) -> SpanFacts:
         Ours.RECEIPT_DIGEST: receipt.digest,
         Ours.RECEIPT_PREVIOUS: receipt.previous,
     }
+    if receipt.step_kind in ("memory_read", "memory_write"):
+        attributes[GenAI.MEMORY_STORE_ID] = str(run.scope)
     redacted = sum(sum(entry.redactions.values()) for entry in receipt.entries)
     if redacted:
         attributes[Ours.REDACTED] = redacted

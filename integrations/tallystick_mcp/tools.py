@@ -20,6 +20,7 @@ from tallystick.operations import (
     found_fields,
     memory_fields,
     require_kind_of_models,
+    warning_fields,
 )
 from tallystick.records import AccessKind, ContextPack, Explored, JsonObject, MemoryState, Scope
 from tallystick.records import ExploreMode as _OperationMode
@@ -224,9 +225,7 @@ def _search(
         fields["confident"] = recalled.confident
         if project is None and len(caller.scopes) > 1:
             fields["scopes"] = [str(scope) for scope in caller.scopes]
-        if recalled.warnings:
-            fields["warnings"] = list(recalled.warnings)
-        return text, fields
+        return text, {**fields, **warning_fields(recalled.warnings)}
 
     return Call(caller, bound, route, wanted, found)
 
@@ -310,6 +309,7 @@ def _added(remembered: Any, _: JsonObject) -> tuple[str, dict[str, Any]]:
     return f"{remembered.status}: {remembered.id}", {
         "id": remembered.id,
         "status": remembered.status,
+        **warning_fields(remembered.warnings),
     }
 
 

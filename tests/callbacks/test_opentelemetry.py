@@ -108,7 +108,7 @@ def _told(span: ReadableSpan) -> dict[str, Any]:
     attributes = {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in (span.attributes or {}).items()
-        if name == "gen_ai.conversation.id"
+        if name in ("gen_ai.conversation.id", "gen_ai.memory.store.id")
         or name.startswith("gen_ai.tool")
         or not name.endswith(own)
     }
@@ -130,6 +130,7 @@ def test_each_kind_of_step_is_a_span_of_the_conventions(open_sqlite: OpenTally) 
                 "upsert_memory": {
                     "kind": "INTERNAL",
                     "gen_ai.operation.name": "upsert_memory",
+                    "gen_ai.memory.store.id": "private:anna",
                     "gen_ai.memory.record.count": 1,
                     "gen_ai.conversation.id": "chat-1",
                     "tallystick.scope": "private:anna",
@@ -141,6 +142,7 @@ def test_each_kind_of_step_is_a_span_of_the_conventions(open_sqlite: OpenTally) 
                 "search_memory": {
                     "kind": "INTERNAL",
                     "gen_ai.operation.name": "search_memory",
+                    "gen_ai.memory.store.id": "private:anna",
                     "gen_ai.memory.record.count": 1,
                     "gen_ai.conversation.id": "chat-1",
                     "tallystick.scope": "private:anna",
@@ -152,6 +154,7 @@ def test_each_kind_of_step_is_a_span_of_the_conventions(open_sqlite: OpenTally) 
                 "update_memory": {
                     "kind": "INTERNAL",
                     "gen_ai.operation.name": "update_memory",
+                    "gen_ai.memory.store.id": "private:anna",
                     "gen_ai.memory.record.count": 1,
                     "gen_ai.conversation.id": "chat-1",
                     "tallystick.scope": "private:anna",
@@ -232,6 +235,7 @@ def test_each_kind_of_step_is_a_span_of_the_conventions(open_sqlite: OpenTally) 
                 "delete_memory": {
                     "kind": "INTERNAL",
                     "gen_ai.operation.name": "delete_memory",
+                    "gen_ai.memory.store.id": "private:anna",
                     "gen_ai.memory.record.count": 1,
                     "gen_ai.conversation.id": "chat-1",
                     "tallystick.scope": "private:anna",

@@ -14,7 +14,7 @@ from tallystick.memory.context import MemoryContext
 from tallystick.memory.fields import STORE_ITEM
 from tallystick.memory.memory_write import MemoryWrite, Permitted
 from tallystick.memory.mentions import withdraw_copies
-from tallystick.memory.secrets import Admitted, admit_fields
+from tallystick.memory.secrets import Admitted, admit_fields, without_secrets
 from tallystick.records import (
     FIRST_MOMENT,
     LAST_MOMENT,
@@ -378,7 +378,7 @@ def follow(
         copied = memories.get_docs(write.tx, [copy])[copy]
         if copied.memory.state == "deleted":
             continue
-        again = as_shared(copied.memory, origin.memory, memory)
+        again = _as_shared(write.context, copied.memory, origin.memory, memory)
         if memories.body_of(again) == memories.body_of(copied.memory):
             continue
         key, scope = copied.content_key, copied.scope
@@ -406,11 +406,17 @@ def follow(
         )
 
 
-def as_shared(copied: Memory, before: Memory, after: Memory) -> Memory:
-    """Return a shared copy with the text of its origin, which was `before` and is `after`. Fields
-    that were corrected in the copy itself stay.
+def _as_shared(context: MemoryContext, copied: Memory, before: Memory, after: Memory) -> Memory:
+    """Return a shared copy with the text of its origin, which was `before` and is `after`, without
+    secrets. Fields that were corrected in the copy itself stay.
     """
-    own = {name for name in _CORRECTABLE if getattr(copied, name) != getattr(before, name)}
+    masked = without_secrets(context, copied.scope, before)
+    own = {
+        name
+        for name in _CORRECTABLE
+        if getattr(copied, name) not in (getattr(before, name), getattr(masked, name))
+    }
+    after = without_secrets(context, copied.scope, after)
     fields: dict[str, Any] = {name: getattr(after, name) for name in SHARED if name not in own}
     redacted = [
         path

@@ -16,6 +16,7 @@ from tallystick.errors import Denied, InvalidInput, StateConflict, VersionConfli
 from tallystick.memory.change import SHARED, require_reason
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.memory_write import MemoryWrite
+from tallystick.memory.secrets import admit_fields
 from tallystick.records import (
     AccessDecision,
     Actor,
@@ -82,6 +83,7 @@ def cross(
     with context.gate.journaling(actor):
         with context.store.database.read() as connection:
             plan = _plan(connection, context, actor, memory_id, into, operation, if_version)
+        plan = _admitted(context, plan)
         if mode == "preview":
             token, expires_at = confirmation.token(_preview(request, plan.crossing), now=now)
             return plan.crossing.model_copy(
@@ -91,10 +93,13 @@ def cross(
             raise confirmation.refusal(plan.crossing.decisions[0])
         # Embedded before the transaction, which holds the one writer. The token binds the version
         # that was previewed, so that the text cannot be another one inside.
-        vector = context.vector_for(plan.origin.memory)
+        vector = context.vector_for(plan.memory)
 
         def unit(tx: Connection) -> Crossing:
+            # The version is that of the preview, so that what was replaced in it is still that.
             current = _plan(tx, context, actor, memory_id, into, operation, if_version)
+            crossing = current.crossing.model_copy(update={"warnings": plan.crossing.warnings})
+            current = _Plan(current.origin, crossing, plan.memory)
             write = MemoryWrite(tx, context, actor, context.store.clock.now(), correlation_id)
             confirmation.require(
                 confirm_token,
@@ -116,6 +121,8 @@ class _Plan(NamedTuple):
 
     origin: memories.Stored
     crossing: Crossing
+    memory: Memory
+    """The origin as it may be stored in the other scope."""
 
 
 def _preview(request: Json, plan: Crossing) -> Json:
@@ -158,7 +165,19 @@ def _plan(
         readers=tuple(sorted(readers_of(connection, into))),
         reach=_reach(connection, context, actor, origin, into),
     )
-    return _Plan(origin, crossing)
+    return _Plan(origin, crossing, memory)
+
+
+def _admitted(context: MemoryContext, plan: _Plan) -> _Plan:
+    """Return a crossing whose copy has no secrets, as `secrets_in_memory` says: a copy is a new way
+    into memory, whatever the setting was when the origin came. Raises InvalidInput.
+    """
+    shared = {name: getattr(plan.memory, name) for name in SHARED}
+    admitted = admit_fields(context, plan.crossing.into, shared)
+    return plan._replace(
+        memory=plan.memory.model_copy(update=dict(admitted.fields)),
+        crossing=plan.crossing.model_copy(update={"warnings": admitted.warnings}),
+    )
 
 
 def _reach(
@@ -195,8 +214,8 @@ def _refusal(decision: AccessDecision, into: Scope, reason: ReasonCode) -> Denie
 
 def _copy(write: MemoryWrite, plan: _Plan, reason: str, vector: bytes | None) -> Crossing:
     """Copy the memory into the other scope, inside the open transaction."""
-    origin, crossing = plan
-    tx, context, memory = write.tx, write.context, origin.memory
+    origin, crossing, memory = plan
+    tx, context = write.tx, write.context
     target = scopes.ensure(tx, crossing.into)
     key = parts.put(tx, target, memory.content.encode("utf-8", "surrogatepass"), at=write.now)
     same = occurrences.find_statement(tx, target.id, memory.kind, key)

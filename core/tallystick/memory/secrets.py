@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from tallystick.errors import InvalidInput
 from tallystick.memory.context import MemoryContext
-from tallystick.records import Json, NewMemory, Scope, SourceRef
+from tallystick.records import Json, Memory, NewMemory, Scope, SourceRef
 
 _TEXTS = ("content", "subject", "speaker", "category", "tags", "attributes", "entities", "source")
 """The fields of a memory that somebody wrote."""
@@ -29,8 +29,29 @@ def admit_fields(context: MemoryContext, scope: Scope, fields: Mapping[str, Any]
     A placeholder is numbered by a digest of its secret under a key of the scope, so that memories
     with different secrets stay different. Raises InvalidInput where secrets are refused.
     """
-    if context.secrets_in_memory == "keep":
+    changed, counts = _without_secrets(context, scope, fields)
+    if not counts:
         return Admitted({})
+    found = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+    if context.secrets_in_memory == "refuse":
+        raise InvalidInput(
+            f"The memory holds secrets ({found}), which `secrets_in_memory` refuses. Take them out."
+        )
+    return Admitted(changed, (f"secrets were replaced before it was stored: {found}",))
+
+
+def without_secrets(context: MemoryContext, scope: Scope, memory: Memory) -> Memory:
+    """Return a stored memory as its copy in `scope` has it: with its secrets under `keep` alone."""
+    fields = {name: getattr(memory, name) for name in _TEXTS if hasattr(memory, name)}
+    return memory.model_copy(update=_without_secrets(context, scope, fields)[0])
+
+
+def _without_secrets(
+    context: MemoryContext, scope: Scope, fields: Mapping[str, Any]
+) -> tuple[dict[str, Any], Mapping[str, int]]:
+    """Return the fields that have secrets without them, and the number of each kind."""
+    if context.secrets_in_memory == "keep":
+        return {}, {}
     texts: dict[str, Json] = {
         name: list(value) if isinstance(value, tuple) else value
         for name in _TEXTS
@@ -39,16 +60,14 @@ def admit_fields(context: MemoryContext, scope: Scope, fields: Mapping[str, Any]
     redacted, counts = context.redactor.redact_json(
         texts, number=lambda kind, secret: _number(context, scope, kind, secret)
     )
-    if not counts:
-        return Admitted({})
-    found = ", ".join(f"{count} {kind}" for kind, count in counts.items())
-    if context.secrets_in_memory == "refuse":
-        raise InvalidInput(
-            f"The memory holds secrets ({found}), which `secrets_in_memory` refuses. Take them out."
-        )
     assert isinstance(redacted, dict)
-    changed = {name: value for name, value in redacted.items() if value != texts[name]}
-    return Admitted(changed, (f"secrets were replaced before it was stored: {found}",))
+    changed: dict[str, Any] = {
+        name: value for name, value in redacted.items() if value != texts[name]
+    }
+    for name in ("tags", "entities"):
+        if name in changed:
+            changed[name] = tuple(dict.fromkeys(changed[name]))
+    return changed, counts
 
 
 def admit_memory(
@@ -62,9 +81,6 @@ def admit_memory(
     if not admitted.fields:
         return item, admitted.warnings
     changed = dict(admitted.fields)
-    for name in ("tags", "entities"):
-        if name in changed:
-            changed[name] = tuple(dict.fromkeys(changed[name]))
     if "source" in changed:
         changed["source"] = SourceRef.load(changed["source"])
     return item.model_copy(update=changed), admitted.warnings

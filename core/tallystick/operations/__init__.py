@@ -13,6 +13,7 @@ from tallystick.operations.tools import (
     memory_fields,
     not_approved,
     require_kind_of_models,
+    warning_fields,
 )
 from tallystick.records.framing import NOTICE
 
@@ -34,5 +35,6 @@ __all__ = [
     "memory_fields",
     "not_approved",
     "require_kind_of_models",
+    "warning_fields",
     "wire_status",
 ]

@@ -114,8 +114,7 @@ def memory_search(bound: BoundTally, query: str, limit: int = 5) -> Answer:
     ids; memory_get names the sources of one.
     """
     recalled = bound.recall(query, limit=_require_limit(limit, 50))
-    warnings = {"warnings": list(recalled.warnings)} if recalled.warnings else {}
-    return framed_answer(bound, {**found_fields(recalled), **warnings})
+    return framed_answer(bound, {**found_fields(recalled), **warning_fields(recalled.warnings)})
 
 
 @_errors_as_answers
@@ -127,7 +126,7 @@ def memory_store(
     """
     require_kind_of_models(kind)
     stored = bound.remember(content, kind=kind, tags=tags or ())
-    return {"id": stored.id, "status": stored.status}
+    return {"id": stored.id, "status": stored.status, **warning_fields(stored.warnings)}
 
 
 @_errors_as_answers
@@ -199,6 +198,12 @@ def _without_secrets(redactor: Redactor, value: Any) -> Any:
     return value
 
 
+def warning_fields(warnings: Iterable[str]) -> Answer:
+    """Return warnings as an answer has them; nothing where there are none."""
+    listed = list(warnings)
+    return {"warnings": listed} if listed else {}
+
+
 def memory_fields(memory: Memory) -> Answer:
     """Return a memory as an answer has it; what is empty is left out."""
     fields = {
@@ -258,6 +263,7 @@ def _change_fields(change: Change) -> Answer:
         "status": change.status,
         "version": change.version,
         "state": change.state,
+        **warning_fields(change.warnings),
     }
 
 

@@ -111,3 +111,5 @@ class Crossing(Record):
     copy_id: str | None = None
     """The id of the copy in the other scope."""
     audit_id: str | None = None
+    warnings: tuple[str, ...] = ()
+    """The secrets that are replaced in the copy."""

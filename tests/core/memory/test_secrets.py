@@ -19,6 +19,7 @@ from tallystick.records import Actor, ContextItem, NewMemory, SourceRef
 from tallystick.settings import Settings
 
 ADA = Actor(user="ada")
+APOLLO = Actor(user="ada", projects=frozenset({"apollo"}))
 TOKEN = "ghp_a8Kd02JdLs93Mf7QpXz41VbNcTgHyUeWo6Ri"
 OTHER = "ghp_b9Le13KeMt04Ng8RqYa52WcOdUhIzVfXp7Sj"
 SAID = f"My token for deploys is {TOKEN}"
@@ -168,6 +169,45 @@ def test_what_is_kept_reaches_no_model(folder: Path) -> None:
         assert len(hits) == 2
         assert TOKEN in str(hits)
         assert [TOKEN in text for text in shown] == [False] * len(shown)
+
+
+def test_a_copy_is_a_new_way_into_memory(folder: Path) -> None:
+    """A copy of what was kept has no secret, and follows its origin all the same."""
+    into: dict[str, Any] = {"into": "project:apollo", "reason": "r"}
+    with Tally.open(folder, background=False, settings=_settings("keep")) as tally:
+        kept = [tally.bind(APOLLO).remember(f"{word} {SAID}").id for word in ("First", "Second")]
+    with Tally.open(folder, background=False) as tally:
+        bound = tally.bind(APOLLO)
+        copies = []
+        for cross, origin in zip((bound.promote, bound.share), kept, strict=True):
+            preview = cross(origin, **into)
+            token = preview.confirm_token
+            done = cross(origin, **into, mode="apply", confirm_token=token)
+            assert done.warnings == preview.warnings
+            assert "1 github_token" in done.warnings[0]
+            copies.append(str(done.copy_id))
+        texts = [bound.get(each).content for each in (*kept, *copies)]
+        assert [TOKEN in text for text in texts] == [True, True, False, False]
+
+        bound.modify(kept[1], tags=["deploys"], reason="r")
+        assert bound.get(copies[1]).tags == ("deploys",)
+        assert TOKEN not in bound.get(copies[1]).content
+        bound.modify(kept[1], content="It is in the vault.", reason="r")
+        assert bound.get(copies[1]).content == "It is in the vault."
+    with (
+        Tally.open(folder, background=False, settings=_settings("refuse")) as tally,
+        pytest.raises(InvalidInput, match="secrets_in_memory"),
+    ):
+        tally.bind(APOLLO).promote(kept[0], **into)
+
+
+def test_a_model_reads_that_its_secret_was_replaced(bound: BoundTally) -> None:
+    stored = MEMORY_TOOLS["memory_store"].function(bound, SAID)
+    change = (stored["id"], f"It is {OTHER} now.", "r", 1)
+    modified = MEMORY_TOOLS["memory_modify"].function(bound, *change)
+
+    for answer in (stored, modified):
+        assert answer["warnings"] == ["secrets were replaced before it was stored: 1 github_token"]
 
 
 def test_an_item_of_a_store_is_kept_as_it_is(bound: BoundTally) -> None:
