@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from tallystick.errors import InvalidInput
 from tallystick.memory.context import MemoryContext
+from tallystick.memory.fields import STORE_ITEM
 from tallystick.records import Json, Memory, NewMemory, Scope, SourceRef
+from tallystick.storage import Connection, memories
 
 _TEXTS = ("content", "subject", "speaker", "category", "tags", "attributes", "entities", "source")
 """The fields of a memory that somebody wrote."""
+_MOST_NAMED = 5
+"""Memories that a refusal names."""
 _FIRST_NUMBER, _NUMBERS = 10**11, 9 * 10**11
 
 
@@ -46,10 +51,34 @@ def without_secrets(context: MemoryContext, scope: Scope, memory: Memory) -> Mem
     return memory.model_copy(update=_without_secrets(context, scope, fields)[0])
 
 
+def require_no_secrets(context: MemoryContext, tx: Connection, docs: Sequence[int]) -> None:
+    """Raise InvalidInput where a version of these imported memories has a secret, unless the tally
+    keeps them.
+
+    The text of a version stands under a commitment in the chain of its scope: it is taken as it is,
+    or not at all. Items of stores are live state.
+    """
+    held: dict[int, None] = {}
+    for doc, body in memories.bodies(tx, docs):
+        if body["kind"] != STORE_ITEM and _without_secrets(context, None, body)[1]:
+            held[doc] = None
+    if held:
+        first = list(held)[:_MOST_NAMED]
+        raise InvalidInput(
+            f"{len(held)} memories of the export hold secrets, among them "
+            f"{', '.join(memories.ids_of(tx, first))}. Their texts stand under digests of their "
+            "journal, so that nothing can replace the secrets on the way. Erase the memories where "
+            "they are from and export again, or open this tally with secrets_in_memory='keep', "
+            "which shows them to no model either."
+        )
+
+
 def _without_secrets(
-    context: MemoryContext, scope: Scope, fields: Mapping[str, Any]
+    context: MemoryContext, scope: Scope | None, fields: Mapping[str, Any]
 ) -> tuple[dict[str, Any], Mapping[str, int]]:
-    """Return the fields that have secrets without them, and the number of each kind."""
+    """Return the fields that have secrets without them, and the number of each kind. Without a
+    scope the placeholders are numbered in order.
+    """
     if context.secrets_in_memory == "keep":
         return {}, {}
     texts: dict[str, Json] = {
@@ -58,7 +87,7 @@ def _without_secrets(
         if (value := fields.get(name))
     }
     redacted, counts = context.redactor.redact_json(
-        texts, number=lambda kind, secret: _number(context, scope, kind, secret)
+        texts, number=None if scope is None else partial(_number, context, scope)
     )
     assert isinstance(redacted, dict)
     changed: dict[str, Any] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import namedtuple
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -612,6 +612,15 @@ def versions(connection: Connection, doc: int) -> list[VersionBody]:
         )
         for row in connection.execute(_VERSIONS, {"doc": doc})
     ]
+
+
+def bodies(connection: Connection, docs: Sequence[int]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield each memory with the body of each of its versions that was not erased."""
+    for start in range(0, len(docs), 500):
+        here = _v.c.doc.in_(docs[start : start + 500])
+        query = select(_v.c.doc, _v.c.body).where(here, _v.c.body.is_not(None))
+        for row in connection.execute(query.order_by(_v.c.doc, _v.c.version)):
+            yield row.doc, _parsed(row.body)
 
 
 def earlier_body(

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from tallystick.errors import CorruptTally, InvalidInput, StorageError, TallystickError
 from tallystick.memory import MemoryContext
+from tallystick.memory.secrets import require_no_secrets
 from tallystick.records import Actor, Scope, Transfer
 from tallystick.storage import Connection, archives, journal, merging, migrate, search
 from tallystick.storage.archives import Archive, Progress, silent
@@ -132,7 +133,9 @@ def import_from(
                     merge.add(table, page)
                 done += len(page)
                 progress(done, total)
-        search.queue_for_index(tx, merge.finish(), scope_id=None)
+        docs = merge.finish()
+        require_no_secrets(context, tx, docs)
+        search.queue_for_index(tx, docs, scope_id=None)
         result = _transfer("apply", {**archive.manifest, "states": merge.states})
         details = {"format": archives.FORMAT, "digest": digest, "scopes": len(names)}
         journal.append(tx, _event(context, actor, TALLY, "tally.import", details))

@@ -201,6 +201,28 @@ def test_a_copy_is_a_new_way_into_memory(folder: Path) -> None:
         tally.bind(APOLLO).promote(kept[0], **into)
 
 
+def test_an_import_unmasks_nothing(folder: Path, tmp_path: Path) -> None:
+    """Its texts stand under digests: one with a secret is refused, also in an earlier version."""
+    out = tmp_path / "export"
+    with Tally.open(folder, background=False, settings=_settings("keep")) as tally:
+        bound = tally.bind(ADA)
+        bound.items.put([Put(("a",), "k", {"note": OTHER})])
+        kept = bound.remember(SAID)
+        bound.modify(kept.id, content="It is in the vault.", reason="r")
+        bound.operator.export(out, scopes=["private:ada"])
+    for setting in ("redact", "refuse", "keep"):
+        there = tmp_path / setting
+        with Tally.open(there, background=False, settings=_settings(setting)) as tally:
+            operator = tally.bind().operator
+            if setting == "keep":
+                assert operator.import_from(out).memories == 2
+                continue
+            with pytest.raises(InvalidInput, match=rf"1 memories .*{kept.id}.*Nothing was"):
+                operator.import_from(out)
+            assert tally.bind(ADA).memories() == []
+            assert not _holds(there, TOKEN[4:])
+
+
 def test_a_model_reads_that_its_secret_was_replaced(bound: BoundTally) -> None:
     stored = MEMORY_TOOLS["memory_store"].function(bound, SAID)
     change = (stored["id"], f"It is {OTHER} now.", "r", 1)
