@@ -207,13 +207,16 @@ class CheckedContract:
                 each["options"] = {"number": 3, **each["options"]}
         with open_sqlite(rules=[rule("require_approval", tool=tuple(cases))]) as tally:
             wiper, person = Wiper(cases), tally.bind(ANNA)
+            asked: dict[str, list[Any]] = {}
             for (name, written), tool in zip(cases.items(), wiper.tools, strict=True):
                 with suppress(*self.runtime.unasked):
                     self.call_all(tally, [tool], {name: written})
-                [asked] = person.approvals()
-                person.approve(asked.id, reason="fine")
-                self.call_all(tally, [tool], {name: written})
-                assert wiper.got[name] == [asked.arguments], name
+                [approval] = person.approvals()
+                person.approve(approval.id, reason="fine")
+                asked[name] = [approval.arguments]
+            assert not any(wiper.got.values())
+            self.call_all(tally, wiper.tools, cases)
+            assert wiper.got == asked
 
     def test_a_default_that_is_made_anew_is_made_once(self, open_sqlite: OpenTally) -> None:
         with open_sqlite(rules=[rule("require_approval", tool=("wipe",))]) as tally:
