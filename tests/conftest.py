@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import os
 import sqlite3
+import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpcore2
 import pytest
 from hypothesis import HealthCheck, settings
 from tests.servers import own_postgres
@@ -25,7 +28,11 @@ for _name, _value in {
 
 # Nothing that a busy machine could change: no deadlines, and the same examples on every run.
 settings.register_profile(
-    "tallystick", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "tallystick",
+    deadline=None,
+    derandomize=True,
+    max_examples=40,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile(
     "soak", settings.get_profile("tallystick"), derandomize=False, max_examples=2_000
@@ -100,6 +107,15 @@ def _close_event_loop(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     asyncio.set_event_loop(None)
     loop.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _read_certificates_once() -> Iterator[None]:
+    """Let clients of one process share the certificates, which each would read for 40 ms."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in ((ssl, "create_default_context"), (httpcore2, "default_ssl_context")):
+            patch.setattr(module, name, functools.cache(getattr(module, name)))
+        yield
 
 
 @pytest.fixture(scope="session")

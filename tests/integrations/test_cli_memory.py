@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -173,19 +172,8 @@ def test_scopes_are_exported_and_imported(tmp_path: Path, run: Command) -> None:
     ],
 )
 def test_a_mistake_is_one_line(place: Path, arguments: tuple[str, ...], expected: str) -> None:
-    command = Path(sys.executable).with_name("tally")
-    failed = subprocess.run(
-        [str(command), *arguments, "--tally", str(place)],
-        text=True,
-        capture_output=True,
-        timeout=120,
-        check=False,
-    )
-    assert (failed.returncode, expected in failed.stderr, "Traceback" in failed.stderr) == (
-        2,
-        True,
-        False,
-    )
+    code, _, errors = run_piped(*arguments, "--tally", str(place))
+    assert (code, expected in errors, "Traceback" in errors) == (2, True, False)
 
 
 def test_what_is_inspected_names_the_steps_that_used_it(run: Command, place: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
@@ -176,9 +177,13 @@ def test_an_effect_needs_its_own_right_whichever_way_it_takes(
     allowed = {}
     for user in MEMBERS:
         desk = Desk(there, user)
-        with there.remote(desk.actor, token_class="session") as remote:
+        with ExitStack() as open_until_here:
+            own: Any = desk.own
+            if door == "HTTP":
+                remote = there.remote(desk.actor, token_class="session")
+                own = open_until_here.enter_context(remote).within(desk.scope)
             try:
-                change(desk.own if door == "Python" else remote.within(desk.scope), desk)
+                change(own, desk)
             except (Denied, NotFound):
                 allowed[user] = False
             else:

@@ -174,7 +174,15 @@ def test_one_refused_text_ends_and_holds_up_no_other(
 
 
 @each_runtime
-@pytest.mark.parametrize("status", [401, 404, 429, 503])
+@pytest.mark.parametrize(
+    "status",
+    [
+        404,
+        503,
+        pytest.param(401, marks=pytest.mark.slow),
+        pytest.param(429, marks=pytest.mark.slow),
+    ],
+)
 def test_an_outage_fails_no_text(
     open_sqlite: OpenTally, make: Callable[[Service], StructuredModel], status: int
 ) -> None:

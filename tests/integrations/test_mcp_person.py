@@ -144,8 +144,15 @@ async def attack(server: Any, mode: str, person: Person | None, call: dict[str, 
     return answers
 
 
-@pytest.mark.parametrize("mode", ERAS)
-@pytest.mark.parametrize("asked", [False, True], ids=["nobody is asked", "the person says no"])
+@pytest.mark.parametrize(
+    ("mode", "asked"),
+    [
+        (ERAS[0], False),
+        (ERAS[1], True),
+        pytest.param(ERAS[1], False, marks=pytest.mark.slow),
+        pytest.param(ERAS[0], True, marks=pytest.mark.slow),
+    ],
+)
 def test_no_sequence_of_calls_makes_a_model_the_person(
     open_sqlite: OpenTally, mode: str, asked: bool
 ) -> None:

@@ -12,13 +12,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
+    ARRAY,
     Column,
     Connection,
     LargeBinary,
     Table,
+    TableValuedAlias,
     Text,
     bindparam,
+    cast,
+    exists,
     func,
+    literal,
     or_,
     select,
     true,
@@ -109,31 +114,43 @@ def contains(
     connection: Connection, column: Column[Any], needles: Sequence[bytes]
 ) -> ColumnElement[bool]:
     """Return the condition that a column contains one of `needles`, in what was stored there as in
-    what is packed; no pattern, so nothing in them
-    needs escaping.
+    what is packed; no pattern, so nothing in them needs escaping.
     """
-    postgres = is_postgres(connection)
-    position = func.position if postgres else func.instr
-    is_binary = _is_binary(column)
-    kind: TypeEngine[Any] = LargeBinary() if is_binary else Text()
+    kind: TypeEngine[Any] = LargeBinary() if _is_binary(column) else Text()
     content = unpacked(connection, column)
-    conditions: list[ColumnElement[bool]] = []
-    for number, needle in enumerate(needles):
-        value: Any = needle
-        if not is_binary:
-            try:
-                value = needle.decode()
-            except UnicodeDecodeError:
-                continue
-            if "\x00" in value:
-                continue
-        name = f"needle_{column.table.name}_{column.name}_{number}"
-        if postgres:
-            op = bindparam(name, value, type_=kind).op("IN")(content)
-            conditions.append(position(op) > 0)
+    readable, others = _sorted_out(needles)
+    name = f"needles_{column.table.name}_{column.name}"
+    listed: TableValuedAlias
+    if is_postgres(connection):
+        stored: Sequence[Any] = needles if _is_binary(column) else readable
+        array = func.unnest(bindparam(name, list(stored), type_=ARRAY(kind)))
+        listed = array.table_valued("value").render_derived()
+        return exists().where(func.position(listed.c.value.op("IN")(content)) > 0)
+    listed = func.json_each(bindparam(name, json.dumps(readable), type_=Text())).table_valued(
+        "value"
+    )
+    held = exists().where(func.instr(content, cast(listed.c.value, kind)) > 0)
+    if not _is_binary(column):
+        return held
+    return or_(
+        held, *(func.instr(content, literal(needle, LargeBinary())) > 0 for needle in others)
+    )
+
+
+def _sorted_out(needles: Iterable[bytes]) -> tuple[list[str], list[bytes]]:
+    """Return the needles that a column of text can hold, and the others."""
+    readable, others = [], []
+    for needle in needles:
+        try:
+            text = needle.decode()
+        except UnicodeDecodeError:
+            others.append(needle)
         else:
-            conditions.append(position(content, bindparam(name, value, type_=kind)) > 0)
-    return or_(False, *conditions)
+            if "\x00" in text:
+                others.append(needle)
+            else:
+                readable.append(text)
+    return readable, others
 
 
 def contains_name(

@@ -36,6 +36,7 @@ OpenTally = Callable[..., Tally]
 LARGE = Settings.read(large_scope=20, vector_search="exact")
 ARRAYS = Settings.read(large_scope=10**6)
 ANNA = Actor(user="anna")
+BEN = Actor(user="ben")
 ROOT = Actor(user="root", role="operator")
 SECRET = "the zyxwvut pelican opens vault qponmlk"
 WORDS = [
@@ -498,8 +499,11 @@ def _restore(folder: Path, copy: Path) -> None:
 
 
 @pytest.mark.sqlite
-@pytest.mark.parametrize("mend", ["recall", "repair", "rebuild"])
-@pytest.mark.parametrize("other", [ANNA, Actor(user="ben")], ids=["same", "another"])
+@pytest.mark.parametrize(
+    ("mend", "other"),
+    [("recall", ANNA), ("recall", BEN), ("repair", ANNA), ("rebuild", BEN)],
+    ids=["recall, same", "recall, another", "repair, same", "rebuild, another"],
+)
 def test_a_segment_of_a_journal_that_was_rolled_back_is_not_read(
     open_sqlite: OpenTally, tmp_path: Path, mend: str, other: Actor
 ) -> None:
@@ -581,13 +585,14 @@ def _made(tally: Tally) -> Path:
 
 
 @pytest.mark.sqlite
-@pytest.mark.parametrize("name", ["copy.seg", "a-b-c.seg", "{stem} (copy).seg", "note.held"])
-def test_a_file_without_a_name_of_ours_is_left_alone(open_sqlite: OpenTally, name: str) -> None:
+def test_a_file_without_a_name_of_ours_is_left_alone(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         file = _made(tally)
         scope_id, _, rest = file.stem.partition("-")
-        foreign = file.parent / f"{scope_id}-{name.format(stem=rest)}"
-        foreign.write_bytes(b"theirs")
+        names = ("copy.seg", "a-b-c.seg", f"{rest} (copy).seg", "note.held")
+        foreign = [file.parent / f"{scope_id}-{name}" for name in names]
+        for each in foreign:
+            each.write_bytes(b"theirs")
     with open_sqlite() as tally:
         bound, operator = tally.bind(ANNA), tally.bind(ROOT).operator
         assert len(bound.recall("barin")) > 0
@@ -600,7 +605,7 @@ def test_a_file_without_a_name_of_ours_is_left_alone(open_sqlite: OpenTally, nam
         )
         assert done.proofs[0].holds
         assert operator.prove_erased(kept.id, text=SECRET).holds
-        assert foreign.read_bytes() == b"theirs"
+        assert [each.read_bytes() for each in foreign] == [b"theirs"] * 4
 
 
 @pytest.mark.sqlite

@@ -186,18 +186,19 @@ def test_a_provider_that_is_away_is_not_asked_for_each_item(
 
 
 @pytest.mark.parametrize("code", [400, 503, 404])
+@pytest.mark.parametrize("users", [10, pytest.param(50, marks=pytest.mark.slow)])
 def test_one_refused_text_of_a_thousand_holds_up_no_vector(
-    open_sqlite: OpenTally, clock: Clock, code: int
+    open_sqlite: OpenTally, clock: Clock, code: int, users: int
 ) -> None:
     models = Models()
     models.refused = lambda: status(code)
     with open_sqlite(embedder=models.embedder) as tally:
-        for user in range(50):
+        for user in range(users):
             texts = [f"note {user}.{number}" for number in range(20)]
-            texts[7] += " poison" * (user == 23)
+            texts[7] += " poison" * (user == 3)
             tally.bind(Actor(user=f"user{user}")).remember_many(texts)
         drained = tally.drain()
-        assert states(tally, "embed")["done"] == 999
+        assert states(tally, "embed")["done"] == 20 * users - 1
         [failed] = drained.failed
         assert (failed.kind, failed.state) == (
             "embed",
@@ -239,17 +240,17 @@ def test_a_fifth_of_the_texts_refused_leaves_the_others_done_in_order(
     with open_sqlite(settings=settings, extractor=models) as tally:
         bound = tally.bind(Actor(user="alice"))
         bound.remember_many(
-            [f"I have {each} boats.{' poison' * (each % 5 == 0)}" for each in range(100)]
+            [f"I have {each} boats.{' poison' * (each % 5 == 0)}" for each in range(50)]
         )
-        for _ in range(30):
+        for _ in range(20):
             services_of(tally).background.turn(lambda: False)
             clock.pass_(60)
-        assert states(tally, "extract")["done"] == 80
+        assert states(tally, "extract")["done"] == 40
         bound.remember("I have a canoe.")
         for _ in range(30):
             services_of(tally).background.turn(lambda: False)
             clock.pass_(600)
-        assert states(tally, "extract") == {"done": 81, "dead": 20}
+        assert states(tally, "extract") == {"done": 41, "dead": 10}
 
 
 @pytest.mark.parametrize("exit_with", [SystemExit, MemoryError, GeneratorExit])
@@ -344,10 +345,7 @@ def till_all_is_done(tally: Tally, clock: Clock, kind: str, expected: int) -> No
     assert states(tally, kind) == {"done": expected}
 
 
-each_outage = pytest.mark.parametrize("away", AWAY, ids=range(len(AWAY)))
-
-
-@each_outage
+@pytest.mark.parametrize("away", AWAY, ids=range(len(AWAY)))
 def test_an_outage_of_a_day_costs_no_vector(
     open_sqlite: OpenTally, clock: Clock, away: Callable[[], BaseException]
 ) -> None:
@@ -364,7 +362,7 @@ def test_an_outage_of_a_day_costs_no_vector(
         till_all_is_done(tally, clock, "embed", 15)
 
 
-@each_outage
+@pytest.mark.parametrize("away", AWAY[::2], ids=range(len(AWAY[::2])))
 def test_an_outage_of_a_day_costs_no_learning(
     open_sqlite: OpenTally, clock: Clock, away: Callable[[], BaseException]
 ) -> None:

@@ -245,7 +245,7 @@ def test_a_record_comes_back_from_its_json_as_it_was(
 
 
 @pytest.mark.parametrize("record", CLASSES, ids=lambda record: record.__name__)
-@settings(max_examples=10)
+@settings(max_examples=3)
 @given(data=st.data())
 def test_a_record_is_frozen_and_closed_to_unknown_fields(
     record: type[Record], data: st.DataObject
