@@ -336,7 +336,7 @@ def _expected(model: Model) -> dict[Any, Any]:
 
 @given(steps)
 @settings(
-    max_examples=25,
+    max_examples=15,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 def test_a_saver_holds_what_a_model_in_memory_holds(

@@ -429,7 +429,7 @@ class Isolation(RuleBasedStateMachine):
 
 
 TestIsolation = Isolation.TestCase
-TestIsolation.settings = settings(max_examples=6, stateful_step_count=25)
+TestIsolation.settings = settings(max_examples=4, stateful_step_count=25)
 
 
 class IsolationOnPostgres(Isolation):

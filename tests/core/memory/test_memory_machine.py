@@ -299,7 +299,7 @@ class MemoryMachine(RuleBasedStateMachine):
 
 
 TestMemoryMachine = MemoryMachine.TestCase
-TestMemoryMachine.settings = settings(max_examples=8, stateful_step_count=25)
+TestMemoryMachine.settings = settings(max_examples=5, stateful_step_count=25)
 
 
 class MemoryMachineOnPostgres(MemoryMachine):

@@ -325,4 +325,4 @@ class PinMachine(RuleBasedStateMachine):
 
 
 TestPinMachine = PinMachine.TestCase
-TestPinMachine.settings = settings(max_examples=10, stateful_step_count=25)
+TestPinMachine.settings = settings(max_examples=5, stateful_step_count=25)

@@ -386,10 +386,10 @@ _NO_ARGUMENTS = {"purge", "sweep"}
 
 
 def test_a_call_made_twice_under_one_key_answers_alike_and_changes_nothing(
-    open_tally: OpenTally, tmp_path: Path
+    open_sqlite: OpenTally, tmp_path: Path
 ) -> None:
     asking = PolicyRule(id="ask", name="Ask", effect="require_approval", applies_to="tool_call")
-    with open_tally(
+    with open_sqlite(
         clock=StepClock(),
         rules=[asking],
         settings=Settings(reflection="review"),
