@@ -572,7 +572,7 @@ def calls_at_once(
         subject = OutboundSubject(ANNA, stored.memory, stored.scope_id)
         together.wait(20)
         try:
-            outbound.call("extract", FAR, subject, "sent", function)
+            outbound.call("extract", FAR, subject, "sent", function, originals={})
             answered.append(1)
         except BudgetSpent as error:
             refused.append(error)
@@ -642,7 +642,7 @@ def test_a_call_of_a_process_that_died_holds_up_no_other(open_sqlite: OpenTally)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(outbound_calls, "finish", lambda *_, **__: None)
             with pytest.raises(ModelFailed):
-                outbound.call("extract", soon, subject, "sent", die)
+                outbound.call("extract", soon, subject, "sent", die, originals={})
         assert [each.outcome for each in logged_calls(tally)] == ["started"]
         assert calls_at_once(outbound, stored, 2, fifty_tokens) == (2, 0)
 
