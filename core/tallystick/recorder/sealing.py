@@ -42,14 +42,15 @@ def seal(secret: bytes, run_id: str, originals: Mapping[str, str]) -> SealedPayl
 
 def unseal(secret: bytes, run_id: str, payload: Json) -> Json:
     """Return what a sealed payload holds; any other payload, and one of another key, as it is."""
-    if not isinstance(payload, dict) or not isinstance(payload.get("sealed"), str):
+    text = payload.get("sealed") if isinstance(payload, dict) else None
+    if not isinstance(text, str):
         return payload
     require_seal()
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     try:
-        sealed = base64.b64decode(payload["sealed"], validate=True)
+        sealed = base64.b64decode(text, validate=True)
         nonce, ciphertext = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
         body: Json = json.loads(AESGCM(_key(secret)).decrypt(nonce, ciphertext, run_id.encode()))
     except (InvalidTag, ValueError):

@@ -154,7 +154,7 @@ def test_a_memory_of_many_small_scopes_costs_eight_kilobytes(tmp_path: Path) -> 
     script = [sys.executable, "-c", SMALL_SCOPES, str(tmp_path / "tally")]
     ended = subprocess.run(script, capture_output=True, text=True, check=True)
     of_a_memory, of_what_is_counted = map(float, ended.stdout.split())
-    assert of_a_memory < 12_000
+    assert of_a_memory < 8_000
     assert of_what_is_counted < 3
 
 
@@ -177,3 +177,21 @@ def test_a_word_is_looked_up_once_for_all_scopes() -> None:
         assert cosines is not None
         assert cosines.tolist() == [[2.0, 2.0]]
     assert asked == ["heron", "reed"]
+
+
+def test_vectors_of_words_count_in_the_cache_and_are_bounded_by_it(tmp_path: Path) -> None:
+    settings = Settings.read(recall_cache_mb=1)
+    with Tally.open(tmp_path, settings=settings, background=False) as tally:
+        bounds = [tally.bind(Actor(user=f"user{number}")) for number in range(3)]
+        for number, bound in enumerate(bounds):
+            bound.remember_many([f"heron{place}{number} nests" for place in range(400)])
+        for number in (0, 1, 2, 0, 1, 2):
+            bounds[number].recall(" ".join(f"heron{place}{number}" for place in range(300)))
+            corpora = services_of(tally).memory.corpora
+            assert corpora.word_vectors is not None
+            assert 0 < corpora.word_vectors.bytes < 512 * 1024
+        entries = sum(entry.corpus.bytes for entry in corpora._entries.values())
+        assert corpora.bytes == entries + corpora.word_vectors.bytes
+        assert services_of(tally).working_sets._word_vectors is corpora.word_vectors
+        services_of(tally).drop_caches()
+        assert corpora.bytes == 0

@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 from sqlalchemy import select, update
 
 from tallystick.checkpoints import Leaf, NewCheckpoint
-from tallystick.errors import TallystickError
+from tallystick.errors import NotFound, TallystickError
 from tallystick.records import (
     Actor,
     Erasure,
@@ -406,6 +406,19 @@ class ReachMachine(RuleBasedStateMachine):
     def purge(self) -> None:
         self.options["clock"].advance(days=31)
         self.tally.bind(ROOT).operator.purge(mode="apply", reason="r")
+        self.look_for_what_nothing_says()
+
+    @rule(shared=st.sampled_from(["destroy", "hand_over"]))
+    def erase_user(self, shared: Any) -> None:
+        operator, reason = self.tally.bind(ROOT).operator, "she left"
+        with contextlib.suppress(NotFound):
+            token = operator.erase_user("alice", shared=shared, reason=reason).confirm_token
+            done = operator.erase_user(
+                "alice", shared=shared, reason=reason, mode="apply", confirm_token=token
+            )
+            assert done.proof is not None
+            assert done.proof.problems == ()
+        assert self.alice.memories(states=()) == []
         self.look_for_what_nothing_says()
 
     def destroy(self, memory: Memory) -> None:
