@@ -97,6 +97,7 @@ def erase_user(
     """
     require_reason(reason)
     require_operator(context, actor)
+    actor = actor.within_act(context.store.ids.new())
     database = context.store.database
     database.flush()
     call = IdempotentCall(
