@@ -187,12 +187,12 @@ def test_vectors_of_words_count_in_the_cache_and_are_bounded_by_it(tmp_path: Pat
             bound.remember_many([f"heron{place}{number} nests" for place in range(400)])
         for number in (0, 1, 2, 0, 1, 2):
             bounds[number].recall(" ".join(f"heron{place}{number}" for place in range(300)))
-            corpora = services_of(tally).memory.corpora
-            assert corpora.word_vectors is not None
-            assert 0 < corpora.word_vectors.bytes < 512 * 1024
+            vectors = services_of(tally).memory.word_vectors
+            assert 0 < vectors.bytes < 512 * 1024
+        corpora = services_of(tally).memory.corpora
         entries = sum(entry.corpus.bytes for entry in corpora._entries.values())
-        assert corpora.bytes == entries + corpora.word_vectors.bytes
-        assert services_of(tally).working_sets._word_vectors is corpora.word_vectors
+        assert corpora.bytes == entries + vectors.bytes
+        assert services_of(tally).working_sets._word_vectors is vectors
         services_of(tally).drop_caches()
         assert corpora.bytes == 0
 

@@ -908,22 +908,6 @@ def test_autonomous_work_is_suspended_at_once_and_goes_on_later(open_sqlite: Ope
         assert anna.operator.job(later.job_id or "").state == "done"
 
 
-def test_erasing_a_text_erases_what_was_proposed_from_it(open_sqlite: OpenTally) -> None:
-    with opened(open_sqlite, extractor=Scripted(["My secret heron is called Ada."])) as tally:
-        anna = tally.bind()
-        stored = anna.remember("My secret heron is called Ada. I love coffee a lot.")
-        tally.drain()
-        assert all(row.content is not None for row in rows(tally))
-
-        preview = anna.operator.erase([stored.id], reason="She asked.")
-        result = anna.operator.erase(
-            [stored.id], reason="She asked.", mode="apply", confirm_token=preview.confirm_token
-        )
-
-        assert all(proof.holds for proof in result.proofs)
-        assert {(row.state, row.content) for row in rows(tally)} == {("withdrawn", None)}
-
-
 class NamingScripted(Scripted):
     """An extractor that finds names and how they are related."""
 

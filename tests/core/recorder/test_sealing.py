@@ -92,8 +92,9 @@ def test_a_person_reads_what_placeholders_stand_for_and_an_agent_does_not(
 def test_nothing_is_kept_unless_it_was_asked_for_or_where_nothing_was_replaced(
     open_sqlite: OpenTally,
 ) -> None:
-    for given, text in (({}, "I live in Berlin."), ({"keep_placeholders": False}, ADDRESS)):
-        opening = options() | {"settings": Settings(learning="review", **given)}
+    for kept, text in ((True, "I live in Berlin."), (False, ADDRESS)):
+        settings = Settings(learning="review", keep_placeholders=kept)
+        opening = options() | {"settings": settings}
         with open_sqlite(**opening) as tally:
             tally.bind(ADA).remember(text)
             tally.drain()
