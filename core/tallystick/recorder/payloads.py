@@ -199,9 +199,9 @@ class PayloadPreparer:
             )
         if retention == "metadata_only":
             return Captured(kind, None, _chainable_summary(summary), retention, 0)
-        if type(payload) is SealedPayload:
+        if isinstance(payload, SealedPayload):
             # Nobody can read a secret in it, and a placeholder in it would break the seal.
-            payload, retention = payload._asdict(), "full_payloads"
+            payload, retention = {"sealed": payload.sealed}, "full_payloads"
         pieces = pieces_of(payload() if callable(payload) else payload, self._clearance)
         return Captured(
             kind, pieces, _chainable_summary(summary), retention, sum(map(len, pieces.bodies))
