@@ -198,6 +198,11 @@ class Settings(BaseSettings):
     the call fail (`refuse`) or is stored (`keep`); a model is shown none in any case.
     """
 
+    keep_placeholders: bool = False
+    """True to keep, sealed, what the placeholders in calls of models for learning stand for, with
+    the recording of the call; needs the extra `signing` and recordings that keep payloads.
+    """
+
     learning: Learning = "off"
     """Whether a model draws facts from what is remembered: `review` proposes them to a person."""
     learning_budget: LearningBudget = LearningBudget()

@@ -123,7 +123,7 @@ def _run_facts(stored: BundledRun) -> Html:
         "started": moment(run.started_at),
         "took": duration(run.started_at, run.ended_at),
         "status": run.status,
-        "steps": len(stored.steps),
+        "steps": stored.step_count,
         "could not be recorded": run.gaps or None,
         "run": run.run_id,
     }
@@ -157,7 +157,7 @@ def _proof(stored: BundledRun, content: bytes) -> Html:
 
 def _steps(stored: BundledRun) -> Iterator[Html]:
     shown: list[Message] = []
-    for bundled in stored.steps:
+    for bundled in stored.steps():
         step = bundled.step
         name = step.name or step.step_kind.replace("_", " ")
         took = duration(step.started_at, step.ended_at)

@@ -71,6 +71,7 @@ def test_with_nothing_said_the_defaults_stand() -> None:
         "secret_engine": None,
         "redact_terms": (),
         "secrets_in_memory": "redact",
+        "keep_placeholders": False,
         "learning": "off",
         "learning_budget": LearningBudget().model_dump(),
         "learning_allow": (),

@@ -172,7 +172,9 @@ class MemoryContext:
     @cached_property
     def word_vectors(self) -> WordVectors:
         """The vectors of single words; None when the embedder offers none, fails or is remote."""
-        return WordVectors(self._embed_words)
+        vectors = WordVectors(self._embed_words, most_bytes=self.corpora.most_bytes // 4)
+        self.corpora.word_vectors = vectors
+        return vectors
 
     def _embed_words(self, words: Sequence[str]) -> NDArray[np.float32] | None:
         embed_words = getattr(self.embedder, "embed_words", None)

@@ -178,14 +178,20 @@ def decide(
                 warning = f"{limit}, which no candidate fits: nothing was decided"
                 return Decided((), extracted_by, (warning,))
             warnings = (f"{limit}: {left_out} candidates were not shown",)
-        answered = outbound.call(
-            "decide",
-            declared,
-            subject,
-            _request(sent, shown),
-            lambda: decider.decide(sent, shown),
-            redacted=len(originals),
-        )
+        # A run of its own names what is shown beside the memory, so that it goes with each of them.
+        others = [each.id for choices in shown for each in choices]
+        within = replace(subject, others=others, run=None)
+        try:
+            answered = outbound.call(
+                "decide",
+                declared,
+                within,
+                _request(sent, shown),
+                lambda: decider.decide(sent, shown),
+                originals=originals,
+            )
+        finally:
+            within.close()
         decisions = _require_decisions(answered.value)
         return Decided(decisions, LearnedBy.of(declared, answered), warnings)
 

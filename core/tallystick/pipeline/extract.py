@@ -40,7 +40,7 @@ def extract(context: LearningContext, subject: OutboundSubject) -> tuple[Extract
             subject,
             hidden.text,
             lambda: extractor.extract(hidden.text),
-            redacted=len(hidden.originals),
+            originals=hidden.originals,
         )
         extraction = answered.value
         if not isinstance(extraction, Extraction):

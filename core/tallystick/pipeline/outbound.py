@@ -28,6 +28,7 @@ from tallystick.policy.redaction import Redactor, restored
 from tallystick.ports import StructuredAnswer, TokenCounter, forbid_inside_transaction
 from tallystick.provider_errors import MODEL, sort_error
 from tallystick.recorder import RecorderContext, Recordings, Run
+from tallystick.recorder.sealing import seal
 from tallystick.records import (
     Actor,
     LearningBudget,
@@ -36,7 +37,7 @@ from tallystick.records import (
     OutboundCall,
     ProviderDeclaration,
 )
-from tallystick.storage import Connection, Store, outbound_calls
+from tallystick.storage import Connection, Store, outbound_calls, scopes
 from tallystick.storage.outbound_calls import Spent
 from tallystick.storage.recordings import READS
 from tallystick.storage.writes import Writes
@@ -120,6 +121,8 @@ class Outbound:
     budget: LearningBudget = field(default_factory=LearningBudget)
     cost: Callable[[str, str | None, Mapping[str, int]], ModelCost] | None = None
     """Returns what a call costs, by provider, model and usage."""
+    keep_placeholders: bool = False
+    """True if what placeholders stand for is recorded, sealed, beside the request."""
     declarations: Sequence[ProviderDeclaration] = ()
     """Of the providers that calls are made to: how long they may take, and what they may answer."""
 
@@ -142,10 +145,11 @@ class Outbound:
         sent: Any,
         function: Callable[[], T],
         *,
-        redacted: int = 0,
+        originals: Mapping[str, str],
     ) -> Answered:
         """Return what a provider answers; where it asks its model again, that is a call of its own.
-        Tokens that it does not report are estimated. Raises EgressDenied, BudgetSpent,
+        `originals` is what the placeholders in `sent` stand for. Tokens that it does not report are
+        estimated. Raises EgressDenied, BudgetSpent,
         ModelUnavailable, ModelRefused, ModelFailed or ExtractionError, whatever the provider
         raised; what it was, the log says.
         """
@@ -154,7 +158,7 @@ class Outbound:
             raise EgressDenied(
                 f"The memory stays on this machine, and {declaration.name} is not on it."
             )
-        exchange = _Exchange(self, purpose, declaration, subject, sent, redacted)
+        exchange = _Exchange(self, purpose, declaration, subject, sent, originals)
         exchange.begin()
         try:
             value, error = _within(function, declaration, exchange)
@@ -263,10 +267,10 @@ class _Exchange:
         declaration: ProviderDeclaration,
         subject: OutboundSubject,
         sent: Any,
-        redacted: int,
+        originals: Mapping[str, str],
     ) -> None:
         self._outbound, self._purpose, self._declaration = outbound, purpose, declaration
-        self._subject, self._sent, self._redacted = subject, sent, redacted
+        self._subject, self._sent, self._originals = subject, sent, originals
         self._lock = threading.Lock()
         self._is_open = False
         self.answers: list[StructuredAnswer] = []
@@ -287,7 +291,7 @@ class _Exchange:
             job_id=subject.job_id,
             at=outbound.store.clock.now(),
             characters=len(self._sent if isinstance(self._sent, str) else str(self._sent)),
-            redacted=self._redacted,
+            redacted=len(self._originals),
             input_tokens=tokens,
             micros=outbound.micros(
                 declared, declared.model, {"input_tokens": tokens, "output_tokens": 0}
@@ -316,6 +320,11 @@ class _Exchange:
         self._run = subject.run
         self._step = subject.run.step("model_call", name=self._purpose)
         self._step.record("request", {"input": self._sent}, summary={"provider": declared.name})
+        if outbound.keep_placeholders and self._originals:
+            with outbound.store.database.read() as connection:
+                secret = scopes.named(connection, subject.scope_id).secret
+            sealed = seal(secret, subject.run.id, self._originals)
+            self._step.record("placeholders", sealed, summary={"count": len(self._originals)})
 
     def note_request(self, text: str, *, again: bool) -> None:
         """Note what is asked; `again` ends the call before, and begins another."""

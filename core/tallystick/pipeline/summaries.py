@@ -125,7 +125,7 @@ class SummaryHandler:
         texts = [text for text in shown.texts if text.doc in stored]
         sources = tuple(stored[text.doc] for text in texts)
         # Nothing is put back: a summary is read by more people than any of its texts.
-        sent = context.outbound.hidden(declared, "\n".join(text.content for text in texts)).text
+        hidden = context.outbound.hidden(declared, "\n".join(text.content for text in texts))
         ids = [source.memory.id for source in sources]
         last = sources[-1]
         subject = OutboundSubject(job.actor, last.memory, last.scope_id, job.id, others=ids)
@@ -134,8 +134,9 @@ class SummaryHandler:
                 "summarize",
                 declared,
                 subject,
-                sent,
-                lambda: summarizer.summarize(sent, max_tokens=_TOKENS),
+                hidden.text,
+                lambda: summarizer.summarize(hidden.text, max_tokens=_TOKENS),
+                originals=hidden.originals,
             )
         finally:
             subject.close()

@@ -92,14 +92,19 @@ class WorkingSets:
     """
 
     def __init__(
-        self, embedder: Embedder | None, *, weights: RecallWeights | None = None, most: int = 4
+        self,
+        embedder: Embedder | None,
+        *,
+        weights: RecallWeights | None = None,
+        word_vectors: WordVectors | None = None,
+        most: int = 4,
     ) -> None:
         self._embedder = (
             embedder if embedder is not None and getattr(embedder, "local", False) else None
         )
         self._weights = weights or RecallWeights()
         self._most = most
-        self._word_vectors = WordVectors(self._embed_words)
+        self._word_vectors = word_vectors or WordVectors(self._embed_words)
         self._guard = threading.Lock()
         self._sets: list[_Set] = []
         self._analysed: OrderedDict[tuple[str, str], tuple[str, int, bytes | None]] = OrderedDict()

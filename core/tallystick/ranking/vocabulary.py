@@ -42,8 +42,15 @@ class WordVectors:
     the same vector everywhere. Thread-safe.
     """
 
-    def __init__(self, embed: Callable[[Sequence[str]], Vectors | None]) -> None:
+    def __init__(
+        self,
+        embed: Callable[[Sequence[str]], Vectors | None],
+        *,
+        most_bytes: int = 16 * 1024 * 1024,
+    ) -> None:
+        """Keep vectors of `most_bytes` at most, unless one call needs more."""
         self._embed = embed
+        self._most = most_bytes
         self._guard = threading.Lock()
         self._rows: dict[str, int] = {}
         self._matrix: Vectors | None = None
@@ -75,7 +82,8 @@ class WordVectors:
                     return None
                 if self._matrix is None:
                     # Of what is never written to, the system gives no memory.
-                    size = max(_MEANINGS, len(new))
+                    most = self._most // vectors[0].nbytes
+                    size = max(min(_MEANINGS, most), len(new))
                     self._rows = {}
                     self._matrix = np.empty((size, vectors.shape[1]), dtype=np.float32)
                 first = len(self._rows)
@@ -83,6 +91,17 @@ class WordVectors:
                 self._rows.update((word, first + place) for place, word in enumerate(new))
             known[places] = [self._rows[words[place]] for place in places]
             return self._matrix
+
+    def clear(self) -> None:
+        """Forget the vectors that are kept, and their words."""
+        with self._guard:
+            self._rows, self._matrix = {}, None
+
+    @property
+    def bytes(self) -> int:
+        """The approximate size of the vectors that are kept, with their words."""
+        matrix = self._matrix
+        return 0 if matrix is None else len(self._rows) * (matrix[0].nbytes + _STRING)
 
 
 class Vocabulary:

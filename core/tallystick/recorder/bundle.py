@@ -15,8 +15,11 @@ import json
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -155,7 +158,15 @@ class BundledRun:
 
     run: RunRecord
     foil: Foil
-    steps: tuple[BundledStep, ...]
+    step_count: int
+    _stock: _Bundled
+
+    def steps(self) -> Iterator[BundledStep]:
+        """Yield the steps in their order. Payloads rest on one another: those of one step at a time
+        are put together. Raises InvalidInput for a damaged one.
+        """
+        with _refusing():
+            yield from self._stock.bundled_steps()
 
 
 def is_bundle(path: Path) -> bool:
@@ -190,12 +201,9 @@ def read_bundle(source: str | Path | bytes) -> BundledRun:
     InvalidInput for anything but a bundle.
     """
     content = source if isinstance(source, bytes) else _bytes_of(Path(source))
-    try:
-        return _read(bundle_in(content), with_bodies=True).contents()
-    except _DAMAGED as error:
-        if isinstance(error, InvalidInput) and not isinstance(error, InvalidRecord):
-            raise
-        raise InvalidInput("This is no bundle of a receipt, or a damaged one.") from error
+    with _refusing():
+        stock = _read(bundle_in(content))
+        return BundledRun(stock.run, stock.stated_foil, len(stock.steps()), stock)
 
 
 def verify_bundle(
@@ -209,8 +217,15 @@ def verify_bundle(
     the page on receipts allows.
     """
     content = source if isinstance(source, bytes) else _bytes_of(Path(source))
-    try:
+    with _refusing():
         return _checked(_read(bundle_in(content)), foil, public_key)
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Raise InvalidInput for whatever else reading hostile bytes raises."""
+    try:
+        yield
     except _DAMAGED as error:
         if isinstance(error, InvalidInput) and not isinstance(error, InvalidRecord):
             raise
@@ -257,7 +272,7 @@ class _Row:
     kind is in memory.
     """
     body: bytes | None = None
-    """Its payload, where the whole bundle is read."""
+    """Its payload, where a reader asks for it."""
     scope_id: int = 0
     base_id: None = None
     head: None = None
@@ -294,6 +309,7 @@ class _Bundled:
         foil: Foil,
         steps: list[StepRecord],
         rows: Mapping[str, list[_Row]],
+        with_bodies: Callable[[], Iterator[_Row]],
     ) -> None:
         self.run = run
         self.stated_foil = foil
@@ -302,6 +318,7 @@ class _Bundled:
         self._anchor = anchor
         self._steps = steps
         self._rows = rows
+        self._with_bodies = with_bodies
 
     @property
     def last(self) -> tuple[int, str]:
@@ -335,21 +352,21 @@ class _Bundled:
             for step_id in unknown
         ]
 
-    def contents(self) -> BundledRun:
-        """Return what is in the bundle."""
+    def bundled_steps(self) -> Iterator[BundledStep]:
+        """Yield the steps with their receipts, entries and payloads. Raises InvalidInput where the
+        entries stand in another order than the steps.
+        """
         receipts = {receipt.step_id: receipt for _, receipt in receipts_in(self.chain())}
-        return BundledRun(
-            self.run,
-            self.stated_foil,
-            tuple(
-                BundledStep(
-                    step,
-                    receipts.get(step.step_id),
-                    tuple(_step_entry(row) for row in self._rows.get(step.step_id, [])),
-                )
-                for step in self._steps
-            ),
-        )
+        groups = groupby(self._with_bodies(), key=lambda row: row.step_id)
+        ahead = next(groups, None)
+        for step in self._steps:
+            entries: tuple[StepEntry, ...] = ()
+            if ahead is not None and ahead[0] == step.step_id:
+                entries = tuple(map(_step_entry, ahead[1]))
+                ahead = next(groups, None)
+            yield BundledStep(step, receipts.get(step.step_id), entries)
+        if ahead is not None:
+            raise InvalidInput("The entries of this bundle stand in another order than its steps.")
 
     def end(self) -> Foil:
         """Same as `Stock.end`."""
@@ -405,7 +422,7 @@ def _step_entry(row: _Row) -> StepEntry:
     )
 
 
-def _read(content: bytes, *, with_bodies: bool = False) -> _Bundled:
+def _read(content: bytes) -> _Bundled:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         members = {info.filename: info for info in archive.infolist()}
         if len(archive.infolist()) != len(_MEMBERS) or set(members) != set(_MEMBERS):
@@ -433,7 +450,11 @@ def _read(content: bytes, *, with_bodies: bool = False) -> _Bundled:
     stream = run_stream(run.run_id)
     rows: dict[str, list[_Row]] = {}
     most = _SPARE_BYTES + _GROWTH * packed
-    for row in _rows(_json_lines(entries), payloads, most, with_bodies=with_bodies):
+
+    def read_rows(with_bodies: bool) -> Iterator[_Row]:
+        return _rows(_json_lines(entries), payloads, most, with_bodies=with_bodies)
+
+    for row in read_rows(False):
         rows.setdefault(row.step_id, []).append(row)
     return _Bundled(
         run,
@@ -442,6 +463,7 @@ def _read(content: bytes, *, with_bodies: bool = False) -> _Bundled:
         _exactly(Foil, header["foil"]),
         [_exactly(StepRecord, fields) for fields in _json_lines(steps)],
         rows,
+        partial(read_rows, True),
     )
 
 

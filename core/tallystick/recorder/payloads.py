@@ -19,6 +19,7 @@ import orjson
 from pydantic import BaseModel
 
 from tallystick.errors import InvalidInput
+from tallystick.recorder.sealing import SealedPayload
 from tallystick.records import (
     EntryKind,
     Json,
@@ -198,6 +199,9 @@ class PayloadPreparer:
             )
         if retention == "metadata_only":
             return Captured(kind, None, _chainable_summary(summary), retention, 0)
+        if isinstance(payload, SealedPayload):
+            # Nobody can read a secret in it, and a placeholder in it would break the seal.
+            payload, retention = {"sealed": payload.sealed}, "full_payloads"
         pieces = pieces_of(payload() if callable(payload) else payload, self._clearance)
         return Captured(
             kind, pieces, _chainable_summary(summary), retention, sum(map(len, pieces.bodies))

@@ -27,6 +27,7 @@ from tallystick.recorder.payloads import DOMAIN, storable_text
 from tallystick.recorder.receipts import receipt_about, receipts_of, with_texts
 from tallystick.recorder.replay import Call, Render, Replayed, neutral_request, recipe_for, replay
 from tallystick.recorder.run import Run
+from tallystick.recorder.sealing import unseal
 from tallystick.recorder.signing import sign
 from tallystick.recorder.subscriptions import MAX_WAITING, Listener, Subscription
 from tallystick.recorder.tape import Player, tape_of
@@ -68,7 +69,7 @@ from tallystick.records import (
     require_length,
     tuple_of,
 )
-from tallystick.storage import Connection, journal, parts, recordings, sources
+from tallystick.storage import Connection, journal, parts, recordings, scopes, sources
 from tallystick.storage.journal import run_stream
 from tallystick.storage.payloads import Payloads
 from tallystick.storage.short_ids import IdKind
@@ -288,12 +289,21 @@ class Recordings:
 
     def entries(self, step_id: StepId) -> list[StepEntry]:
         """Return the entries of a step, with the payloads that are kept. An operator's look at
-        what others recorded is journaled. Raises NotFound, CorruptTally.
+        what others recorded is journaled. What placeholders stand for is opened for a person, and
+        stays sealed for an agent. Raises NotFound, CorruptTally.
         """
         with self._read() as connection:
-            _, run, _ = self._find_step(connection, step_id)
+            _, run, scope_id = self._find_step(connection, step_id)
             payloads = Payloads(connection)
             rows = [_entry(payloads, row) for row in recordings.entries_of(connection, step_id)]
+            if self._actor.agent is None:
+                secret = scopes.named(connection, scope_id).secret
+                rows = [
+                    row.model_copy(update={"payload": unseal(secret, run.run_id, row.payload)})
+                    if row.kind == "placeholders"
+                    else row
+                    for row in rows
+                ]
             look = self._look_at(connection, run.scope, step_id)
         self._journal_look(look)
         return rows

@@ -241,6 +241,10 @@ class Actor(Record):
     """The session that the call belongs to, for the history."""
     credential: Credential | None = None
     """The bounds of the token it came with; None for a caller in this process."""
+    correlation_id: str | None = Field(default=None, exclude=True)
+    """The one act of which all that the actor changes is a part, for the history. Never stored with
+    the actor.
+    """
     assumed: bool = Field(default=False, exclude=True)
     """True if a runtime named nobody and the owner acts for that reason alone: refused once users
     were named. Never stored.
@@ -288,12 +292,17 @@ class Actor(Record):
             request_id=request_id or self.request_id, session_id=session_id or self.session_id
         )
 
+    def within_act(self, correlation_id: str) -> Actor:
+        """Return the same actor, whose changes are parts of one act: a repair, a purge."""
+        return self.model_copy(update={"correlation_id": correlation_id})
+
     def same_as(self, other: Actor) -> bool:
         """Return True if the other is the same actor, whatever its surface, request and session."""
         plain = {
             "surface": "",
             "request_id": None,
             "session_id": None,
+            "correlation_id": None,
             "assumed": False,
             "credential": None,
         }

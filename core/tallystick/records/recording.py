@@ -46,6 +46,7 @@ EntryKind = Literal[
     "gap",
     "wire_request",
     "wire_response",
+    "placeholders",
 ]
 
 

@@ -35,6 +35,7 @@ from tallystick.logs import get_logger
 from tallystick.ranking.corpus import Corpus
 from tallystick.ranking.frozen import freeze, thaw
 from tallystick.ranking.segment import Entry
+from tallystick.ranking.vocabulary import WordVectors
 from tallystick.storage import journal, scopes, search, segments
 from tallystick.storage.database import Database
 from tallystick.storage.segment_files import MappedFile, SegmentFiles
@@ -132,7 +133,9 @@ class CorpusCache:
         are kept in `files`, where they are given. With a `background`, which calls `prepare`, no
         question makes a segment anew.
         """
-        self._most = most_bytes
+        self.most_bytes = most_bytes
+        self.word_vectors: WordVectors | None = None
+        """Those that all entries share: they count too."""
         self._database = database
         self._files = files
         self._background = background
@@ -302,6 +305,8 @@ class CorpusCache:
             if scope_id is None:
                 self._entries.clear()
                 self._crowded.clear()
+                if self.word_vectors is not None:
+                    self.word_vectors.clear()
             else:
                 self._entries.pop(scope_id, None)
 
@@ -320,12 +325,16 @@ class CorpusCache:
 
     @property
     def bytes(self) -> int:
-        """The approximate size of all entries."""
+        """The approximate size of all entries, and of what they share."""
         with self._guard:
-            return sum(entry.corpus.bytes for entry in self._entries.values())
+            return self._size()
+
+    def _size(self) -> int:
+        shared = 0 if self.word_vectors is None else self.word_vectors.bytes
+        return shared + sum(entry.corpus.bytes for entry in self._entries.values())
 
     def _is_large(self, scope_id: int, count: int, dimension: int) -> bool:
-        most = min(self.large_scope, self._most // 2 // (_WORDS + _NUMBER * dimension))
+        most = min(self.large_scope, self.most_bytes // 2 // (_WORDS + _NUMBER * dimension))
         return self._database is not None and (count > most or scope_id in self._crowded)
 
     def _check(
@@ -577,9 +586,9 @@ class CorpusCache:
 
     def _trim(self) -> None:
         with self._guard:
-            total = sum(entry.corpus.bytes for entry in self._entries.values())
-            trimmed = total > self._most and len(self._entries) > 1
-            while total > self._most and len(self._entries) > 1:
+            total = self._size()
+            trimmed = total > self.most_bytes and len(self._entries) > 1
+            while total > self.most_bytes and len(self._entries) > 1:
                 scope_id, oldest = self._entries.popitem(last=False)
                 total -= oldest.corpus.bytes
                 if not oldest.used:

@@ -21,6 +21,7 @@ migrations and everything else are the same for both; nothing outside of `storag
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -100,12 +101,26 @@ def _log_notice(notice: Any) -> None:
     )
 
 
+class _DriverLog(logging.Handler):
+    """Takes what the driver warns of, such as a connection that a restart cut, to our log: where an
+    application has set up no logging, Python writes it to standard error.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Log that the driver warned; its words may quote a row."""
+        get_logger("storage").warning("postgres.driver", reason=record.levelname)
+
+
+_DRIVER_LOG = _DriverLog(logging.WARNING)
+
+
 def prepare_postgres(engine: Engine, schema: str, *, busy_timeout_ms: int) -> None:
     """Let each new connection work in `schema`, acknowledge a commit once it is on disk, and wait
     for a lock no longer than the busy timeout: for the turn of the writer, and for tables and rows
     that another client holds.
     """
     name = schema.replace('"', '""')
+    logging.getLogger("psycopg").addHandler(_DRIVER_LOG)
 
     @event.listens_for(engine, "connect")
     def enter_schema(raw: Any, record: Any) -> None:

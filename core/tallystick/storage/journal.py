@@ -338,7 +338,7 @@ def chain_entry(event: Event, after: End) -> Appended:
         "actor": event.actor.identity(),
         "surface": event.actor.surface,
         "reason": event.reason if event.reason in _CODES else None,
-        "correlation_id": event.correlation_id,
+        "correlation_id": event.correlation_id or event.actor.correlation_id,
         "subject_id": event.subject_id,
         "details": dict(event.details or {}),
     }

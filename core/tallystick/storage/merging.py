@@ -31,25 +31,17 @@ _NUMBERED = (_t.threads, _t.tree_parts)
 """Tables whose numbers stay."""
 _LARGEST = 2**53
 """Numbers that stay are smaller: the counter of their table continues behind them."""
-_NAMED = {
-    "run_id": "runs",
-    "step_id": "steps",
-    "source_id": "sources",
-    "thread_id": "threads",
-    "part_id": "tree_parts",
-    "community_id": "communities",
-}
-"""Columns that name a row of another table by what stays."""
+_NUMBERED_ANEW = (_t.scopes, _t.memories, _t.relations)
 _NAMING = {
-    "steps": ("run_id",),
-    "step_entries": ("step_id",),
-    "memory_sources": ("source_id",),
-    "thread_states": ("thread_id",),
-    "thread_writes": ("thread_id",),
-    "tree_holds": ("thread_id", "part_id"),
-    "community_members": ("community_id",),
-}
-"""Those of each table."""
+    table.name: {
+        column.name: key.column.table.name
+        for column in table.c
+        for key in column.foreign_keys
+        if key.column.table not in _NUMBERED_ANEW
+    }
+    for table in exported_tables()
+} | {"tree_holds": {"thread_id": "threads", "part_id": "tree_parts"}}
+"""For each table the columns that name a row of another one by what stays, and that table."""
 _GIVEN_ANEW = {"access_log": "id", "journal": "sequence", "memories": "doc"}
 """Columns that the database fills."""
 
@@ -106,7 +98,9 @@ class Merge:
         self._scopes: dict[int, int] = {}
         self._docs: dict[int, int] = {}
         self._relations: dict[int, int] = {}
-        self._added: dict[str, set[Any]] = {name: set() for name in _NAMED.values()}
+        self._added: dict[str, set[Any]] = {
+            name: set() for columns in _NAMING.values() for name in columns.values()
+        }
         self._streams = {f"scope:{name}" for name in names}
         self.states: Counter[str] = Counter()
         """Memories by state."""
@@ -199,8 +193,8 @@ class Merge:
         """Raise KeyError for a row that belongs to no scope of the export, or names by what stays a
         row that the export does not have.
         """
-        for column in _NAMING.get(table, ()):
-            if row[column] not in self._added[_NAMED[column]]:
+        for column, named in _NAMING[table].items():
+            if row[column] not in self._added[named]:
                 raise KeyError(column)
         if table in ("journal", "anchors", "streams"):
             if row["name" if table == "streams" else "stream"] not in self._streams:

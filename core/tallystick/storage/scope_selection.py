@@ -53,7 +53,6 @@ class ScopeSelection:
 
     def condition(self, table: Table) -> ColumnElement[bool]:
         """Return the condition for the rows of a table that belong to these scopes."""
-        docs = select(_t.memories.c.doc).where(_t.memories.c.scope_id.in_(self.ids))
         columns = table.c
         if table.name == "scopes":
             return columns.id.in_(self.ids)
@@ -66,21 +65,17 @@ class ScopeSelection:
         if table is _t.access_tokens:
             return false()  # it lets somebody in to the tally, and belongs to no scope
         if table.name == "edges":
+            docs = select(_t.memories.c.doc).where(_t.memories.c.scope_id.in_(self.ids))
             return columns.from_doc.in_(docs) & columns.to_doc.in_(docs)
         if table.name == "streams":
             return columns["name"].in_(self.streams)
-        if "scope_id" in columns:
-            return columns.scope_id.in_(self.ids)
         if "stream" in columns:
             return columns.stream.in_(self.streams)
-        if "doc" in columns:
-            return columns.doc.in_(docs)
-        if table.name == "steps":
-            return columns.run_id.in_(select(_t.runs.c.id).where(_t.runs.c.scope_id.in_(self.ids)))
-        if "thread_id" in columns:
-            return columns.thread_id.in_(
-                select(_t.threads.c.id).where(_t.threads.c.scope_id.in_(self.ids))
-            )
+        # Else a row belongs where its scope, or the first row that it refers to, does.
+        keys = [(column, key.column) for column in columns for key in column.foreign_keys]
+        keys.sort(key=lambda key: key[1].table is not _t.scopes)
+        for column, target in keys:
+            return column.in_(select(target).where(self.condition(target.table)))
         raise StorageError(f"The table {table.name} has no way to be exported.")
 
 

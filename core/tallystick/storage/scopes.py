@@ -154,14 +154,6 @@ def named(connection: Connection, scope_id: int) -> ScopeRow:
         return ScopeRow(number, Scope.parse(name), bytes(secret))
 
 
-def secrets(connection: Connection, scope_ids: Iterable[int] | None) -> list[bytes]:
-    """Return the keys of these scopes, for None of all, oldest first."""
-    query = select(_t.c.secret).order_by(_t.c.id)
-    if scope_ids is not None:
-        query = query.where(_t.c.id.in_(list(scope_ids)))
-    return [bytes(secret) for secret in connection.execute(query).scalars()]
-
-
 def all_revisions(connection: Connection) -> dict[int, int]:
     """Return the revision of every scope's text, by the scope's number."""
     return {row.id: row.revision for row in connection.execute(select(_t.c.id, _t.c.revision))}

@@ -18,6 +18,7 @@ from tallystick.pipeline import (
 )
 from tallystick.ports import Decider, Extractor, StructuredModel, Summarizer, TokenCounter
 from tallystick.recorder import RecorderContext
+from tallystick.recorder.sealing import require_seal
 from tallystick.records import Actor, ProviderDeclaration
 from tallystick.settings import Settings
 from tallystick.storage import Store, journal
@@ -65,6 +66,7 @@ def learning_context(
         else ModelSummarizer(summarizer)
     )
     _require_prices(settings, [*chosen_extractors, *chosen_deciders, chosen_summarizer], prices)
+    _require_kept(settings)
 
     return LearningContext(
         memory,
@@ -75,6 +77,7 @@ def learning_context(
             counter,
             settings.learning_budget,
             lambda provider, model, usage: cost_of(provider, [model or ""], usage, table=prices),
+            settings.keep_placeholders,
             [
                 each.declaration
                 for each in (*chosen_extractors, *chosen_deciders, chosen_summarizer)
@@ -142,6 +145,18 @@ def _require_prices(
                 f"{declared.name}:{declared.model or ''} is not known, so that nothing would stop "
                 f"it. Give `prices` that have it, or limit tokens or calls."
             )
+
+
+def _require_kept(settings: Settings) -> None:
+    """Raise where placeholders are to be kept and could not be: MissingExtra, SettingsError."""
+    if not settings.keep_placeholders:
+        return
+    require_seal()
+    if settings.retention == "metadata_only":
+        raise SettingsError(
+            "`keep_placeholders` keeps what placeholders stand for in the payloads of recordings, "
+            "and `retention` keeps none. Set it to redacted_payloads, or keep no placeholders."
+        )
 
 
 def note_consent(store: Store, context: LearningContext, actor: Actor) -> None:

@@ -181,7 +181,9 @@ class Services:
             secrets_in_memory=settings.secrets_in_memory,
             learning=settings.learning,
         )
-        self.working_sets = WorkingSets(self.embedder, weights=self.memory.weights)
+        self.working_sets = WorkingSets(
+            self.embedder, weights=self.memory.weights, word_vectors=self.memory.word_vectors
+        )
         self.turn_hits = TurnHits()
         self.captured_turns = CapturedTurns()
         self.sessions = Sessions()
@@ -327,7 +329,9 @@ class Services:
         """Drop all text that is cached in memory for speed; it is read anew when it is needed."""
         self.memory.corpora.drop()
         self.memory.corpora.remove_erased()
-        self.working_sets = WorkingSets(self.embedder, weights=self.memory.weights)
+        self.working_sets = WorkingSets(
+            self.embedder, weights=self.memory.weights, word_vectors=self.memory.word_vectors
+        )
         self.turn_hits = TurnHits()
         self.recorder.clear_caches()
 

@@ -76,6 +76,7 @@ def diagnose(
     require_operator(context, actor)
     if repair:
         require_reason(reason)
+        actor = actor.within_act(context.store.ids.new())
     checks: dict[str, Callable[[Connection], Iterable[Finding]]] = {
         "database": lambda connection: [*_database(connection), *_triggers(connection)],
         "journal": _journals,

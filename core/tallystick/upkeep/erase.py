@@ -94,6 +94,7 @@ def erase(
     folder, or IdempotencyMismatch.
     """
     require_reason(reason)
+    actor = actor.within_act(context.store.ids.new())
     memory_ids, fragments = list(dict.fromkeys(ids)), list(dict.fromkeys(fragments))
     if not memory_ids:
         raise InvalidInput("Name one or more memories to erase.")
@@ -200,6 +201,7 @@ def erase_recorded(
     NotFound, InvalidInput, StorageError, BusyTally, IdempotencyMismatch.
     """
     require_reason(reason)
+    actor = actor.within_act(context.store.ids.new())
     database = context.store.database
     database.flush()
     with database.read() as connection:

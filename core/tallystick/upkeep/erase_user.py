@@ -31,7 +31,6 @@ from tallystick.storage import (
     memories,
     proposals,
     recordings,
-    scopes,
     settings_rows,
     spaces,
     texts,
@@ -73,7 +72,6 @@ class _Plan:
     runs: tuple[str, ...]
     """Runs of the user that still have a text."""
     threads: tuple[ThreadName, ...]
-    secret: bytes | None
     preview: ErasedUser
 
 
@@ -97,6 +95,7 @@ def erase_user(
     """
     require_reason(reason)
     require_operator(context, actor)
+    actor = actor.within_act(context.store.ids.new())
     database = context.store.database
     database.flush()
     call = IdempotentCall(
@@ -111,7 +110,9 @@ def erase_user(
             return ErasedUser.load(answered)
         plan = _plan(connection, user, shared)
         longest = _longest_texts(connection, plan.gone)
-    confirmation = Confirmation(context.gate, plan.secret, _OPERATION, actor)
+    # The user may have left a token or a membership alone, and no scope with a key.
+    key = context.frame_keys.signing(actor.private_scope)
+    confirmation = Confirmation(context.gate, key, _OPERATION, actor)
     if mode == "preview":
         token, end = confirmation.token(_token_content(reason, plan), now=context.store.clock.now())
         return plan.preview.model_copy(update={"confirm_token": token, "expires_at": end})
@@ -177,7 +178,6 @@ def _plan(connection: Connection, user: User, shared: Shared) -> _Plan:
     if not counts:
         raise NotFound(f"Nothing in this tally is of the user {user.id!a}.")
     payloads = _payloads(connection, gone, set(runs))
-    found = [*scopes.secrets(connection, rows.scope_ids), *scopes.secrets(connection, None)]
     preview = ErasedUser(
         mode="preview",
         user=user.id,
@@ -188,8 +188,7 @@ def _plan(connection: Connection, user: User, shared: Shared) -> _Plan:
         threads=tuple(f"{thread.scope} {thread.name}" for thread in threads),
         stays=_STAYS,
     )
-    secret = found[0] if found else None
-    return _Plan(rows, gone, payloads, runs, threads, secret, preview)
+    return _Plan(rows, gone, payloads, runs, threads, preview)
 
 
 def _is_member(space: MemorySpace, user: User) -> bool:

@@ -175,7 +175,9 @@ def note_repair(
     *,
     reason: str,
 ) -> None:
-    """Note in the tally's journal what an operator repaired, and why."""
+    """Note in the tally's journal what an operator repaired, and why: a part of the act under way,
+    or an act of its own.
+    """
     journal.append(
         tx,
         journal.Event(
@@ -185,6 +187,7 @@ def note_repair(
             at=context.store.clock.now(),
             audit_id=context.store.ids.new(),
             reason=reason,
+            correlation_id=actor.correlation_id or context.store.ids.new(),
             details=details,
         ),
     )

@@ -202,6 +202,7 @@ def purge(
     require_operator(context, actor)
     if mode == "apply":
         require_reason(reason)
+        actor = actor.within_act(context.store.ids.new())
     database, now = context.store.database, context.store.clock.now()
     call = IdempotentCall(
         actor.private_scope,
@@ -342,6 +343,7 @@ class RetentionHandler:
         """Remove what is past its window. Raises LeaseLost, StorageError."""
         [job] = work.jobs
         context, now = self._context, self._context.store.clock.now()
+        actor = TALLY_ACTOR.within_act(job.id)
         with context.store.database.read() as connection:
             plan = self._plan(connection, now)
             result = _counted(connection, plan, "apply")
@@ -354,11 +356,11 @@ class RetentionHandler:
                     raise LeaseLost("The process ends: the next one goes on.")
                 work.note_progress(job, 0, total)
 
-            carry_out(context, TALLY_ACTOR, plan, check)
+            carry_out(context, actor, plan, check)
         ended = Ended("done" if total else "empty", result=dict(counts))
 
         def unit(tx: Connection, allowed: object) -> dict[str, Ended]:
-            _note_purge(tx, context, TALLY_ACTOR, counts, now)
+            _note_purge(tx, context, actor, counts, now)
             return {job.id: ended}
 
         work.commit(unit)

@@ -154,7 +154,7 @@ def test_a_memory_of_many_small_scopes_costs_eight_kilobytes(tmp_path: Path) -> 
     script = [sys.executable, "-c", SMALL_SCOPES, str(tmp_path / "tally")]
     ended = subprocess.run(script, capture_output=True, text=True, check=True)
     of_a_memory, of_what_is_counted = map(float, ended.stdout.split())
-    assert of_a_memory < 12_000
+    assert of_a_memory < 8_000
     assert of_what_is_counted < 3
 
 
@@ -177,3 +177,71 @@ def test_a_word_is_looked_up_once_for_all_scopes() -> None:
         assert cosines is not None
         assert cosines.tolist() == [[2.0, 2.0]]
     assert asked == ["heron", "reed"]
+
+
+def test_vectors_of_words_count_in_the_cache_and_are_bounded_by_it(tmp_path: Path) -> None:
+    settings = Settings.read(recall_cache_mb=1)
+    with Tally.open(tmp_path, settings=settings, background=False) as tally:
+        bounds = [tally.bind(Actor(user=f"user{number}")) for number in range(3)]
+        for number, bound in enumerate(bounds):
+            bound.remember_many([f"heron{place}{number} nests" for place in range(400)])
+        for number in (0, 1, 2, 0, 1, 2):
+            bounds[number].recall(" ".join(f"heron{place}{number}" for place in range(300)))
+            vectors = services_of(tally).memory.word_vectors
+            assert 0 < vectors.bytes < 512 * 1024
+        corpora = services_of(tally).memory.corpora
+        entries = sum(entry.corpus.bytes for entry in corpora._entries.values())
+        assert corpora.bytes == entries + vectors.bytes
+        assert services_of(tally).working_sets._word_vectors is vectors
+        services_of(tally).drop_caches()
+        assert corpora.bytes == 0
+
+
+TURNS = """
+import random, sys
+from tallystick import Actor, Tally
+from tallystick.checkpoints import Leaf, NewCheckpoint
+
+chance = random.Random(1)
+words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=6)) for _ in range(3_000)]
+
+def resident():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmRSS"))
+
+def text():
+    return " ".join(chance.choices(words, k=40))
+
+def take_turn(turn):
+    user, said = users[turn % 10], text()
+    user.recall(text())
+    user.remember(said, conversation=f"c{turn % 50}", kind="turn")
+    with user.run("agent") as run, run.step("model_call") as step:
+        step.record("request", {"messages": [said]})
+        step.record("response", {"answer": text()})
+    for part in "ab":
+        body, value = Leaf("json", b"{}"), Leaf("json", text().encode())
+        checkpoint = NewCheckpoint(
+            id=f"{turn}{part}", namespace="", parent_id=None, metadata={}, body=body,
+            values={"messages": value},
+        )
+        user.threads.put(f"t{turn % 50}", checkpoint)
+
+with Tally.open(sys.argv[1]) as tally:
+    users = [tally.bind(Actor(user=f"user{number}")) for number in range(10)]
+    for turn in range(3_000):
+        take_turn(turn)
+    before = resident()
+    for turn in range(3_000, 4_000):
+        take_turn(turn)
+    print(resident() / before)
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1_800)
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_last_thousand_of_four_thousand_turns_add_three_percent_at_most(tmp_path: Path) -> None:
+    script = [sys.executable, "-c", TURNS, str(tmp_path / "tally")]
+    ended = subprocess.run(script, capture_output=True, text=True, check=True)
+    assert float(ended.stdout) <= 1.03

@@ -572,7 +572,7 @@ def calls_at_once(
         subject = OutboundSubject(ANNA, stored.memory, stored.scope_id)
         together.wait(20)
         try:
-            outbound.call("extract", FAR, subject, "sent", function)
+            outbound.call("extract", FAR, subject, "sent", function, originals={})
             answered.append(1)
         except BudgetSpent as error:
             refused.append(error)
@@ -642,7 +642,7 @@ def test_a_call_of_a_process_that_died_holds_up_no_other(open_sqlite: OpenTally)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(outbound_calls, "finish", lambda *_, **__: None)
             with pytest.raises(ModelFailed):
-                outbound.call("extract", soon, subject, "sent", die)
+                outbound.call("extract", soon, subject, "sent", die, originals={})
         assert [each.outcome for each in logged_calls(tally)] == ["started"]
         assert calls_at_once(outbound, stored, 2, fifty_tokens) == (2, 0)
 
@@ -906,22 +906,6 @@ def test_autonomous_work_is_suspended_at_once_and_goes_on_later(open_sqlite: Ope
         later = anna.remember("I live in Rome. I love tea.")
         tally.drain()
         assert anna.operator.job(later.job_id or "").state == "done"
-
-
-def test_erasing_a_text_erases_what_was_proposed_from_it(open_sqlite: OpenTally) -> None:
-    with opened(open_sqlite, extractor=Scripted(["My secret heron is called Ada."])) as tally:
-        anna = tally.bind()
-        stored = anna.remember("My secret heron is called Ada. I love coffee a lot.")
-        tally.drain()
-        assert all(row.content is not None for row in rows(tally))
-
-        preview = anna.operator.erase([stored.id], reason="She asked.")
-        result = anna.operator.erase(
-            [stored.id], reason="She asked.", mode="apply", confirm_token=preview.confirm_token
-        )
-
-        assert all(proof.holds for proof in result.proofs)
-        assert {(row.state, row.content) for row in rows(tally)} == {("withdrawn", None)}
 
 
 class NamingScripted(Scripted):

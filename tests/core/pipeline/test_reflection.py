@@ -29,9 +29,7 @@ from tallystick.records import (
     SourceRef,
 )
 from tallystick.settings import Settings
-from tallystick.storage import byte_search
 from tallystick.tally import BoundTally, Tally
-from tallystick.tally.services import services_of
 from tallystick.testing import ScriptedDecider, ScriptedExtractor
 
 OpenTally = Callable[..., Tally]
@@ -451,24 +449,6 @@ def test_nothing_is_concluded_from_what_was_hidden_since(
         with pytest.raises((Denied, NotFound)):
             alice.reflect([turn])
         assert alice.review(proposal.id, "reject", reason="gone").state == "rejected"
-
-
-def test_an_erased_source_takes_the_words_of_its_proposals_along(open_tally: OpenTally) -> None:
-    with reflecting(open_tally) as tally:
-        alice, root = tally.bind(ALICE), tally.bind(ROOT)
-        turn = alice.remember("We decided to hide the pelican in vault 7341.").id
-        alice.reflect([turn])
-        [call] = alice.runs()
-        assert alice.verify(call.run_id).ok, "the recorded call is written before the preview"
-        preview = root.operator.erase(turn, reason="asked for")
-        root.operator.erase(
-            turn, reason="asked for", mode="apply", confirm_token=preview.confirm_token
-        )
-        [proposal] = alice.reviews(states=())
-        assert (proposal.state, proposal.content) == ("withdrawn", None)
-        needles = byte_search.needles_of(["We decided to hide the pelican in vault 7341."])
-        with services_of(tally).store.database.read() as connection:
-            assert byte_search.rows_with(connection, needles) == {}
 
 
 def test_a_run_and_a_source_are_reflected_on_and_foreign_text_waits(

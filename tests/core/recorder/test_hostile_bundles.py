@@ -161,6 +161,7 @@ HOG = """
 import io, json, resource, sys, zipfile
 from tallystick.errors import InvalidInput
 from tallystick.recorder import verify_bundle
+from tallystick.recorder.bundle import read_bundle
 
 content = sys.stdin.buffer.read()
 with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -178,19 +179,42 @@ with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(name, body)
 assert len(out.getvalue()) < 30_000
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-try:
-    verify_bundle(out.getvalue())
-except InvalidInput as error:
-    assert "more than may be checked" in str(error), error
-else:
-    raise AssertionError("it was read")
+for read in (verify_bundle, read_bundle):
+    try:
+        read(out.getvalue())
+    except InvalidInput as error:
+        assert "more than may be checked" in str(error), error
+    else:
+        raise AssertionError("it was read")
+# What may be checked is put together for a reader step by step.
+kept = rows[:80]
+entries = b"".join(
+    json.dumps({**row, "step_id": f"s{place}", "position": 0}).encode() + b"\\n"
+    for place, row in enumerate(kept)
+)
+step = json.loads(members["steps.jsonl"].splitlines()[0])
+members["entries.jsonl"] = entries
+members["steps.jsonl"] = b"".join(
+    json.dumps({**step, "step_id": f"s{place}", "step_index": place}).encode() + b"\\n"
+    for place in range(len(kept))
+)
+members["payloads.bin"] = b'"' + b"x" * (size - 2) + b'"'
+out = io.BytesIO()
+with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+    for name, body in members.items():
+        archive.writestr(name, body)
+bundled = read_bundle(out.getvalue())
+sizes = [len(entry.payload) for step in bundled.steps() for entry in step.entries]
+assert (bundled.step_count, sizes) == (80, [size - 2] * 80)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no resource usage")
 def test_a_small_file_takes_no_gigabytes(bundle: bytes) -> None:
-    """Fifteen hundred payloads of three megabytes that rest on one another, in 20 kB."""
+    """Fifteen hundred payloads of three megabytes that rest on one another, in 20 kB; eighty of
+    them are read, one by one.
+    """
     answer = subprocess.run([sys.executable, "-c", HOG], input=bundle, capture_output=True)
     assert answer.returncode == 0, answer.stderr.decode()
     assert int(answer.stdout) < 100_000  # kilobytes

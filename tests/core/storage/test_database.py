@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -129,6 +131,24 @@ def test_what_a_server_says_beside_its_answers_is_logged_by_its_codes(
     assert "event='postgres.notice'" in said
     assert "state='01000' reason='WARNING'" in said
     assert "heron" not in said
+
+
+DRIVER = """
+import logging
+from sqlalchemy import create_engine
+from tallystick.storage.dialects import prepare_postgres
+prepare_postgres(create_engine("sqlite://"), "s", busy_timeout_ms=1)
+prepare_postgres(create_engine("sqlite://"), "s", busy_timeout_ms=1)
+logging.getLogger("psycopg").warning("error ignored terminating a heron")
+log = logging.getLogger("tallystick.storage")
+log.addHandler(logging.StreamHandler())
+logging.getLogger("psycopg").warning("error ignored terminating a heron")
+"""
+
+
+def test_what_the_driver_warns_of_is_logged_and_not_printed() -> None:
+    ended = subprocess.run([sys.executable, "-c", DRIVER], capture_output=True, text=True)
+    assert ended.stderr.splitlines() == ["event='postgres.driver' reason='WARNING' level='warning'"]
 
 
 @pytest.mark.postgres

@@ -172,3 +172,10 @@ def test_a_user_is_erased_as_previewed_and_by_an_operator(open_sqlite: OpenTally
             root.operator.erase_user(
                 "ada", reason="she left", mode="apply", confirm_token=preview.confirm_token
             )
+
+
+def test_a_user_who_left_nothing_but_a_token_is_erased(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        tally.bind(ADA).tokens.make("laptop")
+        done = erased(tally.bind(ROOT), "destroy")
+        assert (done.counts["access tokens"], tally.bind(ADA).tokens.list()) == (1, ())

@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 from sqlalchemy import select, update
 
 from tallystick.checkpoints import Leaf, NewCheckpoint
-from tallystick.errors import TallystickError
+from tallystick.errors import NotFound, TallystickError
 from tallystick.records import (
     Actor,
     Erasure,
@@ -104,6 +104,14 @@ def with_text(tally: Tally) -> set[str]:
         query = select(tables.memories.c.id).join(tables.memory_versions)
         rows = connection.execute(query.where(tables.memory_versions.c.body.is_not(None)))
         return set(rows.scalars())
+
+
+def acts_of(tally: Tally, event: str) -> list[set[str]]:
+    """Return for each act with an entry of this event the events of all its entries."""
+    with services_of(tally).store.database.read() as connection:
+        entries = list(journal.all_entries(connection))
+    acts = [entry.correlation_id for entry in entries if entry.event == event]
+    return [{each.event for each in entries if each.correlation_id == act} for act in acts if act]
 
 
 def files_with(tally: Tally, words: Iterable[str]) -> list[str]:
@@ -225,6 +233,8 @@ def test_retention_takes_conclusions_along_and_leaves_promoted_copies(
         assert (due.tombstones, due.derived, due.proposals) == (3, 1, 2)
         root.operator.purge(mode="apply", reason="r")
 
+        [act] = acts_of(tally, "tally.purge")
+        assert act > {"tally.purge", "proposal.withdrawn"}
         assert rows_with(tally, WORDS[:1]) == {}
         assert made not in {each.id for each in alice.memories(states=())}
         apollo = tally.bind(ALICE, scope="project:apollo")
@@ -270,6 +280,7 @@ def test_words_of_proposals_without_a_source_are_found_and_removed(open_tally: O
         checks = {each.check: each for each in root.operator.doctor()}
         assert checks["texts"].status == "problem"
         root.operator.doctor(repair=True, reason="r")
+        assert acts_of(tally, "doctor.repair") == [{"doctor.repair", "proposal.withdrawn"}]
 
         gone = alice.proposal(proposal.id).proposal
         assert (gone.state, gone.reason, gone.content) == ("withdrawn", "source_gone", None)
@@ -406,6 +417,19 @@ class ReachMachine(RuleBasedStateMachine):
     def purge(self) -> None:
         self.options["clock"].advance(days=31)
         self.tally.bind(ROOT).operator.purge(mode="apply", reason="r")
+        self.look_for_what_nothing_says()
+
+    @rule(shared=st.sampled_from(["destroy", "hand_over"]))
+    def erase_user(self, shared: Any) -> None:
+        operator, reason = self.tally.bind(ROOT).operator, "she left"
+        with contextlib.suppress(NotFound):
+            token = operator.erase_user("alice", shared=shared, reason=reason).confirm_token
+            done = operator.erase_user(
+                "alice", shared=shared, reason=reason, mode="apply", confirm_token=token
+            )
+            assert done.proof is not None
+            assert done.proof.problems == ()
+        assert self.alice.memories(states=()) == []
         self.look_for_what_nothing_says()
 
     def destroy(self, memory: Memory) -> None:
