@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
@@ -11,6 +12,7 @@ from langgraph.graph import END, START, StateGraph
 
 from tallystick import Actor, ContextItem, PolicyRule, Tally
 from tallystick.errors import ApprovalRequired
+from tallystick.testing import StepClock
 from tallystick_langgraph import TallySaver
 
 OWNER = Actor(user="local", projects={"apollo"}, role="operator")
@@ -38,7 +40,9 @@ class _State(TypedDict):
 def fill(place: Path) -> FilledTally:
     """Make the tally: memories, two runs with their steps, a thread, a space and an approval."""
     ids: dict[str, str] = {}
-    with Tally.open(place, owner=OWNER, rules=[_ASK], background=False) as tally:
+    # The seconds that a slow machine takes would change the freshness of what is compiled twice.
+    clock = StepClock(time.time_ns() // 1_000)
+    with Tally.open(place, owner=OWNER, rules=[_ASK], clock=clock, background=False) as tally:
         apollo = tally.bind(OWNER, scope="project:apollo")
         fact = apollo.remember(
             "Money is rounded to the nearest rappen, and half a rappen is rounded to even.",
