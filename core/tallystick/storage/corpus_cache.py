@@ -5,7 +5,7 @@ An entry contains what the database contains and nothing else. Each recall compa
 revision, in its own snapshot of the database, with that of the entry and reads the rows that
 changed since; writes of other processes are found by the same comparison. An entry is of one
 journal: where the database was put back from a copy, it begins anew. Text that was erased is found
-by the scope's epoch. A scope has one entry: of its words, or of its words and vectors once
+by the scope's floor. A scope has one entry: of its words, or of its words and vectors once
 somebody asked for these. The entries that were not used for longest are dropped when the cache
 grows too large. Scopes that do not fit together and are asked in turn would evict each other at
 every question: what is evicted soon after its use is read from the database as a large scope is.
@@ -78,7 +78,6 @@ class _Entry:
     revision: int = 0
     origin: journal.Origin | None = None
     """The journal entry at which it was brought up to date."""
-    epoch: int = 0
     fingerprint: str = ""
     """The embedder whose vectors it has; empty for words alone."""
     dimension: int = 0
@@ -246,8 +245,8 @@ class CorpusCache:
         elif self._files is None:
             return False
         else:
-            epoch = segments.epoch_of(connection, scope_id)
-            revision = self._files.newest_revision(scope_id, epoch=epoch)
+            floor = scopes.floor_of(connection, scope_id)
+            revision = self._files.newest_revision(scope_id, floor=floor)
         if revision is None:
             return True
         return _GROWN * search.count_changed(connection, scope_id, after=revision) > count
@@ -277,14 +276,14 @@ class CorpusCache:
         """Return what is left, in words, of segments from before the last erasure in a scope."""
         if self._files is None:
             return []
-        epoch = segments.epoch_of(connection, scope_id)
+        floor = scopes.floor_of(connection, scope_id)
         left = [
             f"the file {file.parent.name}/{file.name} may have its words"
-            for file in self._files.erased(scope_id, epoch=epoch)
+            for file in self._files.erased(scope_id, floor=floor)
         ]
         return left + [
             f"process {pid} maps a removed file that may have its words, until it recalls or ends"
-            for pid in self._files.holders(scope_id, epoch=epoch)
+            for pid in self._files.holders(scope_id, floor=floor)
         ]
 
     def strays(self, connection: Connection) -> list[Path]:
@@ -317,9 +316,9 @@ class CorpusCache:
         if self._files is None or self._database is None:
             return
         with self._database.read() as connection:
-            epochs = segments.all_epochs(connection)
-        for scope_id, epoch in epochs.items():
-            holders = self._files.remove_erased(scope_id, epoch=epoch)
+            floors = scopes.all_floors(connection)
+        for scope_id, floor in floors.items():
+            holders = self._files.remove_erased(scope_id, floor=floor)
             if holders:
                 get_logger("storage").warning("segment.held", processes=holders)
 
@@ -351,11 +350,9 @@ class CorpusCache:
         if fingerprint not in ("", entry.fingerprint):
             entry.clear()
             entry.fingerprint, entry.dimension = fingerprint, dimension
-        epoch = segments.epoch_of(connection, scope_id)
         entry.leave_cut_file()
-        if epoch > entry.epoch and entry.revision:
+        if 0 < entry.revision < scopes.floor_of(connection, scope_id):
             self._leave_erased(connection, entry, scope_id)
-        entry.epoch = max(entry.epoch, epoch)
 
     def _bring_up(
         self, connection: Connection, entry: _Entry, scope_id: int, revision: int
@@ -444,7 +441,7 @@ class CorpusCache:
                 return False
         kept = self._find_saved(made, scope_id)
         with entry.guard:
-            is_same = (entry.epoch, entry.fingerprint) == (made.epoch, made.fingerprint)
+            is_same = entry.fingerprint == made.fingerprint
             if kept is not None and is_same and entry.revision >= kept.revision:
                 entry.begin_with(kept)
         return True
@@ -470,10 +467,9 @@ class CorpusCache:
             return _Kept(corpus, stored.revision, about["fingerprint"], about["dimension"], None)
         if self._files is None:
             return None
-        epoch = segments.epoch_of(connection, scope_id)
         mapped = self._files.load(
             scope_id,
-            epoch=epoch,
+            floor=scopes.floor_of(connection, scope_id),
             fingerprint=fingerprint,
             revision=revision,
             has_origin=partial(journal.has_origin, connection),
@@ -525,7 +521,6 @@ class CorpusCache:
             return False
         about: dict[str, Any] = {
             "revision": made.revision,
-            "epoch": made.epoch,
             "fingerprint": made.fingerprint,
             "dimension": made.dimension,
         }

@@ -36,6 +36,7 @@ from tallystick.storage import (
     parts,
     recordings,
     scopes,
+    search,
     segments,
     tables,
     texts,
@@ -163,8 +164,9 @@ def destroy(tx: Connection, docs: Sequence[int], *, at: int, keep_rows: bool = T
     summaries = [doc for doc in communities.summaries_of(tx, docs) if doc not in docs]
     if summaries:
         destroy(tx, summaries, at=at, keep_rows=False)
-    within = select(_m.c.scope_id).where(_m.c.doc.in_(docs)).distinct()
-    segments.raise_epochs(tx, tx.execute(within).scalars().all())
+    for scope_id in search.scopes_of(tx, docs):
+        scopes.raise_floor(tx, scope_id)
+        segments.remove(tx, scope_id)
     mentioned = graph.remove(tx, docs)
     sources = own_sources(tx, docs)
     keys = _part_keys(tx, docs, sources)

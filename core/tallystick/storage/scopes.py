@@ -30,6 +30,10 @@ _BY_NAME = Prepared(select(_t.c.id, _t.c.secret).where(_t.c.name == bindparam("n
 _NEXT_REVISION = Prepared(
     "UPDATE scopes SET revision = revision + 1 WHERE id = :scope_id RETURNING revision"
 )
+_RAISE_FLOOR = Prepared(
+    "UPDATE scopes SET revision = revision + 1, floor = revision + 1 WHERE id = :scope_id"
+)
+_FLOOR = Prepared(select(_t.c.floor).where(_t.c.id == bindparam("scope_id")))
 _CHANGING = Prepared(
     "UPDATE scopes SET revision = revision + 1 WHERE name = :name RETURNING id, secret, revision"
 )
@@ -163,6 +167,23 @@ def next_revision(tx: Connection, scope_id: int) -> int:
     """Return a new revision of a scope's text, for the rows that this transaction changes."""
     ((revision,),) = _NEXT_REVISION(tx, {"scope_id": scope_id})
     return int(revision)
+
+
+def raise_floor(tx: Connection, scope_id: int) -> None:
+    """Note that text of a scope is erased: what was derived before is not used again."""
+    _RAISE_FLOOR(tx, {"scope_id": scope_id})
+
+
+def floor_of(connection: Connection, scope_id: int) -> int:
+    """Return the revision at which text of a scope was last erased, 0 where none was."""
+    rows = _FLOOR(connection, {"scope_id": scope_id})
+    return int(rows[0][0]) if rows else 0
+
+
+def all_floors(connection: Connection) -> dict[int, int]:
+    """Return the floors of the scopes of which text was erased, by the scope's number."""
+    query = select(_t.c.id, _t.c.floor).where(_t.c.floor > 0)
+    return {row.id: row.floor for row in connection.execute(query)}
 
 
 def is_frozen(connection: Connection, *, name: str = FROZEN) -> bool:

@@ -223,6 +223,12 @@ def living_docs(connection: Connection, scope_id: int) -> set[int]:
     return set(connection.execute(query).scalars())
 
 
+def scopes_of(connection: Connection, docs: Sequence[int]) -> list[int]:
+    """Return the scopes of those of these memories that are findable or once were, in order."""
+    query = select(_x.c.scope_id).where(_x.c.doc.in_(list(docs))).distinct()
+    return sorted(connection.execute(query).scalars())
+
+
 def has_words(connection: Connection, doc: int) -> bool:
     """Return True if words of a memory are indexed."""
     query = select(_x.c.doc).where(_x.c.doc == doc, _x.c.words.is_not(None))

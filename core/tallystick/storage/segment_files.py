@@ -51,7 +51,7 @@ _ALIGN = 64
 _WAIT = 2.0
 """Seconds that an erasure waits for others to let go of their mappings."""
 _NAME = re.compile(
-    r"(?P<scope>[0-9]{1,20})-(?P<number>[0-9]{1,20})-(?P<epoch>[0-9]{1,20})-[0-9a-f]{8}"
+    r"[0-9]{1,20}-(?P<revision>[0-9]{1,20})(-(?P<pid>[0-9]{1,20}))?-[0-9a-f]{8}"
     r"\.(?P<kind>seg|part|held)"
 )
 
@@ -59,9 +59,9 @@ _NAME = re.compile(
 class _Named(NamedTuple):
     """A file of ours, as its name says."""
 
-    number: int
-    """The revision; of a lock the process."""
-    epoch: int
+    revision: int
+    pid: int
+    """The process that holds a lock; 0 of others."""
     kind: str
     """`seg`; `part` of one that is not finished; `held`, the lock of a process that maps one."""
     file: Path
@@ -107,29 +107,29 @@ class SegmentFiles:
         self,
         scope_id: int,
         *,
-        epoch: int,
+        floor: int,
         fingerprint: str,
         revision: int,
         has_origin: HasOrigin,
     ) -> MappedCorpus | None:
-        """Return the newest file of a scope up to `revision`, mapped; None where there is none that
-        fits, or none can be held.
+        """Return the newest file of a scope from `floor` up to `revision`, mapped; None where there
+        is none that fits, or none can be held.
 
-        A file of an earlier epoch, of another tally or another journal, one that is damaged or cut,
-        and what is no regular file of this user is removed.
+        A file from below the floor, of another tally or another journal, one that is damaged or
+        cut, and what is no regular file of this user is removed.
         """
         for named in self._files(scope_id, "seg"):
-            if named.number > revision:
+            if named.revision > revision:
                 continue
             try:
-                held = self._hold(scope_id, named.epoch)
+                held = self._hold(scope_id, named.revision)
             except OSError as error:
                 # Unheld, an erasure could not tell that it is mapped.
                 get_logger("storage").warning("segment.not_held", reason=type(error).__name__)
                 return None
             try:
                 mapped = self._mapped(
-                    named.file, scope_id, epoch=epoch, held=held, has_origin=has_origin
+                    named.file, scope_id, floor=floor, held=held, has_origin=has_origin
                 )
             except (OSError, ValueError, TypeError, LookupError) as error:
                 get_logger("storage").warning(
@@ -150,7 +150,6 @@ class SegmentFiles:
         *,
         revision: int,
         origin: Origin,
-        epoch: int,
         fingerprint: str,
         dimension: int,
     ) -> Path | None:
@@ -169,7 +168,6 @@ class SegmentFiles:
             "scope": scope_id,
             "revision": revision,
             "origin": origin,
-            "epoch": epoch,
             "fingerprint": fingerprint,
             "dimension": dimension,
             "arrays": header,
@@ -177,7 +175,7 @@ class SegmentFiles:
         text = json.dumps(about, ensure_ascii=False).encode()
         text += b" " * (-(_START + len(text)) % _ALIGN)
         older = self._files(scope_id, "seg", "part")
-        target = self._folder / f"{scope_id}-{revision:020}-{epoch}-{uuid.uuid4().hex[:8]}.seg"
+        target = self._folder / f"{scope_id}-{revision:020}-{uuid.uuid4().hex[:8]}.seg"
         part = target.with_suffix(".part")
         try:
             make_private_folder(self._folder)
@@ -206,10 +204,10 @@ class SegmentFiles:
             _remove(named.file)
         return target
 
-    def newest_revision(self, scope_id: int, *, epoch: int) -> int | None:
+    def newest_revision(self, scope_id: int, *, floor: int) -> int | None:
         """Return the revision of the newest file of a scope, by its name; None without one."""
-        revisions = (each.number for each in self._files(scope_id, "seg") if each.epoch == epoch)
-        return next(revisions, None)
+        revisions = (each.revision for each in self._files(scope_id, "seg"))
+        return next((each for each in revisions if each >= floor), None)
 
     def strays(self, has_origin: HasOrigin) -> list[Path]:
         """Return the files that are of another journal, or cannot be read."""
@@ -235,33 +233,33 @@ class SegmentFiles:
         for file in files:
             _remove(file)
 
-    def remove_erased(self, scope_id: int, *, epoch: int, wait: float = _WAIT) -> list[int]:
-        """Remove the files of a scope that are older than `epoch`, and wait until nobody maps one;
-        return the processes that still do after that time.
+    def remove_erased(self, scope_id: int, *, floor: int, wait: float = _WAIT) -> list[int]:
+        """Remove the files of a scope from below its floor, and wait until nobody maps one; return
+        the processes that still do after that time.
         """
-        for file in self.erased(scope_id, epoch=epoch):
+        for file in self.erased(scope_id, floor=floor):
             _remove(file)
         end = time.monotonic() + wait
-        while (holders := self.holders(scope_id, epoch=epoch)) and time.monotonic() < end:
+        while (holders := self.holders(scope_id, floor=floor)) and time.monotonic() < end:
             time.sleep(0.02)
         return holders
 
-    def erased(self, scope_id: int, *, epoch: int) -> list[Path]:
-        """Return the files of a scope that are older than `epoch`."""
+    def erased(self, scope_id: int, *, floor: int) -> list[Path]:
+        """Return the files of a scope from below its floor."""
         files = self._files(scope_id, "seg", "part")
-        return [each.file for each in files if each.epoch < epoch]
+        return [each.file for each in files if each.revision < floor]
 
-    def holders(self, scope_id: int, *, epoch: int) -> list[int]:
-        """Return the processes that map a file of a scope that is older than `epoch`."""
+    def holders(self, scope_id: int, *, floor: int) -> list[int]:
+        """Return the processes that map a file of a scope from below its floor."""
         pids = set()
         for marker in self._files(scope_id, "held"):
-            if marker.epoch >= epoch:
+            if marker.revision >= floor:
                 continue
             lock = FileLock(str(marker.file), timeout=0, thread_local=False, mode=0o600)
             try:
                 lock.acquire()
             except Timeout:
-                pids.add(marker.number)
+                pids.add(marker.pid)
                 continue
             except OSError:
                 continue
@@ -275,18 +273,18 @@ class SegmentFiles:
         for file in self._folder.glob(f"{'*' if scope_id is None else scope_id}-*"):
             name = _NAME.fullmatch(file.name)
             if name is not None and name["kind"] in kinds:
-                named = _Named(int(name["number"]), int(name["epoch"]), name["kind"], file)
-                found.append(named)
+                pid = int(name["pid"] or 0)
+                found.append(_Named(int(name["revision"]), pid, name["kind"], file))
         return sorted(found, reverse=True)
 
-    def _hold(self, scope_id: int, epoch: int) -> FileLock:
-        marker = self._folder / f"{scope_id}-{os.getpid()}-{epoch}-{uuid.uuid4().hex[:8]}.held"
+    def _hold(self, scope_id: int, revision: int) -> FileLock:
+        marker = self._folder / f"{scope_id}-{revision}-{os.getpid()}-{uuid.uuid4().hex[:8]}.held"
         lock = FileLock(str(marker), timeout=0, thread_local=False, mode=0o600)
         lock.acquire()
         return lock
 
     def _mapped(
-        self, file: Path, scope_id: int, *, epoch: int, held: FileLock, has_origin: HasOrigin
+        self, file: Path, scope_id: int, *, floor: int, held: FileLock, has_origin: HasOrigin
     ) -> MappedCorpus:
         import numpy as np
 
@@ -308,8 +306,8 @@ class SegmentFiles:
         data = np.frombuffer(whole, dtype=np.uint8)
         length = int.from_bytes(bytes(data[_START - 8 : _START]), "little")
         about: Mapping[str, Any] = json.loads(bytes(data[_START : _START + length]))
-        wanted = (FORM, self._tally_id, scope_id, epoch)
-        if (about["form"], about["tally"], about["scope"], about["epoch"]) != wanted:
+        wanted = (FORM, self._tally_id, scope_id)
+        if (about["form"], about["tally"], about["scope"]) != wanted or about["revision"] < floor:
             raise ValueError("of something else")
         if not has_origin(Origin(*about["origin"])):
             raise ValueError("of another journal")

@@ -2,7 +2,7 @@
 a process reads what a question needs of it instead of analysing everything.
 
 A segment is made once, as of a revision of its scope, and never changed: what was written since is
-analysed by each process. Erasing text of a scope raises its epoch and removes its segments in the
+analysed by each process. Erasing text of a scope raises its floor and removes its segments in the
 same transaction. Each piece begins with its checksum: one that was damaged is never used.
 """
 
@@ -12,7 +12,7 @@ import json
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -37,22 +37,14 @@ from sqlalchemy import (
 
 from tallystick.errors import StorageError
 from tallystick.ranking.frozen import FORM, Frozen, thaw
-from tallystick.storage import tables
-from tallystick.storage.prepared import Prepared, integer_list, upsert
+from tallystick.storage import scopes, tables
+from tallystick.storage.prepared import Prepared, integer_list
 from tallystick.storage.tables import Key
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tallystick.ranking.corpus import Corpus
-
-recall_epochs = Table(
-    "recall_epochs",
-    tables.metadata,
-    Column("scope_id", Key, ForeignKey("scopes.id"), primary_key=True, autoincrement=False),
-    Column("epoch", BigInteger, nullable=False),
-)
-"""How often text of a scope was erased: whatever was derived before is not used again."""
 
 recall_segments = Table(
     "recall_segments",
@@ -76,9 +68,7 @@ _KEPT = 32 * 1024 * 1024
 """Bytes of pieces that a process keeps for each scope."""
 _AT_ONCE = 400
 
-_e, _s = recall_epochs, recall_segments
-_EPOCH = Prepared(select(_e.c.epoch).where(_e.c.scope_id == bindparam("scope_id")))
-_RAISE = Prepared(upsert(_e, ("scope_id", "epoch"), key=("scope_id",), replacing=("epoch",)))
+_s = recall_segments
 _FIND = (
     select(_s.c.revision, _s.c.data)
     .where(_s.c.scope_id == bindparam("scope_id"), _s.c.name == _ABOUT)
@@ -128,24 +118,6 @@ def reading(connection: Connection) -> Iterator[None]:
         _CONNECTION.reset(token)
 
 
-def epoch_of(connection: Connection, scope_id: int) -> int:
-    """Return how often text of a scope was erased."""
-    rows = _EPOCH(connection, {"scope_id": scope_id})
-    return int(rows[0][0]) if rows else 0
-
-
-def all_epochs(connection: Connection) -> dict[int, int]:
-    """Return how often text was erased, by scope; only those of which some was."""
-    return {row.scope_id: row.epoch for row in connection.execute(select(_e))}
-
-
-def raise_epochs(tx: Connection, scope_ids: Iterable[int]) -> None:
-    """Note that text of these scopes is erased, and remove their segments."""
-    for scope_id in sorted(set(scope_ids)):
-        _RAISE(tx, {"scope_id": scope_id, "epoch": epoch_of(tx, scope_id) + 1})
-        tx.execute(delete(_s).where(_s.c.scope_id == scope_id))
-
-
 def remove(tx: Connection, scope_id: int) -> None:
     """Remove the segments of a scope: the next recall makes one anew."""
     tx.execute(delete(_s).where(_s.c.scope_id == scope_id))
@@ -183,14 +155,13 @@ def save(
     frozen: Frozen,
     *,
     revision: int,
-    epoch: int,
     fingerprint: str,
     dimension: int,
 ) -> bool:
     """Store a scope's arrays as of `revision` in place of earlier ones; False, storing nothing,
-    where text was erased since `epoch`.
+    where text was erased since.
     """
-    if epoch_of(tx, scope_id) != epoch:
+    if scopes.floor_of(tx, scope_id) > revision:
         return False
     tx.execute(delete(_s).where(_s.c.scope_id == scope_id))
     forms: dict[str, Any] = {}
@@ -216,7 +187,6 @@ def save(
     about = {
         **frozen.about,
         "form": FORM,
-        "epoch": epoch,
         "fingerprint": fingerprint,
         "dimension": dimension,
         "arrays": forms,

@@ -62,8 +62,12 @@ scopes = Table(
     Column("name", Text, nullable=False, unique=True),
     Column("secret", LargeBinary, nullable=False),
     Column("revision", BigInteger, nullable=False, server_default="0"),
+    Column("floor", BigInteger, nullable=False, server_default="0"),
 )
-"""Each scope with the key of its part keys and the revision of its searchable text."""
+"""Each scope with the key of its part keys and the revision of its searchable text.
+
+`floor` is the revision at which text was last erased: what was derived before is not used again.
+"""
 
 spaces = Table(
     "spaces",

@@ -134,7 +134,6 @@ OWNERS: dict[str, Rows] = {
     "recall_segments": Rows(
         "segments of recall", "scope", texts="data", codes="name", leaves="never"
     ),
-    "recall_epochs": Rows("segments of recall", "scope", leaves="never"),
     "outbox": Rows("jobs", "tally", leaves="never"),
     "entity_names": Rows("graph", "memory", texts="vector", names="name", codes="type fingerprint"),
     "relations": Rows("graph", "memory", names="name"),

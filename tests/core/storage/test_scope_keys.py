@@ -47,7 +47,6 @@ KEYS: dict[str, set[str]] = {
     "parts": {"scope_id"},
     "proposals": {"scope_id", "id"},
     "relation_mentions": {"relation_id", "doc"},
-    "recall_epochs": {"scope_id"},
     "recall_segments": {"scope_id"},
     "relations": {"scope_id", "id", "from_doc", "to_doc"},
     "runs": {"scope_id", "id"},
