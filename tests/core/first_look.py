@@ -100,7 +100,7 @@ FIRST_LOOK = {
     "../integrations/test_learning_models.py": "adapters/learning_models",
     "storage/test_proposals.py": "records/proposals storage/outbound_calls",
     "storage/test_storage.py": "storage/chroma "
-    "storage/chroma_layout storage/integrity storage/journal storage/outbox "
+    "storage/chroma_layout storage/derived storage/integrity storage/journal "
     "storage/parts storage/rows storage/scopes storage/settings_rows storage/spaces storage/store",
     "../integrations/test_event_loop.py": "adapters/background",
     "../integrations/test_server.py": "adapters/serving",

@@ -27,8 +27,9 @@ from tallystick.ranking import (
     slices_of,
 )
 from tallystick.ranking.segment import NEVER
-from tallystick.storage import Connection, items, outbox, search
-from tallystick.storage.chroma_layout import layout_of, state_of
+from tallystick.storage import Connection, items, search
+from tallystick.storage.chroma_layout import NAME, layout_of, state_of
+from tallystick.storage.derived import Mark, marks_of, rows_behind
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,9 +63,13 @@ def chroma_proposals(
     """
     index, fingerprint = context.index, context.embedder.fingerprint
     assert index is not None
-    waiting = outbox.waiting(connection, most=_LAG + 1)
-    if len(waiting) > _LAG:
-        raise StorageError(f"more than {_LAG} memories wait for it")
+    marks, waiting = marks_of(connection, NAME, ids), list[int]()
+    for scope_id in ids:
+        most = _LAG + 1 - len(waiting)
+        rows = rows_behind(connection, scope_id, marks.get(scope_id, Mark()), most=most)
+        waiting += [row.doc for row in rows]
+        if len(waiting) > _LAG:
+            raise StorageError(f"more than {_LAG} memories wait for it")
     docs = index.propose(
         vector,
         ids,

@@ -209,8 +209,6 @@ class MemoryWrite:
             return
         if was_findable:
             search.drop_vectors(self.tx, doc)
-            if vector is None:
-                search.queue_for_index(self.tx, [doc], scope_id=scope_id)
         self.show(memory, doc=doc, scope_id=scope_id, vector=vector)
         if not was_findable and vector is None and self.context.local_embedder:
             # No embedder is called inside a transaction.
@@ -238,7 +236,6 @@ class MemoryWrite:
         if vector is not None:
             vectors = [(doc, scope_id, memory.version, vector)]
             search.add_vectors(self.tx, vectors, context.embedder.fingerprint)
-            search.queue_for_index(self.tx, [doc], scope_id=scope_id)
             return None
         if context.local_embedder or is_local_only(memory.attributes):
             return None
@@ -279,7 +276,6 @@ class MemoryWrite:
     def hide(self, doc: int, scope_id: int) -> None:
         """Take a memory out of every index."""
         search.hide_text(self.tx, doc, revision=self._revision(scope_id))
-        search.queue_for_index(self.tx, [doc], scope_id=scope_id)
 
     def _revision(self, scope_id: int) -> int:
         if scope_id not in self.revisions:

@@ -43,7 +43,8 @@ from tallystick.ranking.segment import NEVER
 from tallystick.records import AccessDecision, Actor, Hit, Memory, Scope, SourceRef
 from tallystick.records.html import html_of
 from tallystick.storage import Connection, memories, scopes, search
-from tallystick.storage.chroma_layout import layout_of, state_of
+from tallystick.storage.chroma_layout import NAME, layout_of
+from tallystick.storage.derived import marks_of
 from tallystick.storage.segments import SegmentDamaged, SegmentGone, reading
 
 if TYPE_CHECKING:
@@ -511,11 +512,10 @@ def _asked_of_chroma(
         fingerprint = context.embedder.fingerprint
     except EmbeddingError:
         return frozenset(), None  # there is no vector to search with, which is said
-    layout, state = layout_of(connection, fingerprint), state_of(connection, fingerprint)
+    layout = layout_of(connection, fingerprint)
     here = frozenset(scope_id for scope_id in wanted if layout.includes(scope_id))
-    filled = frozenset(
-        scope_id for scope_id in here if layout.key_of(scope_id) not in state.filling
-    )
+    marks = marks_of(connection, NAME, here)
+    filled = frozenset(each for each in here if each not in marks or not marks[each].filling)
     if filled == wanted:
         return filled, None
     return filled, "it is being filled" if here != filled else "it was not filled yet"

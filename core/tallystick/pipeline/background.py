@@ -25,7 +25,6 @@ from tallystick.pipeline.runner import FailedJob, Handler, JobRunner, Round
 from tallystick.pipeline.worker import Worker
 from tallystick.records import RebuiltIndex
 
-_BATCH = 200
 _SWEEP_SECONDS = 60.0
 """The pause after which it looks for memories without a vector, which only a failure or a changed
 embedder leaves.
@@ -43,8 +42,7 @@ class Drained:
     indexed: int
     """Memories brought up to date in Chroma, or into it where a scope has grown large."""
     left: int
-    """Outbox entries that still wait, because another process owns Chroma or it was not asked for.
-    """
+    """Memories that still wait for Chroma, as another process owns it or it was not asked for."""
     jobs: int = 0
     """Jobs that were carried out, whatever came of them."""
     failed: tuple[FailedJob, ...] = ()
@@ -89,12 +87,11 @@ class Background:
                 *handlers,
             ],
         )
-        self._chroma = ChromaDrain(context, eager=eager, drain_at=drain_at, batch=_BATCH)
+        self._chroma = ChromaDrain(context, eager=eager, drain_at=drain_at)
         self._chores = [
             Chore(lambda: enqueue_missing(context), _SWEEP_SECONDS),
             Chore(lambda: enqueue_unread(context), _SWEEP_SECONDS),
             Chore(Preparation(context), _SWEEP_SECONDS),
-            Chore(self._chroma.forget_undrained, _SWEEP_SECONDS),
             *chores,
         ]
         self._opened_at = time.monotonic()
@@ -213,7 +210,7 @@ class Background:
             return
         self._chroma.repair_once()
         until = time.monotonic() + _INDEX_SECONDS
-        while not stopping() and self._chroma.step() > 0:
+        while not stopping() and self._chroma.step() is not None:
             if time.monotonic() > until:
                 self.wake()  # jobs have their turn in between
                 return

@@ -1,16 +1,15 @@
-"""The drain: fills Chroma with the scopes that are large, and brings it up to date from the outbox,
-while this process owns it.
+"""The drain: fills Chroma with the scopes that are large, and brings it up to date, while this
+process owns it.
 
-Both go in batches: from the database into Chroma outside of any transaction, then a short one that
+It goes in batches: from the database into Chroma outside of any transaction, then a short one that
 notes how far it came. A process that dies in between repeats a batch.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 
 from tallystick.errors import EmbeddingError
@@ -22,19 +21,20 @@ from tallystick.pipeline.reconcile import (
     owned_index,
     points_of,
     reconcile,
-    scopes_in,
     wanted_keys,
 )
-from tallystick.storage import Connection, outbox, scopes, search
+from tallystick.storage import Connection, scopes, search
 from tallystick.storage.chroma_layout import (
+    NAME,
     IndexState,
     Layout,
-    forget,
+    chroma_lags,
     keep_state,
     layout_of,
     state_of,
     take_in,
 )
+from tallystick.storage.derived import Lag, Mark, count_behind, keep_marks, rows_behind
 from tallystick.storage.writes import CHROMA, Writes
 
 Progress = Callable[[int, int], None]
@@ -44,20 +44,21 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 600.0
 """The pauses after attempts to mend Chroma that failed, seconds; they double."""
 _LOOK_SECONDS = 60.0
 """The pause after which it looks for scopes that have grown large."""
-_FILLED_AT_ONCE = 1_000
-"""The vectors of one batch of a collection that is being filled."""
+_AT_ONCE = 1_000
+"""The memories of one batch."""
+_AT_A_TIME = 200
+"""The points that are written to Chroma at a time: a question waits for them."""
 _MANY = 500
 """More changed scopes than this are looked at together."""
 
 
 class ChromaDrain:
-    """Fills Chroma and drains the outbox batch by batch. Used by one thread at a time."""
+    """Fills Chroma and keeps it up to date, batch by batch. Used by one thread at a time."""
 
-    def __init__(self, context: MemoryContext, *, eager: bool, drain_at: int, batch: int) -> None:
+    def __init__(self, context: MemoryContext, *, eager: bool, drain_at: int) -> None:
         self._context = context
         self._eager = eager
         self._drain_at = drain_at
-        self._batch = batch
         self.checked = False
         """True once Chroma was compared with the database since the tally was opened."""
         self._seen: dict[int, int] = {}
@@ -97,19 +98,14 @@ class ChromaDrain:
             changed = [each for each in revisions if seen.get(each) != revisions[each]]
             among = changed if len(changed) <= _MANY else None
             missing = wanted_keys(connection, context, among=among).difference(layout.keys)
-            names = [scopes.named(connection, key).scope for key in missing if key is not None]
         if missing:
             if not context.index.owned:
                 return 0
+            if not layout.index:
+                # The files may be those of another embedder.
+                context.index.start_over()
             unit = partial(take_in, fingerprint=fingerprint, keys=missing)
-            if layout.index and None not in missing:
-                declared = Writes.of(CHROMA, *names)
-                database.write(unit, name="chroma.take_in", writes=declared)
-            else:
-                # The first one forgets the index of another embedder, and its files.
-                if not layout.index:
-                    context.index.start_over()
-                database.write(unit, name="chroma.new")
+            database.write(unit, name="chroma.take_in", writes=Writes.of(CHROMA))
             get_logger("pipeline").info("chroma.filling", collections=len(missing))
         # Of a layout that changed just now nothing has been seen.
         self._seen, self._seen_in = {} if missing else revisions, layout
@@ -121,58 +117,54 @@ class ChromaDrain:
             self._look_at = time.monotonic() + _LOOK_SECONDS
             self.take_in_grown()
 
-    def forget_undrained(self) -> None:
-        """Forget the index where as much waits for it as fills it anew: nobody drains it, and this
-        process may not.
-        """
-        context = self._context
-        if self.backlog() <= context.large_scope:
-            return
-        if context.uses_chroma and context.index is not None and context.index.owned:
-            return
-        if context.store.database.write_if_possible(forget, name="chroma.forget"):
-            get_logger("pipeline").warning("chroma.forgotten", reason="nobody drains the outbox")
-
     def is_due(self) -> bool:
-        """Return True if a collection is to be filled or enough waits, and this process may write
-        to Chroma.
+        """Return True if a scope is to be filled or enough waits, and this process may write to
+        Chroma.
         """
         index = self._context.index
         if index is None or not self._context.uses_chroma:
             return False
-        backlog = self.backlog()
+        backlog, is_filling = self._backlog()
         is_due = backlog > 0 and (self._eager or index.is_open or backlog >= self._drain_at)
-        return (is_due or bool(self._state().filling)) and index.owned
+        return (is_due or is_filling) and index.owned
 
     def run(self) -> int:
-        """Fill Chroma with all that the setting asks for, and drain the outbox, if this process may
-        write there; return the number of memories. Raises StorageError.
+        """Fill Chroma with all that the setting asks for and bring it up to date, if this process
+        may write there; return the number of memories. Raises StorageError.
         """
         index = self._context.index
-        self.forget_undrained()
         if index is None or not self._context.uses_chroma:
             return 0
         self.take_in_grown()
-        if not (self._state().upcoming or self.backlog()) or not index.owned:
+        if not self._has_collections() or not index.owned:
             return 0
         self.mend()
         total = 0
-        while count := self.step():
+        while (count := self.step()) is not None:
             total += count
         return total
 
     def backlog(self) -> int:
-        """Return the number of entries of the outbox."""
-        with self._context.store.database.read() as connection:
-            return outbox.backlog(connection)
+        """Return the number of memories that wait for Chroma."""
+        return self._backlog()[0]
 
-    def _state(self) -> IndexState:
+    def _backlog(self) -> tuple[int, bool]:
+        """Return the number of memories that wait, and whether a scope is being filled."""
+        if not self._context.uses_chroma:
+            return 0, False
         try:
             fingerprint = self._context.embedder.fingerprint
         except EmbeddingError:
-            return IndexState()
+            return 0, False
         with self._context.store.database.read() as connection:
-            return state_of(connection, fingerprint)
+            lags = chroma_lags(connection, layout_of(connection, fingerprint))
+            behind = sum(count_behind(connection, each, lags[each].mark) for each in lags)
+        return behind, any(lag.mark.filling for lag in lags.values())
+
+    def _has_collections(self) -> bool:
+        fingerprint = self._context.embedder.fingerprint
+        with self._context.store.database.read() as connection:
+            return bool(layout_of(connection, fingerprint).keys)
 
     def mend_in_background(self) -> None:
         """Begin Chroma anew where it is in doubt or not the one that the database left, without a
@@ -218,109 +210,94 @@ class ChromaDrain:
         fingerprint, count = self._context.embedder.fingerprint, 0
         with self._context.store.database.read() as connection:
             layout = layout_of(connection, fingerprint)
-            total = search.count_points(connection, fingerprint, scope_ids=scopes_in(layout))
+            total = search.count_points(connection, fingerprint, scope_ids=layout.scopes)
         progress(0, total)
-        while (added := self.fill()) is not None:
-            count += added
+        count = 0
+        while self.step() is not None:
+            with self._context.store.database.read() as connection:
+                count = sum(state_of(connection, fingerprint).counts.values())
             progress(count, max(total, count))
         return count
 
-    def step(self) -> int:
-        """Drain a batch of the outbox, or else fill one; return the memories that were looked at, 0
-        where nothing is left to do.
-        """
-        if drained := self.drain():
-            return drained
-        filled = self.fill()
-        return 0 if filled is None else max(1, filled)
-
-    def drain(self) -> int:
-        """Bring the oldest entries into Chroma: current state in, removed memories out, then trim.
-        Return the number of memories.
-        """
-        fingerprint = self._context.embedder.fingerprint
-        with self._context.store.database.read() as connection:
-            entries, docs = outbox.take(connection, most=self._batch)
-            layout, state = layout_of(connection, fingerprint), state_of(connection, fingerprint)
-            rows = search.points(connection, fingerprint, docs)
-        if not docs:
-            return 0
-        living = {row.doc for row in rows}
-        self._write(
-            layout,
-            state,
-            state.filling,
-            [row for row in rows if layout.includes(row.scope_id)],
-            removed=[doc for doc in docs if doc not in living],
-            drained=entries,
-        )
-        return len(docs)
-
-    def fill(self) -> int | None:
-        """Bring the next batch of a collection that is not filled into Chroma; return the number of
-        vectors, None where all are filled.
-        """
-        fingerprint = self._context.embedder.fingerprint
-        with self._context.store.database.read() as connection:
-            layout, state = layout_of(connection, fingerprint), state_of(connection, fingerprint)
-            if not state.filling:
-                return None
-            key, after = next(iter(state.filling.items()))
-            rows = search.page_of_points(
-                connection,
-                fingerprint,
-                after=after,
-                most=_FILLED_AT_ONCE,
-                scope_ids=None if key is None else (key,),
-                besides=layout.own if key is None else (),
-            )
-        filling, is_filled = dict(state.filling), len(rows) < _FILLED_AT_ONCE
-        if is_filled:
-            del filling[key]
-        else:
-            filling[key] = rows[-1].doc
-        self._write(layout, state, filling, rows, left=key if is_filled else None)
-        if is_filled:
-            get_logger("pipeline").info("chroma.filled", scope=key, left=len(filling))
-        return len(rows)
-
-    def _write(
-        self,
-        layout: Layout,
-        state: IndexState,
-        filling: Mapping[int | None, int],
-        rows: Sequence[search.Point],
-        *,
-        removed: Sequence[int] = (),
-        drained: Sequence[int] = (),
-        left: int | None = None,
-    ) -> None:
-        """Write a batch to Chroma, then note in the database what was drained and filled; `left` is
-        a scope whose points in the shared collection are not needed any more.
+    def step(self) -> int | None:
+        """Bring a batch of memories that Chroma has not followed into it, or out of it; return
+        their number, None where nothing is left to do.
         """
         database, fingerprint = self._context.store.database, self._context.embedder.fingerprint
+        with database.read() as connection:
+            layout, state = layout_of(connection, fingerprint), state_of(connection, fingerprint)
+            lags = chroma_lags(connection, layout)
+            docs, marks = _next_marks(connection, lags)
+            points = search.points(connection, fingerprint, docs)
+            erased = {
+                scope_id: search.living_docs(connection, scope_id)
+                for scope_id, mark in marks.items()
+                if lags[scope_id].is_erased and mark.is_whole
+            }
+        if not marks:
+            return None
         following = state
-        if layout.keys:
-            index = owned_index(self._context)
-            index.arrange(layout)
-            # A stamp on a copy of another time would make it look whole.
-            if (fault := index.fault(state)) is not None:
-                raise index.doubted(f"Chroma does not match the database: {fault}")
-            index.announce(state)
-            # In pieces: a question waits for one of them.
-            for start in range(0, len(rows), self._batch):
-                index.upsert(points_of(self._context, rows[start : start + self._batch]))
-            index.delete(removed)
-            if left is not None:
-                index.leave_shared(left)
-            following = replace(index.stamp(state), filling=filling)
+        if docs or erased:
+            begun = {each for each in marks if lags[each].mark.revision < 0}
+            following = self._write(layout, state, begun, docs, points, erased)
 
         def unit(tx: Connection) -> None:
             # Another process may have taken in collections or drained meanwhile, where a server
             # ended this one's turn: then the batch is written once more.
             if layout_of(tx, fingerprint) == layout and state_of(tx, fingerprint) == state:
-                outbox.trim(tx, drained)
-                if layout.keys:
-                    keep_state(tx, fingerprint, following)
+                keep_state(tx, fingerprint, following)
+                keep_marks(tx, NAME, marks)
 
-        database.write(unit, name="outbox.trim", writes=Writes.of(CHROMA))
+        database.write(unit, name="chroma.drained", writes=Writes.of(CHROMA))
+        if filled := sum(lags[each].mark.filling > mark.filling for each, mark in marks.items()):
+            get_logger("pipeline").info("chroma.filled", scopes=filled)
+        return len(docs)
+
+    def _write(
+        self,
+        layout: Layout,
+        state: IndexState,
+        begun: Collection[int],
+        docs: Sequence[int],
+        points: Sequence[search.Point],
+        erased: Mapping[int, Collection[int]],
+    ) -> IndexState:
+        """Write a batch to Chroma; return the state to commit with it. Scopes that have `begun`
+        leave the shared collection; of those `erased` what is not left is removed.
+        """
+        index = owned_index(self._context)
+        index.arrange(layout)
+        # A stamp on a copy of another time would make it look whole.
+        if (fault := index.fault(state)) is not None:
+            raise index.doubted(f"Chroma does not match the database: {fault}")
+        index.announce(state)
+        for scope_id in layout.own.intersection(begun) if layout.shared else ():
+            index.leave_shared(scope_id)
+        for start in range(0, len(points), _AT_A_TIME):
+            index.upsert(points_of(self._context, points[start : start + _AT_A_TIME]))
+        living = {point.doc for point in points}
+        removed = [doc for doc in docs if doc not in living]
+        for scope_id, left in erased.items():
+            for page in index.docs(page=_AT_ONCE, scope_id=scope_id):
+                removed += [doc for doc in page if doc not in left]
+        index.delete(removed)
+        return index.stamp(state)
+
+
+def _next_marks(
+    connection: Connection, lags: Mapping[int, Lag]
+) -> tuple[list[int], dict[int, Mark]]:
+    """Return the memories of the next batch, and how far Chroma follows their scopes with it."""
+    docs, marks = list[int](), dict[int, Mark]()
+    for scope_id, lag in lags.items():
+        most = _AT_ONCE - len(docs)
+        if not most:
+            break
+        rows = rows_behind(connection, scope_id, lag.mark, most=most)
+        docs += [row.doc for row in rows]
+        marks[scope_id] = (
+            Mark(*rows[-1], filling=lag.mark.filling)
+            if len(rows) == most
+            else Mark.at(lag.revision)
+        )
+    return docs, marks

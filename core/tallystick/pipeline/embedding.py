@@ -215,6 +215,5 @@ def _store(
     search.add_vectors(tx, rows, fingerprint)
     for scope_id in sorted({scope_id for _, scope_id, *_ in rows}):
         docs = [doc for doc, of, *_ in rows if of == scope_id]
-        search.queue_for_index(tx, docs, scope_id=scope_id)
         search.touch(tx, docs, revision=scopes.next_revision(tx, scope_id))
     return {doc for doc, *_ in rows}

@@ -14,16 +14,18 @@ from tallystick.errors import StorageError
 from tallystick.logs import get_logger
 from tallystick.memory import MemoryContext
 from tallystick.ranking import whole_vectors
-from tallystick.storage import ChromaIndex, Connection, outbox, search
+from tallystick.storage import ChromaIndex, Connection, search
 from tallystick.storage.chroma import VectorPoint
 from tallystick.storage.chroma_layout import (
     IndexState,
     Layout,
+    chroma_lags,
     keep_state,
     layout_of,
     start_over,
     state_of,
 )
+from tallystick.storage.derived import rows_behind
 from tallystick.storage.writes import CHROMA, Writes
 
 _PAGE, _SAMPLE = 500, 64
@@ -62,7 +64,7 @@ class Reconciled:
 
 
 def reconcile(context: MemoryContext) -> Reconciled:
-    """Compare Chroma with the database; entries that still wait in the outbox are no difference.
+    """Compare Chroma with the database; what Chroma has not followed yet is no difference.
 
     Changes nothing. Raises StorageError when this process may not use Chroma.
     """
@@ -97,7 +99,7 @@ def begin_anew(context: MemoryContext) -> None:
     def unit(tx: Connection) -> None:
         start_over(tx, fingerprint, wanted_keys(tx, context))
 
-    database.write(unit, name="chroma.new")
+    database.write(unit, name="chroma.new", writes=Writes.of(CHROMA))
     with database.read() as connection:
         layout = layout_of(connection, fingerprint)
     index.arrange(layout)
@@ -173,9 +175,9 @@ def owned_index(context: MemoryContext) -> ChromaIndex:
 def _compared(context: MemoryContext, index: ChromaIndex) -> Reconciled:
     fingerprint = context.embedder.fingerprint
     with context.store.database.read() as connection:
-        waiting = set(outbox.waiting(connection))
         layout, state = layout_of(connection, fingerprint), state_of(connection, fingerprint)
-        within = scopes_in(layout)
+        waiting, is_erased = _waiting(connection, layout)
+        within = layout.scopes
         total = search.count_points(connection, fingerprint, scope_ids=within)
     if not state.current:
         return Reconciled(0, 0, 0, 0, 0)
@@ -189,16 +191,12 @@ def _compared(context: MemoryContext, index: ChromaIndex) -> Reconciled:
             points = search.page_of_points(
                 connection, fingerprint, after=last, most=_PAGE, scope_ids=within
             )
-            waiting.update(outbox.waiting(connection))  # what was written since
+            waiting |= _waiting(connection, layout)[0]  # what was written since
         if not points:
             break
         last = points[-1].doc
         living.update(point.doc for point in points)
-        expected = [
-            point
-            for point in points
-            if point.doc not in waiting and state.expects(layout, point.scope_id, point.doc)
-        ]
+        expected = [point for point in points if point.doc not in waiting]
         indexed = points_of(context, expected)
         versions = index.versions(indexed)
         missing += sum(doc not in versions for doc, *_ in indexed)
@@ -208,13 +206,16 @@ def _compared(context: MemoryContext, index: ChromaIndex) -> Reconciled:
             if position % every == 0 and point.doc in versions and point.vector.any():
                 unreachable += not index.reaches(point)
             position += 1
-    ghosts = _ghosts(index, living | waiting)
+    ghosts = 0 if is_erased else _ghosts(index, living | waiting)
     return Reconciled(checked, missing, stale, ghosts, unreachable, problem=fault)
 
 
-def scopes_in(layout: Layout) -> frozenset[int] | None:
-    """Return the scopes that are in Chroma; None for all."""
-    return None if layout.shared else layout.own
+def _waiting(connection: Connection, layout: Layout) -> tuple[set[int], bool]:
+    """Return the memories that Chroma has not followed, and True if rows of some are gone."""
+    lags = chroma_lags(connection, layout)
+    behind = (rows_behind(connection, scope_id, lag.mark) for scope_id, lag in lags.items())
+    docs = {row.doc for rows in behind for row in rows}
+    return docs, any(lag.is_erased for lag in lags.values())
 
 
 def _ghosts(index: ChromaIndex, living: set[int]) -> int:

@@ -278,15 +278,20 @@ class ChromaIndex:
                 versions.update((int(doc), int(metadata["version"])) for doc, metadata in pairs)
         return versions
 
-    def docs(self, *, page: int) -> Iterator[list[int]]:
-        """Yield pages of the memories that have a point, collection by collection."""
-        for key in self._keys():
+    def docs(self, *, page: int, scope_id: int | None = None) -> Iterator[list[int]]:
+        """Yield pages of the memories that have a point, of one scope or collection by collection.
+
+        What is removed while it is read may hide others of this round.
+        """
+        where: Any = None if scope_id is None else {"scope": scope_id}
+        for key in self._keys() if scope_id is None else [self._key_of(scope_id)]:
             offset = 0
             while True:
                 with self._guard, self._translated():
                     if (collection := self._find(key)) is None:
                         break
-                    ids = collection.get(limit=page, offset=offset, include=[])["ids"]
+                    found = collection.get(limit=page, offset=offset, where=where, include=[])
+                ids = found["ids"]
                 if not ids:
                     break
                 yield [int(doc) for doc in ids]

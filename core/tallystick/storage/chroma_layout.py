@@ -1,5 +1,5 @@
-"""The database's record of Chroma: which scopes it has and in which collections, how far these are
-filled, and the mark by which a copy of another time is recognised.
+"""The database's record of Chroma: which scopes it has and in which collections, how far it follows
+each, and the stamp by which a copy of another time is recognised.
 
 Of one embedder at a time: vectors of another one are filled anew.
 """
@@ -15,11 +15,11 @@ from sqlalchemy import Connection
 from sqlalchemy import text as sql
 
 from tallystick.storage import settings_rows
+from tallystick.storage.derived import Lag, begin_marks, forget_marks, lags_of
 
-SHARED = "chroma.shared"
-"""The mark that every scope is in Chroma: each of their writes leaves an entry in the outbox."""
+NAME = "chroma"
+"""The name of its marks."""
 _FORGET = sql("DELETE FROM settings WHERE name LIKE 'chroma.%'")
-_EMPTY_OUTBOX = sql("DELETE FROM outbox")
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,11 @@ class Layout:
         """Return True if a scope is in Chroma."""
         return self.shared or scope_id in self.own
 
+    @property
+    def scopes(self) -> frozenset[int] | None:
+        """The scopes that are in Chroma; None for all."""
+        return None if self.shared else self.own
+
     def key_of(self, scope_id: int) -> int | None:
         """Return the key of the collection of a scope that is in Chroma."""
         return scope_id if scope_id in self.own else None
@@ -71,17 +76,17 @@ class Layout:
 # How a copy of another time is recognised
 # ----------------------------------------
 # A drain writes the stamp `upcoming` to the shared collection, then its points, and then commits
-# the trimmed outbox together with the state that names this stamp as `current` and draws a new
-# `upcoming`. So the collection of this database always has one of the two stamps: the second only
-# while a drain is under way, or where its process died, and then the entries still wait and are
-# drained once more. The stamp names the last entry of the journal: a database that was put back
-# from a copy may know the stamp of one drain as `upcoming`, and its journal has another entry
-# there. Who finds fewer points than were left asks for the stamp again: if it is still
-# `current`, no drain has deleted any, and they are missing. Processes that share a server drain one
-# at a time (`Database.turn_of`): a second one would leave counts that the first has changed, or a
-# stamp that the database has passed. A folder or a database that was restored from an earlier copy
-# has a stamp that the other does not know. Stamps are drawn by lot: numbers would match again after
-# a restored database wrote on.
+# its marks together with the state that names this stamp as `current` and draws a new `upcoming`.
+# So the collection of this database always has one of the two stamps: the second only while a drain
+# is under way, or where its process died, and then the rows behind the marks are drained once more.
+# The stamp names the last entry of the journal: a database that was put back from a copy may know
+# the stamp of one drain as `upcoming`, and its journal has another entry there. Who finds fewer
+# points than were left asks for the stamp again: if it is still `current`, no drain has deleted
+# any, and they are missing. Processes that share a server drain one at a time (`Database.turn_of`):
+# a second one would leave counts that the first has changed, or a stamp that the database has
+# passed. A folder or a database that was restored from an earlier copy has a stamp that the other
+# does not know. Stamps are drawn by lot: numbers would match again after a restored database wrote
+# on.
 
 
 @dataclass(frozen=True)
@@ -94,70 +99,44 @@ class IndexState:
     """The stamp that the next drain writes."""
     counts: Mapping[int | None, int] = field(default_factory=dict)
     """The number of points after the last drain, by the key of a collection."""
-    filling: Mapping[int | None, int] = field(default_factory=dict)
-    """The collections that are not filled yet: by key the last memory that was brought in, by
-    number. Memories behind it are there only where they were written since.
-    """
 
     def following(self, counts: Mapping[int | None, int]) -> IndexState:
         """Return the state after a drain that wrote `upcoming`."""
         return replace(self, current=self.upcoming, upcoming=uuid.uuid4().hex, counts=dict(counts))
 
-    def expects(self, layout: Layout, scope_id: int, doc: int) -> bool:
-        """Return True if a memory that no entry of the outbox waits for is in its collection."""
-        if not layout.includes(scope_id):
-            return False
-        last = self.filling.get(layout.key_of(scope_id))
-        return last is None or doc <= last
-
 
 def take_in(tx: Connection, fingerprint: str, keys: Iterable[int | None]) -> None:
-    """Take collections into the index of an embedder, empty, to be filled: from this commit on the
-    writes of their scopes leave entries in the outbox.
-
-    The unit has declared these scopes, or everything for the shared collection, so that no write
-    that began before is missed.
-    """
+    """Take collections into the index of an embedder, empty, to be filled."""
     layout = layout_of(tx, fingerprint)
     if not layout.index:
         start_over(tx, fingerprint, keys)
         return
     added = [key for key in keys if key not in layout.keys]
-    state = state_of(tx, fingerprint)
     _keep_layout(tx, fingerprint, layout.with_keys(added))
-    filling = {**state.filling, **dict.fromkeys(added, -1)}
-    keep_state(tx, fingerprint, replace(state, filling=filling))
-    _mark(tx, added)
+    begin_marks(tx, NAME, added, besides=layout.own)
 
 
 def start_over(tx: Connection, fingerprint: str, keys: Iterable[int | None]) -> None:
-    """Begin the next generation with these collections, empty, to be filled. What waits for the
-    former one waits no more. The unit has declared everything.
-    """
+    """Begin the next generation with these collections, empty, to be filled."""
     keys, before = list(keys), layout_of(tx, fingerprint)
     forget(tx)
     if not (keys or before.index):
         return
     layout = Layout(before.generation + 1 if before.index else 1, index=before.index or _lot())
     _keep_layout(tx, fingerprint, layout.with_keys(keys))
-    keep_state(tx, fingerprint, IndexState(upcoming=_lot(), filling=dict.fromkeys(keys, -1)))
-    _mark(tx, keys)
+    keep_state(tx, fingerprint, IndexState(upcoming=_lot()))
+    begin_marks(tx, NAME, keys)
 
 
 def forget(tx: Connection) -> None:
-    """Forget the index, of any embedder, and what waits for it."""
+    """Forget the index, of any embedder."""
     tx.execute(_FORGET)
-    tx.execute(_EMPTY_OUTBOX)
+    forget_marks(tx, NAME)
 
 
-def mark_of(scope_id: int | None) -> str:
-    """Return the name of the setting that says that a scope has a collection of its own."""
-    return f"chroma.scope:{scope_id}"
-
-
-def _mark(tx: Connection, keys: Iterable[int | None]) -> None:
-    for key in keys:
-        settings_rows.set_setting(tx, SHARED if key is None else mark_of(key), "1")
+def chroma_lags(connection: Connection, layout: Layout) -> dict[int, Lag]:
+    """Return the scopes that Chroma has and has not followed yet."""
+    return lags_of(connection, NAME, layout.scopes) if layout.keys else {}
 
 
 def _lot() -> str:
@@ -174,7 +153,6 @@ def state_of(connection: Connection, fingerprint: str) -> IndexState:
         values["current"],
         values["upcoming"],
         _by_key(values["counts"]),
-        _by_key(values.get("filling", {})),
     )
 
 
@@ -184,7 +162,6 @@ def keep_state(tx: Connection, fingerprint: str, state: IndexState) -> None:
         "current": state.current,
         "upcoming": state.upcoming,
         "counts": _by_name(state.counts),
-        "filling": _by_name(state.filling),
     }
     settings_rows.set_setting(tx, f"chroma.state:{fingerprint}", json.dumps(values))
 

@@ -38,6 +38,7 @@ from tallystick.ranking.segment import Entry
 from tallystick.ranking.vocabulary import WordVectors
 from tallystick.storage import journal, scopes, search, segments
 from tallystick.storage.database import Database
+from tallystick.storage.derived import Mark, count_behind
 from tallystick.storage.segment_files import MappedFile, SegmentFiles
 from tallystick.storage.writes import Writes
 
@@ -249,7 +250,7 @@ class CorpusCache:
             revision = self._files.newest_revision(scope_id, floor=floor)
         if revision is None:
             return True
-        return _GROWN * search.count_changed(connection, scope_id, after=revision) > count
+        return _GROWN * count_behind(connection, scope_id, Mark.at(revision)) > count
 
     def distrust(self, scope_id: int, revision: int) -> None:
         """Read a damaged segment no more: the scope is analysed, and its segment made anew."""
@@ -486,7 +487,7 @@ class CorpusCache:
         if len(corpus) < _KEPT or not (corpus.is_sketched or self._files is not None):
             return False
         if is_cold:
-            changed = search.count_changed(connection, scope_id, after=entry.kept_at)
+            changed = count_behind(connection, scope_id, Mark.at(entry.kept_at))
             is_due = _GROWN * changed > len(corpus)
         else:
             is_due = not self._background and len(corpus) > _DOUBLED * entry.kept

@@ -26,7 +26,7 @@ from sqlalchemy import (
 
 from tallystick.ranking.segment import Entry
 from tallystick.storage import tables
-from tallystick.storage.chroma_layout import SHARED, mark_of
+from tallystick.storage.derived import Mark, rows_behind
 from tallystick.storage.dialects import text_position
 from tallystick.storage.jobs import EMBED
 from tallystick.storage.prepared import Prepared, insert_row, integer_list, upsert
@@ -37,12 +37,6 @@ LOCAL_ONLY = 128
 _x, _v, _m = tables.search_text, tables.vectors, tables.memories
 _s, _ms, _sc = tables.sources, tables.memory_sources, tables.scopes
 _ADD_VECTOR = Prepared(insert_row(_v, "doc", "fingerprint", "scope_id", "version", "vector"))
-_IS_IN_CHROMA = "EXISTS (SELECT 1 FROM settings WHERE name IN (:shared, :own))"
-_QUEUE = Prepared(
-    f"INSERT INTO outbox (doc) SELECT value FROM json_each(:docs) WHERE {_IS_IN_CHROMA}",
-    postgresql="INSERT INTO outbox (doc) SELECT unnest(CAST(:docs AS bigint[])) "
-    f"WHERE {_IS_IN_CHROMA}",
-)
 _SHOWN = ("revision", "words", "marks", "speaker", "tags", "names", "labels")
 _SHOW = Prepared(upsert(_x, ("doc", "scope_id", *_SHOWN), key=("doc",), replacing=_SHOWN))
 _DROP_VECTORS = Prepared(delete(_v).where(_v.c.doc == bindparam("doc")))
@@ -75,11 +69,6 @@ _CHANGED = (
     .join(_m, _m.c.doc == _x.c.doc)
     .outerjoin(_v, and_(_v.c.doc == _x.c.doc, _v.c.fingerprint == bindparam("fingerprint")))
     .where(_x.c.doc.in_(bindparam("docs", expanding=True)))
-    .order_by(_x.c.doc)
-)
-_CHANGED_DOCS = (
-    select(_x.c.doc)
-    .where(_x.c.scope_id == bindparam("scope_id"), _x.c.revision > bindparam("after"))
     .order_by(_x.c.doc)
 )
 _PAGE = 2_000
@@ -144,15 +133,6 @@ def drop_vectors(tx: Connection, doc: int) -> None:
     _DROP_VECTORS(tx, {"doc": doc})
 
 
-def queue_for_index(tx: Connection, docs: Sequence[int], *, scope_id: int | None) -> None:
-    """Note in the outbox that vectors of `docs` changed, in the transaction that changed them, if
-    their scope is in Chroma; None stands for scopes that were made just now.
-    """
-    if docs:
-        values = {"docs": integer_list(tx, docs), "shared": SHARED, "own": mark_of(scope_id)}
-        _QUEUE(tx, values)
-
-
 def touch(tx: Connection, docs: Iterable[int], *, revision: int) -> None:
     """Note that something beside the words of these memories changed, such as a vector that came
     later.
@@ -185,12 +165,6 @@ def count_rows(connection: Connection, scope_id: int) -> int:
     return int(connection.execute(_COUNT, {"scope_id": scope_id}).scalar_one())
 
 
-def count_changed(connection: Connection, scope_id: int, *, after: int) -> int:
-    """Return the number of memories of a scope whose words or vectors changed since a revision."""
-    query = _COUNT.where(_x.c.revision > after)
-    return int(connection.execute(query, {"scope_id": scope_id}).scalar_one())
-
-
 def changed(
     connection: Connection, scope_id: int, *, after: int, fingerprint: str
 ) -> Iterator[list[Entry]]:
@@ -200,10 +174,9 @@ def changed(
     `fingerprint` names the embedder whose vectors are read; an empty one reads none. Rows as
     objects take several times the memory of the corpus that is made of them: hence the pages.
     """
-    values = {"scope_id": scope_id, "after": after}
-    docs = connection.execute(_CHANGED_DOCS, values).scalars().all()
+    docs = sorted(row.doc for row in rows_behind(connection, scope_id, Mark.at(after)))
     for start in range(0, len(docs), _PAGE):
-        page = list(docs[start : start + _PAGE])
+        page = docs[start : start + _PAGE]
         rows = connection.execute(_CHANGED, {"docs": page, "fingerprint": fingerprint})
         # By position rather than by name: this is read for a hundred thousand rows.
         yield [Entry._make(tuple(row)) for row in rows]

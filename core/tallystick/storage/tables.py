@@ -402,7 +402,7 @@ search_text = Table(
     Column("tags", Text, nullable=False),
     Column("names", Text),
     Column("labels", Text, nullable=False, server_default="{}"),
-    Index(None, "scope_id", "revision"),
+    Index(None, "scope_id", "revision", "doc"),
 )
 """The words by which an active memory is found, analyzed by `ranking`; NULL once it may no longer
 be found.
@@ -438,14 +438,16 @@ store_items = Table(
 )
 """Memories that are addressed by a namespace (a JSON list of its labels) and a key."""
 
-outbox = Table(
-    "outbox",
+derived = Table(
+    "derived",
     metadata,
-    Column("sequence", Key, primary_key=True, autoincrement=True),
-    Column("doc", Key, nullable=False),
-    sqlite_autoincrement=True,
+    Column("scope_id", Key, ForeignKey("scopes.id"), primary_key=True, autoincrement=False),
+    Column("name", Text, primary_key=True),
+    Column("revision", BigInteger, nullable=False),
+    Column("doc", BigInteger, nullable=False),
+    Column("filling", Boolean, nullable=False),
 )
-"""Memories whose vector in Chroma may be out of date; trimmed by the drainer."""
+"""How far what is derived outside of the database has followed the text of a scope."""
 
 proposals = Table(
     "proposals",

@@ -134,7 +134,7 @@ OWNERS: dict[str, Rows] = {
     "recall_segments": Rows(
         "segments of recall", "scope", texts="data", codes="name", leaves="never"
     ),
-    "outbox": Rows("jobs", "tally", leaves="never"),
+    "derived": Rows("settings", "scope", codes="name", leaves="never"),
     "entity_names": Rows("graph", "memory", texts="vector", names="name", codes="type fingerprint"),
     "relations": Rows("graph", "memory", names="name"),
     "relation_mentions": Rows("graph", "memory"),

@@ -35,7 +35,6 @@ from tallystick.storage import (
     journal,
     memories,
     objects,
-    outbox,
     parts,
     proposals,
     scopes,
@@ -43,7 +42,8 @@ from tallystick.storage import (
     segments,
     settings_rows,
 )
-from tallystick.storage.chroma_layout import IndexState, Layout, layout_of, state_of
+from tallystick.storage.chroma_layout import NAME, IndexState, Layout, layout_of, state_of
+from tallystick.storage.derived import marks_of
 from tallystick.storage.packing import damage_read
 from tallystick.storage.private_files import wider_than_private
 from tallystick.storage.read_only import unwritable_reason
@@ -55,8 +55,6 @@ from tallystick.upkeep.retention import Windows, journal_window, purge, require_
 
 _SHOWN = 20
 """Lost objects that are named one by one."""
-_MANY = 10_000
-"""Entries of the outbox beyond which the doctor reports that Chroma lags."""
 
 
 def diagnose(
@@ -89,7 +87,6 @@ def diagnose(
         "recorder": lambda connection: [_recorded(connection)],
         "policy rules": _rules,
         "jobs": lambda connection: [_jobs(connection)],
-        "outbox": lambda connection: [_outbox(connection)],
         "graph": lambda connection: [_graph(connection)],
         "segments": lambda connection: [_segments(context, connection)],
     }
@@ -576,15 +573,6 @@ def _segments(context: MemoryContext, connection: Connection) -> Finding:
     return Finding(check="segments", status="ok", text="what recall derived is whole")
 
 
-def _outbox(connection: Connection) -> Finding:
-    waiting = outbox.backlog(connection)
-    return Finding(
-        check="outbox",
-        status="notice" if waiting > _MANY else "ok",
-        text=f"{waiting} vectors wait for Chroma",
-    )
-
-
 def _large_scans(context: MemoryContext) -> str | None:
     """Name what each recall compares that a Chroma server should answer."""
     if not context.uses_chroma:
@@ -647,17 +635,16 @@ def _filling(
     connection: Connection, fingerprint: str, layout: Layout, state: IndexState
 ) -> str | None:
     """Say how far Chroma is filled; None where it is."""
-    if not state.filling:
+    marks = marks_of(connection, NAME, layout.scopes) if layout.keys else {}
+    filling = [scope_id for scope_id, mark in marks.items() if mark.filling]
+    if not filling:
         return None
-    within = layout.own.intersection(key for key in state.filling if key is not None)
-    total = search.count_points(connection, fingerprint, scope_ids=within)
-    if None in state.filling:
-        total += search.count_points(connection, fingerprint)
-        total -= search.count_points(connection, fingerprint, scope_ids=layout.own)
-    count = sum(state.counts.get(key, 0) for key in state.filling)
+    keys = {layout.key_of(scope_id) for scope_id in filling}
+    total = search.count_points(connection, fingerprint, scope_ids=filling)
+    count = min(total, sum(state.counts.get(key, 0) for key in keys))
     return (
-        f"Chroma is being filled with {_named(state.filling)}: {min(count, total)} of {total} "
-        "vectors are there; until then they are scanned"
+        f"Chroma is being filled with {_named(keys)}: {count} of {total} vectors are there; until "
+        "then they are scanned"
     )
 
 

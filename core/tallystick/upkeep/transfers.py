@@ -17,7 +17,7 @@ from tallystick.errors import CorruptTally, InvalidInput, StorageError, Tallysti
 from tallystick.memory import MemoryContext
 from tallystick.memory.secrets import require_no_secrets
 from tallystick.records import Actor, Scope, Transfer
-from tallystick.storage import Connection, archives, journal, merging, migrate, search
+from tallystick.storage import Connection, archives, journal, merging, migrate
 from tallystick.storage.archives import Archive, Progress, silent
 from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.private_files import is_new_or_empty, whole_folder
@@ -133,9 +133,7 @@ def import_from(
                     merge.add(table, page)
                 done += len(page)
                 progress(done, total)
-        docs = merge.finish()
-        require_no_secrets(context, tx, docs)
-        search.queue_for_index(tx, docs, scope_id=None)
+        require_no_secrets(context, tx, merge.finish())
         result = _transfer("apply", {**archive.manifest, "states": merge.states})
         details = {"format": archives.FORMAT, "digest": digest, "scopes": len(names)}
         journal.append(tx, _event(context, actor, TALLY, "tally.import", details))

@@ -21,8 +21,9 @@ from tallystick.errors import StorageError
 from tallystick.pipeline import chroma
 from tallystick.records import RebuiltIndex
 from tallystick.settings import Settings
-from tallystick.storage import ChromaIndex, outbox
-from tallystick.storage.chroma_layout import IndexState, Layout, forget, layout_of, state_of
+from tallystick.storage import ChromaIndex
+from tallystick.storage.chroma_layout import NAME, IndexState, Layout, forget, layout_of, state_of
+from tallystick.storage.derived import marks_of
 from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder
 
@@ -51,7 +52,7 @@ with Tally.open(sys.argv[1], **options) as tally:
     # Its background has looked for large scopes too.
     assert services_of(tally).background.failures == 0
     with services_of(tally).store.database.read() as connection:
-        [count] = connection.execute(text("SELECT count(*) FROM outbox")).scalars()
+        [count] = connection.execute(text("SELECT count(*) FROM derived")).scalars()
         [marks] = connection.execute(
             text("SELECT count(*) FROM settings WHERE name LIKE 'chroma%'")
         ).scalars()
@@ -67,7 +68,7 @@ from tallystick.settings import Settings
 from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder
 
-chroma._FILLED_AT_ONCE = 20
+chroma._AT_ONCE = 20
 tally = Tally.open(
     sys.argv[1],
     embedder=HashEmbedder(),
@@ -77,7 +78,7 @@ tally = Tally.open(
 drain = services_of(tally).background._chroma
 drain.take_in_grown()
 bound = tally.bind(Actor(user="anna"))
-while (filled := drain.fill()) is not None:
+while (filled := drain.step()) is not None:
     bound.remember(f"crane number {time.time_ns()} of the pond")
     print("batch", filled, flush=True)
 """
@@ -101,8 +102,12 @@ def _state(tally: Tally) -> tuple[Layout, IndexState]:
 
 
 def _waiting(tally: Tally) -> int:
+    return _drain(tally).backlog()
+
+
+def _is_filling(tally: Tally) -> bool:
     with services_of(tally).store.database.read() as connection:
-        return outbox.backlog(connection)
+        return any(mark.filling for mark in marks_of(connection, NAME).values())
 
 
 def _index(tally: Tally) -> ChromaIndex:
@@ -122,7 +127,7 @@ def _drain(tally: Tally) -> chroma.ChromaDrain:
 
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chroma, "_FILLED_AT_ONCE", 20)
+    monkeypatch.setattr(chroma, "_AT_ONCE", 20)
 
 
 def test_a_tally_of_small_scopes_has_nothing_of_chroma(tmp_path: Path) -> None:
@@ -165,7 +170,7 @@ def test_a_scope_that_grows_large_is_filled_and_says_how_it_is_searched_meanwhil
         )
         assert _finding(tally)[0] == "notice"
         assert _drain(tally).take_in_grown() == 1
-        assert _drain(tally).fill() == 20
+        assert _drain(tally).step() == 20
         found = anna.recall("an egret of the pond")
         assert (found[0].content, found.path) == ("an egret of the pond", BY_SIGNS)
         assert "it is being filled" in found.warnings[0]
@@ -174,7 +179,7 @@ def test_a_scope_that_grows_large_is_filled_and_says_how_it_is_searched_meanwhil
             "Chroma is being filled with 1 large scope: 20 of 31 vectors are there; until then "
             "they are scanned",
         )
-        assert _drain(tally).fill() == 11
+        assert _drain(tally).step() == 11
         said = [each.message.split()[0] for each in caplog.records]
         assert said == ["event='chroma.filling'", "event='chroma.filled'"]
         found = anna.recall("an egret of the pond")
@@ -225,7 +230,7 @@ def test_writers_go_on_while_a_scope_is_filled(tmp_path: Path) -> None:
         anna = _fill_scope(tally, 200)
         kept = [hit.id for hit in anna.memories(limit=40)]
         _drain(tally).take_in_grown()
-        _drain(tally).fill()
+        _drain(tally).step()
 
         def write() -> None:
             for number, memory_id in enumerate(kept):
@@ -234,7 +239,7 @@ def test_writers_go_on_while_a_scope_is_filled(tmp_path: Path) -> None:
 
         writer = threading.Thread(target=write)
         writer.start()
-        while _drain(tally).step() > 0:
+        while _drain(tally).step() is not None:
             pass
         writer.join()
         assert tally.drain().left == 0
@@ -256,12 +261,12 @@ def test_a_batch_that_was_rolled_back_is_written_once_more(
     with _open(tmp_path / "tally") as tally:
         _fill_scope(tally)
         _drain(tally).take_in_grown()
-        assert _drain(tally).fill() == 20
+        assert _drain(tally).step() == 20
         with monkeypatch.context() as patched:
             patched.setattr(chroma, "keep_state", _refuse)
             with pytest.raises(RuntimeError, match="cut off"):
-                _drain(tally).fill()
-        assert _state(tally)[1].filling
+                _drain(tally).step()
+        assert _is_filling(tally)
         tally.drain()
         assert tally.reconcile_index(repair=False).whole
         assert _index(tally).count() == 100
@@ -290,8 +295,7 @@ def test_a_process_that_is_killed_while_it_fills_loses_and_shows_nothing(
         anna = tally.bind(ANNA)
         for memory_id in gone:
             anna.forget(memory_id, reason="flew off")
-        layout, state = _state(tally)
-        assert (len(layout.own), list(state.filling)) == (1, [*layout.own])
+        assert (len(_state(tally)[0].own), _is_filling(tally)) == (1, True)
         assert "it is being filled" in anna.recall("heron number 7").warnings[0]
         assert tally.drain().left == 0
         agreed = tally.reconcile_index(repair=False)
@@ -331,7 +335,7 @@ def test_a_scope_that_is_no_longer_large_is_scanned_and_keeps_its_place(tmp_path
         assert (_waiting(tally), tally.drain().indexed) == (0, 0)
 
 
-def test_exact_fills_nothing_and_forgets_what_nobody_drains(tmp_path: Path) -> None:
+def test_exact_fills_nothing_and_leaves_chroma_behind(tmp_path: Path) -> None:
     with _open(tmp_path / "tally", EXACT) as tally:
         anna = _fill_scope(tally)
         tally.drain()
@@ -343,13 +347,11 @@ def test_exact_fills_nothing_and_forgets_what_nobody_drains(tmp_path: Path) -> N
     with _open(tmp_path / "tally", EXACT) as tally:
         anna = tally.bind(ANNA)
         for number in range(31):
-            assert _waiting(tally) == number
             anna.remember(f"crane number {number}")
-            _drain(tally).forget_undrained()
-        assert (_waiting(tally), _state(tally)) == (0, (Layout(), IndexState()))
+        assert (tally.drain().indexed, _waiting(tally)) == (0, 0)
         assert anna.recall("crane number 3").path == BY_SIGNS
     with _open(tmp_path / "tally") as tally:
-        tally.drain()
+        assert tally.drain().indexed == 31
         assert tally.bind(ANNA).recall("crane number 3").path == BY_CHROMA
         assert tally.reconcile_index(repair=False).whole
 

@@ -16,13 +16,9 @@ from sqlalchemy import Connection, Engine, create_engine, select, text, update
 
 from tallystick import Actor, Scope, Tally
 from tallystick.storage import (
-    chroma_layout,
     jobs,
     journal,
-    outbox,
     scopes,
-    search,
-    settings_rows,
     tables,
 )
 from tallystick.storage.dialects import prepare_postgres
@@ -107,22 +103,19 @@ def test_an_end_of_a_stream_that_was_cached_is_read_anew_as_often_as_it_moved(
         assert not list(journal.verify_stream(connection, "scope:x"))
 
 
-def test_the_outbox_keeps_an_entry_that_was_committed_after_a_later_one_was_read(
-    engine: Engine,
-) -> None:
+def test_a_mark_misses_nothing_of_writers_side_by_side(engine: Engine) -> None:
+    """Revisions of a scope are committed in their order: who was later waits for the other."""
     with engine.begin() as tx:
-        settings_rows.set_setting(tx, chroma_layout.SHARED, "1")
-    with engine.connect() as slow, slow.begin():
-        search.queue_for_index(slow, [101], scope_id=None)
-        with engine.begin() as fast:
-            search.queue_for_index(fast, [102], scope_id=None)
-        with engine.connect() as drainer:
-            batch = outbox.take(drainer)
-    assert batch.docs == [102]
-    with engine.begin() as tx:
-        outbox.trim(tx, batch.entries)
-    with engine.connect() as connection:
-        assert outbox.take(connection).docs == [101]
+        scope = scopes.ensure(tx, ALICE.private_scope)
+
+    def change(tx: Connection) -> int:
+        return scopes.next_revision(tx, scope.id)
+
+    for _ in range(4):
+        first, second = together(engine, change, change)
+        with engine.connect() as connection:
+            [(_, now)] = scopes.revisions(connection, [ALICE.private_scope])
+        assert {first, second} == {now - 1, now}
 
 
 def _enqueue(tx: Connection) -> str:

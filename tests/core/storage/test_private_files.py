@@ -114,7 +114,7 @@ def test_the_doctor_names_what_could_not_be_read_and_goes_on(tmp_path: Path) -> 
     unreadable = [finding for finding in findings if "could not be read" in finding.text]
     assert {"journal", "versions"} <= problems
     assert unreadable
-    assert {"jobs", "outbox", "who acts"} <= {finding.check for finding in findings} - problems
+    assert {"jobs", "graph", "who acts"} <= {finding.check for finding in findings} - problems
 
 
 def test_the_doctor_reads_the_words_of_recall_and_derives_them_anew(tmp_path: Path) -> None:

@@ -26,13 +26,14 @@ ADA, BOB = Actor(user="ada"), Actor(user="bob")
 
 REFERENCE = {"settings", "scopes", "spaces", "access_tokens"}
 """Small tables that every host would have."""
-LOGS = {"outbox", "access_log"}
+LOGS = {"access_log"}
 """Tables that a write or a recall only adds to."""
 KEYS: dict[str, set[str]] = {
     "anchors": {"stream"},
     "approvals": {"scope_id", "id"},
     "communities": {"scope_id", "id"},
     "community_members": {"community_id", "doc"},
+    "derived": {"scope_id"},
     "edges": {"scope_id", "id", "from_doc", "to_doc"},
     "entity_names": {"scope_id", "doc"},
     "graph_texts": {"doc", "scope_id"},
@@ -206,10 +207,10 @@ def test_no_write_and_no_recall_reaches_beyond_its_scope(
         ("SELECT * FROM (SELECT * FROM step_entries ORDER BY kind LIMIT 9) AS n", "step_entries"),
         ("INSERT INTO parts (key, body) VALUES (1, 2)", "parts"),
         ("DELETE FROM journal WHERE position < 3", "journal"),
-        ("SELECT 1 FROM outbox", "outbox"),
+        ("SELECT 1 FROM access_log", "access_log"),
         ("SELECT doc FROM memories WHERE scope_id = 1", None),
         ('SELECT 1 FROM vectors WHERE "vectors"."doc" IN (1, 2)', None),
-        ("INSERT INTO outbox (doc) VALUES (1)", None),
+        ("INSERT INTO access_log (at) VALUES (1)", None),
         ("UPDATE scopes SET revision = 1", None),
     ],
 )

@@ -444,7 +444,7 @@ def test_a_deleted_chroma_folder_loses_nothing(tmp_path: Path) -> None:
         assert tally.bind().recall("heron number 7").path == "chroma"
 
 
-def test_what_waits_in_the_outbox_is_no_damage(tmp_path: Path) -> None:
+def test_what_chroma_has_not_followed_yet_is_no_damage(tmp_path: Path) -> None:
     with Tally.open(tmp_path / "tally", settings=CHROMA, background=False) as tally:
         _filled(tally)
         tally.bind().remember("not drained yet")

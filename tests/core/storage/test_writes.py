@@ -20,13 +20,9 @@ from tallystick.pipeline import JobRunner
 from tallystick.records import Scope
 from tallystick.settings import Settings
 from tallystick.storage import (
-    chroma_layout,
     jobs,
     journal,
-    outbox,
     scopes,
-    search,
-    settings_rows,
     tables,
 )
 from tallystick.storage.database import Database
@@ -243,32 +239,6 @@ def test_two_processes_that_create_one_scope_at_once_have_one(
     with ThreadPoolExecutor(2) as threads:
         first, second = threads.map(create, two_processes)
     assert first == second
-
-
-@pytest.mark.postgres
-def test_what_was_committed_late_stays_in_the_outbox(two_processes: tuple[Tally, Tally]) -> None:
-    """A lower sequence may be committed after a higher one was read."""
-    first, second = (_database(tally) for tally in two_processes)
-
-    def late(tx: Any) -> None:
-        search.queue_for_index(tx, [1], scope_id=None)
-        second.write(
-            lambda other: search.queue_for_index(other, [2], scope_id=None),
-            name="b",
-            writes=Writes.of(OF_BEN),
-        )
-        with second.read() as connection:
-            drained.append(outbox.take(connection))
-
-    drained: list[outbox.Batch] = []
-    first.write(
-        lambda tx: settings_rows.set_setting(tx, chroma_layout.SHARED, "1"), name="chroma.mark"
-    )
-    first.write(late, name="a", writes=Writes.of(OF_ANNA))
-    assert drained[0].docs == [2]
-    second.write(lambda tx: outbox.trim(tx, drained[0].entries), name="trim")
-    with second.read() as connection:
-        assert outbox.take(connection).docs == [1]
 
 
 @pytest.mark.postgres

@@ -92,7 +92,7 @@ def _rows(tally: Tally) -> dict[str, int]:
     with services_of(tally).store.database.read() as connection:
         counts = archives.count_rows(connection, everything)
     # What a call itself leaves: its own line, and work that is derived.
-    return {name: count for name, count in counts.items() if name not in {"journal", "outbox"}}
+    return {name: count for name, count in counts.items() if name not in {"journal", "derived"}}
 
 
 def _order(tally: Tally, user: str) -> list[str]:
