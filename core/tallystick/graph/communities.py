@@ -16,7 +16,7 @@ from typing import NamedTuple
 from tallystick.errors import require
 from tallystick.graph.concepts import Text, concepts_of
 from tallystick.memory import MemoryContext
-from tallystick.storage import Connection, communities, edges, memories
+from tallystick.storage import Connection, communities, edges, graph, memories
 
 _LEAST = 3
 """Entities of a community at least."""
@@ -59,7 +59,7 @@ def read_division(context: MemoryContext, scope_id: int) -> Division | None:
     Raises MissingExtra without `graspologic-native`.
     """
     with context.store.database.read() as connection:
-        texts = communities.count_texts(connection, scope_id)
+        texts = graph.count_texts(connection, scope_id)
         before = communities.divided_texts(connection, scope_id)
         if before is not None and abs(texts - before) * _ANEW < max(before, _ANEW):
             return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tallystick.graph.aliases import alias_of, likeness
 from tallystick.graph.names import ENTITY_TYPES, KnownNames, Name, Names, Said, given_names
@@ -20,6 +20,7 @@ from tallystick.memory.remember import MOST_ENTITIES
 from tallystick.ranking.name_forms import normal_name
 from tallystick.records import Extraction, Memory, SourceHash, SourceRef, canonical_json
 from tallystick.storage import Connection, ScopeRow, edges, graph, memories, parts
+from tallystick.storage.derived import Mark, keep_marks, lags_of
 
 _READ = 20_000
 """Characters of a text that are read for names."""
@@ -35,6 +36,8 @@ class ReadPage:
     texts: tuple[tuple[memories.Stored, Names], ...]
     vectors: dict[str, bytes] = field(default_factory=dict)
     """By normal name, of those that were new when the page was read."""
+    mark: Mark | None = None
+    """The place up to which the graph has read the scope with it."""
 
 
 def read_page(context: MemoryContext, scope_id: int, *, limit: int) -> ReadPage | None:
@@ -42,16 +45,19 @@ def read_page(context: MemoryContext, scope_id: int, *, limit: int) -> ReadPage 
     remembered with and those that the graph knows by then; None where there are no such texts.
     """
     with context.store.database.read() as connection:
-        docs = graph.unread(connection, scope_id, limit=limit)
-        if not docs:
+        lag = lags_of(connection, graph.NAME, [scope_id]).get(scope_id)
+        if lag is None:
             return None
+        rows = graph.unread(connection, scope_id, lag.mark, limit=limit)
+        mark = Mark(*rows[-1]) if len(rows) == limit else Mark.at(lag.revision)
+        docs = [row.doc for row in rows]
         stored = memories.get_docs(connection, docs)
         known = _known_names(connection, scope_id)
     texts: list[tuple[memories.Stored, Names]] = []
     for doc in docs:
         if doc in stored:
             texts.append((stored[doc], Names(_names_of(stored[doc].memory, known))))
-    return _page(context, scope_id, texts)
+    return replace(_page(context, scope_id, texts), mark=mark)
 
 
 def read_extraction(
@@ -123,6 +129,8 @@ def _text_of(memory: Memory) -> str:
 
 def link_page(write: MemoryWrite, page: ReadPage) -> int:
     """Link the texts of a page that are as they were read; return the number of mentions."""
+    if page.mark is not None:
+        keep_marks(write.tx, graph.NAME, {page.scope_id: page.mark})
     linking = _Linking(write, page)
     current = memories.get_docs(write.tx, [stored.doc for stored, _ in page.texts])
     return sum(
@@ -184,7 +192,6 @@ class _Linking:
                     confidence=said.confidence,
                     at=write.now,
                 )
-        graph.mark_read(tx, stored.doc, scope.id, stored.memory.version)
         settle(write, before | set(by_name.values()))
         return len(by_name)
 

@@ -12,7 +12,9 @@ from tallystick.memory.memory_write import MemoryWrite
 from tallystick.memory.mentions import graph_subject
 from tallystick.pipeline.runner import Ended, Work, enqueue_in_scope
 from tallystick.storage import Connection, graph, jobs
+from tallystick.storage.derived import Mark, keep_marks, lags_of
 from tallystick.storage.jobs import TALLY_ACTOR
+from tallystick.storage.writes import Writes
 
 _PAGE = 100
 _LEASE_SECONDS = 120
@@ -101,7 +103,9 @@ class GraphHandler:
         def unit(tx: Connection, allowed: Sequence[jobs.LeasedJob]) -> dict[str, Ended]:
             nonlocal is_over
             assert job.scope_id is not None
-            is_over = not (self._context.graph and graph.unread(tx, job.scope_id, limit=1))
+            lag = lags_of(tx, graph.NAME, [job.scope_id]).get(job.scope_id)
+            if lag is not None and self._context.graph:
+                is_over = not graph.unread(tx, job.scope_id, lag.mark, limit=1)
             if not is_over:
                 return {}
             return {job.id: Ended("done" if texts else "empty", result={"mentions": mentions})}
@@ -118,12 +122,16 @@ def enqueue_unread(context: MemoryContext) -> int:
     if not context.graph:
         return 0
     with store.database.read() as connection:
-        unread = graph.scopes_unread(connection)
+        lags = lags_of(connection, graph.NAME)
+        unread = [each for each in lags if graph.unread(connection, each, lags[each].mark, limit=1)]
         waiting = jobs.open_subjects(connection, jobs.GRAPH) if unread else set()
+    if passed := {each: Mark.at(lags[each].revision) for each in lags if each not in unread}:
+        store.database.write(
+            lambda tx: keep_marks(tx, graph.NAME, passed),
+            name="graph.passed",
+            writes=Writes.of(graph.NAME),
+        )
     missing = [scope_id for scope_id in unread if graph_subject(scope_id) not in waiting]
-    if not missing:
-        return 0
-
     for scope_id in missing:
         enqueue_in_scope(store, jobs.GRAPH, graph_subject(scope_id), scope_id)
     return len(missing)

@@ -10,14 +10,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Select, delete, func, insert, select, update
+from sqlalchemy import Connection, Select, delete, insert, select, update
 from sqlalchemy import exists as sql_exists
 
 from tallystick.storage import tables, texts
 
 _c, _cm, _p = tables.communities, tables.community_members, tables.partitions
 _ms, _s = tables.memory_sources, tables.sources
-_e, _m, _g = tables.edges, tables.memories, tables.graph_texts
+_e, _m = tables.edges, tables.memories
 
 
 GRAPH_VERSION = "graph-1"
@@ -77,12 +77,6 @@ def together_in(connection: Connection, scope_id: int) -> list[Togetherness]:
     for doc, entity in connection.execute(query):
         by_text[doc].append(entity)
     return [Togetherness(doc, tuple(entities)) for doc, entities in by_text.items()]
-
-
-def count_texts(connection: Connection, scope_id: int) -> int:
-    """Return the number of texts of a scope that the graph has read."""
-    query = select(func.count()).select_from(_g).where(_g.c.scope_id == scope_id)
-    return int(connection.execute(query).scalar_one())
 
 
 def divided_texts(connection: Connection, scope_id: int) -> int | None:

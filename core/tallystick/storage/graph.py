@@ -10,9 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from sqlalchemy import (
-    ColumnElement,
     Connection,
-    and_,
     bindparam,
     delete,
     exists,
@@ -23,6 +21,7 @@ from sqlalchemy import (
 )
 
 from tallystick.storage import communities, tables
+from tallystick.storage.derived import Mark, Row
 from tallystick.storage.prepared import Prepared, insert_row, upsert
 
 UNREAD_KINDS = ("entity", "community", "store_item", "working")
@@ -30,13 +29,11 @@ UNREAD_KINDS = ("entity", "community", "store_item", "working")
 apart by their namespace.
 """
 
-_n, _r, _rm, _g = (
-    tables.entity_names,
-    tables.relations,
-    tables.relation_mentions,
-    tables.graph_texts,
-)
-_e, _m, _ms = tables.edges, tables.memories, tables.memory_sources
+NAME = "graph"
+"""The name of its marks."""
+
+_n, _r, _rm = tables.entity_names, tables.relations, tables.relation_mentions
+_e, _m, _ms, _x = tables.edges, tables.memories, tables.memory_sources, tables.search_text
 _IS_MENTION = (_e.c.kind == literal_column("'MENTIONS'")) & _e.c.valid_until.is_(None)
 _MENTIONED = Prepared(select(_e.c.to_doc).where(_e.c.from_doc == bindparam("doc"), _IS_MENTION))
 _ADD_NAME = Prepared(insert_row(_n, "scope_id", "name", "doc", "type", "fingerprint", "vector"))
@@ -49,7 +46,6 @@ _ADD_EVIDENCE = Prepared(
         replacing=("confidence",),
     )
 )
-_MARK = Prepared(upsert(_g, ("doc", "scope_id", "version"), key=("doc",), replacing=("version",)))
 
 
 class EntityName(NamedTuple):
@@ -254,28 +250,26 @@ def relations_of(connection: Connection, entities: Iterable[int]) -> list[Relati
     return list(relations.values())
 
 
-def mark_read(tx: Connection, doc: int, scope_id: int, version: int) -> None:
-    """Note that the graph has read a version of a memory."""
-    _MARK(tx, {"doc": doc, "scope_id": scope_id, "version": version})
-
-
-def unread(connection: Connection, scope_id: int, *, limit: int) -> list[int]:
-    """Return active memories of a scope that the graph has not read as they are now, oldest
-    first.
+def unread(connection: Connection, scope_id: int, mark: Mark, *, limit: int) -> list[Row]:
+    """Return the active memories of a scope behind the mark of the graph, in the order in which
+    they follow.
     """
-    query = select(_m.c.doc).where(_m.c.scope_id == scope_id, _is_unread())
-    return list(connection.execute(query.order_by(_m.c.doc).limit(limit)).scalars())
+    query = (
+        select(_x.c.revision, _x.c.doc)
+        .join(_m, _m.c.doc == _x.c.doc)
+        .where(_x.c.scope_id == scope_id, _x.c.revision >= mark.revision)
+        .where((_x.c.revision > mark.revision) | (_x.c.doc > mark.doc))
+        .where(_m.c.state == "active", _m.c.kind.not_in(UNREAD_KINDS))
+    )
+    query = query.order_by(_x.c.revision, _x.c.doc).limit(limit)
+    return [Row(*row) for row in connection.execute(query)]
 
 
-def scopes_unread(connection: Connection) -> list[int]:
-    """Return the scopes with active memories that the graph has not read as they are now."""
-    query = select(_m.c.scope_id).where(_is_unread()).distinct().order_by(_m.c.scope_id)
-    return list(connection.execute(query).scalars())
-
-
-def _is_unread() -> ColumnElement[bool]:
-    read = exists().where(_g.c.doc == _m.c.doc, _g.c.version == _m.c.version)
-    return and_(_m.c.state == "active", _m.c.kind.not_in(UNREAD_KINDS), ~read)
+def count_texts(connection: Connection, scope_id: int) -> int:
+    """Return the number of texts of a scope that the graph reads."""
+    is_read = (_m.c.state == "active") & _m.c.kind.not_in(UNREAD_KINDS)
+    query = select(func.count()).where(_m.c.scope_id == scope_id, is_read)
+    return int(connection.execute(query).scalar_one())
 
 
 def drop_mentions(tx: Connection, doc: int) -> set[int]:
@@ -283,7 +277,6 @@ def drop_mentions(tx: Connection, doc: int) -> set[int]:
     mentioned = mentioned_by(tx, doc)
     tx.execute(delete(_e).where(_e.c.from_doc == doc, _e.c.kind == "MENTIONS"))
     _drop_evidence(tx, [doc])
-    tx.execute(delete(_g).where(_g.c.doc == doc))
     return mentioned
 
 

@@ -337,15 +337,6 @@ relation_mentions = Table(
     Index(None, "doc"),
 )
 
-graph_texts = Table(
-    "graph_texts",
-    metadata,
-    Column("doc", Key, ForeignKey("memories.doc"), primary_key=True, autoincrement=False),
-    Column("scope_id", Key, ForeignKey("scopes.id"), nullable=False),
-    Column("version", Integer, nullable=False),
-)
-"""The version of each memory whose text the graph has read."""
-
 partitions = Table(
     "partitions",
     metadata,

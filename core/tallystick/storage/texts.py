@@ -138,7 +138,6 @@ OWNERS: dict[str, Rows] = {
     "entity_names": Rows("graph", "memory", texts="vector", names="name", codes="type fingerprint"),
     "relations": Rows("graph", "memory", names="name"),
     "relation_mentions": Rows("graph", "memory"),
-    "graph_texts": Rows("graph", "memory"),
     "partitions": Rows("graph", "scope"),
     "communities": Rows(
         "graph",

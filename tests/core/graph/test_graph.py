@@ -12,6 +12,7 @@ from tallystick.memory import Put
 from tallystick.records import Actor
 from tallystick.settings import Settings
 from tallystick.storage import Connection, byte_search, edges, graph, memories, tables
+from tallystick.storage.derived import forget_marks
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 
@@ -313,7 +314,7 @@ def test_a_job_that_is_cut_off_is_carried_on_without_a_second_link(open_tally: O
         services = services_of(tally)
 
         def unread_again(tx: Connection) -> None:
-            tx.execute(tables.graph_texts.delete())
+            forget_marks(tx, graph.NAME)
 
         services.store.database.write(unread_again, name="test")
         tally.drain()

@@ -36,7 +36,6 @@ KEYS: dict[str, set[str]] = {
     "derived": {"scope_id"},
     "edges": {"scope_id", "id", "from_doc", "to_doc"},
     "entity_names": {"scope_id", "doc"},
-    "graph_texts": {"doc", "scope_id"},
     "idempotency": {"scope_id"},
     "jobs": {"scope_id", "id", "subject_id"},
     "journal": {"stream"},
