@@ -41,7 +41,7 @@ from tests.benchmarks.recall import queries, turns
 from tests.benchmarks.resident import resident
 
 from tallystick import Actor, Tally
-from tallystick.pipeline.preparation import Preparation
+from tallystick.pipeline.derived import Segments
 from tallystick.ranking import indexed_words, to_float16_bytes
 from tallystick.storage import tables
 from tallystick.tally.services import services_of
@@ -194,7 +194,7 @@ def measure(where: str, users: Sequence[str], *, remakes: bool = False) -> dict[
             warm.append(time.perf_counter() - start)
         grown = resident() - before
         context, remade = services_of(tally).memory, list[int]()
-        remaking = threading.Thread(target=lambda: remade.append(Preparation(context)()))
+        remaking = threading.Thread(target=lambda: remade.append(Segments(context).follow()))
         kept = max(entry.kept for entry in context.corpora._entries.values())
         remakes = remakes and kept > 0
         if remakes:

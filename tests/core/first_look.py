@@ -13,7 +13,7 @@ FIRST_LOOK = {
     "graph/test_about.py": "memory/dependencies",
     "graph/test_communities.py": "graph/concepts graph/overview pipeline/summaries "
     "storage/communities",
-    "graph/test_graph.py": "graph/aliases graph/mending graph/names "
+    "graph/test_graph.py": "graph/aliases graph/names "
     "graph/reading ranking/name_forms memory/mentions pipeline/graph storage/graph",
     "memory/test_matching.py": "access/confirm",
     "memory/test_pins.py": "memory/protection",
@@ -30,7 +30,7 @@ FIRST_LOOK = {
     "ranking/order ranking/corpus ranking/question ranking/likeness ranking/signals "
     "ranking/vocabulary storage/search",
     "memory/test_large_scopes.py": "memory/candidates memory/recall_request ranking/frozen "
-    "pipeline/preparation "
+    "pipeline/derived "
     "ranking/segment storage/corpus_cache storage/segment_files storage/segments",
     "adapters/test_capture.py": "adapters/call_tree adapters/stream_times adapters/tool_calls "
     "testing/capture testing/comparison",

@@ -6,7 +6,6 @@ found again where a text writes them exactly. Off until a setting turns it on.
 
 from tallystick.graph.about import about
 from tallystick.graph.communities import divide, read_division, wants_summary
-from tallystick.graph.mending import mend_graph
 from tallystick.graph.names import ENTITY_TYPES, KnownNames
 from tallystick.graph.overview import Shown, communities_in, shown_communities
 from tallystick.graph.reading import ReadPage, link_page, read_extraction, read_page
@@ -20,7 +19,6 @@ __all__ = [
     "communities_in",
     "divide",
     "link_page",
-    "mend_graph",
     "read_division",
     "read_extraction",
     "read_page",

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 
 from tallystick.memory import MemoryContext
 from tallystick.pipeline.chroma import ChromaDrain, Progress
+from tallystick.pipeline.derived import Chroma, Derived, Graph, Segments, Words
 from tallystick.pipeline.embedding import (
     EmbeddingHandler,
     ReembeddingHandler,
     enqueue_missing,
 )
 from tallystick.pipeline.graph import GraphHandler, enqueue_unread
-from tallystick.pipeline.preparation import Preparation
 from tallystick.pipeline.reconcile import Reconciled, reconcile
 from tallystick.pipeline.runner import FailedJob, Handler, JobRunner, Round
 from tallystick.pipeline.worker import Worker
@@ -88,10 +88,16 @@ class Background:
             ],
         )
         self._chroma = ChromaDrain(context, eager=eager, drain_at=drain_at)
+        self.derived: tuple[Derived, ...] = (
+            Words(context),
+            Segments(context),
+            Graph(context),
+            Chroma(context, lambda repair: self.reconcile(repair=repair)),
+        )
+        """What the doctor asks, and the background brings up to date."""
         self._chores = [
             Chore(lambda: enqueue_missing(context), _SWEEP_SECONDS),
-            Chore(lambda: enqueue_unread(context), _SWEEP_SECONDS),
-            Chore(Preparation(context), _SWEEP_SECONDS),
+            *(Chore(each.follow, _SWEEP_SECONDS) for each in self.derived),
             *chores,
         ]
         self._opened_at = time.monotonic()

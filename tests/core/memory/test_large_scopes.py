@@ -22,7 +22,7 @@ from filelock import FileLock
 from sqlalchemy import Connection, Update, func, select, update
 
 from tallystick import Actor, BoundTally, Tally
-from tallystick.pipeline.preparation import Preparation
+from tallystick.pipeline.derived import Segments
 from tallystick.ranking import Corpus
 from tallystick.ranking.frozen import Frozen, freeze
 from tallystick.ranking.segment import Entry
@@ -321,7 +321,7 @@ def test_the_background_analyses_a_scope_before_somebody_asks(
     tally = open_sqlite(settings=settings)
     bound = tally.bind(ANNA)
     context = services_of(tally).memory
-    prepare = Preparation(context)
+    prepare = Segments(context).follow
     with tally:
         bound.remember_many(list(_turns(60)))
         assert prepare() == 1
@@ -369,7 +369,7 @@ def test_a_warm_question_leaves_the_segment_to_the_background(
         bound.recall("barin")
         assert (_segment(tally) == first) is background
 
-        assert Preparation(context)() == int(background)
+        assert Segments(context).follow() == int(background)
         assert _segment(tally) != first
         expected = _answers(bound)
         assert context.corpora.loads == read
@@ -403,7 +403,7 @@ def test_questions_are_answered_while_the_segment_is_made_anew(
 
         with monkeypatch.context() as slow:
             slow.setattr(corpus_cache, "freeze", freeze_while_asked)
-            assert Preparation(context)() == 1
+            assert Segments(context).follow() == 1
         assert found == ["The heron lives in the vault."]
         read = context.corpora.loads
         assert bound.recall("heron vault")[0].memory.content == found[0]
@@ -425,7 +425,7 @@ def test_a_segment_that_cannot_be_kept_is_tried_again_ever_more_rarely(
 
     with open_sqlite() as tally:
         bound, context = tally.bind(ANNA), services_of(tally).memory
-        prepare = Preparation(context)
+        prepare = Segments(context).follow
         bound.remember_many(list(_turns(60)))
         with monkeypatch.context() as disk:
             disk.setattr(segment_files, "open_private", full)
@@ -452,7 +452,7 @@ def test_a_question_goes_on_with_the_segment_that_another_process_made(
             for _ in range(2):
                 asker.recall("barin")
         elsewhere.remember_many(list(_turns(100, seed=2)))
-        assert Preparation(services_of(other).memory)() == 1
+        assert Segments(services_of(other).memory).follow() == 1
         assert _answers(bound) == _answers(elsewhere)
         assert _loads(tally) == 1
 
