@@ -30,7 +30,6 @@ FIRST_LOOK = {
     "ranking/order ranking/corpus ranking/question ranking/likeness ranking/signals "
     "ranking/vocabulary storage/search",
     "memory/test_large_scopes.py": "memory/candidates memory/recall_request ranking/frozen "
-    "pipeline/derived "
     "ranking/segment storage/corpus_cache storage/segment_files storage/segments",
     "adapters/test_capture.py": "adapters/call_tree adapters/stream_times adapters/tool_calls "
     "testing/capture testing/comparison",
@@ -93,6 +92,7 @@ FIRST_LOOK = {
     "operations/test_operations.py": "operations/arguments operations/operation "
     "operations/error_status operations/table operations/tools records/arguments records/wire",
     "pipeline/test_chroma_processes.py": "pipeline/chroma pipeline/reconcile",
+    "pipeline/test_derived.py": "storage/marks",
     "pipeline/test_jobs.py": "pipeline/background pipeline/embedding pipeline/runner "
     "pipeline/worker records/jobs storage/jobs upkeep/jobs tally/later_replays",
     "pipeline/test_learning.py": "pipeline/decide pipeline/extract pipeline/models "
@@ -100,7 +100,7 @@ FIRST_LOOK = {
     "../integrations/test_learning_models.py": "adapters/learning_models",
     "storage/test_proposals.py": "records/proposals storage/outbound_calls",
     "storage/test_storage.py": "storage/chroma "
-    "storage/chroma_layout storage/derived storage/integrity storage/journal "
+    "storage/chroma_layout storage/integrity storage/journal "
     "storage/parts storage/rows storage/scopes storage/settings_rows storage/spaces storage/store",
     "../integrations/test_event_loop.py": "adapters/background",
     "../integrations/test_server.py": "adapters/serving",

@@ -20,7 +20,7 @@ from tallystick.memory.remember import MOST_ENTITIES
 from tallystick.ranking.name_forms import normal_name
 from tallystick.records import Extraction, Memory, SourceHash, SourceRef, canonical_json
 from tallystick.storage import Connection, ScopeRow, edges, graph, memories, parts
-from tallystick.storage.derived import Mark, keep_marks, lags_of
+from tallystick.storage.marks import Mark, keep_marks, lags_of
 
 _READ = 20_000
 """Characters of a text that are read for names."""

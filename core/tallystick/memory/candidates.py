@@ -29,7 +29,7 @@ from tallystick.ranking import (
 from tallystick.ranking.segment import NEVER
 from tallystick.storage import Connection, items, search
 from tallystick.storage.chroma_layout import NAME, layout_of, state_of
-from tallystick.storage.derived import Mark, marks_of, rows_behind
+from tallystick.storage.marks import Mark, marks_of, rows_behind
 
 if TYPE_CHECKING:
     import numpy as np

@@ -44,7 +44,7 @@ from tallystick.records import AccessDecision, Actor, Hit, Memory, Scope, Source
 from tallystick.records.html import html_of
 from tallystick.storage import Connection, memories, scopes, search
 from tallystick.storage.chroma_layout import NAME, layout_of
-from tallystick.storage.derived import marks_of
+from tallystick.storage.marks import marks_of
 from tallystick.storage.segments import SegmentDamaged, SegmentGone, reading
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from tallystick.storage.chroma_layout import (
     state_of,
     take_in,
 )
-from tallystick.storage.derived import Lag, Mark, count_behind, keep_marks, rows_behind
+from tallystick.storage.marks import Lag, Mark, count_behind, keep_marks, rows_behind
 from tallystick.storage.writes import CHROMA, Writes
 
 Progress = Callable[[int, int], None]

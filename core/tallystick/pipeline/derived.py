@@ -1,7 +1,7 @@
 """Everything derived: the kinds of state that are made from the texts of memories, and can be made
 anew at any time.
 
-Each kind follows its scopes from a mark or from revisions (`storage/derived.py`), says how it
+Each kind follows its scopes from a mark or from revisions (`storage/marks.py`), says how it
 stands, and is mended. The background lets each follow, the doctor asks and mends each.
 """
 
@@ -32,7 +32,7 @@ from tallystick.storage import (
     segments,
 )
 from tallystick.storage.chroma_layout import NAME, IndexState, Layout, layout_of, state_of
-from tallystick.storage.derived import marks_of
+from tallystick.storage.marks import forget_marks, marks_of
 from tallystick.storage.writes import Writes
 
 _MEND = "run `tally doctor --repair`"
@@ -199,8 +199,8 @@ class Graph(Derived):
         return self._says("ok", text)
 
     def repair(self, actor: Actor) -> Finding:
-        """Remove entities, links and relations that nothing bears out, and forget entities that no
-        active memory mentions.
+        """Remove entities, links and relations that nothing bears out, forget entities that no
+        active memory mentions, and let the texts be read anew.
         """
 
         def unit(tx: Connection) -> int:
@@ -211,6 +211,8 @@ class Graph(Derived):
             orphans = graph.without_mention(tx)
             remove_orphans(write, list(memories.get_docs(tx, orphans).values()))
             settle(write, set(drift.shown) - set(orphans))
+            # What the texts say beside that is read anew.
+            forget_marks(tx, graph.NAME)
             derived = len(drift.strays) + len(drift.relations) + len(drift.communities)
             return len({*drift.shown, *orphans}) + derived
 

@@ -12,8 +12,8 @@ from tallystick.memory.memory_write import MemoryWrite
 from tallystick.memory.mentions import graph_subject
 from tallystick.pipeline.runner import Ended, Work, enqueue_in_scope
 from tallystick.storage import Connection, graph, jobs
-from tallystick.storage.derived import Mark, keep_marks, lags_of
 from tallystick.storage.jobs import TALLY_ACTOR
+from tallystick.storage.marks import Mark, keep_marks, lags_of
 from tallystick.storage.writes import Writes
 
 _PAGE = 100

@@ -25,7 +25,7 @@ from tallystick.storage.chroma_layout import (
     start_over,
     state_of,
 )
-from tallystick.storage.derived import rows_behind
+from tallystick.storage.marks import rows_behind
 from tallystick.storage.writes import CHROMA, Writes
 
 _PAGE, _SAMPLE = 500, 64

@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from sqlalchemy import text as sql
 
 from tallystick.storage import settings_rows
-from tallystick.storage.derived import Lag, begin_marks, forget_marks, lags_of
+from tallystick.storage.marks import Lag, begin_marks, forget_marks, lags_of
 
 NAME = "chroma"
 """The name of its marks."""

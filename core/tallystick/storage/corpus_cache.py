@@ -38,7 +38,7 @@ from tallystick.ranking.segment import Entry
 from tallystick.ranking.vocabulary import WordVectors
 from tallystick.storage import journal, scopes, search, segments
 from tallystick.storage.database import Database
-from tallystick.storage.derived import Mark, count_behind
+from tallystick.storage.marks import Mark, count_behind
 from tallystick.storage.segment_files import MappedFile, SegmentFiles
 from tallystick.storage.writes import Writes
 

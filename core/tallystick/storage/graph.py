@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 
 from tallystick.storage import communities, tables
-from tallystick.storage.derived import Mark, Row
+from tallystick.storage.marks import Mark, Row
 from tallystick.storage.prepared import Prepared, insert_row, upsert
 
 UNREAD_KINDS = ("entity", "community", "store_item", "working")

@@ -26,9 +26,9 @@ from sqlalchemy import (
 
 from tallystick.ranking.segment import Entry
 from tallystick.storage import tables
-from tallystick.storage.derived import Mark, rows_behind
 from tallystick.storage.dialects import text_position
 from tallystick.storage.jobs import EMBED
+from tallystick.storage.marks import Mark, rows_behind
 from tallystick.storage.prepared import Prepared, insert_row, integer_list, upsert
 
 LOCAL_ONLY = 128

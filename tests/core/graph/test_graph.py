@@ -12,7 +12,7 @@ from tallystick.memory import Put
 from tallystick.records import Actor
 from tallystick.settings import Settings
 from tallystick.storage import Connection, byte_search, edges, graph, memories, tables
-from tallystick.storage.derived import forget_marks
+from tallystick.storage.marks import forget_marks
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import errno
 import os
 import random
-import shutil
 import sqlite3
 import stat
 import subprocess
@@ -486,52 +485,6 @@ def test_a_file_that_is_not_whole_and_ours_is_made_anew(
         assert _loads(tally) == 1
         assert _files(tally) != [file]
         assert len(_files(tally)) == 1
-
-
-def _restore(folder: Path, copy: Path) -> None:
-    """Put the database of a closed tally back from a copy, as one restores a file by hand."""
-    for name in ("tally.db-wal", "tally.db-shm"):
-        (folder / name).unlink(missing_ok=True)
-    shutil.copyfile(copy, folder / "tally.db")
-
-
-@pytest.mark.sqlite
-@pytest.mark.parametrize(
-    ("mend", "other"),
-    [("recall", ANNA), ("recall", BEN), ("repair", ANNA), ("rebuild", BEN)],
-    ids=["recall, same", "recall, another", "repair, same", "rebuild, another"],
-)
-def test_a_segment_of_a_journal_that_was_rolled_back_is_not_read(
-    open_sqlite: OpenTally, tmp_path: Path, mend: str, other: Actor
-) -> None:
-    with open_sqlite() as tally:
-        bound = tally.bind(ANNA)
-        bound.remember_many(list(_turns(200)))
-        folder = Path(tally.location)
-    shutil.copyfile(folder / "tally.db", copy := tmp_path / "copy.db")
-    with open_sqlite() as tally:
-        tally.bind(ANNA).remember_many(list(_turns(100, seed=2)))
-        tally.bind(ANNA).recall("barin")
-        [lost] = _files(tally)
-    _restore(folder, copy)
-    with open_sqlite() as tally:
-        tally.bind(other).remember_many(list(_turns(150, seed=3)))
-        tally.bind(ANNA).remember_many(list(_turns(150, seed=4)))
-        root = tally.bind(ROOT)
-        [found] = [each for each in root.operator.doctor() if each.check == "segments"]
-        assert (found.status, lost.name in found.text) == ("problem", True)
-        if mend == "repair":
-            root.operator.doctor(repair=True, reason="r")
-        elif mend == "rebuild":
-            root.operator.rebuild_index(reason="restored")
-        assert (lost in _files(tally)) is (mend == "recall")
-        answers = _answers(tally.bind(ANNA))
-        assert lost not in _files(tally)
-        [found] = [each for each in root.operator.doctor() if each.check == "segments"]
-        assert found.status == "ok"
-    shutil.rmtree(folder / "recall")
-    with open_sqlite() as tally:
-        assert _answers(tally.bind(ANNA)) == answers
 
 
 def test_the_last_read_of_a_recall_names_its_scopes(open_tally: OpenTally) -> None:

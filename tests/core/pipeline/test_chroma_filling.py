@@ -4,7 +4,6 @@ and nothing of it is there before.
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 import threading
@@ -23,7 +22,7 @@ from tallystick.records import RebuiltIndex
 from tallystick.settings import Settings
 from tallystick.storage import ChromaIndex
 from tallystick.storage.chroma_layout import NAME, IndexState, Layout, forget, layout_of, state_of
-from tallystick.storage.derived import marks_of
+from tallystick.storage.marks import marks_of
 from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder
 
@@ -58,29 +57,6 @@ with Tally.open(sys.argv[1], **options) as tally:
         ).scalars()
     assert (count, marks) == (0, 0)
 print("chromadb" in sys.modules)
-"""
-
-FILLING = """
-import sys, time
-from tallystick import Actor, Tally
-from tallystick.pipeline import chroma
-from tallystick.settings import Settings
-from tallystick.tally.services import services_of
-from tallystick.testing import HashEmbedder
-
-chroma._AT_ONCE = 20
-tally = Tally.open(
-    sys.argv[1],
-    embedder=HashEmbedder(),
-    settings=Settings.read(large_scope=30),
-    background=False,
-)
-drain = services_of(tally).background._chroma
-drain.take_in_grown()
-bound = tally.bind(Actor(user="anna"))
-while (filled := drain.step()) is not None:
-    bound.remember(f"crane number {time.time_ns()} of the pond")
-    print("batch", filled, flush=True)
 """
 
 
@@ -254,58 +230,6 @@ def test_writers_go_on_while_a_scope_is_filled(tmp_path: Path) -> None:
             assert not {hit.memory.id for hit in found}.intersection(kept)
 
 
-@pytest.mark.usefixtures("small_batches")
-def test_a_batch_that_was_rolled_back_is_written_once_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with _open(tmp_path / "tally") as tally:
-        _fill_scope(tally)
-        _drain(tally).take_in_grown()
-        assert _drain(tally).step() == 20
-        with monkeypatch.context() as patched:
-            patched.setattr(chroma, "keep_state", _refuse)
-            with pytest.raises(RuntimeError, match="cut off"):
-                _drain(tally).step()
-        assert _is_filling(tally)
-        tally.drain()
-        assert tally.reconcile_index(repair=False).whole
-        assert _index(tally).count() == 100
-
-
-def _refuse(*_: object) -> None:
-    raise RuntimeError("cut off")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("batches", [1, 4])
-def test_a_process_that_is_killed_while_it_fills_loses_and_shows_nothing(
-    tmp_path: Path, batches: int
-) -> None:
-    with _open(tmp_path / "tally") as tally:
-        anna = _fill_scope(tally, 300)
-        gone = [hit.id for hit in anna.memories(limit=300)][::50]
-    command = [sys.executable, "-c", FILLING, str(tmp_path / "tally")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        for _ in range(batches):
-            assert process.stdout.readline().startswith("batch")
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-    with _open(tmp_path / "tally") as tally:
-        anna = tally.bind(ANNA)
-        for memory_id in gone:
-            anna.forget(memory_id, reason="flew off")
-        assert (len(_state(tally)[0].own), _is_filling(tally)) == (1, True)
-        assert "it is being filled" in anna.recall("heron number 7").warnings[0]
-        assert tally.drain().left == 0
-        agreed = tally.reconcile_index(repair=False)
-        assert (agreed.whole, agreed.checked) == (True, len(anna.memories(limit=1_000)))
-        for memory in anna.memories(limit=1_000)[::29]:
-            found = anna.recall(memory.content)
-            assert (found[0].content, found.path) == (memory.content, BY_CHROMA)
-            assert not {hit.memory.id for hit in found}.intersection(gone)
-
-
 def test_the_background_fills_it(tmp_path: Path) -> None:
     with _open(tmp_path / "tally") as tally:
         _fill_scope(tally)
@@ -370,29 +294,6 @@ def test_another_embedder_is_filled_anew(tmp_path: Path) -> None:
         assert tally.reconcile_index(repair=False).whole
     with _open(tmp_path / "tally") as tally:
         assert tally.bind(ANNA).recall("heron number 7").path != BY_CHROMA
-
-
-@pytest.mark.parametrize("settings", [LARGE, Settings.read()], ids=["large", "small"])
-def test_an_erasure_is_proved_with_and_without_chroma(tmp_path: Path, settings: Settings) -> None:
-    with _open(tmp_path / "tally", settings) as tally:
-        anna, root = _fill_scope(tally), tally.bind(ROOT).operator
-        kept = anna.remember("the zyxwvut pelican opens the vault")
-        tally.drain()
-        has_chroma = (tmp_path / "tally" / "chroma").exists()
-        assert has_chroma == (settings is LARGE)
-        preview = root.erase(kept.id, reason="asked for")
-        done = root.erase(
-            kept.id, reason="asked for", mode="apply", confirm_token=preview.confirm_token
-        )
-        assert done.proofs[0].holds, done.proofs[0].problems
-        proof = root.prove_erased(kept.id, text="the zyxwvut pelican opens the vault")
-        assert proof.holds, proof.problems
-        tally.drain()
-        assert root.prove_erased(kept.id).holds
-        assert (tmp_path / "tally" / "chroma").exists() == has_chroma
-        found = anna.recall("heron number 7")
-        assert (found.path, found.warnings) == (BY_CHROMA if has_chroma else "exact", ())
-        assert all(each.status == "ok" for each in root.doctor() if each.check == "index")
 
 
 @pytest.mark.parametrize("settings", [LARGE, Settings.read()], ids=["large", "small"])

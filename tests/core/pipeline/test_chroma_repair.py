@@ -130,17 +130,6 @@ def test_recall_is_answered_by_the_scan_with_a_warning_and_a_drain_mends_chroma(
 
 
 @some_accidents
-def test_the_doctor_names_it_and_mends_it(damaged: Path) -> None:
-    with _open(damaged) as tally:
-        doctor = tally.bind().operator.doctor
-        assert [each.status for each in doctor() if each.check == "index"] == ["problem"]
-        assert [
-            each.status for each in doctor(repair=True, reason="r") if each.check == "index"
-        ] == ["repaired"]
-        assert _is_answered_by_chroma(tally)
-
-
-@some_accidents
 def test_a_rebuild_makes_it_anew(damaged: Path) -> None:
     with _open(damaged) as tally:
         assert tally.bind(Actor(user="root", role="operator")).operator.rebuild_index(
