@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from sqlalchemy import Connection, and_, delete, select
+from sqlalchemy import Connection, and_, delete, or_, select
 
 from tallystick.storage import tables
 from tallystick.storage.prepared import Prepared, upsert
@@ -105,17 +105,19 @@ def lags_of(
     """Return the scopes, of some or of all, that `name` has not followed to their revision: those
     that are being filled last.
     """
-    query = select(
-        _s.c.id, _s.c.revision, _s.c.floor, _d.c.revision, _d.c.doc, _d.c.filling
-    ).outerjoin(_d, and_(_d.c.scope_id == _s.c.id, _d.c.name == name))
+    query = (
+        select(_s.c.id, _s.c.revision, _s.c.floor, _d.c.revision, _d.c.doc, _d.c.filling)
+        .outerjoin(_d, and_(_d.c.scope_id == _s.c.id, _d.c.name == name))
+        .where(or_(_d.c.revision.is_(None), _d.c.filling, _d.c.revision < _s.c.revision))
+        .order_by(_d.c.filling.is_(True), _s.c.id)
+    )
     if scope_ids is not None:
         query = query.where(_s.c.id.in_(list(scope_ids)))
     lags = {}
-    for scope_id, revision, floor, *place in connection.execute(query.order_by(_s.c.id)):
+    for scope_id, revision, floor, *place in connection.execute(query):
         mark = Mark() if place[0] is None else Mark(*place)
-        if mark.filling or mark.revision < revision:
-            lags[scope_id] = Lag(mark, revision, 0 <= mark.revision < floor)
-    return dict(sorted(lags.items(), key=lambda lag: lag[1].mark.filling))
+        lags[scope_id] = Lag(mark, revision, 0 <= mark.revision < floor)
+    return lags
 
 
 def keep_marks(tx: Connection, name: str, marks: Mapping[int, Mark]) -> None:
