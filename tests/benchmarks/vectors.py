@@ -70,7 +70,7 @@ def _corpus(said: Floats) -> Corpus:
 
 
 def _by_chroma(index: ChromaIndex, state: IndexState, said: Floats, query: Floats) -> list[int]:
-    proposed = index.propose(query, [1], most=_PROPOSED, layout=index.layout, state=state)
+    proposed = index.propose(query, [1], most=_PROPOSED, state=state)
     docs = [doc for doc in proposed if doc < len(said)]
     scores = cosines(query, said[docs])
     return [docs[place] for place in np.argsort(-scores)[:10]]
@@ -112,7 +112,7 @@ def measure(count: int, asked: int) -> None:
                         ]
                     )
             built.append(time.perf_counter() - began)
-            state = index.stamp(IndexState(upcoming="filled"))
+            state = index.stamp(IndexState(upcoming="filled", layout=layout))
             answer = partial(_by_chroma, index, state, said)
             times.append(_timed(answer, queries))
             shares = [

@@ -28,7 +28,7 @@ from tallystick.ranking import (
 )
 from tallystick.ranking.segment import NEVER
 from tallystick.storage import Connection, items, search
-from tallystick.storage.chroma_layout import NAME, layout_of, state_of
+from tallystick.storage.chroma_layout import NAME, state_of
 from tallystick.storage.marks import Mark, marks_of, rows_behind
 
 if TYPE_CHECKING:
@@ -70,13 +70,8 @@ def chroma_proposals(
         waiting += [row.doc for row in rows]
         if len(waiting) > _LAG:
             raise StorageError(f"more than {_LAG} memories wait for it")
-    docs = index.propose(
-        vector,
-        ids,
-        most=_OVERFETCH,
-        layout=layout_of(connection, fingerprint),
-        state=state_of(connection, fingerprint),
-    )
+    state = state_of(connection, fingerprint)
+    docs = index.propose(vector, ids, most=_OVERFETCH, state=state)
     if len(docs) < _OVERFETCH // 2:
         stored = search.count_some(connection, fingerprint, ids, most=_OVERFETCH + len(waiting))
         if len(docs) < (stored - len(waiting)) // 2:

@@ -43,7 +43,7 @@ from tallystick.ranking.segment import NEVER
 from tallystick.records import AccessDecision, Actor, Hit, Memory, Scope, SourceRef
 from tallystick.records.html import html_of
 from tallystick.storage import Connection, memories, scopes, search
-from tallystick.storage.chroma_layout import NAME, layout_of
+from tallystick.storage.chroma_layout import NAME, state_of
 from tallystick.storage.marks import marks_of
 from tallystick.storage.segments import SegmentDamaged, SegmentGone, reading
 
@@ -512,7 +512,7 @@ def _asked_of_chroma(
         fingerprint = context.embedder.fingerprint
     except EmbeddingError:
         return frozenset(), None  # there is no vector to search with, which is said
-    layout = layout_of(connection, fingerprint)
+    layout = state_of(connection, fingerprint).layout
     here = frozenset(scope_id for scope_id in wanted if layout.includes(scope_id))
     marks = marks_of(connection, NAME, here)
     filled = frozenset(each for each in here if each not in marks or not marks[each].filling)

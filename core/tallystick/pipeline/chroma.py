@@ -30,7 +30,6 @@ from tallystick.storage.chroma_layout import (
     Layout,
     chroma_lags,
     keep_state,
-    layout_of,
     state_of,
     take_in,
 )
@@ -92,7 +91,7 @@ class ChromaDrain:
         except EmbeddingError:
             return 0  # they are taken in when the embedder is back
         with database.read() as connection:
-            layout = layout_of(connection, fingerprint)
+            layout = state_of(connection, fingerprint).layout
             revisions = scopes.all_revisions(connection)
             seen = self._seen if layout == self._seen_in else {}
             changed = [each for each in revisions if seen.get(each) != revisions[each]]
@@ -157,14 +156,14 @@ class ChromaDrain:
         except EmbeddingError:
             return 0, False
         with self._context.store.database.read() as connection:
-            lags = chroma_lags(connection, layout_of(connection, fingerprint))
+            lags = chroma_lags(connection, state_of(connection, fingerprint).layout)
             behind = sum(count_behind(connection, each, lags[each].mark) for each in lags)
         return behind, any(lag.mark.filling for lag in lags.values())
 
     def _has_collections(self) -> bool:
         fingerprint = self._context.embedder.fingerprint
         with self._context.store.database.read() as connection:
-            return bool(layout_of(connection, fingerprint).keys)
+            return bool(state_of(connection, fingerprint).layout.keys)
 
     def mend_in_background(self) -> None:
         """Begin Chroma anew where it is in doubt or not the one that the database left, without a
@@ -209,7 +208,7 @@ class ChromaDrain:
         self.checked = True
         fingerprint, count = self._context.embedder.fingerprint, 0
         with self._context.store.database.read() as connection:
-            layout = layout_of(connection, fingerprint)
+            layout = state_of(connection, fingerprint).layout
             total = search.count_points(connection, fingerprint, scope_ids=layout.scopes)
         progress(0, total)
         count = 0
@@ -225,8 +224,8 @@ class ChromaDrain:
         """
         database, fingerprint = self._context.store.database, self._context.embedder.fingerprint
         with database.read() as connection:
-            layout, state = layout_of(connection, fingerprint), state_of(connection, fingerprint)
-            lags = chroma_lags(connection, layout)
+            state = state_of(connection, fingerprint)
+            lags = chroma_lags(connection, state.layout)
             docs, marks = _next_marks(connection, lags)
             points = search.points(connection, fingerprint, docs)
             erased = {
@@ -239,12 +238,12 @@ class ChromaDrain:
         following = state
         if docs or erased:
             begun = {each for each in marks if lags[each].mark.revision < 0}
-            following = self._write(layout, state, begun, docs, points, erased)
+            following = self._write(state, begun, docs, points, erased)
 
         def unit(tx: Connection) -> None:
             # Another process may have taken in collections or drained meanwhile, where a server
             # ended this one's turn: then the batch is written once more.
-            if layout_of(tx, fingerprint) == layout and state_of(tx, fingerprint) == state:
+            if state_of(tx, fingerprint) == state:
                 keep_state(tx, fingerprint, following)
                 keep_marks(tx, NAME, marks)
 
@@ -255,7 +254,6 @@ class ChromaDrain:
 
     def _write(
         self,
-        layout: Layout,
         state: IndexState,
         begun: Collection[int],
         docs: Sequence[int],
@@ -265,8 +263,7 @@ class ChromaDrain:
         """Write a batch to Chroma; return the state to commit with it. Scopes that have `begun`
         leave the shared collection; of those `erased` what is not left is removed.
         """
-        index = owned_index(self._context)
-        index.arrange(layout)
+        index, layout = owned_index(self._context), state.layout
         # A stamp on a copy of another time would make it look whole.
         if (fault := index.fault(state)) is not None:
             raise index.doubted(f"Chroma does not match the database: {fault}")

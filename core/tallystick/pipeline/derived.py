@@ -31,7 +31,7 @@ from tallystick.storage import (
     search,
     segments,
 )
-from tallystick.storage.chroma_layout import NAME, IndexState, Layout, layout_of, state_of
+from tallystick.storage.chroma_layout import NAME, IndexState, state_of
 from tallystick.storage.marks import forget_marks, marks_of
 from tallystick.storage.writes import Writes
 
@@ -247,9 +247,10 @@ class Chroma(Derived):
             return self._says("ok", ok) if text is None else self._says("notice", text)
         fingerprint = context.embedder.fingerprint
         with self._database.read() as connection:
-            layout, state = layout_of(connection, fingerprint), state_of(connection, fingerprint)
+            state = state_of(connection, fingerprint)
+            layout = state.layout
             missing = wanted_keys(connection, context).difference(layout.keys)
-            text = _filling(connection, fingerprint, layout, state)
+            text = _filling(connection, fingerprint, state)
         if text is not None:
             return self._says("notice", text)
         if not context.uses_chroma:
@@ -289,10 +290,9 @@ class Chroma(Derived):
         )
 
 
-def _filling(
-    connection: Connection, fingerprint: str, layout: Layout, state: IndexState
-) -> str | None:
+def _filling(connection: Connection, fingerprint: str, state: IndexState) -> str | None:
     """Say how far Chroma is filled; None where it is."""
+    layout = state.layout
     marks = marks_of(connection, NAME, layout.scopes) if layout.keys else {}
     filling = [scope_id for scope_id, mark in marks.items() if mark.filling]
     if not filling:

@@ -18,10 +18,8 @@ from tallystick.storage import ChromaIndex, Connection, search
 from tallystick.storage.chroma import VectorPoint
 from tallystick.storage.chroma_layout import (
     IndexState,
-    Layout,
     chroma_lags,
     keep_state,
-    layout_of,
     start_over,
     state_of,
 )
@@ -101,7 +99,7 @@ def begin_anew(context: MemoryContext) -> None:
 
     database.write(unit, name="chroma.new", writes=Writes.of(CHROMA))
     with database.read() as connection:
-        layout = layout_of(connection, fingerprint)
+        layout = state_of(connection, fingerprint).layout
     index.arrange(layout)
     if index.is_remote and layout.index:
         index.discard_others()
@@ -116,9 +114,8 @@ def mend(context: MemoryContext) -> bool:
     """
     index, fingerprint = owned_index(context), context.embedder.fingerprint
     with context.store.database.read() as connection:
-        layout, state = layout_of(connection, fingerprint), state_of(connection, fingerprint)
+        state = state_of(connection, fingerprint)
     try:
-        index.arrange(layout)
         fault = index.fault(state)
     except StorageError as error:
         if index.is_remote:
@@ -175,13 +172,12 @@ def owned_index(context: MemoryContext) -> ChromaIndex:
 def _compared(context: MemoryContext, index: ChromaIndex) -> Reconciled:
     fingerprint = context.embedder.fingerprint
     with context.store.database.read() as connection:
-        layout, state = layout_of(connection, fingerprint), state_of(connection, fingerprint)
-        waiting, is_erased = _waiting(connection, layout)
-        within = layout.scopes
+        state = state_of(connection, fingerprint)
+        waiting, is_erased = _waiting(connection, state)
+        within = state.layout.scopes
         total = search.count_points(connection, fingerprint, scope_ids=within)
     if not state.current:
         return Reconciled(0, 0, 0, 0, 0)
-    index.arrange(layout)
     fault = index.fault(state)
     every = max(1, total // _SAMPLE)
     checked = missing = stale = unreachable = position = last = 0
@@ -191,7 +187,7 @@ def _compared(context: MemoryContext, index: ChromaIndex) -> Reconciled:
             points = search.page_of_points(
                 connection, fingerprint, after=last, most=_PAGE, scope_ids=within
             )
-            waiting |= _waiting(connection, layout)[0]  # what was written since
+            waiting |= _waiting(connection, state)[0]  # what was written since
         if not points:
             break
         last = points[-1].doc
@@ -210,9 +206,9 @@ def _compared(context: MemoryContext, index: ChromaIndex) -> Reconciled:
     return Reconciled(checked, missing, stale, ghosts, unreachable, problem=fault)
 
 
-def _waiting(connection: Connection, layout: Layout) -> tuple[set[int], bool]:
+def _waiting(connection: Connection, state: IndexState) -> tuple[set[int], bool]:
     """Return the memories that Chroma has not followed, and True if rows of some are gone."""
-    lags = chroma_lags(connection, layout)
+    lags = chroma_lags(connection, state.layout)
     behind = (rows_behind(connection, scope_id, lag.mark) for scope_id, lag in lags.items())
     docs = {row.doc for rows in behind for row in rows}
     return docs, any(lag.is_erased for lag in lags.values())

@@ -66,11 +66,11 @@ class ChromaIndex:
         database: Database,
         folder: Path | None = None,
         server: str | None = None,
-        layout: Layout | None = None,
+        layout: Layout,
     ) -> None:
         self._database = database
         self._fingerprint = fingerprint
-        self._layout = layout or Layout()
+        self._layout = layout
         self._folder = folder
         self._server = server
         self._lock = (
@@ -139,12 +139,13 @@ class ChromaIndex:
         return StorageError(reason)
 
     def fault(self, state: IndexState) -> str | None:
-        """Return how the collections differ from the ones that the database left in `state`, None
-        where they do not. Raises StorageError where Chroma fails.
+        """Return how the collections differ from the ones that the database left in `state`, as
+        which they are arranged; None where they do not. Raises StorageError where Chroma fails.
 
         Files of an embedded index are looked at by their identity, and what is in them once per
         opening: nobody else may write there. A server is asked each time.
         """
+        self.arrange(state.layout)
         if not state.current:
             return None
         with self._guard, self._translated():
@@ -238,17 +239,16 @@ class ChromaIndex:
         scope_ids: Sequence[int],
         *,
         most: int,
-        layout: Layout,
         state: IndexState,
     ) -> list[int]:
         """Return the memories nearest to `query` in these scopes, `most` of each collection, which
         are filled. Approximate: re-score them.
 
-        `layout` and `state` are those of the database. Raises StorageError where the collections
+        `state` is that of the database. Raises StorageError where the collections
         are not the ones that it left, or not all of them: an answer would be empty or partial.
         """
+        layout, docs = state.layout, list[int]()
         self.arrange(layout)
-        docs: list[int] = []
         shared = [scope_id for scope_id in scope_ids if scope_id not in layout.own]
         if not self.owned:
             raise self._not_owned()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from sqlalchemy import Connection
 from sqlalchemy import text as sql
@@ -99,6 +99,7 @@ class IndexState:
     """The stamp that the next drain writes."""
     counts: Mapping[int | None, int] = field(default_factory=dict)
     """The number of points after the last drain, by the key of a collection."""
+    layout: Layout = field(default_factory=Layout)
 
     def following(self, counts: Mapping[int | None, int]) -> IndexState:
         """Return the state after a drain that wrote `upcoming`."""
@@ -107,24 +108,23 @@ class IndexState:
 
 def take_in(tx: Connection, fingerprint: str, keys: Iterable[int | None]) -> None:
     """Take collections into the index of an embedder, empty, to be filled."""
-    layout = layout_of(tx, fingerprint)
-    if not layout.index:
+    state = state_of(tx, fingerprint)
+    if not state.layout.index:
         start_over(tx, fingerprint, keys)
         return
-    added = [key for key in keys if key not in layout.keys]
-    _keep_layout(tx, fingerprint, layout.with_keys(added))
-    begin_marks(tx, NAME, added, besides=layout.own)
+    added = [key for key in keys if key not in state.layout.keys]
+    keep_state(tx, fingerprint, replace(state, layout=state.layout.with_keys(added)))
+    begin_marks(tx, NAME, added, besides=state.layout.own)
 
 
 def start_over(tx: Connection, fingerprint: str, keys: Iterable[int | None]) -> None:
     """Begin the next generation with these collections, empty, to be filled."""
-    keys, before = list(keys), layout_of(tx, fingerprint)
+    keys, before = list(keys), state_of(tx, fingerprint).layout
     forget(tx)
     if not (keys or before.index):
         return
     layout = Layout(before.generation + 1 if before.index else 1, index=before.index or _lot())
-    _keep_layout(tx, fingerprint, layout.with_keys(keys))
-    keep_state(tx, fingerprint, IndexState(upcoming=_lot()))
+    keep_state(tx, fingerprint, IndexState(upcoming=_lot(), layout=layout.with_keys(keys)))
     begin_marks(tx, NAME, keys)
 
 
@@ -149,49 +149,14 @@ def state_of(connection: Connection, fingerprint: str) -> IndexState:
     if text is None:
         return IndexState()
     values = json.loads(text)
-    return IndexState(
-        values["current"],
-        values["upcoming"],
-        _by_key(values["counts"]),
-    )
+    counts = {int(key) if key else None: count for key, count in values["counts"].items()}
+    layout = {**values["layout"], "own": frozenset(values["layout"]["own"])}
+    return IndexState(values["current"], values["upcoming"], counts, Layout(**layout))
 
 
 def keep_state(tx: Connection, fingerprint: str, state: IndexState) -> None:
     """Record the state in which the collections are from this commit on."""
-    values = {
-        "current": state.current,
-        "upcoming": state.upcoming,
-        "counts": _by_name(state.counts),
-    }
-    settings_rows.set_setting(tx, f"chroma.state:{fingerprint}", json.dumps(values))
-
-
-def layout_of(connection: Connection, fingerprint: str) -> Layout:
-    """Return the layout in use for an embedder's points."""
-    text = settings_rows.get_setting(connection, _name(fingerprint))
-    if text is None:
-        return Layout()
-    values = json.loads(text)
-    return Layout(values["generation"], frozenset(values["own"]), values["shared"], values["index"])
-
-
-def _keep_layout(tx: Connection, fingerprint: str, layout: Layout) -> None:
-    values = {
-        "generation": layout.generation,
-        "own": sorted(layout.own),
-        "shared": layout.shared,
-        "index": layout.index,
-    }
-    settings_rows.set_setting(tx, _name(fingerprint), json.dumps(values))
-
-
-def _by_key(values: Mapping[str, int]) -> dict[int | None, int]:
-    return {int(name) if name else None: value for name, value in values.items()}
-
-
-def _by_name(values: Mapping[int | None, int]) -> dict[str, int]:
-    return {"" if key is None else str(key): value for key, value in values.items()}
-
-
-def _name(fingerprint: str) -> str:
-    return f"chroma.collections:{fingerprint}"
+    counts = {"" if key is None else str(key): count for key, count in state.counts.items()}
+    layout = {**asdict(state.layout), "own": sorted(state.layout.own)}
+    text = json.dumps({**vars(state), "counts": counts, "layout": layout})
+    settings_rows.set_setting(tx, f"chroma.state:{fingerprint}", text)

@@ -42,7 +42,7 @@ from tallystick.recorder import RecorderContext, recover_interrupted_runs
 from tallystick.records import Actor, CallContext, Job, PolicyRule, Remembered
 from tallystick.settings import Settings
 from tallystick.storage import ChromaIndex, Location, Store, jobs, objects, settings_rows
-from tallystick.storage.chroma_layout import layout_of
+from tallystick.storage.chroma_layout import state_of
 from tallystick.storage.corpus_cache import CorpusCache
 from tallystick.storage.forks import abandon
 from tallystick.storage.segment_files import SegmentFiles
@@ -440,7 +440,7 @@ def _segment_files(store: Store) -> SegmentFiles | None:
 
 def _open_index(store: Store, settings: Settings, fingerprint: str) -> ChromaIndex | None:
     with store.database.read() as connection:
-        layout = layout_of(connection, fingerprint)
+        layout = state_of(connection, fingerprint).layout
     if settings.chroma is not None:
         return ChromaIndex(
             fingerprint, database=store.database, server=settings.chroma, layout=layout

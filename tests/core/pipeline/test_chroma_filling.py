@@ -21,7 +21,7 @@ from tallystick.pipeline import chroma
 from tallystick.records import RebuiltIndex
 from tallystick.settings import Settings
 from tallystick.storage import ChromaIndex
-from tallystick.storage.chroma_layout import NAME, IndexState, Layout, forget, layout_of, state_of
+from tallystick.storage.chroma_layout import NAME, IndexState, forget, state_of
 from tallystick.storage.marks import marks_of
 from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder
@@ -70,11 +70,11 @@ def _fill_scope(tally: Tally, count: int = 100, actor: Actor = ANNA) -> BoundTal
     return bound
 
 
-def _state(tally: Tally) -> tuple[Layout, IndexState]:
+def _state(tally: Tally) -> IndexState:
     services = services_of(tally)
     with services.store.database.read() as connection:
         fingerprint = services.embedder.fingerprint
-        return layout_of(connection, fingerprint), state_of(connection, fingerprint)
+        return state_of(connection, fingerprint)
 
 
 def _waiting(tally: Tally) -> int:
@@ -305,7 +305,7 @@ def test_a_restored_tally_fills_a_chroma_of_its_own(tmp_path: Path, settings: Se
         tally.bind(ROOT).operator.backup(tmp_path / "backup")
     Tally.restore(tmp_path / "backup", tmp_path / "restored")
     with _open(tmp_path / "restored", settings) as tally:
-        assert (_waiting(tally), _state(tally)) == (0, (Layout(), IndexState()))
+        assert (_waiting(tally), _state(tally)) == (0, IndexState())
         assert not (tmp_path / "restored" / "chroma").exists()
         anna = tally.bind(ANNA)
         assert anna.recall("a wren that waits")[0].content == "a wren that waits for Chroma"
@@ -357,7 +357,8 @@ def test_what_another_process_took_out_is_filled_again(tmp_path: Path) -> None:
         anna = _fill_scope(tally)
         tally.drain()
         with services_of(tally).store.database.read() as connection:
-            assert len(layout_of(connection, services_of(tally).embedder.fingerprint).own) == 1
+            state = state_of(connection, services_of(tally).embedder.fingerprint)
+            assert len(state.layout.own) == 1
         services_of(tally).store.database.write(forget, name="chroma.forget")
         assert anna.recall("heron number 7").path == BY_SIGNS
         tally.drain()
