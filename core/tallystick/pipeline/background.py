@@ -9,18 +9,18 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tallystick.memory import MemoryContext
 from tallystick.pipeline.chroma import ChromaDrain, Progress
-from tallystick.pipeline.derived import Chroma, Derived, Graph, Segments, Words
+from tallystick.pipeline.derived import Derived, Graph, Segments, Words
 from tallystick.pipeline.embedding import (
     EmbeddingHandler,
     ReembeddingHandler,
     enqueue_missing,
 )
 from tallystick.pipeline.graph import GraphHandler, enqueue_unread
-from tallystick.pipeline.reconcile import Reconciled, reconcile
+from tallystick.pipeline.reconcile import Reconciled
 from tallystick.pipeline.runner import FailedJob, Handler, JobRunner, Round
 from tallystick.pipeline.worker import Worker
 from tallystick.records import RebuiltIndex
@@ -92,7 +92,7 @@ class Background:
             Words(context),
             Segments(context),
             Graph(context),
-            Chroma(context, lambda repair: self.reconcile(repair=repair)),
+            self._chroma,
         )
         """What the doctor asks, and the background brings up to date."""
         self._chores = [
@@ -101,7 +101,6 @@ class Background:
             *chores,
         ]
         self._opened_at = time.monotonic()
-        self._index_guard = threading.Lock()
         self._traffic = _Traffic()
         self._workers: list[Worker] = []
         self.wakes: tuple[threading.Event, ...] = ()
@@ -144,13 +143,10 @@ class Background:
             if kinds is None:
                 self._do_chores()
             result = self.runner.run(kinds, is_stopping=lambda: stopping() or is_pausing())
-        if kinds is None and not is_pausing() and self._index_guard.acquire(blocking=False):
-            try:
-                with self._chroma.turn(wait=False) as mine:
-                    if mine:
-                        self._index_turn(lambda: stopping() or is_pausing())
-            finally:
-                self._index_guard.release()
+        if kinds is None and not is_pausing():
+            with self._chroma.turn(wait=False) as mine:
+                if mine:
+                    self._index_turn(lambda: stopping() or is_pausing())
         return result
 
     def run(self, progress: Progress = lambda count, total: None) -> Drained:
@@ -161,7 +157,7 @@ class Background:
             enqueue_missing(self._context)
             enqueue_unread(self._context)
             result = self.runner.run(drain=True, progress=progress)
-        with self._index_guard, self._chroma.turn(wait=True):
+        with self._chroma.turn(wait=True):
             indexed = self._chroma.run()
             left = self._chroma.backlog()
         if result.outage is not None and not result.ended:
@@ -176,17 +172,12 @@ class Background:
 
     def reconcile(self, *, repair: bool) -> Reconciled:
         """Compare Chroma with the database, and with `repair` make it anew where they differ."""
-        with self._index_guard, self._chroma.turn(wait=True):
-            result = reconcile(self._context)
-            if result.whole or not repair:
-                return result
-            self._chroma.rebuild()
-            return replace(result, rebuilt=True)
+        return self._chroma.reconcile(repair=repair)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Let no work begin inside of this block; what is under way comes to its end first."""
-        with self._traffic.closed(), self._index_guard:
+        with self._traffic.closed(), self._chroma.guard:
             yield
 
     def rebuild(self, progress: Progress) -> RebuiltIndex:
@@ -194,7 +185,7 @@ class Background:
         StorageError where the tally has no Chroma.
         """
         self._context.corpora.remove_files()
-        with self._index_guard, self._chroma.turn(wait=True):
+        with self._chroma.turn(wait=True):
             return RebuiltIndex(chroma=self._chroma.rebuild(progress))
 
     def _do_chores(self) -> None:

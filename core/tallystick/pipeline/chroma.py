@@ -7,15 +7,19 @@ notes how far it came. A process that dies in between repeats a batch.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
-from tallystick.errors import EmbeddingError
+from tallystick.errors import EmbeddingError, StorageError
 from tallystick.logs import get_logger
 from tallystick.memory import MemoryContext
+from tallystick.pipeline.derived import MEND, Derived
 from tallystick.pipeline.reconcile import (
+    Reconciled,
     begin_anew,
     mend,
     owned_index,
@@ -23,6 +27,7 @@ from tallystick.pipeline.reconcile import (
     reconcile,
     wanted_keys,
 )
+from tallystick.records import Actor, Finding
 from tallystick.storage import Connection, scopes, search
 from tallystick.storage.chroma_layout import (
     NAME,
@@ -33,7 +38,7 @@ from tallystick.storage.chroma_layout import (
     state_of,
     take_in,
 )
-from tallystick.storage.marks import Lag, Mark, count_behind, keep_marks, rows_behind
+from tallystick.storage.marks import Lag, Mark, count_behind, keep_marks, marks_of, rows_behind
 from tallystick.storage.writes import CHROMA, Writes
 
 Progress = Callable[[int, int], None]
@@ -51,11 +56,15 @@ _MANY = 500
 """More changed scopes than this are looked at together."""
 
 
-class ChromaDrain:
-    """Fills Chroma and keeps it up to date, batch by batch. Used by one thread at a time."""
+class ChromaDrain(Derived):
+    """Fills Chroma and keeps it up to date, batch by batch, in the `turn` of one thread."""
+
+    name = "index"
 
     def __init__(self, context: MemoryContext, *, eager: bool, drain_at: int) -> None:
-        self._context = context
+        super().__init__(context)
+        self.guard = threading.Lock()
+        """Held by the thread whose turn it is."""
         self._eager = eager
         self._drain_at = drain_at
         self.checked = False
@@ -69,21 +78,96 @@ class ChromaDrain:
 
     @contextmanager
     def turn(self, *, wait: bool) -> Iterator[bool]:
-        """Let no other process change Chroma inside of the block; yield False where one does, and
-        this one was not to wait. Raises BusyTally, StorageError.
+        """Let no other thread or process change Chroma inside of the block; yield False where one
+        does, and this one was not to wait. Raises BusyTally, StorageError.
         """
-        if self._context.index is None or not self._context.index.is_remote:
-            yield True  # an embedded index has one owner
+        if not self.guard.acquire(blocking=wait):
+            yield False
             return
-        with self._context.store.database.turn_of("chroma", wait=wait) as mine:
-            yield mine
+        try:
+            if self._context.index is None or not self._context.index.is_remote:
+                yield True  # an embedded index has one owner
+                return
+            with self._database.turn_of("chroma", wait=wait) as mine:
+                yield mine
+        finally:
+            self.guard.release()
+
+    def check(self) -> Finding:
+        """Compare Chroma with the database, once it is filled."""
+        return self._look(repair=False)
+
+    def repair(self, actor: Actor) -> Finding:
+        """Make Chroma anew where it differs from the database."""
+        return self._look(repair=True)
+
+    def _look(self, *, repair: bool) -> Finding:
+        context, index = self._context, self._context.index
+        if index is None:
+            text = self._large_scans()
+            ok = "this tally has no Chroma index; vectors are scanned exactly"
+            return self._says("ok", ok) if text is None else self._says("notice", text)
+        fingerprint = context.embedder.fingerprint
+        with self._database.read() as connection:
+            state = state_of(connection, fingerprint)
+            layout = state.layout
+            missing = wanted_keys(connection, context).difference(layout.keys)
+            text = _filling(connection, fingerprint, state)
+        if text is not None:
+            return self._says("notice", text)
+        if not context.uses_chroma:
+            kept = "; what Chroma has is removed by `tally rebuild-index`" if layout.keys else ""
+            return self._says("ok", f"vectors are scanned exactly{kept}")
+        if missing:
+            text = f"Chroma is not filled with {_described(missing)} yet: the background does it"
+            return self._says("notice", text)
+        if not layout.keys:
+            text = f"Chroma is not needed: no scope has more than {context.large_scope} memories"
+            return self._says("ok", text)
+        try:
+            result = self.reconcile(repair=repair)
+        except StorageError as error:
+            return self._says("notice", f"Chroma was not looked at: {error}")
+        if result.whole:
+            return self._says("ok", f"{result.checked} vectors match the database")
+        if repair:
+            return self._says("repaired", "Chroma was made anew from the database")
+        reason = f" ({result.problem})" if result.problem else ""
+        return self._says("problem", f"Chroma does not match{reason}: {MEND}")
+
+    def _large_scans(self) -> str | None:
+        """Name what each recall compares that a Chroma server should answer."""
+        context = self._context
+        if not context.uses_chroma:
+            return None
+        with self._database.read() as connection:
+            large = search.large_scopes(connection, above=context.large_scope)
+        if not large:
+            return None
+        scanned = "1 scope has" if len(large) == 1 else f"{len(large)} scopes have"
+        return (
+            f"{scanned} more than {context.large_scope} memories, and this tally has no Chroma "
+            "index: each recall there compares the signs of all vectors. Give the address of a "
+            'Chroma server as `chroma`, or say that this is meant: `vector_search = "exact"`'
+        )
+
+    def reconcile(self, *, repair: bool) -> Reconciled:
+        """Compare Chroma with the database, and with `repair` make it anew where they differ.
+        Raises StorageError.
+        """
+        with self.turn(wait=True):
+            result = reconcile(self._context)
+            if result.whole or not repair:
+                return result
+            self.rebuild()
+            return replace(result, rebuilt=True)
 
     def take_in_grown(self) -> int:
         """Take what the setting asks for and Chroma does not have into the index, to be filled, if
         this process may write to it; return the number of collections. Chroma itself is not opened.
         Raises StorageError.
         """
-        context, database = self._context, self._context.store.database
+        context, database = self._context, self._database
         if context.index is None or not context.uses_chroma:
             return 0
         try:
@@ -155,14 +239,14 @@ class ChromaDrain:
             fingerprint = self._context.embedder.fingerprint
         except EmbeddingError:
             return 0, False
-        with self._context.store.database.read() as connection:
+        with self._database.read() as connection:
             lags = chroma_lags(connection, state_of(connection, fingerprint).layout)
             behind = sum(count_behind(connection, each, lags[each].mark) for each in lags)
         return behind, any(lag.mark.filling for lag in lags.values())
 
     def _has_collections(self) -> bool:
         fingerprint = self._context.embedder.fingerprint
-        with self._context.store.database.read() as connection:
+        with self._database.read() as connection:
             return bool(state_of(connection, fingerprint).layout.keys)
 
     def mend_in_background(self) -> None:
@@ -207,13 +291,13 @@ class ChromaDrain:
         begin_anew(self._context)
         self.checked = True
         fingerprint, count = self._context.embedder.fingerprint, 0
-        with self._context.store.database.read() as connection:
+        with self._database.read() as connection:
             layout = state_of(connection, fingerprint).layout
             total = search.count_points(connection, fingerprint, scope_ids=layout.scopes)
         progress(0, total)
         count = 0
         while self.step() is not None:
-            with self._context.store.database.read() as connection:
+            with self._database.read() as connection:
                 count = sum(state_of(connection, fingerprint).counts.values())
             progress(count, max(total, count))
         return count
@@ -222,7 +306,7 @@ class ChromaDrain:
         """Bring a batch of memories that Chroma has not followed into it, or out of it; return
         their number, None where nothing is left to do.
         """
-        database, fingerprint = self._context.store.database, self._context.embedder.fingerprint
+        database, fingerprint = self._database, self._context.embedder.fingerprint
         with database.read() as connection:
             state = state_of(connection, fingerprint)
             lags = chroma_lags(connection, state.layout)
@@ -298,3 +382,26 @@ def _next_marks(
             else Mark.at(lag.revision)
         )
     return docs, marks
+
+
+def _filling(connection: Connection, fingerprint: str, state: IndexState) -> str | None:
+    """Say how far Chroma is filled; None where it is."""
+    layout = state.layout
+    marks = marks_of(connection, NAME, layout.scopes) if layout.keys else {}
+    filling = [scope_id for scope_id, mark in marks.items() if mark.filling]
+    if not filling:
+        return None
+    keys = {layout.key_of(scope_id) for scope_id in filling}
+    total = search.count_points(connection, fingerprint, scope_ids=filling)
+    count = min(total, sum(state.counts.get(key, 0) for key in keys))
+    return (
+        f"Chroma is being filled with {_described(keys)}: {count} of {total} vectors are there; "
+        "until then they are scanned"
+    )
+
+
+def _described(keys: Collection[int | None]) -> str:
+    """Name the collections of these keys by what is in them."""
+    if None in keys:
+        return "all scopes"
+    return "1 large scope" if len(keys) == 1 else f"{len(keys)} large scopes"

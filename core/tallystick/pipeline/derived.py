@@ -8,19 +8,17 @@ stands, and is mended. The background lets each follow, the doctor asks and mend
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from tallystick.errors import StorageError, TallystickError
+from tallystick.errors import TallystickError
 from tallystick.logs import get_logger
 from tallystick.memory import MemoryContext
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.memory.mentions import remove_orphans, settle
 from tallystick.memory.recall import prepare_scope
 from tallystick.pipeline.graph import enqueue_unread
-from tallystick.pipeline.reconcile import Reconciled, wanted_keys
 from tallystick.records import Actor, Finding
 from tallystick.storage import (
     Connection,
@@ -28,14 +26,12 @@ from tallystick.storage import (
     integrity,
     memories,
     scopes,
-    search,
     segments,
 )
-from tallystick.storage.chroma_layout import NAME, IndexState, state_of
-from tallystick.storage.marks import forget_marks, marks_of
+from tallystick.storage.marks import forget_marks
 from tallystick.storage.writes import Writes
 
-_MEND = "run `tally doctor --repair`"
+MEND = "run `tally doctor --repair`"
 
 
 Status = Literal["ok", "notice", "problem", "repaired"]
@@ -76,7 +72,7 @@ class Words(Derived):
     def check(self) -> Finding:
         """Read the words of every memory."""
         if count := len(self._unreadable()):
-            text = f"the words by which {count} memories are found cannot be read: {_MEND}"
+            text = f"the words by which {count} memories are found cannot be read: {MEND}"
             return self._says("problem", text)
         return self._says("ok", "the words of every memory can be read")
 
@@ -140,13 +136,13 @@ class Segments(Derived):
             text = (
                 f"{len(strays)} files of what recall derived, {strays[0].name} among them, are of "
                 "a journal other than this tally's, as after its database was put back from a "
-                f"copy, and are not used: {_MEND}"
+                f"copy, and are not used: {MEND}"
             )
             return self._says("problem", text)
         if damaged:
             text = (
                 f"{sum(damaged.values())} pieces of what recall derived from {len(damaged)} scopes "
-                f"are damaged, and are not used: {_MEND}"
+                f"are damaged, and are not used: {MEND}"
             )
             return self._says("problem", text)
         return self._says("ok", "what recall derived is whole")
@@ -193,7 +189,7 @@ class Graph(Derived):
             "communities of nothing": drift.communities,
         }
         if problems := [f"{len(some)} {kind}" for kind, some in wrong.items() if some]:
-            text = f"{', '.join(problems)}: {_MEND}"
+            text = f"{', '.join(problems)}: {MEND}"
             return self._says("problem", text)
         text = f"{count} entities, each with a memory that mentions it" if count else "it is empty"
         return self._says("ok", text)
@@ -219,95 +215,3 @@ class Graph(Derived):
         count = self._database.write(unit, name="graph.mend")
         text = f"{count} things of the graph were removed or put right"
         return self._says("repaired", text)
-
-
-class Chroma(Derived):
-    """The vectors of large scopes in Chroma: `ChromaDrain` brings them there, between jobs."""
-
-    name = "index"
-
-    def __init__(self, context: MemoryContext, reconcile: Callable[[bool], Reconciled]) -> None:
-        """`reconcile` compares Chroma with the database, and makes it anew where it is told to."""
-        super().__init__(context)
-        self._reconcile = reconcile
-
-    def check(self) -> Finding:
-        """Compare Chroma with the database, once it is filled."""
-        return self._look(repair=False)
-
-    def repair(self, actor: Actor) -> Finding:
-        """Make Chroma anew where it differs from the database."""
-        return self._look(repair=True)
-
-    def _look(self, *, repair: bool) -> Finding:
-        context, index = self._context, self._context.index
-        if index is None:
-            text = self._large_scans()
-            ok = "this tally has no Chroma index; vectors are scanned exactly"
-            return self._says("ok", ok) if text is None else self._says("notice", text)
-        fingerprint = context.embedder.fingerprint
-        with self._database.read() as connection:
-            state = state_of(connection, fingerprint)
-            layout = state.layout
-            missing = wanted_keys(connection, context).difference(layout.keys)
-            text = _filling(connection, fingerprint, state)
-        if text is not None:
-            return self._says("notice", text)
-        if not context.uses_chroma:
-            kept = "; what Chroma has is removed by `tally rebuild-index`" if layout.keys else ""
-            return self._says("ok", f"vectors are scanned exactly{kept}")
-        if missing:
-            text = f"Chroma is not filled with {_described(missing)} yet: the background does it"
-            return self._says("notice", text)
-        if not layout.keys:
-            text = f"Chroma is not needed: no scope has more than {context.large_scope} memories"
-            return self._says("ok", text)
-        try:
-            result = self._reconcile(repair)
-        except StorageError as error:
-            return self._says("notice", f"Chroma was not looked at: {error}")
-        if result.whole:
-            return self._says("ok", f"{result.checked} vectors match the database")
-        if repair:
-            return self._says("repaired", "Chroma was made anew from the database")
-        reason = f" ({result.problem})" if result.problem else ""
-        return self._says("problem", f"Chroma does not match{reason}: {_MEND}")
-
-    def _large_scans(self) -> str | None:
-        """Name what each recall compares that a Chroma server should answer."""
-        context = self._context
-        if not context.uses_chroma:
-            return None
-        with self._database.read() as connection:
-            large = search.large_scopes(connection, above=context.large_scope)
-        if not large:
-            return None
-        scanned = "1 scope has" if len(large) == 1 else f"{len(large)} scopes have"
-        return (
-            f"{scanned} more than {context.large_scope} memories, and this tally has no Chroma "
-            "index: each recall there compares the signs of all vectors. Give the address of a "
-            'Chroma server as `chroma`, or say that this is meant: `vector_search = "exact"`'
-        )
-
-
-def _filling(connection: Connection, fingerprint: str, state: IndexState) -> str | None:
-    """Say how far Chroma is filled; None where it is."""
-    layout = state.layout
-    marks = marks_of(connection, NAME, layout.scopes) if layout.keys else {}
-    filling = [scope_id for scope_id, mark in marks.items() if mark.filling]
-    if not filling:
-        return None
-    keys = {layout.key_of(scope_id) for scope_id in filling}
-    total = search.count_points(connection, fingerprint, scope_ids=filling)
-    count = min(total, sum(state.counts.get(key, 0) for key in keys))
-    return (
-        f"Chroma is being filled with {_described(keys)}: {count} of {total} vectors are there; "
-        "until then they are scanned"
-    )
-
-
-def _described(keys: Collection[int | None]) -> str:
-    """Name the collections of these keys by what is in them."""
-    if None in keys:
-        return "all scopes"
-    return "1 large scope" if len(keys) == 1 else f"{len(keys)} large scopes"
