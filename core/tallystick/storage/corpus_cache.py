@@ -26,7 +26,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -39,7 +39,7 @@ from tallystick.ranking.vocabulary import WordVectors
 from tallystick.storage import journal, scopes, search, segments
 from tallystick.storage.database import Database
 from tallystick.storage.marks import Mark, count_behind
-from tallystick.storage.segment_files import MappedFile, SegmentFiles
+from tallystick.storage.segment_files import KeptCorpus, MappedFile, SegmentFiles
 from tallystick.storage.writes import Writes
 
 _MUCH = 16 * 1024 * 1024
@@ -60,16 +60,6 @@ _DOUBLED = 2
 """Without a background, a question makes it anew when the scope has so many times its memories."""
 _LONGEST_PAUSE = 64
 """The most occasions to keep a segment that are passed over after failures."""
-
-
-class _Kept(NamedTuple):
-    """The corpus of a segment that is kept, as of `revision`."""
-
-    corpus: Corpus
-    revision: int
-    fingerprint: str
-    dimension: int
-    file: MappedFile | None
 
 
 @dataclass
@@ -95,7 +85,7 @@ class _Entry:
         self.corpus, self.revision, self.origin = Corpus.empty(), 0, None
         self.forget_segment()
 
-    def begin_with(self, segment: _Kept) -> None:
+    def begin_with(self, segment: KeptCorpus) -> None:
         self.corpus, self.revision, self.fingerprint, self.dimension, self.file = segment
         self.kept, self.kept_at = len(segment.corpus), segment.revision
 
@@ -455,7 +445,7 @@ class CorpusCache:
         fingerprint: str,
         *,
         is_large: bool,
-    ) -> _Kept | None:
+    ) -> KeptCorpus | None:
         """Return the newest segment that is kept of a scope, up to `revision`. One of the database
         is of its journal: what puts one back puts back the other.
         """
@@ -465,17 +455,16 @@ class CorpusCache:
             if stored is None or corpus is None:
                 return None
             about = stored.about
-            return _Kept(corpus, stored.revision, about["fingerprint"], about["dimension"], None)
+            return KeptCorpus(corpus, stored.revision, about["fingerprint"], about["dimension"])
         if self._files is None:
             return None
-        mapped = self._files.load(
+        return self._files.load(
             scope_id,
             floor=scopes.floor_of(connection, scope_id),
             fingerprint=fingerprint,
             revision=revision,
             has_origin=partial(journal.has_origin, connection),
         )
-        return None if mapped is None else _Kept(*mapped)
 
     def _is_due(
         self, connection: Connection, entry: _Entry, scope_id: int, *, is_cold: bool
@@ -505,7 +494,7 @@ class CorpusCache:
         if kept is not None:
             entry.begin_with(kept)
 
-    def _find_saved(self, made: _Entry, scope_id: int) -> _Kept | None:
+    def _find_saved(self, made: _Entry, scope_id: int) -> KeptCorpus | None:
         """Return the segment that was made of an entry."""
         assert self._database is not None
         with self._database.read() as connection:

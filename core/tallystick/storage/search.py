@@ -378,10 +378,10 @@ def page_of_points(
     after: int,
     most: int,
     scope_ids: Collection[int] | None = None,
-    besides: Collection[int] = (),
+    docs: Sequence[int] | None = None,
 ) -> list[Point]:
-    """Return a page of the current vectors of one embedder, of some scopes or of all `besides`
-    some, with a number above `after`, in order.
+    """Return a page of the current vectors of one embedder with a number above `after`, in order:
+    of some scopes or memories, or of all.
     """
     query = (
         select(_v.c.doc, _v.c.scope_id, _v.c.version, _v.c.vector)
@@ -391,8 +391,8 @@ def page_of_points(
     )
     if scope_ids is not None:
         query = query.where(_v.c.scope_id.in_(list(scope_ids)))
-    if besides:
-        query = query.where(_v.c.scope_id.not_in(list(besides)))
+    if docs is not None:
+        query = query.where(_v.c.doc.in_(list(docs)))
     return [
         Point(row.doc, row.scope_id, row.version, bytes(row.vector))
         for row in connection.execute(query)
@@ -436,12 +436,4 @@ def count_some(
 
 def points(connection: Connection, fingerprint: str, docs: Sequence[int]) -> list[Point]:
     """Return the current vectors of `docs` of one embedder; those without one are left out."""
-    query = (
-        select(_v.c.doc, _v.c.scope_id, _v.c.version, _v.c.vector)
-        .where(_v.c.doc.in_(list(docs)), _v.c.fingerprint == fingerprint)
-        .order_by(_v.c.doc)
-    )
-    return [
-        Point(row.doc, row.scope_id, row.version, bytes(row.vector))
-        for row in connection.execute(query)
-    ]
+    return page_of_points(connection, fingerprint, after=-1, most=len(docs), docs=docs)

@@ -80,14 +80,15 @@ class MappedFile(NamedTuple):
         return self.map.size() == len(self.map)
 
 
-class MappedCorpus(NamedTuple):
-    """The corpus of a file, as of `revision`."""
+class KeptCorpus(NamedTuple):
+    """The corpus of a segment that is kept, as of `revision`."""
 
     corpus: Corpus
     revision: int
     fingerprint: str
     dimension: int
-    file: MappedFile
+    file: MappedFile | None = None
+    """The file that is mapped; None for one of the database."""
 
 
 HasOrigin = Callable[[Origin], bool]
@@ -111,7 +112,7 @@ class SegmentFiles:
         fingerprint: str,
         revision: int,
         has_origin: HasOrigin,
-    ) -> MappedCorpus | None:
+    ) -> KeptCorpus | None:
         """Return the newest file of a scope from `floor` up to `revision`, mapped; None where there
         is none that fits, or none can be held.
 
@@ -285,7 +286,7 @@ class SegmentFiles:
 
     def _mapped(
         self, file: Path, scope_id: int, *, floor: int, held: FileLock, has_origin: HasOrigin
-    ) -> MappedCorpus:
+    ) -> KeptCorpus:
         import numpy as np
 
         digest = hashlib.blake2b(digest_size=_DIGEST)
@@ -319,7 +320,7 @@ class SegmentFiles:
             arrays[name] = data[first + offset : end].view(kind).reshape(shape)
         corpus = thaw(about, arrays)
         weakref.finalize(data, _release, held)
-        return MappedCorpus(
+        return KeptCorpus(
             corpus,
             int(about["revision"]),
             about["fingerprint"],

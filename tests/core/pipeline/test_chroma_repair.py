@@ -12,7 +12,6 @@ import pytest
 
 from tallystick import Actor, Tally
 from tallystick.errors import StorageError
-from tallystick.records import RebuiltIndex
 from tallystick.settings import Settings
 from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder
@@ -103,9 +102,6 @@ def damaged(filled: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Pat
 
 
 every_accident = pytest.mark.parametrize("damaged", ACCIDENTS, indirect=True)
-some_accidents = pytest.mark.parametrize(
-    "damaged", ["deleted", "garbage", "an older copy"], indirect=True
-)
 
 
 def _is_answered_by_chroma(tally: Tally) -> bool:
@@ -125,18 +121,6 @@ def test_recall_is_answered_by_the_scan_with_a_warning_and_a_drain_mends_chroma(
             assert "vectors were scanned exactly" in found.warnings[0]
         # Nothing was written, so that nothing waits.
         tally.drain()
-        assert _is_answered_by_chroma(tally)
-        assert tally.reconcile_index(repair=False).whole
-
-
-@some_accidents
-def test_a_rebuild_makes_it_anew(damaged: Path) -> None:
-    with _open(damaged) as tally:
-        assert tally.bind(Actor(user="root", role="operator")).operator.rebuild_index(
-            reason="r"
-        ) == RebuiltIndex(chroma=COUNT)
-        assert _is_answered_by_chroma(tally)
-    with _open(damaged) as tally:
         assert _is_answered_by_chroma(tally)
         assert tally.reconcile_index(repair=False).whole
 
