@@ -35,7 +35,6 @@ OpenTally = Callable[..., Tally]
 LARGE = Settings.read(large_scope=20, vector_search="exact")
 ARRAYS = Settings.read(large_scope=10**6)
 ANNA = Actor(user="anna")
-BEN = Actor(user="ben")
 ROOT = Actor(user="root", role="operator")
 SECRET = "the zyxwvut pelican opens vault qponmlk"
 WORDS = [

@@ -56,6 +56,8 @@ class Kind(NamedTuple):
     check: str
     settings: Settings
     damage: Callable[[Path], None]
+    is_outside: bool = False
+    """True if it stands outside of the database."""
     is_named: bool = True
     """True if the doctor names the accident; else what is damaged is found when it is read."""
 
@@ -66,14 +68,19 @@ KINDS = {
         Settings.read(large_scope=10**6),
         lambda folder: _execute(folder, "UPDATE search_text SET tags = '[' WHERE doc = 7"),
     ),
-    "mapped": Kind("segments", Settings.read(large_scope=10**6), _cut_files, is_named=False),
+    "mapped": Kind(
+        "segments", Settings.read(large_scope=10**6), _cut_files, is_outside=True, is_named=False
+    ),
     "stored": Kind(
         "segments",
         Settings.read(large_scope=20, vector_search="exact"),
         lambda folder: _execute(folder, "UPDATE recall_segments SET data = x'00' WHERE piece = 0"),
     ),
     "chroma": Kind(
-        "index", Settings.read(large_scope=20), lambda folder: shutil.rmtree(folder / "chroma")
+        "index",
+        Settings.read(large_scope=20),
+        lambda folder: shutil.rmtree(folder / "chroma"),
+        True,
     ),
     "graph": Kind(
         "graph",
@@ -153,7 +160,8 @@ def test_it_follows_what_is_written_in_other_processes(tmp_path: Path, kind: Kin
 
 
 @every_kind
-def test_it_is_not_of_a_database_that_was_put_back(tmp_path: Path, kind: Kind) -> None:
+@pytest.mark.parametrize("mends", [True, False], ids=["repaired", "not repaired"])
+def test_it_is_not_of_a_database_that_was_put_back(tmp_path: Path, kind: Kind, mends: bool) -> None:
     folder = tmp_path / "tally"
     with _open(folder, kind.settings) as tally:
         write(tally, 0, 60)
@@ -168,6 +176,11 @@ def test_it_is_not_of_a_database_that_was_put_back(tmp_path: Path, kind: Kind) -
         (folder / name).unlink(missing_ok=True)
     shutil.copyfile(tmp_path / "copy.db", folder / "tally.db")
     with _open(folder, kind.settings) as tally:
+        if mends:
+            doctor = tally.bind(ROOT).operator.doctor
+            [found] = [each for each in doctor() if each.check == kind.check]
+            assert found.status == ("problem" if kind.is_outside else "ok")
+            doctor(repair=True, reason="restored")
         write(tally, 300, 70)
         assert (finds(tally, 307), finds(tally, 107)) == (True, False)
         follow(tally)
