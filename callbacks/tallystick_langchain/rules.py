@@ -34,7 +34,7 @@ from tallystick.records import Scope
 from tallystick.tally import BoundTally, Tally, ToolCheck
 from tallystick_langchain.approvals import approved, approved_async
 from tallystick_langchain.handler import handler_run
-from tallystick_langchain.tool_arguments import ReadArguments, reads_by_schema
+from tallystick_langchain.tool_arguments import ReadArguments
 
 Result = ToolMessage | Command[Any]
 _ANSWERS = ("denied_by_rule", "denied_by_person")
@@ -95,7 +95,7 @@ class RuledToolCall:
         call = request.tool_call
         self._read: ReadArguments | None = None
         arguments: Any = call["args"]
-        if request.tool is not None and reads_by_schema(request.tool):
+        if request.tool is not None:
             self._read = ReadArguments(request.tool, arguments, call["id"])
             arguments = self._read.values
         self._call = ToolCall(call["name"], arguments, call["id"])
@@ -104,7 +104,9 @@ class RuledToolCall:
         """Run the tool as far as the rules let it; a denial is its error, which the model reads.
         What the schema of the tool refuses stays the tool's own error.
         """
-        if self._read is not None and self._read.is_refused:
+        if self._read is not None and self._read.refusal is not None:
+            if not self._read.is_replaced:
+                return self._denial(self._read.refusal)
             return handler(self._request.override(tool=self._read.never_running()))
         try:
             check = approved(self._bound, self._check)
@@ -117,7 +119,9 @@ class RuledToolCall:
 
     async def arun(self, handler: Callable[[ToolCallRequest], Awaitable[Result]]) -> Result:
         """Same as `run`."""
-        if self._read is not None and self._read.is_refused:
+        if self._read is not None and self._read.refusal is not None:
+            if not self._read.is_replaced:
+                return self._denial(self._read.refusal)
             return await handler(self._request.override(tool=self._read.never_running()))
         try:
             check = await approved_async(self._bound, lambda: in_thread(self._check))
@@ -153,17 +157,20 @@ class RuledToolCall:
     def _allowed(self, check: ToolCheck) -> ToolCallRequest:
         """Return the request of a call that gets the arguments of its check and no others."""
         request, read = self._request, self._read
-        if check.redacts or read is None:
+        is_replaced = read is not None and read.is_replaced
+        if check.redacts or not is_replaced:
             injected = {} if read is None else read.injected
-            written = {**injected, **plain_arguments(check.arguments)}
-            tool_call: Any = {**request.tool_call, "args": written}
+            # A tool that reads by itself gets the values in the types that its schema made.
+            is_plain = read is None or is_replaced
+            values = plain_arguments(check.arguments) if is_plain else check.arguments
+            tool_call: Any = {**request.tool_call, "args": {**injected, **values}}
             request = request.override(tool_call=tool_call)
-        if read is None:
+        if read is None or not is_replaced:
             # A piece that comes after this one brings the tool, or the tool reads by itself.
             return request
         return request.override(tool=read.running_with(check, request.tool_call["args"]))
 
-    def _denial(self, error: ActionDenied) -> ToolMessage:
+    def _denial(self, error: Exception) -> ToolMessage:
         return ToolMessage(
             str(error),
             name=self._call.name,

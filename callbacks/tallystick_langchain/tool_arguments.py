@@ -2,7 +2,8 @@
 
 Must hold: the schema reads what the model wrote once. A second reading may make another value of
 it (a validator that counts, a default that is made anew), which no rule has seen. So the tool that
-runs is a copy whose own reading is replaced by the values that were checked.
+runs is a copy whose own reading is replaced by the values that were checked. A tool whose class
+reads in a way of its own is handed the values in place of what the model wrote.
 """
 
 from __future__ import annotations
@@ -20,16 +21,12 @@ from tallystick.tally import ToolCheck
 
 _READ = "_parse_input"
 """The method by which a tool of LangChain reads its arguments."""
-
-
 _STEPS = ("invoke", "ainvoke", "run", "arun", "_to_args_and_kwargs")
 """The methods that lead to the reading."""
 
 
-def reads_by_schema(tool: BaseTool) -> bool:
-    """Return True for a tool whose arguments LangChain reads; False for one that reads them in a
-    way of its own, to which its copy cannot hand others.
-    """
+def _reads_by_schema(tool: BaseTool) -> bool:
+    """Return True for a tool whose arguments LangChain reads."""
     return all(
         getattr(type(tool), step)
         in [getattr(each, step) for each in (BaseTool, StructuredTool, Tool)]
@@ -48,12 +45,14 @@ class ReadArguments:
         """Values of arguments that no model writes, where somebody has put them in already."""
         self.values: Any = own
         """The arguments in the types of the tool, by the names of its parameters."""
-        self.is_refused = False
-        """True if the schema refuses what the model wrote."""
+        self.refusal: Exception | None = None
+        """The error of the schema, where it refuses what the model wrote."""
+        self.is_replaced = _reads_by_schema(tool)
+        """True if a copy of the tool has its reading replaced; else it is handed the values."""
         try:
             self.values = _read(tool, deepcopy(own), call_id, self._hidden)
-        except Exception:  # noqa: BLE001 - the tool gives its own error in its own place
-            self.is_refused = True
+        except Exception as error:  # noqa: BLE001 - the tool gives its own error in its own place
+            self.refusal = error
 
     def running_with(self, check: ToolCheck, written: Mapping[str, Any]) -> BaseTool:
         """Return the tool as one that runs with the arguments of a check, whenever it is called

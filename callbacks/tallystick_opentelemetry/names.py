@@ -75,6 +75,8 @@ PROVIDERS = {
     "xai": "x_ai",
 }
 """Names of the conventions for providers that runtimes name otherwise."""
+MEMORY_PROVIDER = "tallystick"
+"""The provider of the memory that spans of memory are about."""
 
 
 class OpenInference:

@@ -13,7 +13,14 @@ from typing import Any
 from opentelemetry.trace import SpanKind
 
 from tallystick.records import Json, Receipt, ReceiptEntry, RunRecord, StepRecord
-from tallystick_opentelemetry.names import PROVIDERS, GenAI, OpenInference, Operation, Ours
+from tallystick_opentelemetry.names import (
+    MEMORY_PROVIDER,
+    PROVIDERS,
+    GenAI,
+    OpenInference,
+    Operation,
+    Ours,
+)
 
 Attributes = dict[str, str | bool | int | float | Sequence[str]]
 
@@ -116,6 +123,7 @@ def step_facts(run: RunRecord, step: StepRecord, receipt: Receipt) -> SpanFacts:
     }
     if receipt.step_kind in ("memory_read", "memory_write"):
         attributes[GenAI.MEMORY_STORE_ID] = str(run.scope)
+        attributes[GenAI.PROVIDER_NAME] = MEMORY_PROVIDER
     redacted = sum(sum(entry.redactions.values()) for entry in receipt.entries)
     if redacted:
         attributes[Ours.REDACTED] = redacted

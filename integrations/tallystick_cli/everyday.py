@@ -15,6 +15,7 @@ from tallystick_cli.commands import Answer, Call, command
 from tallystick_cli.output import print_view
 from tallystick_cli.session import readable_scopes
 from tallystick_cli.views import memories as views
+from tallystick_cli.views.common import note
 
 _HERE = "-"
 """In place of a text: it comes on standard input."""
@@ -43,7 +44,7 @@ def remember(
     source = call.arguments.pop("source", {}) | {each: parts[each] for each in parts if parts[each]}
     stored = call.do(content=text, source=source or None)
     line = views.remembered_line(stored, call.bound.scope)
-    return Answer(stored, [line, *_warning_lines(stored.warnings)])
+    return Answer(stored, [line, *map(note, stored.warnings)])
 
 
 @command("recall", positional=("query",), helps=_READABLE)
@@ -53,7 +54,7 @@ def recall(call: Call) -> Answer:
     facts = {"path": hits.path, "confident": hits.confident, "warnings": list(hits.warnings)}
 
     def show() -> list[RenderableType]:
-        warnings = _warning_lines(hits.warnings)
+        warnings = list(map(note, hits.warnings))
         if len(hits):
             return [*warnings, views.hit_table(hits, query=call.arguments["query"])]
         is_filtered = bool(set(call.arguments) - {"query", "limit", "scopes"})
@@ -129,10 +130,6 @@ def _pack(call: Call, nothing: str) -> Answer:
         return []
 
     return Answer(packed, show)
-
-
-def _warning_lines(warnings: Iterable[str]) -> list[str]:
-    return [f"! {warning}" for warning in warnings]
 
 
 def _elsewhere(

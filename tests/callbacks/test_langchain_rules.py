@@ -237,12 +237,17 @@ class _Nothing(BaseModel, extra="forbid"):
     """The schema of a tool without arguments."""
 
 
+class _Numbers(BaseModel):
+    n: int
+    force: bool = True
+
+
 class _Own(BaseTool):
     """A tool that reads its arguments in a way of its own."""
 
     name: str = "own"
     description: str = "Do something."
-    args_schema: Any = _Nothing
+    args_schema: Any = _Numbers
     ran: list[Any] = []
 
     def run(self, tool_input: Any, *args: Any, **kwargs: Any) -> Any:
@@ -262,13 +267,14 @@ def test_no_reading_of_its_own_leads_a_tool_round_the_rules(open_sqlite: OpenTal
         ran.append("wipe")
         return "wiped"
 
-    script = Script([call("wipe", all=True), call("own", n="13"), call("own", n="5")], "done")
+    written = [call("own", n=each) for each in ("13", "5", "many")]
+    script = Script([call("wipe", all=True), *written], "done")
     own = _Own()
-    on = (ArgumentCondition(path="$.n", equals="13"),)
+    on = (ArgumentCondition(path="$.n", equals=13),)
     rules = [rule("deny", tool=("wipe",)), rule("deny", arguments=on).replace(id="own")]
     with open_sqlite(rules=rules) as tally:
         outcome = LangChain().run(script, [wipe, own], ruled=tally.bind(BOT))
-    assert (ran, own.ran) == ([], [{"n": "5"}])
+    assert (ran, own.ran) == ([], [{"n": 5, "force": True}])
     assert [each.text for each in outcome.tools].count("ran") == 1
 
 

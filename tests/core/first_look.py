@@ -17,6 +17,7 @@ FIRST_LOOK = {
     "graph/reading ranking/name_forms memory/mentions pipeline/graph storage/graph",
     "memory/test_matching.py": "access/confirm",
     "memory/test_pins.py": "memory/protection",
+    "memory/test_secrets.py": "upkeep/imported_secrets",
     "policy/test_permissions.py": "access/gate access/spaces memory/access_preview",
     "compiler/test_rules.py": "policy/rules policy/rule_checks",
     "policy/test_arguments.py": "policy/tool_classes",

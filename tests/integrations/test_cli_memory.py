@@ -16,6 +16,7 @@ from tallystick import Actor, Tally
 from tallystick.errors import InvalidInput, StateConflict, TallystickError
 from tallystick.pipeline.background import Drained
 from tallystick.pipeline.runner import FailedJob
+from tallystick.settings import Settings
 
 OWNER = Actor(user="local", projects={"apollo"}, role="operator")
 Command = Callable[..., tuple[int, str]]
@@ -222,6 +223,17 @@ def test_a_memory_is_promoted_with_the_token_that_the_preview_gave(run: Command)
     )[1]
     assert "stands in project:apollo" in output
     assert _id(run, "pelican")
+
+
+def test_a_copy_says_that_secrets_were_replaced(run: Command, place: Path) -> None:
+    with Tally.open(place, settings=Settings.read(secrets_in_memory="keep")) as tally:
+        kept = tally.bind(Actor(user="local")).remember(
+            "The token is ghp_a8Kd02JdLs93Mf7QpXz41VbNcTgHyUeWo6Ri"
+        )
+    shown = run("promote", kept.id, "project:apollo", "-r", "r")[1]
+    token = shown.split("--token ")[1].split()[0]
+    arguments = ("promote", kept.id, "project:apollo", "-r", "r", "--apply", "--token", token)
+    assert ["1 github_token" in text for text in (shown, run(*arguments)[1])] == [True, True]
 
 
 def test_what_is_gone_is_proved_and_what_is_not_says_so(run: Command, place: Path) -> None:

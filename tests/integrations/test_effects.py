@@ -274,6 +274,7 @@ def test_there_is_one_way_to_a_stored_memory_and_it_asks() -> None:
         "graph/reading.py",
         "memory/items.py",
         "memory/mentions.py",
+        "upkeep/imported_secrets.py",
         "upkeep/retention.py",
     }
     assert _calls("permit_follower") == {

@@ -82,11 +82,14 @@ def test_the_description_has_each_route_with_its_operation_and_words() -> None:
 def test_an_answer_says_as_whom_and_where_it_was_done(there: Served) -> None:
     http = there.http(there.token())
     stored = http.post("/v1/memories", json={"content": "Ada keeps bees."}).json()
+    token = {"content": "My token is ghp_a8Kd02JdLs93Mf7QpXz41VbNcTgHyUeWo6Ri"}
+    masked = http.post("/v1/memories", json=token).json()["result"]
     apollo = http.get("/v1/memories", headers={"tallystick-scope": "project:apollo"}).json()
 
     assert stored["actor"] == {"user": "ada", "role": "member"}
     assert (stored["schema_version"], stored["scope"]) == (1, "private:ada")
     assert apollo["scope"] == "project:apollo"
+    assert "1 github_token" in masked["warnings"][0]
     found = there.tally.bind(ADA).get(stored["result"]["id"])
     assert (found.content, found.created_by) == ("Ada keeps bees.", "ada")
 

@@ -4,7 +4,7 @@ journal entry and its rows in the index.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -66,6 +66,8 @@ class MemoryWrite:
     """The new revision of each scope of which this transaction changes the text."""
     graph_scopes: set[int] = field(default_factory=set)
     """The scopes whose reading for the graph this transaction has enqueued."""
+    imported: Set[int] = frozenset()
+    """The memories that this transaction imports."""
 
     def permit(
         self, stored: memories.Stored, operation: AccessKind, *, force: bool = False
@@ -91,10 +93,11 @@ class MemoryWrite:
         return Permitted(stored)
 
     def permit_upkeep(self, stored: memories.Stored) -> Permitted:
-        """Return a memory that the tally itself brings up to date: an entity of the graph, or one
-        whose end has passed. Raises StorageError for another one.
+        """Return a memory that the tally itself brings up to date: an entity of the graph, one
+        whose end has passed, or one that comes in by an import. Raises StorageError for another.
         """
-        if not (is_of_graph(stored.memory) or is_expired(stored.memory.expires_at, self.now)):
+        is_ours = is_of_graph(stored.memory) or stored.doc in self.imported
+        if not (is_ours or is_expired(stored.memory.expires_at, self.now)):
             raise StorageError(f"{stored.memory.id} is not the tally's own to change.")
         return Permitted(stored)
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from tallystick.errors import InvalidInput
 from tallystick.memory.context import MemoryContext
-from tallystick.memory.fields import STORE_ITEM
+from tallystick.policy.redaction import Numbering
 from tallystick.records import Json, Memory, NewMemory, Scope, SourceRef
-from tallystick.storage import Connection, memories
 
 _TEXTS = ("content", "subject", "speaker", "category", "tags", "attributes", "entities", "source")
 """The fields of a memory that somebody wrote."""
-_MOST_NAMED = 5
-"""Memories that a refusal names."""
 _FIRST_NUMBER, _NUMBERS = 10**11, 9 * 10**11
 
 
@@ -34,7 +30,7 @@ def admit_fields(context: MemoryContext, scope: Scope, fields: Mapping[str, Any]
     A placeholder is numbered by a digest of its secret under a key of the scope, so that memories
     with different secrets stay different. Raises InvalidInput where secrets are refused.
     """
-    changed, counts = _without_secrets(context, scope, fields)
+    changed, counts = mask_fields(context, fields, _numbering(context, scope))
     if not counts:
         return Admitted({})
     found = ", ".join(f"{count} {kind}" for kind, count in counts.items())
@@ -47,37 +43,20 @@ def admit_fields(context: MemoryContext, scope: Scope, fields: Mapping[str, Any]
 
 def without_secrets(context: MemoryContext, scope: Scope, memory: Memory) -> Memory:
     """Return a stored memory as its copy in `scope` has it: with its secrets under `keep` alone."""
+    return mask_memory(context, memory, _numbering(context, scope))
+
+
+def mask_memory(context: MemoryContext, memory: Memory, number: Numbering) -> Memory:
+    """Return a stored memory with its secrets replaced, unless the tally keeps them."""
     fields = {name: getattr(memory, name) for name in _TEXTS if hasattr(memory, name)}
-    return memory.model_copy(update=_without_secrets(context, scope, fields)[0])
+    return memory.model_copy(update=mask_fields(context, fields, number)[0])
 
 
-def require_no_secrets(context: MemoryContext, tx: Connection, docs: Sequence[int]) -> None:
-    """Raise InvalidInput where a version of these imported memories has a secret, unless the tally
-    keeps them.
-
-    The text of a version stands under a commitment in the chain of its scope: it is taken as it is,
-    or not at all. Items of stores are live state.
-    """
-    held: dict[int, None] = {}
-    for doc, body in memories.bodies(tx, docs):
-        if body["kind"] != STORE_ITEM and _without_secrets(context, None, body)[1]:
-            held[doc] = None
-    if held:
-        first = list(held)[:_MOST_NAMED]
-        raise InvalidInput(
-            f"{len(held)} memories of the export hold secrets, among them "
-            f"{', '.join(memories.ids_of(tx, first))}. Their texts stand under digests of their "
-            "journal, so that nothing can replace the secrets on the way. Erase the memories where "
-            "they are from and export again, or open this tally with secrets_in_memory='keep', "
-            "which shows them to no model either."
-        )
-
-
-def _without_secrets(
-    context: MemoryContext, scope: Scope | None, fields: Mapping[str, Any]
+def mask_fields(
+    context: MemoryContext, fields: Mapping[str, Any], number: Numbering
 ) -> tuple[dict[str, Any], Mapping[str, int]]:
-    """Return the fields that have secrets without them, and the number of each kind. Without a
-    scope the placeholders are numbered in order.
+    """Return the fields that have secrets without them, and the number of each kind: none where
+    the tally keeps them.
     """
     if context.secrets_in_memory == "keep":
         return {}, {}
@@ -86,9 +65,7 @@ def _without_secrets(
         for name in _TEXTS
         if (value := fields.get(name))
     }
-    redacted, counts = context.redactor.redact_json(
-        texts, number=None if scope is None else partial(_number, context, scope)
-    )
+    redacted, counts = context.redactor.redact_json(texts, number=number)
     assert isinstance(redacted, dict)
     changed: dict[str, Any] = {
         name: value for name, value in redacted.items() if value != texts[name]
@@ -115,9 +92,14 @@ def admit_memory(
     return item.model_copy(update=changed), admitted.warnings
 
 
-def _number(context: MemoryContext, scope: Scope, kind: str, secret: str) -> int:
-    """Return the number of a secret's placeholder, of twelve digits."""
-    key = context.frame_keys.signing(scope)
+def _numbering(context: MemoryContext, scope: Scope) -> Numbering:
+    return lambda kind, secret: placeholder_number(context.frame_keys.signing(scope), kind, secret)
+
+
+def placeholder_number(key: bytes, kind: str, secret: str) -> int:
+    """Return the number of a secret's placeholder under the frame key of a scope, of twelve
+    digits.
+    """
     digest = blake2b(
         f"{kind}\x00{secret}".encode("utf-8", "surrogatepass"), key=key, person=b"tally/secret"
     )

@@ -218,6 +218,8 @@ class Transfer(Record):
     """Long binary values, each stored once."""
     bytes: int
     """Of the blobs."""
+    warnings: tuple[str, ...] = ()
+    """Of an import: the secrets that were replaced."""
 
 
 class Backup(Record):

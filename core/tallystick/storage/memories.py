@@ -34,7 +34,7 @@ from tallystick.records import (
     commitment,
     json_bytes,
 )
-from tallystick.storage import communities, tables
+from tallystick.storage import communities, tables, texts
 from tallystick.storage.batches import Read, was_read_ahead
 from tallystick.storage.prepared import Prepared, PreparedInsert, insert_row, integer_list
 from tallystick.storage.scopes import ScopeRow
@@ -255,6 +255,15 @@ class VersionBody:
     commitment: str
     created_at: int
     erased_at: int | None
+
+
+class DocBody(NamedTuple):
+    """The body of one version, with its memory and the scope of that, by number."""
+
+    doc: int
+    scope_id: int
+    version: int
+    body: dict[str, Any]
 
 
 def body_of(memory: Memory) -> dict[str, Any]:
@@ -614,13 +623,20 @@ def versions(connection: Connection, doc: int) -> list[VersionBody]:
     ]
 
 
-def bodies(connection: Connection, docs: Sequence[int]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield each memory with the body of each of its versions that was not erased."""
+def bodies(connection: Connection, docs: Sequence[int]) -> Iterator[DocBody]:
+    """Yield the body of each version of these memories that was not erased, in order."""
+    columns = (_v.c.doc, _m.c.scope_id, _v.c.version, _v.c.body)
+    versions = select(*columns).join(_m, _m.c.doc == _v.c.doc).order_by(_v.c.doc, _v.c.version)
     for start in range(0, len(docs), 500):
-        here = _v.c.doc.in_(docs[start : start + 500])
-        query = select(_v.c.doc, _v.c.body).where(here, _v.c.body.is_not(None))
-        for row in connection.execute(query.order_by(_v.c.doc, _v.c.version)):
-            yield row.doc, _parsed(row.body)
+        here = _v.c.doc.in_(docs[start : start + 500]) & _v.c.body.is_not(None)
+        for row in connection.execute(versions.where(here)):
+            yield DocBody(row.doc, row.scope_id, row.version, _parsed(row.body))
+
+
+def erase_versions(tx: Connection, doc: int, versions: Collection[int], *, at: int) -> None:
+    """Destroy the text of some versions of a memory: their commitments stay."""
+    here = (_v.c.doc == doc) & _v.c.version.in_(list(versions))
+    tx.execute(update(_v).where(here).values({**texts.emptied(_v), "erased_at": at}))
 
 
 def earlier_body(

@@ -139,7 +139,7 @@ class Merge:
                     f"The chain {stream} of the export does not verify: {problems[0].problem}."
                 )
         altered = count = 0
-        scopes = list(self._scopes.values())
+        scopes = self.scope_ids
         for start in range(0, len(scopes), _PAGE):
             page = integrity.altered_versions(self._tx, scopes[start : start + _PAGE])
             altered, count = altered + page[0], count + page[1]
@@ -148,6 +148,11 @@ class Merge:
                 f"{altered} of {count} texts of the export do not match their commitments."
             )
         return sorted(self._docs.values())
+
+    @property
+    def scope_ids(self) -> list[int]:
+        """The scopes that were added, by number."""
+        return list(self._scopes.values())
 
     def _insert_each(self, table: Table, rows: Sequence[Row]) -> dict[int, int]:
         """Insert rows one by one, and return the number that each gets by the one that it had."""

@@ -112,6 +112,12 @@ def of_memories(connection: Connection, memory_ids: Sequence[str]) -> list[Store
     return _in_pages(connection, ids)
 
 
+def in_scopes(connection: Connection, scope_ids: Sequence[int]) -> list[StoredProposal]:
+    """Return the proposals of these scopes that still have words, oldest first."""
+    texts = _t.c.payload.is_not(None) | _t.c.decided_reason.is_not(None)
+    return _having(connection, _t.c.scope_id.in_(scope_ids) & texts)
+
+
 def without_source(connection: Connection) -> list[StoredProposal]:
     """Return the proposals with words of which a memory that they were drawn from has no text."""
     query = select(_t.c.id, _t.c.derived_from).where(_t.c.payload.is_not(None))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, exists, select, update
 
 from tallystick.records import Scope, Source, SourceRef
 from tallystick.storage import memories, tables
 
 _s = tables.sources
+_PAGE = 500
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,43 @@ class StoredSource:
     reference: SourceRef
     content_key: str
     record: Source
+
+
+class SourceText(NamedTuple):
+    """What a source says, and of itself."""
+
+    id: str
+    scope_id: int
+    reference: SourceRef
+    content_key: str
+    is_remembered: bool
+    """True if the text of a memory is that of the source."""
+
+
+def in_scopes(connection: Connection, scope_ids: Sequence[int]) -> Iterator[SourceText]:
+    """Yield the sources of these scopes, in order."""
+    texts = tables.memories.c
+    same = exists().where(texts.scope_id == _s.c.scope_id, texts.content_key == _s.c.content_hash)
+    columns = (_s.c.id, _s.c.scope_id, _s.c.reference, _s.c.content_hash, same)
+    query, last = select(*columns).where(_s.c.scope_id.in_(scope_ids)).order_by(_s.c.id), ""
+    while rows := connection.execute(query.where(_s.c.id > last).limit(_PAGE)).all():
+        for source_id, scope_id, reference, key, is_remembered in rows:
+            yield SourceText(
+                source_id, scope_id, SourceRef.loads(reference), key, bool(is_remembered)
+            )
+        last = rows[-1].id
+
+
+def replace(tx: Connection, source_id: str, reference: SourceRef, content_key: str) -> None:
+    """Store what a source says of itself, and the key of its text in `parts`, anew."""
+    values = {
+        "uri": reference.uri,
+        "title": reference.title,
+        "source_version": reference.version,
+        "reference": reference.dumps(),
+        "content_hash": content_key,
+    }
+    tx.execute(update(_s).where(_s.c.id == source_id).values(values))
 
 
 def memories_of(connection: Connection, source_id: str) -> list[memories.Stored]:

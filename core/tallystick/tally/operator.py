@@ -531,7 +531,8 @@ class Operator:
         """Import an export into this tally, all or nothing: every digest is checked first, and
         every row, chain and text before it is committed.
 
-        Recall, history and `verify` are then as they were. Nothing is overwritten: a scope that is
+        Recall, history and `verify` are then as they were, but for secrets, which are replaced in
+        memories and named in `warnings`. Nothing is overwritten: a scope that is
         here already refuses the import. A call that was cut off leaves nothing and is made again.
         `progress` is called with the rows that were read and how many there are. Raises Denied,
         InvalidInput, StateConflict, CorruptTally, NewerTally, UnreleasedTally, IdempotencyMismatch.

@@ -69,6 +69,19 @@ class Copies:
             within,
         )
 
+    @classmethod
+    def in_scopes(
+        cls, connection: Connection, needles: Sequence[bytes], within: Sequence[int]
+    ) -> Copies:
+        """Search for `needles` in what was recorded in these scopes, by number."""
+        payloads = byte_search.payloads_with(connection, needles)
+        recorded = byte_search.recorded_with(connection, needles)
+        return cls(
+            payloads=tuple(hit for hit in payloads if hit.scope_id in within),
+            recorded=tuple(hit for hit in recorded if hit.scope_id in within),
+            within=tuple(within),
+        )
+
 
 def searched_texts(body: dict[str, Any]) -> Iterator[str]:
     """Yield the texts of a version by which its copies are searched for: its content, and for an

@@ -34,8 +34,6 @@ from tallystick.storage import (
     checkpoints,
     edges,
     erasing,
-    idempotency,
-    jobs,
     journal,
     memories,
     objects,
@@ -52,7 +50,12 @@ from tallystick.storage.writes import Writes
 from tallystick.upkeep.copies import Copies, searched_texts
 from tallystick.upkeep.operator_scopes import OperatorScopes
 from tallystick.upkeep.proof import CANNOT_BEYOND, CANNOT_ERASE, prove_erased, search_remains
-from tallystick.upkeep.reach import destroy_memories, erase_from_runs, withdraw_proposals
+from tallystick.upkeep.reach import (
+    destroy_copies,
+    destroy_memories,
+    erase_from_runs,
+    withdraw_proposals,
+)
 
 PENDING = "erase.pending"
 """Setting: text was erased from tables, and files are still to be rewritten."""
@@ -274,22 +277,12 @@ def _destroy(write: MemoryWrite, plan: _Plan, reason: str) -> tuple[str, ...]:
     destroy_memories(write, plan.stored, keep_rows=True)
     # Not everybody who may inspect the run may read the memory: the memory's journal alone names
     # it.
-    erase_from_runs(
-        tx,
-        write.context,
-        write.actor,
-        plan.copies.payloads,
-        plan.copies.recorded,
-        at=now,
-        reason="text of a memory was erased",
+    destroy_copies(
+        write, plan.needles, plan.copies, plan.streams, reason="text of a memory was erased"
     )
-    erasing.erase_journal_texts(tx, plan.needles, (), streams=plan.streams)
     working.remove_with(tx, plan.needles, within=plan.copies.within)
-    jobs.erase_texts(tx, plan.needles, within=plan.copies.within)
     waiting = approvals.with_text(tx, plan.needles, within=plan.copies.within)
     erase_arguments(tx, write.context.store, write.actor, waiting, at=now, needles=plan.needles)
-    edges.drop_reasons_with(tx, plan.needles, within=plan.copies.within)
-    idempotency.remove_answers_with(tx, plan.needles, within=plan.copies.within)
     for thread in plan.copies.threads:
         count = checkpoints.delete_thread(tx, thread.id)
         journal.append(

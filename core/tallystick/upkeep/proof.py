@@ -35,7 +35,7 @@ from tallystick.storage.chroma import VectorPoint
 from tallystick.storage.scope_selection import ScopeSelection
 from tallystick.storage.writes import Writes
 from tallystick.upkeep.operator_scopes import OperatorScopes
-from tallystick.upkeep.transfers import CHOICES
+from tallystick.upkeep.retention import CHOICES
 
 _CANNOT_REACH = (
     "that nobody wrote the text down elsewhere, or that a model that was shown it does not "

@@ -14,10 +14,21 @@ from typing import Any
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.records import Actor
-from tallystick.storage import Connection, erasing, journal, memories, proposals, recordings
+from tallystick.storage import (
+    Connection,
+    edges,
+    erasing,
+    idempotency,
+    jobs,
+    journal,
+    memories,
+    proposals,
+    recordings,
+)
 from tallystick.storage.byte_search import RecordedHit
 from tallystick.storage.journal import run_stream
 from tallystick.storage.proposals import StoredProposal
+from tallystick.upkeep.copies import Copies
 
 
 def destroy_memories(
@@ -43,6 +54,33 @@ def destroy_memories(
     docs = [stored.doc for stored in chosen]
     erasing.destroy(tx, docs, at=write.now, keep_rows=keep_rows)
     erasing.erase_journal_texts(tx, (), ids, streams=None)
+
+
+def destroy_copies(
+    write: MemoryWrite,
+    needles: Sequence[bytes],
+    copies: Copies,
+    streams: Sequence[str] | None,
+    *,
+    reason: str,
+) -> None:
+    """Destroy copies of texts beside memories: in recordings, jobs, reasons of edges, kept answers
+    and what people wrote beside entries of these journals, for None of all.
+    """
+    tx, within = write.tx, copies.within
+    erase_from_runs(
+        tx,
+        write.context,
+        write.actor,
+        copies.payloads,
+        copies.recorded,
+        at=write.now,
+        reason=reason,
+    )
+    erasing.erase_journal_texts(tx, needles, (), streams=streams)
+    jobs.erase_texts(tx, needles, within=within)
+    edges.drop_reasons_with(tx, needles, within=within)
+    idempotency.remove_answers_with(tx, needles, within=within)
 
 
 def withdraw_proposals(write: MemoryWrite, chosen: Iterable[StoredProposal]) -> None:

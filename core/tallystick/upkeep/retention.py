@@ -38,6 +38,7 @@ from tallystick.storage import (
 from tallystick.storage import retention as rows
 from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.journal import run_stream
+from tallystick.storage.scopes import FROZEN
 from tallystick.storage.writes import JOBS, TALLY, Writes
 from tallystick.upkeep.reach import destroy_memories
 
@@ -55,6 +56,10 @@ _CHOSEN = ("tombstones", "done_jobs", "dead_jobs")
 _TOMBSTONES = "retention.tombstones_days"
 WINDOWS = (JOURNAL_WINDOW, *(f"retention.{name}_days" for name in _CHOSEN))
 """Settings that contain the windows which a person chose."""
+CHOICES = {**dict.fromkeys(WINDOWS, r"keep|[1-9][0-9]{0,4}"), FROZEN: r"[01]"}
+"""Settings that somebody chose, with the form of their values: they are exported, and give way to
+those of the importing tally.
+"""
 _TALLY = "tally"
 _DAY_US = 24 * 3600 * 1_000_000
 _LONGEST = 36_500

@@ -15,22 +15,19 @@ from typing import Any, Literal
 
 from tallystick.errors import CorruptTally, InvalidInput, StorageError, TallystickError
 from tallystick.memory import MemoryContext
-from tallystick.memory.secrets import require_no_secrets
+from tallystick.memory.memory_write import MemoryWrite
 from tallystick.records import Actor, Scope, Transfer
 from tallystick.storage import Connection, archives, journal, merging, migrate
 from tallystick.storage.archives import Archive, Progress, silent
 from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.private_files import is_new_or_empty, whole_folder
 from tallystick.storage.scope_selection import ScopeSelection, exported_tables, state_counts
-from tallystick.storage.scopes import FROZEN
 from tallystick.storage.settings_rows import get_setting, set_setting
 from tallystick.storage.writes import EVERYTHING, TALLY, Writes
-from tallystick.upkeep.retention import WINDOWS, require_operator
+from tallystick.upkeep import erase
+from tallystick.upkeep.imported_secrets import mask_import
+from tallystick.upkeep.retention import CHOICES, require_operator
 
-CHOICES = {**dict.fromkeys(WINDOWS, r"keep|[1-9][0-9]{0,4}"), FROZEN: r"[01]"}
-"""Settings that somebody chose, with the form of their values: they are exported, and give way to
-those of the importing tally.
-"""
 _MOST_SCOPES = 1_000
 """Scopes that an import locks one by one on PostgreSQL; for more it is alone."""
 
@@ -133,11 +130,16 @@ def import_from(
                     merge.add(table, page)
                 done += len(page)
                 progress(done, total)
-        require_no_secrets(context, tx, merge.finish())
-        result = _transfer("apply", {**archive.manifest, "states": merge.states})
+        docs = merge.finish()
+        now = context.store.clock.now()
+        write = MemoryWrite(tx, context, actor, now, None, imported=frozenset(docs))
+        warning = mask_import(write, docs, merge.scope_ids)
+        if warning is not None:
+            set_setting(tx, erase.PENDING, "1")
+        result = _transfer("apply", {**archive.manifest, "states": merge.states}, warning)
         details = {"format": archives.FORMAT, "digest": digest, "scopes": len(names)}
         journal.append(tx, _event(context, actor, TALLY, "tally.import", details))
-        call.keep(tx, result.dump(), at=context.store.clock.now())
+        call.keep(tx, result.dump(), at=now)
         progress(total, total)
         return result
 
@@ -150,10 +152,13 @@ def import_from(
             database.write(lambda tx: merging.reserve_numbers(tx, highest), name="import.numbers")
         is_few = len(names) <= _MOST_SCOPES
         writes = Writes.of(TALLY, actor.private_scope, *names) if is_few else EVERYTHING
-        return database.write(unit, name="import", writes=writes)
+        result = database.write(unit, name="import", writes=writes)
     except TallystickError as error:
         error.args = (f"{error} Nothing was imported.",)
         raise
+    if result.warnings and (context.index is None or context.index.owned):
+        erase.finish(context)
+    return result
 
 
 def _adopt_settings(tx: Connection, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -179,7 +184,9 @@ def _event(
     )
 
 
-def _transfer(mode: Literal["preview", "apply"], manifest: Mapping[str, Any]) -> Transfer:
+def _transfer(
+    mode: Literal["preview", "apply"], manifest: Mapping[str, Any], warning: str | None = None
+) -> Transfer:
     rows: Mapping[str, int] = manifest["rows"]
     return Transfer(
         mode=mode,
@@ -194,4 +201,5 @@ def _transfer(mode: Literal["preview", "apply"], manifest: Mapping[str, Any]) ->
         entries=rows.get("journal", 0),
         blobs=len(manifest["blobs"]),
         bytes=sum(manifest["blobs"].values()),
+        warnings=() if warning is None else (warning,),
     )

@@ -85,6 +85,11 @@ def note(text: str) -> Text:
     return Text(f"! {text}", style="yellow")
 
 
+def with_warnings(view: RenderableType, warnings: Iterable[str]) -> RenderableType:
+    """Return a view with a line for each warning above it."""
+    return Group(*map(note, warnings), view)
+
+
 def state_text(state: str) -> Text:
     return Text(state, style=_STYLES.get(state, ""))
 

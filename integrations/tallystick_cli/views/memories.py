@@ -238,7 +238,8 @@ def correction_view(correction: records.Correction) -> RenderableType:
 def crossing_view(crossing: records.Crossing) -> RenderableType:
     """Return the preview of promoting or sharing, or its result."""
     if crossing.copy_id is not None:
-        return done(f"{short(crossing.copy_id)} stands in {crossing.into}")
+        copied = done(f"{short(crossing.copy_id)} stands in {crossing.into}")
+        return common.with_warnings(copied, crossing.warnings)
     reach = crossing.reach
     seen = f"{reach.visible} visible, {reach.redacted} redacted, {reach.hidden} hidden"
     shown = facts(
@@ -249,7 +250,7 @@ def crossing_view(crossing: records.Crossing) -> RenderableType:
         what_they_see=lambda _: f"{seen}, {reach.denied} denied",
         allowed_by=lambda each: ", ".join(decision.reason for decision in each.decisions),
     )
-    return common.preview_panel(shown)
+    return common.with_warnings(common.preview_panel(shown), crossing.warnings)
 
 
 def forgetting_view(forgetting: records.Forgetting) -> RenderableType:

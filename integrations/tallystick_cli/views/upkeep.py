@@ -101,7 +101,7 @@ def purge_view(purge: records.Purge) -> RenderableType:
     return panel("Past their window" if purge.mode == "preview" else "Removed", shown)
 
 
-def transfer_view(transfer: records.Transfer, what: str) -> Text:
+def transfer_view(transfer: records.Transfer, what: str) -> RenderableType:
     """Return the contents of an export or import, or what an export would write."""
     states = f" ({common.counts(transfer.states)})" if transfer.states else ""
     text = (
@@ -109,7 +109,8 @@ def transfer_view(transfer: records.Transfer, what: str) -> Text:
         f"{transfer.sources} sources, {transfer.runs} runs, {transfer.threads} threads, "
         f"{transfer.entries} journal entries, {transfer.blobs} blobs of {transfer.bytes:,} bytes"
     )
-    return done(f"{text}\n  {transfer.digest}") if transfer.digest else Text(text)
+    shown = done(f"{text}\n  {transfer.digest}") if transfer.digest else Text(text)
+    return common.with_warnings(shown, transfer.warnings)
 
 
 def backup_view(backup: records.Backup, folder: str) -> Text:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,14 @@ from tallystick.compiler.outline import FRAMED, outline
 from tallystick.errors import InvalidInput
 from tallystick.memory import Put
 from tallystick.operations import MEMORY_TOOLS
-from tallystick.records import Actor, ContextItem, NewMemory, SourceRef
+from tallystick.records import Actor, ContextItem, NewMemory, Proposal, ProposalContent, SourceRef
 from tallystick.settings import Settings
+from tallystick.storage import integrity, journal, proposals, scopes
+from tallystick.tally.services import services_of
+from tallystick.upkeep.proof import search_remains
 
 ADA = Actor(user="ada")
+ROOT = Actor(user="root", role="operator")
 APOLLO = Actor(user="ada", projects=frozenset({"apollo"}))
 TOKEN = "ghp_a8Kd02JdLs93Mf7QpXz41VbNcTgHyUeWo6Ri"
 OTHER = "ghp_b9Le13KeMt04Ng8RqYa52WcOdUhIzVfXp7Sj"
@@ -201,26 +205,78 @@ def test_a_copy_is_a_new_way_into_memory(folder: Path) -> None:
         tally.bind(APOLLO).promote(kept[0], **into)
 
 
-def test_an_import_unmasks_nothing(folder: Path, tmp_path: Path) -> None:
-    """Its texts stand under digests: one with a secret is refused, also in an earlier version."""
+def _exported(tally: Tally, out: Path) -> list[str]:
+    """Export memories that hold secrets, each in another place; return their ids."""
+    bound = tally.bind(ADA)
+    bound.items.put([Put(("a",), "k", {"note": "live state"})])
+    source = SourceRef(source_type="file", uri=f"https://x.org/?key={TOKEN}")
+    now = bound.remember(SAID, source=source, tags=[OTHER], idempotency_key="k")
+    once = bound.remember(f"{SAID}, once.")
+    bound.modify(once.id, content="It is in the vault.", reason=f"it was {TOKEN}")
+    gone = bound.remember(f"{SAID}, forgotten.")
+    bound.forget(gone.id, reason="r")
+    proposal = Proposal(
+        id="1",
+        scope=ADA.private_scope,
+        action="ADD",
+        kind="fact",
+        reason="review_mode",
+        content=ProposalContent(content=SAID),
+        confidence=90,
+        derived_from=(now.id,),
+        provider="rules",
+        created_by=ADA.identity(),
+        created_at=1,
+    )
+    services_of(tally).store.database.write(
+        lambda tx: proposals.add(tx, proposal, scope=scopes.ensure(tx, ADA.private_scope)),
+        name="propose",
+    )
+    bound.operator.export(out, scopes=["private:ada"])
+    return [now.id, once.id, gone.id]
+
+
+def test_an_import_unmasks_nothing(open_tally: Callable[..., Tally], tmp_path: Path) -> None:
+    """A secret is destroyed in every version, source and proposal, and the chains verify."""
     out = tmp_path / "export"
-    with Tally.open(folder, background=False, settings=_settings("keep")) as tally:
+    with Tally.open(tmp_path / "kept", background=False, settings=_settings("keep")) as tally:
+        ids = _exported(tally, out)
+    with open_tally() as tally:
+        done = tally.bind().operator.import_from(out)
         bound = tally.bind(ADA)
-        bound.items.put([Put(("a",), "k", {"note": OTHER})])
-        kept = bound.remember(SAID)
-        bound.modify(kept.id, content="It is in the vault.", reason="r")
-        bound.operator.export(out, scopes=["private:ada"])
-    for setting in ("redact", "refuse", "keep"):
-        there = tmp_path / setting
-        with Tally.open(there, background=False, settings=_settings(setting)) as tally:
-            operator = tally.bind().operator
-            if setting == "keep":
-                assert operator.import_from(out).memories == 2
-                continue
-            with pytest.raises(InvalidInput, match=rf"1 memories .*{kept.id}.*Nothing was"):
-                operator.import_from(out)
-            assert tally.bind(ADA).memories() == []
-            assert not _holds(there, TOKEN[4:])
+        texts = [bound.get(each).content for each in ids[:2]]
+        masked = bound.remember(SAID)
+        remains = search_remains(services_of(tally).memory, ROOT, [], [TOKEN[4:], OTHER[4:]])
+        with services_of(tally).store.database.read() as connection:
+            problems = journal.verify_stream(connection, "scope:private:ada")
+            altered, _ = integrity.altered_versions(connection)
+
+        assert done.warnings == (
+            "secrets were replaced before it was stored, in 3 memories, 3 sources, 1 proposals: "
+            "2 github_token",
+        )
+        assert texts == [bound.get(masked.id).content, "It is in the vault."]
+        assert masked.status == "duplicate"
+        assert [entry.event for entry in bound.history(ids[0])] == ["ADD", "ERASE", "SEEN"]
+        assert "github_token" in str(bound.proposal("1").proposal.content)
+        assert remains is not None
+        assert not remains.problems
+        assert not problems
+        assert not altered
+        assert bound.recall("token for deploys")
+
+
+def test_an_import_follows_the_setting(tmp_path: Path) -> None:
+    out = tmp_path / "export"
+    with Tally.open(tmp_path / "kept", background=False, settings=_settings("keep")) as tally:
+        ids = _exported(tally, out)
+    with Tally.open(tmp_path / "keep", background=False, settings=_settings("keep")) as tally:
+        assert not tally.bind().operator.import_from(out).warnings
+        assert tally.bind(ADA).get(ids[0]).content == SAID
+    with Tally.open(tmp_path / "refuse", background=False, settings=_settings("refuse")) as tally:
+        with pytest.raises(InvalidInput, match=rf"3 memories .*{ids[0]}.*Nothing was"):
+            tally.bind().operator.import_from(out)
+        assert tally.bind(ADA).memories() == []
 
 
 def test_a_model_reads_that_its_secret_was_replaced(bound: BoundTally) -> None:
