@@ -34,21 +34,22 @@ class SourceText(NamedTuple):
     reference: SourceRef
     content_key: str
     is_remembered: bool
-    """True if the text of a memory is that of the source."""
+    """True if a memory that was drawn from it has the same text."""
 
 
 def in_scopes(connection: Connection, scope_ids: Sequence[int]) -> Iterator[SourceText]:
-    """Yield the sources of these scopes, in order."""
-    texts = tables.memories.c
-    same = exists().where(texts.scope_id == _s.c.scope_id, texts.content_key == _s.c.content_hash)
-    columns = (_s.c.id, _s.c.scope_id, _s.c.reference, _s.c.content_hash, same)
-    query, last = select(*columns).where(_s.c.scope_id.in_(scope_ids)).order_by(_s.c.id), ""
-    while rows := connection.execute(query.where(_s.c.id > last).limit(_PAGE)).all():
+    """Yield the sources of these scopes."""
+    links, texts = tables.memory_sources.c, tables.memories.c
+    drawn = (links.source_id == _s.c.id) & (links.doc == texts.doc)
+    same = exists().where(drawn, texts.content_key == _s.c.content_hash)
+    query = select(_s.c.id, _s.c.scope_id, _s.c.reference, _s.c.content_hash, same)
+    ids = connection.execute(select(_s.c.id).where(_s.c.scope_id.in_(scope_ids))).scalars().all()
+    for start in range(0, len(ids), _PAGE):
+        rows = connection.execute(query.where(_s.c.id.in_(ids[start : start + _PAGE]))).all()
         for source_id, scope_id, reference, key, is_remembered in rows:
             yield SourceText(
                 source_id, scope_id, SourceRef.loads(reference), key, bool(is_remembered)
             )
-        last = rows[-1].id
 
 
 def replace(tx: Connection, source_id: str, reference: SourceRef, content_key: str) -> None:

@@ -138,7 +138,8 @@ def import_from(
             set_setting(tx, erase.PENDING, "1")
         result = _transfer("apply", {**archive.manifest, "states": merge.states}, warning)
         details = {"format": archives.FORMAT, "digest": digest, "scopes": len(names)}
-        journal.append(tx, _event(context, actor, TALLY, "tally.import", details))
+        event = _event(context, actor, TALLY, "tally.import", details, reason=warning)
+        journal.append(tx, event)
         call.keep(tx, result.dump(), at=now)
         progress(total, total)
         return result
@@ -172,7 +173,13 @@ def _adopt_settings(tx: Connection, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def _event(
-    context: MemoryContext, actor: Actor, stream: str, name: str, details: Mapping[str, Any]
+    context: MemoryContext,
+    actor: Actor,
+    stream: str,
+    name: str,
+    details: Mapping[str, Any],
+    *,
+    reason: str | None = None,
 ) -> journal.Event:
     return journal.Event(
         stream=stream,
@@ -180,6 +187,7 @@ def _event(
         actor=actor,
         at=context.store.clock.now(),
         audit_id=context.store.ids.new(),
+        reason=reason,
         details=details,
     )
 

@@ -250,6 +250,8 @@ def test_an_import_unmasks_nothing(open_tally: Callable[..., Tally], tmp_path: P
         with services_of(tally).store.database.read() as connection:
             problems = journal.verify_stream(connection, "scope:private:ada")
             altered, _ = integrity.altered_versions(connection)
+            *_, imported = journal.rows_of(connection, "tally")
+            assert journal.read_row(imported).reason == done.warnings[0]
 
         assert done.warnings == (
             "secrets were replaced before it was stored, in 3 memories, 3 sources, 1 proposals: "
