@@ -73,7 +73,7 @@ def _calls(bound: BoundTally, provider: Any, tools: Any) -> list[ModelCall]:
                 break
             items += [call.item(), *tools.results(call.tool_calls)]
         print(f"tools: {calls[-1].text!r} after {len(items)} items")
-    print(f"recorded and verified: {bound.verify(run.id).ok}")
+    print(f"recorded and verified: {bound.recordings.verify(run.id).ok}")
     return calls
 
 

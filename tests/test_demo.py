@@ -66,7 +66,7 @@ def test_the_demo_mends_plays_verifies_and_defends_what_it_recorded(
                     )
 
         bound = tally.bind(demo.OWNER, scope=demo.SCOPE)
-        coding = [run for run in bound.runs() if run.agent_name.startswith("coder")]
+        coding = [run for run in bound.recordings.runs() if run.agent_name.startswith("coder")]
         taped, recorded = coding[0], coding[1]
         assert (taped.agent_name, recorded.agent_name) == ("coder, on tape", "coder")
         thinking = [

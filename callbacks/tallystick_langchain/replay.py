@@ -18,8 +18,8 @@ from tallystick_langchain.render import render
 def chat_model_call(
     model: BaseChatModel | Runnable[Any, BaseMessage],
 ) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """Return a `call` for `recordings.replay(step_id, call=…)`: it sends the recorded messages to
-    `model` and returns the answer.
+    """Return a `call` for `recordings.preview_replay(step_id, call=…)`: it sends the
+    recorded messages to `model` and returns the answer.
     """
     check_model(model, Runnable, "chat_model_call(init_chat_model({}))")
 
@@ -31,7 +31,7 @@ def chat_model_call(
 
 def render_chat(compiled: CompiledContext) -> dict[str, Any]:
     """Return the request of a chat model for a compiled context, as it is recorded: the `render` of
-    `bound.replay(step_id, token_budget=…, render=render_chat, call=chat_model_call(model))`.
+    `recordings.replay(step_id, …, render=render_chat, call=chat_model_call(model))`.
 
     Raises InvalidContext for calls and results that do not pair.
     """

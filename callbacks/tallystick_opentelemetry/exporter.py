@@ -57,7 +57,7 @@ def export_runs(
     spans = _Spans(bound, provider, content=content)
     count = 0
     before: str | None = None
-    while page := bound.recordings.runs([bound.scope], limit=_PAGE, before=before):
+    while page := bound.recordings.runs_of([bound.scope], limit=_PAGE, before=before):
         count += sum(
             spans.run(run) for run in page if run.ended_at is not None and run.ended_at >= since
         )

@@ -2,6 +2,8 @@
 
 TallystickError
 ├── InvalidInput              a value cannot be used as given
+│   ├── UnknownName           a verb that another memory has; also an AttributeError
+│   ├── UnknownArgument       an argument that another memory takes; also a TypeError
 │   ├── InvalidRecord         a record or its attributes do not validate
 │   ├── InvalidScope          a scope is not one of the known forms
 │   └── IdempotencyMismatch   a key was used before with other arguments
@@ -120,6 +122,8 @@ __all__ = [
     "TextRefused",
     "TokenRefused",
     "Unauthenticated",
+    "UnknownArgument",
+    "UnknownName",
     "Unreachable",
     "UnreleasedTally",
     "UnusableVectors",
@@ -207,6 +211,18 @@ class InvalidInput(TallystickError):
         backquotes with which the message begins.
         """
         super().__init__(message)
+
+
+class UnknownName(InvalidInput, AttributeError):
+    """This object has no verb of that name. The message names the one that does the same."""
+
+    code = "unknown_name"
+
+
+class UnknownArgument(InvalidInput, TypeError):
+    """This verb has no argument of that name. The message says how it is written."""
+
+    code = "unknown_argument"
 
 
 class InvalidRecord(InvalidInput):
@@ -710,8 +726,9 @@ class ApprovalRequired(Blocked):
             for approval in self.approvals
         )
         super().__init__(
-            f"An approval is required: {listed}. Once a person has granted it (bound.approve, or "
-            "`tally approve` at a terminal), do exactly the same again."
+            f"An approval is required: {listed}. Once a person has granted it "
+            "(bound.approvals.approve, or `tally approve` at a terminal), do exactly the same "
+            "again."
         )
 
     def facts(self) -> dict[str, Any]:

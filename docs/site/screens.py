@@ -46,7 +46,7 @@ def main() -> None:
 
 def _take(tally: Tally, browser: Any) -> None:
     bound = tally.bind(OWNER, SCOPE)
-    run = next(run for run in reversed(bound.runs()) if run.agent_name == "coder")
+    run = next(run for run in reversed(bound.recordings.runs()) if run.agent_name == "coder")
     step = [step for step in bound.recordings.steps(run.run_id) if step.step_kind == "model_call"][
         2
     ]

@@ -139,7 +139,7 @@ def _allowed(bound: BoundTally, call: ModelToolCall, *, decide: Decide) -> dict[
     except ApprovalRequired as error:
         person = bound.tally.bind(OWNER, scope=SCOPE)
         for approval in error.approvals:
-            verdict = person.approve if decide(approval) else person.deny
+            verdict = person.approvals.approve if decide(approval) else person.approvals.deny
             verdict(approval.id, reason="decided while the agent waited")
         check = bound.check_tool_call(call.name, call.arguments, tool_call_id=call.id)
     allowed: dict[str, object] = check.arguments

@@ -94,7 +94,7 @@ def change(
 
 def replay(bound: BoundTally, step_id: str, model: BaseChatModel) -> ReplayResult:
     """Make the step again with a larger budget and with files, as a recorded run of its own."""
-    return bound.replay(
+    return bound.recordings.replay(
         step_id,
         token_budget=BUDGET,
         compile_overrides=CompileConfig(),

@@ -208,11 +208,11 @@ class Demo:
     def _replay(self, step_id: str) -> None:
         """Ask for the patch once more, and compile its request anew with a smaller budget."""
         recordings = self._bound.recordings
-        exact = recordings.replay(step_id, call=chat_model_call(chat_model(self._model)))
+        exact = recordings.preview_replay(step_id, call=chat_model_call(chat_model(self._model)))
         self._claim(exact.request_matches, "The recorded request was sent once more, unchanged.")
         self._claim(exact.response_matches, "The model gave the same patch.")
         budget = _smaller_budget(self._bound, step_id)
-        smaller = recordings.replay(step_id, token_budget=budget)
+        smaller = recordings.preview_replay(step_id, token_budget=budget)
         assert smaller.diff is not None
         left = ", ".join(change.item_id for change in smaller.diff.removed)
         self._line(
@@ -251,7 +251,7 @@ class Demo:
 
     def _verify(self, run_id: str, step_id: str, foil: Foil) -> None:
         """Check the record, and let somebody tamper with copies of it."""
-        verified = self._bound.verify(run_id, foil=foil)
+        verified = self._bound.recordings.verify(run_id, foil=foil)
         self._claim(
             verified.ok,
             f"The record is whole: {verified.receipts} receipts in a chain, and "

@@ -84,7 +84,7 @@ def write_report(bound: BoundTally) -> str:
 
 def show_denials(bound: BoundTally) -> None:
     """Print what rules denied to the agents, as their receipts have it."""
-    for run in reversed(bound.runs()):
+    for run in reversed(bound.recordings.runs()):
         for step in bound.recordings.steps(run.run_id):
             for entry in bound.recordings.entries(step.step_id):
                 if entry.kind == "policy_check" and entry.summary["outcome"] == "denied":

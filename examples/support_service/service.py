@@ -109,7 +109,7 @@ def create_app(folder: str, *, model: Callable[[], BaseChatModel] = ScriptedChat
         return [
             {"id": each.id, "scope": str(scope), "arguments": each.arguments, "why": each.reason}
             for scope in tally.scopes()
-            for each in tally.bind(staff, scope=scope).approvals()
+            for each in tally.bind(staff, scope=scope).approvals.list()
         ]
 
     @app.post("/approvals/{approval_id}")
@@ -117,7 +117,7 @@ def create_app(folder: str, *, model: Callable[[], BaseChatModel] = ScriptedChat
         request: Request, approval_id: str, scope: str, verdict: Verdict, staff: Staff
     ) -> dict[str, Any]:
         bound = request.app.state.tally.bind(staff, scope=scope)
-        act = bound.approve if verdict.approve else bound.deny
+        act = bound.approvals.approve if verdict.approve else bound.approvals.deny
         return {"state": act(approval_id, reason=verdict.reason).state}
 
     return app

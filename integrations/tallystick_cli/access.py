@@ -44,7 +44,7 @@ def approvals(call: Call) -> Answer:
 def _decision(verb: Literal["approve", "deny", "revoke"]) -> Command:
     def decide(call: Call) -> Answer:
         require_person(f"tally {verb}")
-        waiting = call.owner.approval(call.arguments["approval_id"])
+        waiting = call.owner.approvals.get(call.arguments["approval_id"])
         if not call.as_json:
             print_view(views.approval_view(waiting))
         confirm(f"{verb} exactly this", verb)
@@ -94,7 +94,7 @@ def space(
         if not added or without or changes:
             raise InvalidInput("--preview shows what each --member could recall, and nothing else.")
         call.take("scope")
-        previews = [owner.preview_member(scope, each) for each in added]
+        previews = [owner.spaces.preview_member(scope, each) for each in added]
         value = [{**each.dump(), "gained": list(each.gained)} for each in previews]
         return Answer(value, views.member_table(previews))
     try:

@@ -71,7 +71,7 @@ def forget(
     if preview or (force and not apply):
         call.take("reason", "force")
         reason = {"memory_id": memory_id, "reason": given["reason"], "force": force}
-        correction = call.bound.correct(correction="delete", **reason)
+        correction = call.bound.corrections.make(correction="delete", **reason)
         # Without force nothing takes its token.
         value = correction if force else correction.dump()
         return Answer(value, views.correction_view(correction))

@@ -43,9 +43,9 @@ def review(
     """
     require_person("tally review")
     waiting = (
-        call.bound.reviews(limit=1_000)
+        call.bound.reviews.list(limit=1_000)
         if proposal is None
-        else [call.bound.proposal(id_of(proposal)).proposal]
+        else [call.bound.reviews.get(id_of(proposal)).proposal]
     )
     decided = []
     for each in waiting:

@@ -28,13 +28,13 @@ _WHOLE = 36
 def runs(call: Call) -> Answer:
     recordings, every = call.owner.recordings, call.owner.tally.scopes()
     scopes = every if call.scope is None else [Scope.parse(call.scope)]
-    listed = recordings.runs(scopes, **({"limit": 20} | call.arguments))
+    listed = recordings.runs_of(scopes, **({"limit": 20} | call.arguments))
     counts = recordings.step_counts(listed)
     rows = [(run, counts.get(run.run_id, 0)) for run in listed]
     if rows:
         value = [{**run.dump(), "steps": steps} for run, steps in rows]
         return Answer(value, views.run_table(rows))
-    if call.scope and (others := recordings.runs(every, limit=_MOST)):
+    if call.scope and (others := recordings.runs_of(every, limit=_MOST)):
         names = ", ".join(sorted({str(run.scope) for run in others}))
         return Answer([], f"No runs are recorded in {call.scope}. There are some in {names}.")
     return Answer(
@@ -79,7 +79,7 @@ def _state_of(owner: BoundTally, step: StepRecord, scope: Scope) -> list[str]:
     thread, namespace = step.metadata.get("thread_id"), step.metadata.get("langgraph_checkpoint_ns")
     if not isinstance(thread, str) or not isinstance(namespace, str):
         return []
-    if not owner.preview_access(scopes=[scope]).scopes[0].decision.allowed:
+    if not owner.spaces.preview_access(scopes=[scope]).scopes[0].decision.allowed:
         # An operator looks into what was recorded; state is read by its own user alone.
         return []
     threads = owner.tally.bind(owner.actor, scope).on("cli").threads
@@ -177,7 +177,9 @@ def recompile(
         changes |= _of_provider(owner, f"{provider}:{model or record.name}", send=send)
     elif send:
         raise InvalidInput(f"{provider} is no provider that is installed.")
-    result = (owner.replay if keep else owner.recordings.replay)(record.step_id, **changes)
+    result = (owner.recordings.replay if keep else owner.recordings.preview_replay)(
+        record.step_id, **changes
+    )
     kept = [] if result.step_id is None else [f"Kept as step {result.step_id}."]
     return Answer(result, [views.replay_view(result), *kept])
 

@@ -53,7 +53,7 @@ def react(bound: BoundTally, event: Event) -> Answer:
     """Return the answer to an event. Raises nothing that a tally raises: an error is a part of the
     answer, and denies a tool where rules are installed.
     """
-    bound = bound.on(SURFACE).traced(session_id=event.session)
+    bound = bound.on(SURFACE, session_id=event.session)
     try:
         answer = _REACTIONS[event.name](bound, event)
     except TallystickError as error:

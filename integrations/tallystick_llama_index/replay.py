@@ -13,8 +13,8 @@ from tallystick_llama_index.messages import answer_of, to_messages
 
 
 def llm_call(llm: BaseLLM) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """Return a `call` for `recordings.replay(step_id, call=…)`: it sends the recorded request to
-    `llm` and returns the answer.
+    """Return a `call` for `recordings.preview_replay(step_id, call=…)`: it sends the
+    recorded request to `llm` and returns the answer.
 
     It is no step of any run, also while a `TallyInstrumentation` is attached.
     """

@@ -271,7 +271,7 @@ class TallyPolicy(OncePerAgent):
                 error.add_note(
                     f"A rule of the tally asks a person (approval {ids}). Add "
                     f"`DeferredToolRequests` to the agent's output_type to be asked in the run, or "
-                    f"grant it by bound.approve or `tally approve`, and run again."
+                    f"grant it by bound.approvals.approve or `tally approve`, and run again."
                 )
             raise
         finally:

@@ -14,8 +14,8 @@ from tallystick_pydantic_ai.messages import answer_of, arguments_of
 
 
 def model_call(model: Model) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """Return a `call` for `recordings.replay(step_id, call=…)`: it sends the recorded request to
-    `model` and returns the answer.
+    """Return a `call` for `recordings.preview_replay(step_id, call=…)`: it sends the
+    recorded request to `model` and returns the answer.
     """
     check_model(model, Model, "model_call(infer_model({}))")
 

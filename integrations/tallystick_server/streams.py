@@ -109,14 +109,14 @@ async def job_events(
 ) -> Response:
     """Send a job whenever it has changed, until it has ended."""
     bound = await in_thread(bound_for, request, scope_header)
-    await in_thread(bound.operator.job, job_id)
+    await in_thread(bound.jobs.get, job_id)
     caller: Caller = request.scope[CALLER]
     latest = last_id
 
     def look() -> tuple[list[tuple[str | None, Any]], bool]:
         nonlocal latest
         caller.require_good()
-        job = bound.operator.job(job_id)
+        job = bound.jobs.get(job_id)
         mark = f"{job.updated_at}-{job.state}-{job.progress}"
         is_new, latest = mark != latest, mark
         ready: list[tuple[str | None, Any]] = []

@@ -172,7 +172,7 @@ def _pages(bound: BoundTally) -> list[str]:
         "/runs",
         "/runs?q=pond",
     ]
-    runs = [run for run in bound.runs(limit=100) if run.agent_name.endswith(" steps")]
+    runs = [run for run in bound.recordings.runs(limit=100) if run.agent_name.endswith(" steps")]
     for run in runs:
         steps = bound.recordings.steps(run.run_id, limit=200)
         step = next(step for step in steps if step.step_kind == "model_call")

@@ -97,7 +97,7 @@ def proposals_of(model: Model) -> dict[str, float]:
 
         changed = sum(anna.get(each).state != "active" for each in ids.values())
         right, void = 0, list[bool]()
-        for proposal in anna.reviews(states=(), limit=500):
+        for proposal in anna.reviews.list(states=(), limit=500):
             text = proposal.content.content if proposal.content else ""
             mistake = model.mistakes.get(text)
             if mistake in ("invented", "foreign"):
@@ -105,7 +105,7 @@ def proposals_of(model: Model) -> dict[str, float]:
             elif mistake is None:
                 is_right = proposal.target == ids[model.replaced[text]]
                 right += proposal.state == "pending" and is_right
-        kept = [_review(anna, each) for each in anna.reviews(limit=500)]
+        kept = [_review(anna, each) for each in anna.reviews.list(limit=500)]
         return {
             "changed without a person": changed,
             "right ones that wait": right / (len(model.replaced) - len(model.mistakes)),
@@ -121,15 +121,17 @@ def _review(bound: BoundTally, proposal: Proposal) -> bool:
     target = proposal.target or ""
     before = bound.get(target)
     try:
-        bound.review(proposal.id, "accept", reason="the model says so")
+        bound.reviews.decide(proposal.id, "accept", reason="the model says so")
     except StateConflict:
         return before.version != proposal.target_version
     changed = [each.id for each in bound.memories(states=("superseded", "deleted"), limit=500)]
     if proposal.action == "DELETE":
         bound.recover(target, reason="it was right")
     else:
-        token = bound.correct(target, "restore", reason="it was right").confirm_token
-        bound.correct(target, "restore", reason="it was right", mode="apply", confirm_token=token)
+        token = bound.corrections.make(target, "restore", reason="it was right").confirm_token
+        bound.corrections.make(
+            target, "restore", reason="it was right", mode="apply", confirm_token=token
+        )
     after = bound.get(target)
     return target in changed and (after.state, after.content) == ("active", before.content)
 

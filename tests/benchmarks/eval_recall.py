@@ -381,7 +381,7 @@ def packer(tally: Tally, names: Mapping[str, str]) -> Pack:
     """The product's own pack, as what it shows of each turn."""
 
     def pack(query: str) -> dict[str, str]:
-        items = tally.bind().context_pack(query, budget_tokens=_PACK, model="gpt-4o").items
+        items = tally.bind().pack(query, budget_tokens=_PACK, model="gpt-4o").items
         return {names[item.id]: item.text for item in items}
 
     return pack

@@ -203,7 +203,7 @@ def _measure(count: int, often: int) -> list[tuple[str, list[float]]]:
                 (
                     "preview of 1,000",
                     _times(
-                        lambda n: bound.forget_matching(
+                        lambda n: bound.corrections.forget_matching(
                             "number", reason="bench", threshold=0.0, limit=1_000
                         ),
                         5,
@@ -213,7 +213,7 @@ def _measure(count: int, often: int) -> list[tuple[str, list[float]]]:
             found.append(
                 (
                     "preview of a correction",
-                    _times(lambda n: bound.correct(first[n], "hide", reason="b"), often),
+                    _times(lambda n: bound.corrections.make(first[n], "hide", reason="b"), often),
                 )
             )
             found.append(("policy, share of recall in %", [100 * _share_of_policy(bound, 50)]))

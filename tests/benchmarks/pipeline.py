@@ -23,7 +23,7 @@ from tallystick.ports import StructuredAnswer
 from tallystick.records import ProviderDeclaration
 from tallystick.settings import Settings
 from tallystick.storage import outbound_calls
-from tallystick.tally.memory_verbs import RememberMode
+from tallystick.tally.memory_view import RememberMode
 from tallystick.tally.services import services_of
 
 ANNA = Actor(user="anna", role="operator")
@@ -162,7 +162,7 @@ def main(count: int = 400) -> int:
             model.away = False
         tally.drain()
         in_order = model.texts == sorted(model.texts, key=lambda text: int(text.split()[3]))
-        done = sum(anna.operator.job(each.job_id or "").state == "done" for each in stored)
+        done = sum(anna.jobs.get(each.job_id or "").state == "done" for each in stored)
         tell("backlog after an outage that is done, percent", 100 * done / 40, 99, least=True)
         tell("the same, in order", float(in_order), 1, least=True)
 
@@ -182,7 +182,7 @@ def main(count: int = 400) -> int:
             with suppress(ModelUnavailable):
                 if not tally.drain().failed:
                     break
-        states = [anna.operator.job(each.job_id or "").state for each in stored]
+        states = [anna.jobs.get(each.job_id or "").state for each in stored]
         tell(
             "done where each fifth call fails, percent",
             states.count("done") / 10,

@@ -357,7 +357,7 @@ def _long(console: Console, steps: int) -> None:
         table.add_column("what")
         table.add_column("p95", justify="right")
         some = [ids[place * steps // 40] for place in range(40)]
-        table.add_row("list the newest runs", _p95(lambda _: bound.runs(), 40))
+        table.add_row("list the newest runs", _p95(lambda _: bound.recordings.runs(), 40))
         table.add_row(
             "a page of 100 steps",
             _p95(lambda n: recorder.steps(run.id, after=n * steps // 41, limit=100), 40),

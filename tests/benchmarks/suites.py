@@ -212,8 +212,8 @@ def _keep(bound: BoundTally, texts: Iterable[str], **options: Any) -> list[str]:
 
 
 def _correct(bound: BoundTally, memory_id: str, correction: Any, **options: Any) -> None:
-    preview = bound.correct(memory_id, correction, reason="evaluation", **options)
-    bound.correct(
+    preview = bound.corrections.make(memory_id, correction, reason="evaluation", **options)
+    bound.corrections.make(
         memory_id,
         correction,
         reason="evaluation",
@@ -264,7 +264,7 @@ def _coding_handoff(stage: _Stage) -> None:
         "ruff",
     ):
         stage.check(text in awake.text, f"waking lacks {text!r}")
-    stage.pack(other.context_pack("what is left to do in the parser?"))
+    stage.pack(other.pack("what is left to do in the parser?"))
 
 
 def _personal_memory(stage: _Stage) -> None:
@@ -282,7 +282,7 @@ def _personal_memory(stage: _Stage) -> None:
     }
     for query, text in answers.items():
         stage.ask(mine, query, _keep(mine, [text], kind="preference"))
-    stage.pack(mine.context_pack("what should a host know about food?"))
+    stage.pack(mine.pack("what should a host know about food?"))
 
 
 def _project_recall(stage: _Stage) -> None:
@@ -308,7 +308,7 @@ def _project_recall(stage: _Stage) -> None:
             )
             stage.silent(hits, foreign, f"recall in {name}")
         stage.silent(
-            stage.pack(bound.context_pack("which services run where?")),
+            stage.pack(bound.pack("which services run where?")),
             foreign,
             f"a pack of {name}",
         )
@@ -354,7 +354,7 @@ def _delegated_recall(stage: _Stage) -> None:
 
 def _agent_diary(stage: _Stage) -> None:
     coder = Actor(user="ada", agent="coder", projects=frozenset({"apollo"}))
-    diary = stage.tally.bind(coder).diary("apollo")
+    diary = stage.tally.bind(coder, coder.diary("apollo"))
     stage.chatter(diary, 40)
     for query, text in {
         "what did I learn of the flaky test?": "mark-diary: the flaky test waits for a lock that "
@@ -400,7 +400,7 @@ def _private_leak_negative(stage: _Stage) -> None:
         for noun in _NOUNS[:5]:
             hits = stage.ask(bound, f"in which drawer is the {noun} hidden?", [])
             stage.silent(hits, foreign, "recall")
-        stage.silent(stage.pack(bound.context_pack("what is hidden?")), foreign, "a pack")
+        stage.silent(stage.pack(bound.pack("what is hidden?")), foreign, "a pack")
         stage.silent(stage.pack(bound.wake()), foreign, "waking")
         for victim in people:
             if victim is person:
@@ -409,7 +409,7 @@ def _private_leak_negative(stage: _Stage) -> None:
             inside = replace(stage.tally.bind(person), scope=scope)
             for name, call in _intrusions(bound, inside, target).items():
                 stage.refused(call, foreign, f"{name} of {victim.user}")
-            preview = bound.preview_access(actor=victim, scopes=[scope])
+            preview = bound.spaces.preview_access(actor=victim, scopes=[scope])
             stage.check(
                 not preview.visible and not preview.scopes[0].hidden,
                 "a preview told of another's memory",
@@ -421,15 +421,15 @@ def _intrusions(bound: BoundTally, inside: BoundTally, target: str) -> dict[str,
     return {
         "recall": lambda: inside.recall("hidden drawer"),
         "list": lambda: inside.memories(states=_EVERY),
-        "pack": lambda: inside.context_pack("hidden"),
+        "pack": lambda: inside.pack("hidden"),
         "wake": lambda: inside.wake(),
         "get": lambda: bound.get(target),
         "history": lambda: bound.history(target),
         "inspect": lambda: bound.inspect(target),
         "modify": lambda: bound.modify(target, tags=(), reason="r"),
-        "correct": lambda: bound.correct(target, "hide", reason="r"),
+        "correct": lambda: bound.corrections.make(target, "hide", reason="r"),
         "forget": lambda: bound.forget(target, reason="r"),
-        "promote": lambda: bound.promote(target, "project:apollo", reason="r"),
+        "promote": lambda: bound.corrections.promote(target, "project:apollo", reason="r"),
         "proof": lambda: bound.operator.prove_unreachable(target),
         "erase": lambda: bound.operator.erase(target, reason="r"),
     }
@@ -474,7 +474,7 @@ def _stale_decisions(stage: _Stage) -> None:
         stage.check(old in then and new not in then, f"{noun}: as of then the old decision held")
     awake = stage.pack(apollo.wake())
     stage.check("by hand" not in awake.text, "waking tells an old decision")
-    packed = stage.pack(apollo.context_pack("who writes the lantern report by hand on Friday?"))
+    packed = stage.pack(apollo.pack("who writes the lantern report by hand on Friday?"))
     stage.check(
         all(item.fresh == "history" for item in packed.items if "by hand" in item.text),
         "a pack hides age",
@@ -542,10 +542,8 @@ def _forget_then_probe(stage: _Stage) -> None:
             apollo.operator.prove_unreachable(memory_id).holds, "a forgotten memory is reachable"
         )
     stage.silent(apollo.memories(states=_EVERY, limit=1_000), marks, "a list after forgetting")
-    stage.silent(
-        stage.pack(apollo.context_pack("which falcon sleeps in the tower?")), marks, "a pack"
-    )
-    stage.silent(apollo.preview_access(), marks, "a preview")
+    stage.silent(stage.pack(apollo.pack("which falcon sleeps in the tower?")), marks, "a pack")
+    stage.silent(apollo.spaces.preview_access(), marks, "a preview")
     root = stage.tally.bind(_ROOT)
     preview = root.operator.erase(ids[:3], reason="evaluation")
     erasure = root.operator.erase(
@@ -597,11 +595,13 @@ def _mutation_targets(stage: _Stage) -> None:
         "modify changed another memory",
     )
     changed(
-        lambda: apollo.forget_matching("Where did Anna move?", reason="r", threshold=0.2),
+        lambda: apollo.corrections.forget_matching(
+            "Where did Anna move?", reason="r", threshold=0.2
+        ),
         [],
         "a preview changed",
     )
-    preview = apollo.forget_matching("standup on Tuesdays", reason="r", threshold=0.6)
+    preview = apollo.corrections.forget_matching("standup on Tuesdays", reason="r", threshold=0.6)
     stage.check(
         pinned not in {match.id for match in preview.matches if match.action == "forget"},
         "pinned goes",
@@ -610,7 +610,7 @@ def _mutation_targets(stage: _Stage) -> None:
     stage.check(set(intended) <= set(standups), "the preview names what nobody meant")
 
     def executed() -> None:
-        apollo.forget_matching(
+        apollo.corrections.forget_matching(
             "standup on Tuesdays",
             reason="r",
             threshold=0.6,
@@ -663,7 +663,7 @@ def _injection(stage: _Stage) -> None:
         set(ids) & {hit.memory.id for hit in hits} != set(),
         "nothing hostile was found to be framed",
     )
-    for pack in (stage.pack(apollo.context_pack("how do we deploy?")), stage.pack(apollo.wake())):
+    for pack in (stage.pack(apollo.pack("how do we deploy?")), stage.pack(apollo.wake())):
         stage.check(
             (pack.text.count(OPEN), pack.text.count(CLOSE)) == (1, 1),
             "a text broke out of its frame",
@@ -692,7 +692,7 @@ def _feedback_loop(stage: _Stage) -> None:
     expected = 0
     for turn in range(200):
         question = f"Turn {turn}: where does the {_NOUNS[turn % len(_NOUNS)]} stand?"
-        pack = apollo.context_pack(question, budget_tokens=300)
+        pack = apollo.pack(question, budget_tokens=300)
         tool = json.dumps(MEMORY_TOOLS["memory_search"].function(apollo, question))
         prompt = f"{pack.text}\n{question}" if pack.text else question
         for content, speaker in (
@@ -726,7 +726,7 @@ def _cjk(stage: _Stage) -> None:
     }
     for query, text in answers.items():
         stage.ask(mine, query, _keep(mine, [text]))
-    stage.pack(mine.context_pack("好きな飲み物は何ですか"))
+    stage.pack(mine.pack("好きな飲み物は何ですか"))
 
 
 SUITES: Mapping[str, tuple[Callable[[_Stage], None], float]] = {

@@ -225,7 +225,9 @@ def test_a_request_made_of_a_recorded_context_is_the_one_that_was_sent(
             return AIMessage("At nine.")
 
         call = chat_model_call(RunnableLambda(model))
-        replayed = anna.replay(step.id, token_budget=1_500, render=render_chat, call=call)
+        replayed = anna.recordings.replay(
+            step.id, token_budget=1_500, render=render_chat, call=call
+        )
 
         def texts_of(messages: list[BaseMessage]) -> list[tuple[str, str]]:
             # The code of a frame is the tally's; the compile of a replay is made without it.

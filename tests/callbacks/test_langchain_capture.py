@@ -46,7 +46,7 @@ def _config(tally: Tally | BoundTally, **more: Any) -> RunnableConfig:
 
 
 def _steps(tally: Tally) -> list[StepRecord]:
-    [run] = tally.bind().runs()
+    [run] = tally.bind().recordings.runs()
     return list(tally.recordings.steps(run.run_id))
 
 
@@ -140,7 +140,7 @@ def test_a_batch_has_a_run_for_each_input(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         chain = RunnableLambda(str) | FakeListLLM(responses=["one", "two", "three"])
         chain.batch(["1", "2", "3"], config=_config(tally))
-        runs = tally.bind().runs()
+        runs = tally.bind().recordings.runs()
         assert [len(list(tally.recordings.steps(run.run_id))) for run in runs] == [1, 1, 1]
         requests = [
             entry.payload["prompt"]
@@ -169,7 +169,7 @@ def test_a_call_that_is_tried_again_has_a_step_for_each_try(open_sqlite: OpenTal
         )
         assert chain.invoke("go", config=_config(tally)).content == "done"
         assert [status for _, _, status in _seen(tally)] == ["failed", "failed", "completed"]
-        assert tally.bind().runs()[0].status == "completed"
+        assert tally.bind().recordings.runs()[0].status == "completed"
 
 
 def test_a_failure_outside_of_any_step_has_a_step_that_says_where(open_sqlite: OpenTally) -> None:
@@ -201,7 +201,7 @@ def test_a_failure_of_a_tool_is_told_once_however_many_chains_it_leaves(
         with pytest.raises(RuntimeError):
             (RunnableLambda(int) | RunnableLambda(wrapped)).invoke("0", config=_config(tally))
         assert _seen(tally) == [("tool_call", "divide", "failed")]
-        assert tally.bind().runs()[0].status == "failed"
+        assert tally.bind().recordings.runs()[0].status == "failed"
 
 
 class State(TypedDict):
@@ -229,11 +229,11 @@ def test_a_graph_that_waits_for_a_person_has_a_blocked_step_and_a_blocked_run(
         graph, config = _asking_graph(), _config(tally, configurable={"thread_id": "t"})
         graph.invoke({"text": "go"}, config)
         assert _seen(tally) == [("human_approval", "ask", "blocked")]
-        assert tally.bind().runs()[0].status == "blocked"
+        assert tally.bind().recordings.runs()[0].status == "blocked"
         [request] = _payloads(tally)["approval"]["interrupts"]
         assert request["value"] == {"question": "Delete a.txt?"}
         graph.invoke(Command(resume="yes"), config)
-        assert [run.status for run in tally.bind().runs()] == ["completed", "blocked"]
+        assert [run.status for run in tally.bind().recordings.runs()] == ["completed", "blocked"]
 
 
 def test_a_tool_that_waits_for_a_person_is_blocked(open_sqlite: OpenTally) -> None:
@@ -254,7 +254,7 @@ def test_a_tool_that_waits_for_a_person_is_blocked(open_sqlite: OpenTally) -> No
         compiled.invoke({"text": "a.txt"}, config)
         assert _seen(tally) == [("tool_call", "delete", "blocked")]
         assert compiled.invoke(Command(resume="yes"), config)["answer"] == "a.txt: yes"
-        first = tally.bind().runs()[0]
+        first = tally.bind().recordings.runs()[0]
         assert [step.status for step in tally.recordings.steps(first.run_id)] == ["completed"]
 
 
@@ -296,7 +296,7 @@ def test_a_step_says_in_which_chains_it_stands_and_what_it_was_tagged(
         assert str(step.metadata["path"]).split("/")[0] == "writer"
         assert str(step.metadata["path"]).endswith("draft")
         assert step.metadata["tags"] == ["nightly"]
-        assert tally.bind().runs()[0].metadata["tags"] == ["nightly"]
+        assert tally.bind().recordings.runs()[0].metadata["tags"] == ["nightly"]
 
 
 def test_what_a_tool_calls_has_the_tool_as_its_parent(open_sqlite: OpenTally) -> None:
@@ -325,7 +325,9 @@ def test_of_two_handlers_of_one_tally_in_the_same_call_one_records_it(
         chain = RunnableLambda(str) | _says("once", "again")
         chain.invoke("go", config={"callbacks": handlers})
         chain.invoke("go", config={"callbacks": handlers})
-        assert [len(list(tally.recordings.steps(run.run_id))) for run in tally.bind().runs()] == [
+        assert [
+            len(list(tally.recordings.steps(run.run_id))) for run in tally.bind().recordings.runs()
+        ] == [
             1,
             1,
         ]
@@ -354,7 +356,7 @@ def test_calls_of_many_threads_leave_no_gap_and_nothing_behind(open_sqlite: Open
 
         with ThreadPoolExecutor(8) as pool:
             assert set(pool.map(ask, range(160))) == {"fine"}
-        runs = tally.bind().runs(limit=200)
+        runs = tally.bind().recordings.runs(limit=200)
         assert (len(runs), {(run.status, run.gaps) for run in runs}) == (160, {("completed", 0)})
         assert (handler.failures, handler._callbacks) == (0, {})
 
@@ -374,7 +376,7 @@ def test_a_run_with_a_gap_says_so_where_it_is_verified_and_to_the_doctor(
         ).content == "fine"
         monkeypatch.undo()
         assert handler.failures == 1
-        [run] = tally.bind().runs()
+        [run] = tally.bind().recordings.runs()
         assert (run.status, run.gaps) == ("completed", 1)
         assert tally.recordings.verify(run.run_id).gaps
         [check] = [

@@ -63,7 +63,7 @@ def _agent() -> Any:
 def _steps(bound: BoundTally) -> list[tuple[str, str | None, str]]:
     return [
         (step.step_kind, step.name, step.status)
-        for step in bound.recordings.steps(bound.runs()[0].run_id)
+        for step in bound.recordings.steps(bound.recordings.runs()[0].run_id)
     ]
 
 
@@ -76,7 +76,7 @@ def test_an_agent_is_one_run_with_a_step_for_each_call(open_sqlite: OpenTally) -
         handler = TallyCallbackHandler(tally, strict=True)
         _agent().invoke({"messages": [("user", "double 21")]}, config={"callbacks": [handler]})
 
-        [run] = tally.bind().runs()
+        [run] = tally.bind().recordings.runs()
         assert (run.agent_name, run.status) == ("agent", "completed")
         assert _steps(tally.bind()) == EXPECTED
         assert tally.recordings.verify(run.run_id).ok
@@ -100,7 +100,7 @@ def test_runs_side_by_side_stay_apart(open_sqlite: OpenTally) -> None:
         )
         chain.batch(["a", "b", "c"], config={"callbacks": [handler]})
 
-        runs = tally.bind().runs()
+        runs = tally.bind().recordings.runs()
         assert len(runs) == 3
         for run in runs:
             [step] = tally.recordings.steps(run.run_id)
@@ -121,7 +121,7 @@ def test_a_run_is_named_by_what_was_asked_without_its_secrets(open_sqlite: OpenT
             {"messages": [("user", f"double 21 with {secret}")]}, config={"callbacks": [handler]}
         )
 
-        [run] = tally.bind().runs()
+        [run] = tally.bind().recordings.runs()
         assert run.user_goal is not None
         assert run.user_goal.startswith("double 21 with")
         assert secret not in run.user_goal
@@ -146,8 +146,8 @@ def test_the_actor_may_come_from_the_metadata_of_the_call(open_sqlite: OpenTally
         )
         _says("hi").invoke("hi", config={"callbacks": [handler], "metadata": {"who": "alice"}})
 
-        assert len(tally.bind(Actor(user="alice")).runs()) == 1
-        assert tally.bind(Actor(user="bob")).runs() == []
+        assert len(tally.bind(Actor(user="alice")).recordings.runs()) == 1
+        assert tally.bind(Actor(user="bob")).recordings.runs() == []
 
 
 class _Odd:
@@ -167,7 +167,7 @@ def test_a_result_that_cannot_be_compared_is_recorded_beside_one_of_the_same_tex
     with open_sqlite() as tally:
         handler = TallyCallbackHandler(tally, strict=True)
         _says("It is 42.").invoke(messages, config={"callbacks": [handler]})
-        [step] = tally.bind().recordings.steps(tally.bind().runs()[0].run_id)
+        [step] = tally.bind().recordings.steps(tally.bind().recordings.runs()[0].run_id)
         request = tally.bind().recordings.entries(step.step_id)[0].payload
         assert isinstance(request, dict)
         recorded_messages = cast("list[Any]", request["messages"])
@@ -196,7 +196,7 @@ def test_a_message_that_is_edited_in_place_is_recorded_as_it_is_now(
         requests = []
         for _ in range(2):
             _says("It is 42.").invoke([message], config={"callbacks": [handler]})
-            [step] = tally.bind().recordings.steps(tally.bind().runs()[0].run_id)
+            [step] = tally.bind().recordings.steps(tally.bind().recordings.runs()[0].run_id)
             request = tally.bind().recordings.entries(step.step_id)[0].payload
             assert isinstance(request, dict)
             requests.append(request["messages"])
@@ -214,7 +214,7 @@ def test_a_secret_at_the_end_of_what_is_kept_of_a_goal_is_redacted_whole(
         _agent().invoke(
             {"messages": [("user", prompt)]}, config={"callbacks": [TallyCallbackHandler(tally)]}
         )
-        goal = tally.bind().runs()[0].user_goal
+        goal = tally.bind().recordings.runs()[0].user_goal
         assert goal is not None
         assert "sk-proj" not in goal
         assert "[redacted:" in goal
@@ -248,7 +248,9 @@ def test_a_resumed_run_has_the_goal_of_the_turn_that_it_goes_on_with(
             agent.invoke({"messages": [("user", question)]}, config)
             agent.invoke(approve, config)
 
-        runs = [(run.agent_name, run.user_goal, run.status) for run in tally.bind().runs()]
+        runs = [
+            (run.agent_name, run.user_goal, run.status) for run in tally.bind().recordings.runs()
+        ]
         assert runs == [
             ("calculator", "double 4", "completed"),
             ("calculator", "double 4", "blocked"),
@@ -271,7 +273,7 @@ def test_a_graph_without_a_name_has_that_of_its_server_or_of_the_script(
         _agent().invoke(question, {**config, "metadata": {"graph_id": "support"}})
         _agent().invoke(question, {**config, "run_name": "nightly"})
 
-        assert [run.agent_name for run in tally.bind().runs()] == [
+        assert [run.agent_name for run in tally.bind().recordings.runs()] == [
             "nightly",
             "support",
             "support_bot",

@@ -98,7 +98,7 @@ CALL = AIMessage("", tool_calls=[{"name": "double", "args": {"value": 21}, "id":
 def _steps(bound: BoundTally, run: int = 0) -> list[tuple[str, str | None, str]]:
     return [
         (step.step_kind, step.name, step.status)
-        for step in bound.recordings.steps(bound.runs()[run].run_id)
+        for step in bound.recordings.steps(bound.recordings.runs()[run].run_id)
     ]
 
 
@@ -163,7 +163,7 @@ def test_an_agent_is_given_what_it_remembers_and_each_call_has_a_receipt(
         # The next request begins with this one, byte for byte.
         assert [message.content for message in second[:3]] == [message.content for message in first]
 
-        (run,) = anna.runs()
+        (run,) = anna.recordings.runs()
         assert run.status == "completed"
         assert _steps(anna) == [
             ("model_call", "model", "completed"),
@@ -212,7 +212,7 @@ def test_a_handler_and_the_middleware_fill_the_same_steps(open_tally: OpenTally)
             _model(CALL, "It is 42."), [double], middleware=[TallyMiddleware(anna)]
         )
         _ask(agent, "Double 21.", config={"callbacks": [TallyCallbackHandler(anna, strict=True)]})
-        (run,) = anna.runs()
+        (run,) = anna.recordings.runs()
         assert [kind for kind, *_ in _steps(anna)] == ["model_call", "tool_call", "model_call"]
         steps = anna.recordings.steps(run.run_id)
         kinds = [entry.kind for step in steps for entry in anna.recordings.entries(step.step_id)]
@@ -226,7 +226,7 @@ def test_calls_inside_of_a_run_are_steps_of_it(open_tally: OpenTally) -> None:
         agent: Any = create_agent(_model("Hello."), [], middleware=[TallyMiddleware(anna)])
         with anna.run("mine") as run:
             _ask(agent, "Hello?")
-        assert [record.run_id for record in anna.runs()] == [run.id]
+        assert [record.run_id for record in anna.recordings.runs()] == [run.id]
         assert _steps(anna) == [("model_call", "model", "completed")]
 
 
@@ -237,7 +237,7 @@ def test_nothing_is_recorded_where_it_is_not_wanted(open_tally: OpenTally) -> No
             _model(CALL, "42"), [double], middleware=[TallyMiddleware(anna, record=False)]
         )
         assert _ask(agent, "Double 21.")["messages"][-1].content == "42"
-        assert anna.runs() == []
+        assert anna.recordings.runs() == []
 
 
 def test_an_answer_may_be_streamed(open_tally: OpenTally) -> None:
@@ -262,7 +262,7 @@ def test_a_failing_model_ends_the_run_as_failed(open_tally: OpenTally) -> None:
         )
         with pytest.raises(ConnectionError):
             _ask(agent, "Hello?")
-        assert anna.runs()[0].status == "failed"
+        assert anna.recordings.runs()[0].status == "failed"
         assert _steps(anna) == [("model_call", "model", "failed")]
 
 
@@ -278,7 +278,7 @@ def test_a_recorder_that_fails_breaks_no_agent_and_its_run_says_so(
         lenient, strict = TallyMiddleware(anna), TallyMiddleware(anna, strict=True)
         agent: Any = create_agent(_model("Done."), middleware=[lenient])
         assert _ask(agent, "Go.")["messages"][-1].content == "Done."
-        assert (lenient.failures, anna.runs()[0].gaps) == (1, 1)
+        assert (lenient.failures, anna.recordings.runs()[0].gaps) == (1, 1)
         with pytest.raises(KeyError):
             _ask(create_agent(_model("Done."), middleware=[strict]), "Go.")
 
@@ -296,7 +296,7 @@ def test_who_acts_comes_with_the_context_of_the_call(open_tally: OpenTally) -> N
             seen = " ".join(str(message.content) for message in model.asked[-1])
             assert place in seen
             assert other not in seen
-            assert len(tally.bind(actor).runs()) == 1
+            assert len(tally.bind(actor).recordings.runs()) == 1
 
 
 def test_a_long_conversation_fits_its_budget_and_loses_nothing_of_its_state(
@@ -341,7 +341,7 @@ def test_required_messages_that_do_not_fit_are_an_error_that_lists_them(
         with pytest.raises(BudgetInfeasible) as refused:
             _ask(agent, "word " * 500)
         assert len(refused.value.required) == 1
-        assert anna.runs()[0].status == "failed"
+        assert anna.recordings.runs()[0].status == "failed"
         with pytest.raises(InvalidInput, match="reserve"):
             TallyMiddleware(anna, budget=10, reserve=10)
 
@@ -390,7 +390,7 @@ def test_a_call_that_needs_an_approval_is_a_blocked_step_and_never_reaches_the_m
                 )
             )
         assert model.asked == []
-        for run in anna.runs():
+        for run in anna.recordings.runs():
             assert run.status == "blocked"
             (step,) = anna.recordings.steps(run.run_id)
             assert step.status == "blocked"
@@ -401,7 +401,7 @@ def test_a_call_that_needs_an_approval_is_a_blocked_step_and_never_reaches_the_m
             ]
             assert {**approval.summary, "state": "asked"} == {
                 "state": "asked",
-                "approval": anna.approvals()[0].id,
+                "approval": anna.approvals.list()[0].id,
                 "action": "send_to_model",
                 "subject": "tool:erase",
                 "rule": "ask-first",
@@ -452,7 +452,7 @@ def test_a_person_may_be_asked_in_between(open_tally: OpenTally) -> None:
         assert inputs["__interrupt__"]
         answer = agent.invoke(Command(resume={"decisions": [{"type": "approve"}]}), config)
         assert answer["messages"][-1].content == "It is 42."
-        (run,) = anna.runs()
+        (run,) = anna.recordings.runs()
         assert run.status == "completed"
         assert [kind for kind, *_ in _steps(anna)] == ["model_call", "tool_call", "model_call"]
 
@@ -481,7 +481,7 @@ def test_a_run_that_goes_on_in_another_process_has_the_goal_of_the_first(
         approve: Any = Command(resume={"decisions": [{"type": "approve"}]})
         agent(tally, "It is 42.").invoke(approve, config)
 
-        runs = tally.bind(ANNA).runs()
+        runs = tally.bind(ANNA).recordings.runs()
         assert [(run.agent_name, run.user_goal) for run in runs] == [
             ("calculator", "Double 21.")
         ] * 2

@@ -64,7 +64,9 @@ def _played(tally: Tally | BoundTally, saver: TallySaver, *, nested: bool = Fals
             "callbacks": [TallyCallbackHandler(tally, strict=True)],
         }
         graph.invoke({"messages": [HumanMessage(question)]}, config)
-    runs = reversed(tally.runs() if isinstance(tally, BoundTally) else tally.bind().runs())
+    runs = reversed(
+        tally.recordings.runs() if isinstance(tally, BoundTally) else tally.bind().recordings.runs()
+    )
     return [step.step_id for run in runs for step in tally.recordings.steps(run.run_id)]
 
 
@@ -121,7 +123,7 @@ def test_a_step_that_the_middleware_recorded_leads_back_too(open_sqlite: OpenTal
             _says("one"), middleware=[TallyMiddleware(tally, strict=True)], checkpointer=saver
         )
         agent.invoke({"messages": [HumanMessage("first")]}, {"configurable": {"thread_id": "t"}})
-        [step] = tally.recordings.steps(tally.bind().runs()[0].run_id)
+        [step] = tally.recordings.steps(tally.bind().recordings.runs()[0].run_id)
         other: Any = create_agent(_says("uno"), checkpointer=saver)
         assert _texts(other.invoke(None, saver.at_step(step.step_id))) == ["first", "uno"]
 
@@ -130,8 +132,8 @@ def test_verifying_a_run_covers_the_thread_it_ran_in(open_sqlite: OpenTally) -> 
     with open_sqlite() as tally:
         saver, me = TallySaver(tally), tally.bind()
         _played(tally, saver)
-        run_id = me.runs()[0].run_id
-        whole = me.verify(run_id)
+        run_id = me.recordings.runs()[0].run_id
+        whole = me.recordings.verify(run_id)
         assert (
             whole.ok,
             whole.threads_checked,
@@ -146,7 +148,7 @@ def test_verifying_a_run_covers_the_thread_it_ran_in(open_sqlite: OpenTally) -> 
             tx.exec_driver_sql("UPDATE thread_states SET marks = marks || 'x'")
 
         services_of(tally).store.database.write(tamper, name="tamper")
-        broken = me.verify(run_id)
+        broken = me.recordings.verify(run_id)
         assert (broken.ok, tally.recordings.verify(run_id).ok) == (False, True)
         assert all(problem.where.startswith("thread t") for problem in broken.problems)
 
@@ -155,8 +157,8 @@ def test_who_may_not_read_a_thread_is_told_that_it_was_not_verified(open_sqlite:
     with open_sqlite() as tally:
         anna = tally.bind(Actor(user="anna"))
         _played(anna, TallySaver(anna))
-        run_id = anna.runs()[0].run_id
-        verification = tally.bind().verify(run_id)
+        run_id = anna.recordings.runs()[0].run_id
+        verification = tally.bind().recordings.verify(run_id)
         assert (verification.ok, verification.threads_checked) == (True, 0)
         assert any("checkpoint threads" in reason for reason in verification.cannot_prove)
 

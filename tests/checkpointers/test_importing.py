@@ -312,7 +312,7 @@ def test_a_receipt_leads_to_the_state_and_back(tmp_path: Path, tally_command: Ru
         compiled = graph.compile(checkpointer=TallySaver(tally))
         config: RunnableConfig = {**_config("t"), "callbacks": [handler]}
         compiled.invoke({"messages": [HumanMessage("hi")]}, config)
-        [run] = tally.bind().runs()
+        [run] = tally.bind().recordings.runs()
         [call] = [
             step for step in tally.recordings.steps(run.run_id) if step.step_kind == "model_call"
         ]

@@ -127,7 +127,7 @@ def test_a_recorded_run_stands_for_the_call_that_it_recorded(open_sqlite: OpenTa
         graph = _graph(saver)
         graph.invoke(_say("one"), _config(run_id=FIRST))
         graph.invoke(_say("two"), _config(run_id=SECOND, callbacks=[TallyCallbackHandler(tally)]))
-        (recorded,) = tally.bind().recordings.runs([tally.bind().scope])
+        (recorded,) = tally.bind().recordings.runs_of([tally.bind().scope])
 
         saver.delete_for_runs([recorded.run_id])
 
@@ -161,7 +161,7 @@ def test_the_journal_of_a_thread_names_the_session_and_the_run_that_put(
         saver.copy_thread("chat-7", "chat-8")
         saver.prune(["chat-8"])
         saver.delete_thread("chat-8")
-        alice.traced(session_id="desk", request_id="r1").threads.delete("chat-7")
+        alice.on(session_id="desk", request_id="r1").threads.delete("chat-7")
 
         def told(thread: str) -> list[tuple[str, str | None, str | None]]:
             with services_of(tally).store.database.read() as connection:

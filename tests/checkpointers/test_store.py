@@ -660,7 +660,7 @@ def test_what_was_recalled_stands_in_an_item_and_is_not_found_by_it(open_tally: 
     with open_tally() as tally:
         anna = tally.bind(ANNA)
         anna.remember("The albatross sleeps on the wing.")
-        pack = anna.context_pack("where does the albatross sleep?")
+        pack = anna.pack("where does the albatross sleep?")
         store = TallyStore(anna)
         store.put(NOTES, "seen", {"text": pack.text, "own": "a gull"})
 

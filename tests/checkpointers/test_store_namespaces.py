@@ -55,7 +55,7 @@ def test_no_call_without_a_namespace_is_given_an_item(open_tally: OpenTally) -> 
         assert "allergy." not in _prompt(tally)
         messages = compile_messages([HumanMessage("allergy?", id="m1")], tally, budget=2_000)
         assert [message.text for message in messages] == ["allergy?"]
-        assert "peanut" not in bound.context_pack("allergy", budget_tokens=500).text
+        assert "peanut" not in bound.pack("allergy", budget_tokens=500).text
         [memory_id, _] = [memory.id for memory in bound.memories()]
         bound.modify(memory_id, pinned=True, reason="important")
         assert "allergy" not in bound.wake(budget_tokens=500).text

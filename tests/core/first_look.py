@@ -9,7 +9,7 @@ from __future__ import annotations
 
 FIRST_LOOK = {
     "test_settings.py": "errors remedies user_state",
-    "pipeline/test_reflection.py": "pipeline/reflection_jobs pipeline/reviews tally/review_verbs",
+    "pipeline/test_reflection.py": "pipeline/reflection_jobs pipeline/reviews tally/reviews",
     "graph/test_about.py": "memory/dependencies",
     "graph/test_communities.py": "graph/concepts graph/overview pipeline/summaries "
     "storage/communities",
@@ -18,13 +18,13 @@ FIRST_LOOK = {
     "memory/test_matching.py": "access/confirm",
     "memory/test_pins.py": "memory/protection",
     "memory/test_secrets.py": "upkeep/imported_secrets",
-    "policy/test_permissions.py": "access/gate access/spaces memory/access_preview",
+    "policy/test_permissions.py": "access/gate access/spaces memory/access_preview tally/spaces",
     "compiler/test_rules.py": "policy/rules policy/rule_checks",
     "policy/test_arguments.py": "policy/tool_classes",
     "tally/test_async_view.py": "tally/served_verbs",
-    "tally/test_arguments.py": "access/short_ids storage/short_ids tally/change_verbs records/html",
+    "tally/test_arguments.py": "access/short_ids storage/short_ids tally/corrections records/html",
     "access/test_access_tokens.py": "records/access_tokens storage/access_tokens",
-    "access/test_approvals.py": "storage/approvals tally/policy_verbs",
+    "access/test_approvals.py": "storage/approvals tally/approvals",
     "adapters/test_enforcement.py": "access/enforcers tally/call_rules tally/enforcement",
     "memory/test_packs.py": "memory/passages ranking/passages",
     "memory/test_recall.py": "access/visibility memory/context "
@@ -49,7 +49,7 @@ FIRST_LOOK = {
     "../integrations/test_hooks.py": "adapters/sessions",
     "../integrations/test_providers.py": "adapters/conversations adapters/plain_tools "
     "adapters/providers records/model_calls tally/compile_requests tally/model_calls "
-    "tally/model_verbs tokens/prices",
+    "tokens/prices",
     "../integrations/test_documents.py": "memory/documents",
     "../integrations/test_captured_once.py": "tally/captured_turns",
     "../integrations/test_hooks_beside_adapters.py": "tally/session_turns",
@@ -95,7 +95,7 @@ FIRST_LOOK = {
     "pipeline/test_chroma_processes.py": "pipeline/chroma pipeline/reconcile",
     "pipeline/test_derived.py": "storage/marks",
     "pipeline/test_jobs.py": "pipeline/background pipeline/embedding pipeline/runner "
-    "pipeline/worker records/jobs storage/jobs upkeep/jobs tally/later_replays",
+    "pipeline/worker records/jobs storage/jobs upkeep/jobs tally/jobs tally/later_replays",
     "pipeline/test_learning.py": "pipeline/decide pipeline/extract pipeline/models "
     "pipeline/outbound pipeline/propose pipeline/providers tally/learning upkeep/outbound",
     "../integrations/test_learning_models.py": "adapters/learning_models",
@@ -118,7 +118,7 @@ FIRST_LOOK = {
     "recorder/text_memo recorder/write_queue storage/payloads storage/recordings",
     "recorder/test_verify.py": "recorder/receipts recorder/recordings",
     "recorder/test_bundle.py": "recorder/signing",
-    "recorder/test_replay.py": "recorder/answers",
+    "recorder/test_replay.py": "recorder/answers tally/recordings",
     "records/test_records.py": "explanations records/_base records/answers records/canonical "
     "records/context "
     "records/correction records/identity records/inspection records/journal records/memory "
@@ -127,8 +127,9 @@ FIRST_LOOK = {
     "policy/test_redaction.py": "policy/personal_data policy/redaction_rule",
     "memory/test_isolation.py": "storage/access_log",
     "tally/test_tally_contract.py": "tally/services tally/tally testing/tally_contract",
-    "tally/test_bad_input.py": "tally/memory_verbs",
-    "tally/test_keep_turn.py": "tally/run_verbs tally/view",
+    "tally/test_bad_input.py": "tally/memory_view",
+    "tally/test_spellings.py": "tally/bound",
+    "tally/test_keep_turn.py": "tally/kept_turns tally/observed_calls",
     "compiler/test_approvals.py": "tally/compiling",
     "storage/test_idempotency.py": "tally/operator",
     "testing/test_suites.py": "testing/fakes",

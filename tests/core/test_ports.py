@@ -99,7 +99,7 @@ def test_what_stays_here_reaches_no_port_that_is_far_away(
         tally.drain()
         mine.modify(first, content="pelican again, near the heron", reason="r")
         mine.items.find(query="heron")
-        for operation in (mine.promote, mine.share):
+        for operation in (mine.corrections.promote, mine.corrections.share):
             preview = operation(second, "project:apollo", reason="r")
             if not apollo.memories():
                 operation(
@@ -111,13 +111,13 @@ def test_what_stays_here_reaches_no_port_that_is_far_away(
                 )
         found = mine.recall("where does the heron nest?")
         assert set(kept) <= {hit.memory.id for hit in found}
-        mine.context_pack("where does the heron nest?")
+        mine.pack("where does the heron nest?")
         mine.wake()
         mine.explore("private:alice")
         mine.inspect(first)
         with mine.run("coder") as run, run.step("model_call"):
             mine.compile(list(found), budget=2_000, query="where does the heron nest?")
-        mine.forget_matching("heron", reason="r")
+        mine.corrections.forget_matching("heron", reason="r")
         mine.forget(third, reason="r")
         assert mine.operator.prove_unreachable(third).holds
         mine.recover(third, reason="r")
@@ -179,9 +179,9 @@ def test_no_part_of_a_secret_in_a_query_reaches_a_port_that_is_far_away(
         tally.drain()
         for text in (query, f"  {query}\n", f"was Bob asked: {query}"):
             assert note.id in {hit.memory.id for hit in mine.recall(text)}
-        mine.context_pack(query)
+        mine.pack(query)
         mine.items.find(query=query)
-        mine.forget_matching(query, reason="r")
+        mine.corrections.forget_matching(query, reason="r")
         mine.modify(note.id, content=f"{query} again", reason="r")
         tally.drain()
         with mine.run("coder") as run, run.step("model_call"):

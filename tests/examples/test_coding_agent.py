@@ -216,8 +216,8 @@ def test_the_step_that_guessed_answers_rightly_with_more_context_and_both_are_re
 
 
 def test_the_receipts_of_work_and_replay_verify(worked: Worked) -> None:
-    for run in worked.bound.runs():
-        assert worked.bound.verify(run.run_id).ok
+    for run in worked.bound.recordings.runs():
+        assert worked.bound.recordings.verify(run.run_id).ok
 
 
 def test_a_patch_that_a_person_refuses_leaves_the_files_as_they_are(
@@ -245,7 +245,7 @@ def test_a_patch_that_a_person_refuses_leaves_the_files_as_they_are(
             )
         assert last.startswith("I stop here: ")
         assert workspace.diff() == ""
-        assert bound.verify(run.id).ok
+        assert bound.recordings.verify(run.id).ok
 
 
 def test_the_same_agent_mends_the_project_on_the_messages_api(

@@ -53,8 +53,8 @@ def demo(tally: Tally, window: Window) -> Iterator[Demoed]:
     bound = tally.bind(OWNER, SCOPE)
     noted = bound.memories()[-1]
     # What a person does next in the dashboard: have it reflected on, and a step replayed.
-    bound.reflect([bound.remember("We decided to round half even.", kind="episode").id])
-    [run] = [run for run in bound.runs() if run.agent_name == "coder" and run.domain]
+    bound.reviews.reflect([bound.remember("We decided to round half even.", kind="episode").id])
+    [run] = [run for run in bound.recordings.runs() if run.agent_name == "coder" and run.domain]
     compiled = [
         step.step_id
         for step in bound.recordings.steps(run.run_id)
@@ -62,8 +62,8 @@ def demo(tally: Tally, window: Window) -> Iterator[Demoed]:
     ]
     with pytest.raises(ApprovalRequired):
         bound.check_tool_call("shell", {"command": "rm -rf ledger"})
-    [asked] = bound.approvals()
-    job = bound.replay_later(compiled[0])
+    [asked] = bound.approvals.list()
+    job = bound.recordings.replay_later(compiled[0])
     tally.drain()
     secret = tally.bind(OWNER).tokens.make("window", token_class="session").secret
     assert secret is not None

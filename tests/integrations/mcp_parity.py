@@ -32,9 +32,9 @@ def direct(bound: BoundTally) -> list[str]:
     bound.forget(office.id, reason="closed")
     attempt(bound.get, office.id)
     bound.recover(office.id, reason="not closed")
-    attempt(bound.promote, office.id, "team:nobody", reason="x")
-    preview = bound.correct(office.id, "mark_stale", reason="old")
-    bound.correct(
+    attempt(bound.corrections.promote, office.id, "team:nobody", reason="x")
+    preview = bound.corrections.make(office.id, "mark_stale", reason="old")
+    bound.corrections.make(
         office.id, "mark_stale", reason="old", mode="apply", confirm_token=preview.confirm_token
     )
     attempt(bound.get, "01900000-0000-7000-8000-000000000000")

@@ -102,12 +102,12 @@ class World:
 
     @cached_property
     def job(self) -> str:
-        return self.ada.replay_later(self.step.id).id
+        return self.ada.recordings.replay_later(self.step.id).id
 
     @cached_property
     def ended_job(self) -> str:
-        job_id = self.ada.replay_later(self.step.id).id
-        self.ada.operator.cancel_job(job_id, reason="r")
+        job_id = self.ada.recordings.replay_later(self.step.id).id
+        self.ada.jobs.cancel(job_id, reason="r")
         return job_id
 
     @cached_property
@@ -119,12 +119,12 @@ class World:
     @cached_property
     def proposal(self) -> str:
         text = f"We decided to feed the heron at noon. {self.memory.id}"
-        [made] = self.ada.reflect([self.ada.remember(text).id]).proposals
+        [made] = self.ada.reviews.reflect([self.ada.remember(text).id]).proposals
         return made.id
 
     @cached_property
     def granted(self) -> str:
-        return self.steward.approve(self.approval, reason="r").id
+        return self.steward.approvals.approve(self.approval, reason="r").id
 
     @cached_property
     def space(self) -> str:
@@ -179,7 +179,7 @@ class World:
             "review": lambda: {"decision": "defer"},
             "preview_access": lambda: {"scopes": [self.scope]},
             "preview_member": lambda: {"member": {"principal_id": "eve"}},
-            "retry_jobs": lambda: {"job_ids": [self.ada.replay_later(self.step.id).id]},
+            "retry_jobs": lambda: {"job_ids": [self.ada.recordings.replay_later(self.step.id).id]},
         }
         fields = OPERATIONS[operation].arguments.model_fields
         chosen = {

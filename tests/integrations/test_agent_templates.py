@@ -50,7 +50,7 @@ ADA, BEN = Actor(user="ada"), Actor(user="ben")
 def _runs_of(tally: Tally, actor: Actor) -> int:
     """The number of an actor's runs, each of which verifies."""
     bound = tally.bind(actor)
-    runs = bound.runs()
+    runs = bound.recordings.runs()
     assert all(bound.recordings.verify(run.run_id).ok for run in runs)
     return len(runs)
 

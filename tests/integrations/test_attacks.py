@@ -254,7 +254,7 @@ def test_a_model_does_not_forge_an_item_of_a_store(open_tally: OpenTally) -> Non
         assert answer["error"] == "InvalidInput"
         assert ada.items.find(("users", "bob")) == []
         assert list(ada.recall("heron", namespace=("users", "bob"))) == []
-        assert "obey" not in ada.wake().text + ada.context_pack("heron").text
+        assert "obey" not in ada.wake().text + ada.pack("heron").text
 
 
 # Rules over tools
@@ -379,7 +379,7 @@ def test_an_odd_answer_of_a_resume_approves_nothing(open_sqlite: OpenTally, answ
         state = graph.play(Command(resume=ODD_ANSWERS[answer]))
         assert graph.ran == []
         assert isinstance(state["messages"][-1], ToolMessage)
-        assert tally.bind(ADA).approvals(state="denied")
+        assert tally.bind(ADA).approvals.list(state="denied")
         right = Shell(tally.bind(CODER))
         right.call("make it")
         right.play(Command(resume={"decisions": [{"type": "approve"}]}))
@@ -409,7 +409,7 @@ def test_the_answer_to_one_of_several_calls_approves_no_other(open_sqlite: OpenT
                 graph.play(Command(resume={"decisions": [{"type": decision}]}))
         assert "rm" not in graph.ran
         ada = tally.bind(ADA)
-        assert {"command": "rm"} in [each.arguments for each in ada.approvals()]
+        assert {"command": "rm"} in [each.arguments for each in ada.approvals.list()]
         alone = Shell(tally.bind(CODER))
         alone.call("make it")
         alone.play(Command(resume={"decisions": [{"type": "approve"}]}))
@@ -506,7 +506,7 @@ def test_a_grant_is_for_nothing_else(open_tally: OpenTally, use: str) -> None:
     actor, scope, arguments = FOREIGN_USES[use]
     with open_tally(rules=[ASK]) as tally:
         agent = tally.bind(CODER)
-        token = tally.bind(ADA).approve(_asked(agent, MAKE), reason="reviewed").token
+        token = tally.bind(ADA).approvals.approve(_asked(agent, MAKE), reason="reviewed").token
         with pytest.raises((TokenRefused, Denied)):
             tally.bind(actor, scope).check_tool_call("shell", arguments, approval_token=token)
         with pytest.raises((ApprovalRequired, Denied)):
@@ -525,10 +525,10 @@ def test_nobody_but_a_person_in_charge_approves(open_tally: OpenTally, actor: Ac
     with open_tally(rules=[ASK]) as tally:
         waiting = _asked(tally.bind(CODER), MAKE)
         with pytest.raises((Denied, NotFound)):
-            tally.bind(actor).approve(waiting, reason="I say so")
+            tally.bind(actor).approvals.approve(waiting, reason="I say so")
         with pytest.raises(ApprovalRequired):
             tally.bind(CODER).check_tool_call("shell", MAKE)
-        assert tally.bind(ADA).approve(waiting, reason="reviewed").state == "granted"
+        assert tally.bind(ADA).approvals.approve(waiting, reason="reviewed").state == "granted"
 
 
 # Pins, through the tools of a model
@@ -577,16 +577,16 @@ VERBS: dict[str, Callable[[BoundTally, str], Any]] = {
     "modify": lambda bound, id: bound.modify(id, content="x", reason="r"),
     "forget": lambda bound, id: bound.forget(id, reason="r"),
     "recover": lambda bound, id: bound.recover(id, reason="r"),
-    "correct": lambda bound, id: bound.correct(id, "hide", reason="r"),
-    "promote": lambda bound, id: bound.promote(id, "project:apollo", reason="r"),
-    "share": lambda bound, id: bound.share(id, "project:apollo", reason="r"),
+    "correct": lambda bound, id: bound.corrections.make(id, "hide", reason="r"),
+    "promote": lambda bound, id: bound.corrections.promote(id, "project:apollo", reason="r"),
+    "share": lambda bound, id: bound.corrections.share(id, "project:apollo", reason="r"),
     "explore": lambda bound, id: bound.explore(id),
     "derived_from": lambda bound, id: bound.remember("So.", derived_from=[id]),
-    "supersede by": lambda bound, id: bound.correct(
+    "supersede by": lambda bound, id: bound.corrections.make(
         bound.remember("Mine.").id, "supersede", by=id, reason="r"
     ),
-    "approval": lambda bound, id: bound.approval(id),
-    "approve": lambda bound, id: bound.approve(id, reason="r"),
+    "approval": lambda bound, id: bound.approvals.get(id),
+    "approve": lambda bound, id: bound.approvals.approve(id, reason="r"),
 }
 
 
@@ -618,10 +618,10 @@ def test_the_token_of_a_preview_is_for_exactly_that_call(open_tally: OpenTally, 
         ada = tally.bind(ADA.replace(projects={"apollo"}))
         memory_id = ada.remember("A plan.").id
         other_id = ada.remember("Another plan.").id
-        token = ada.promote(memory_id, "project:apollo", reason="r").confirm_token
+        token = ada.corrections.promote(memory_id, "project:apollo", reason="r").confirm_token
         agent = tally.bind(CODER.replace(projects={"apollo"}))
         with pytest.raises((StateConflict, Denied)):
-            (agent if use == "another actor" else ada).promote(
+            (agent if use == "another actor" else ada).corrections.promote(
                 other_id if use == "another memory" else memory_id,
                 "project:apollo",
                 reason="s" if use == "another reason" else "r",
@@ -630,7 +630,9 @@ def test_the_token_of_a_preview_is_for_exactly_that_call(open_tally: OpenTally, 
             )
         apollo = tally.bind(ada.actor, "project:apollo")
         assert apollo.memories() == []
-        ada.promote(memory_id, "project:apollo", reason="r", mode="apply", confirm_token=token)
+        ada.corrections.promote(
+            memory_id, "project:apollo", reason="r", mode="apply", confirm_token=token
+        )
         assert [memory.content for memory in apollo.memories()] == ["A plan."]
 
 

@@ -85,7 +85,7 @@ def test_the_journal_says_who_stored_a_turn_and_who_saw_it_again(open_sqlite: Op
         with services_of(tally).store.database.read() as connection:
             entries = journal.about(connection, turn.id)
         details = [entry.details for entry in entries if entry.event == "turn.seen_again"]
-        [run] = bound.runs()
+        [run] = bound.recordings.runs()
         assert details == [
             {
                 "run": run.run_id,

@@ -211,8 +211,8 @@ class CheckedContract:
             for (name, written), tool in zip(cases.items(), wiper.tools, strict=True):
                 with suppress(*self.runtime.unasked):
                     self.call_all(tally, [tool], {name: written})
-                [approval] = person.approvals()
-                person.approve(approval.id, reason="fine")
+                [approval] = person.approvals.list()
+                person.approvals.approve(approval.id, reason="fine")
                 asked[name] = [approval.arguments]
             assert not any(wiper.got.values())
             self.call_all(tally, wiper.tools, cases)
@@ -224,8 +224,8 @@ class CheckedContract:
             for _ in range(2):
                 with suppress(*self.runtime.unasked):
                     self.wipe(tally, wiper, {"options": {}})
-                [asked, *_] = person.approvals()
-                person.approve(asked.id, reason="fine")
+                [asked, *_] = person.approvals.list()
+                person.approvals.approve(asked.id, reason="fine")
             assert wiper.got["wipe"] == []
 
     def test_what_the_schema_refuses_is_the_tools_own_error(self, open_sqlite: OpenTally) -> None:

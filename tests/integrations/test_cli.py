@@ -301,7 +301,7 @@ def test_a_file_or_an_id_that_is_wrong_is_told_in_one_line(
     junk.write_text("junk")
     key.write_bytes(new_key()[1])
     with Tally.open(place, background=False) as tally:
-        [run] = tally.bind(OWNER, scope="project:apollo").runs()
+        [run] = tally.bind(OWNER, scope="project:apollo").recordings.runs()
         bundle.write_bytes(tally.bind(OWNER).recordings.export_receipt(run.run_id))
     wrong: list[tuple[str, ...]] = [
         (

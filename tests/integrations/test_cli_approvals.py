@@ -49,7 +49,7 @@ def waiting(place: Path) -> Approval:
         bot = tally.bind(BOT)
         with pytest.raises(ApprovalRequired) as blocked, bot.run("agent"):
             bot.check_tool_call("pay", PAY)
-        return tally.bind(OWNER).approval(blocked.value.approvals[0].id)
+        return tally.bind(OWNER).approvals.get(blocked.value.approvals[0].id)
 
 
 def test_what_waits_is_listed_and_shown_with_exactly_its_arguments(
@@ -74,7 +74,7 @@ def test_what_waits_is_listed_and_shown_with_exactly_its_arguments(
     ):
         assert part in shown
     with opened(place) as tally:
-        assert tally.bind(OWNER).approval(waiting.id).state == "pending"
+        assert tally.bind(OWNER).approvals.get(waiting.id).state == "pending"
 
 
 def test_a_person_grants_it_and_the_same_action_runs_once(place: Path, waiting: Approval) -> None:
@@ -114,7 +114,7 @@ def test_without_a_terminal_nothing_is_decided_and_no_option_skips_the_question(
     assert "needs a person at a terminal" in str(refused.exception)
     assert invoke([*arguments, "--yes"]).exit_code == 2
     with opened(place) as tally:
-        assert tally.bind(OWNER).approval(waiting.id).state == "pending"
+        assert tally.bind(OWNER).approvals.get(waiting.id).state == "pending"
 
 
 def test_an_agent_at_a_terminal_is_refused(tmp_path: Path) -> None:
@@ -129,16 +129,16 @@ def test_an_agent_at_a_terminal_is_refused(tmp_path: Path) -> None:
     assert code == 2
     assert "missing_permission" in errors
     with opened(place, owner=BOT) as tally:
-        assert tally.bind(BOT).approval(waiting).state == "pending"
+        assert tally.bind(BOT).approvals.get(waiting).state == "pending"
         with pytest.raises(Denied):
-            tally.bind(BOT).approve(waiting, reason="r")
+            tally.bind(BOT).approvals.approve(waiting, reason="r")
 
 
 def test_an_unknown_approval_is_not_found(place: Path, waiting: Approval) -> None:
     code, _, errors = run_at_terminal("deny", "deny", "01234567", "-r", "r", "-t", str(place))
     assert (code, "There is no approval 01234567" in errors) == (2, True)
     with opened(place) as tally, pytest.raises(NotFound):
-        tally.bind(OWNER).approval("01234567")
+        tally.bind(OWNER).approvals.get("01234567")
 
 
 def test_the_command_in_a_process_of_its_own_asks_at_its_terminal(
@@ -162,4 +162,4 @@ def test_the_command_in_a_process_of_its_own_asks_at_its_terminal(
         process.wait()
         os.close(person)
     with opened(place) as tally:
-        assert tally.bind(OWNER).approval(waiting.id).state == "granted"
+        assert tally.bind(OWNER).approvals.get(waiting.id).state == "granted"

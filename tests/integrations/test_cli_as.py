@@ -60,7 +60,7 @@ def _step(place: Path) -> str:
         recordings = tally.bind(ADA).recordings
         steps = [
             step
-            for record in tally.bind(ADA).runs()
+            for record in tally.bind(ADA).recordings.runs()
             for step in recordings.steps(record.run_id)
             if step.step_kind == "model_call"
         ]

@@ -163,14 +163,14 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Window]:
         played = play(there.tally, ROOT)
         with pytest.raises(ApprovalRequired):
             there.tally.bind(ROOT).check_tool_call("deploy", {"to": "production"})
-        [waiting] = there.tally.bind(ROOT).approvals()
+        [waiting] = there.tally.bind(ROOT).approvals.list()
         spent = spend(there.tally, ROOT, [900, 2_400, 600])
         there.tally.bind(ROOT).remember_many(SAILING)
         there.tally.drain()
         [*_, spent_step] = there.tally.bind(ROOT).recordings.steps(spent)
         told = there.tally.bind(ROOT).remember("We decided to feed the heron.", kind="episode")
-        [proposal] = there.tally.bind(ROOT).reflect([told.id]).proposals
-        replay = there.tally.bind(ROOT).replay_later(played.step_id)
+        [proposal] = there.tally.bind(ROOT).reviews.reflect([told.id]).proposals
+        replay = there.tally.bind(ROOT).recordings.replay_later(played.step_id)
         browser = tools.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         try:
             secret = there.token(ROOT, token_class="session")

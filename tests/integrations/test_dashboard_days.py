@@ -41,7 +41,7 @@ def suggest(there: Served, text: str, actor: Actor = ADA) -> tuple[BoundTally, s
     """A proposal that waits for a person."""
     bound = there.tally.bind(actor)
     memory = bound.remember(text, kind="episode")
-    [proposal] = bound.reflect([memory.id]).proposals
+    [proposal] = bound.reviews.reflect([memory.id]).proposals
     return bound, proposal.id
 
 
@@ -67,7 +67,7 @@ def test_the_overview_shows_what_waits_and_what_happened_lately(
     recalls = ada.get("reads?operation=recall")
     assert "ada scribe" in recalls.text
     assert "inspect private" not in recalls.text
-    assert bound.reads(operation="recall", limit=1)[0].agent == "scribe"
+    assert bound.recordings.reads(operation="recall", limit=1)[0].agent == "scribe"
 
 
 def test_imports_and_reflections_are_listed_with_their_numbers(
@@ -94,9 +94,9 @@ def test_imports_and_reflections_are_listed_with_their_numbers(
     assert "private:eva 1 1 1 eva" in reflections.text
     assert "3 from jsonl" in overview.text
     assert "1 suggested of 1 read" in overview.text
-    facts = [event.facts for event in bound.activity(events=["memory.imported"])]
+    facts = [event.facts for event in bound.recordings.activity(events=["memory.imported"])]
     assert [each["created"] for each in facts] == [3, 0]
-    assert bound.activity(events=["memory.none"]) == []
+    assert bound.recordings.activity(events=["memory.none"]) == []
 
 
 def test_another_user_sees_nothing_of_it(there: Served, ada: Browser) -> None:
@@ -127,7 +127,7 @@ def test_another_user_sees_nothing_of_it(there: Served, ada: Browser) -> None:
         assert "barn" not in page.source
         assert page.url.endswith("private:ada") or "private:ada" not in page.text
     with pytest.raises(Denied):
-        there.tally.bind(BOB, "private:ada").activity()
+        there.tally.bind(BOB, "private:ada").recordings.activity()
 
 
 def test_a_day_tells_captures_runs_and_decisions_in_order(there: Served) -> None:
@@ -183,7 +183,7 @@ def test_a_person_accepts_edits_defers_and_rejects(there: Served, ada: Browser) 
     deferred = _decided(ada, ids[2], "defer", reason="ask Bo")
     rejected = _decided(ada, ids[3], "reject", reason="no")
 
-    states = [bound.proposal(proposal_id).proposal for proposal_id in ids]
+    states = [bound.reviews.get(proposal_id).proposal for proposal_id in ids]
     assert [each.state for each in states] == ["accepted", "edited", "deferred", "rejected"]
     assert [each.decided_reason for each in states] == ["yes", "rather", "ask Bo", "no"]
     assert bound.get(states[1].made or "").content == "Sell the red rug."
@@ -191,7 +191,7 @@ def test_a_person_accepts_edits_defers_and_rejects(there: Served, ada: Browser) 
     assert "Sell the red rug." in edited.text
     assert "It waits on." in deferred.text
     assert "was rejected" in rejected.text
-    assert bound.proposal(ids[0]).history[-1].surface == "dashboard"
+    assert bound.reviews.get(ids[0]).history[-1].surface == "dashboard"
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_a_malformed_decision_changes_nothing(
     form = ada.get(f"reviews/{proposal_id}").form(f"/{proposal_id}")
 
     assert ada.send(form, **{"decision": "accept", "reason": "so", **fields}).status == status
-    assert bound.proposal(proposal_id).proposal.state == "pending"
+    assert bound.reviews.get(proposal_id).proposal.state == "pending"
     assert ada.get("reviews/nothing").status == 404
     assert ada.get("reviews?state=odd").status == 422
 
@@ -225,7 +225,7 @@ def test_what_a_run_keeps_in_working_memory_is_on_its_page(there: Served, ada: B
 def test_reading_these_pages_changes_nothing(there: Served, ada: Browser, tmp_path: Path) -> None:
     folder = Path(there.tally.location)
     suggest(there, "We decided to read a book.")
-    there.tally.bind(ADA).reads()
+    there.tally.bind(ADA).recordings.reads()
     ada.get("")
     before = rows_of(folder)
     for path in ("overview", "reads", "imports", "reflections", "diary", "reviews"):
@@ -237,9 +237,9 @@ def test_an_operator_reads_who_has_read_and_no_memory_of_others(there: Served) -
     there.tally.bind(ADA).recall("kiln")
     root = there.tally.bind(ROOT)
 
-    assert {each.user for each in root.reads(limit=500)} >= {"ada"}
+    assert {each.user for each in root.recordings.reads(limit=500)} >= {"ada"}
     with pytest.raises(Denied):
-        there.tally.bind(ROOT, Scope.parse("private:ada")).activity()
+        there.tally.bind(ROOT, Scope.parse("private:ada")).recordings.activity()
 
 
 def test_communities_are_a_picture_with_words(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def root(there: Served) -> Iterator[Browser]:
 def blocked(there: Served, arguments: Any) -> Approval:
     with pytest.raises(ApprovalRequired):
         there.tally.bind(AGENT).check_tool_call("deploy", arguments)
-    return there.tally.bind(ADA).approvals()[0]
+    return there.tally.bind(ADA).approvals.list()[0]
 
 
 def test_an_approval_is_granted_for_exactly_its_arguments(there: Served, ada: Browser) -> None:
@@ -72,7 +72,7 @@ def test_an_approval_is_granted_for_exactly_its_arguments(there: Served, ada: Br
     bound.check_tool_call("deploy", {"to": "production", "note": HOSTILE})
     with pytest.raises(ApprovalRequired):
         bound.check_tool_call("deploy", {"to": "production", "note": HOSTILE})
-    assert there.tally.bind(ADA).approval(waiting.id).decided_reason == "checked"
+    assert there.tally.bind(ADA).approvals.get(waiting.id).decided_reason == "checked"
 
 
 def test_a_denial_holds_until_it_is_taken_back(there: Served, ada: Browser) -> None:
@@ -110,7 +110,7 @@ def test_a_token_without_a_person_and_a_stranger_decide_nothing(
         assert (refused.status, foreign.status) == (403, 404)
         assert "moon" not in bob.get("approvals?state=all").source
         assert bob.get(f"approvals/{waiting.id}").status == 404
-    assert there.tally.bind(ADA).approval(waiting.id).state == "pending"
+    assert there.tally.bind(ADA).approvals.get(waiting.id).state == "pending"
 
 
 @pytest.mark.parametrize(
@@ -124,12 +124,12 @@ def test_a_token_without_a_person_and_a_stranger_decide_nothing(
 def test_a_call_is_tried_against_the_rules_without_being_made(
     there: Served, ada: Browser, call: dict[str, str], verdict: str
 ) -> None:
-    before = len(there.tally.bind(ADA).approvals())
+    before = len(there.tally.bind(ADA).approvals.list())
     page = ada.send(ada.get("policy").form("/policy"), **call)
 
     assert verdict in page.text
     assert "Ask before deploys" in page.text
-    assert len(there.tally.bind(ADA).approvals()) == before
+    assert len(there.tally.bind(ADA).approvals.list()) == before
 
 
 def test_what_is_no_call_is_refused(ada: Browser) -> None:
@@ -155,7 +155,7 @@ def test_the_doctor_looks_when_an_operator_asks(there: Served, root: Browser, ad
 
 def test_a_job_is_cancelled_and_tried_again(there: Served, ada: Browser) -> None:
     played = play(there.tally, ADA)
-    job = there.tally.bind(ADA).replay_later(played.step_id)
+    job = there.tally.bind(ADA).recordings.replay_later(played.step_id)
     page = ada.get(f"jobs/{job.id}")
     cancelled = ada.send(page.form("/jobs/cancel"), reason="not now")
     again = ada.send(cancelled.form("/jobs/retry"), reason="now")

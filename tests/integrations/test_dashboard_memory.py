@@ -107,12 +107,12 @@ def test_each_change_is_previewed_and_then_applied_once(
     memory_id = remember(there, f"Something to {change}.")
     other = remember(there, f"Another beside {change}.")
     if change == "restore":
-        bound.correct(
+        bound.corrections.make(
             memory_id,
             "hide",
             reason="first",
             mode="apply",
-            confirm_token=bound.correct(memory_id, "hide", reason="first").confirm_token,
+            confirm_token=bound.corrections.make(memory_id, "hide", reason="first").confirm_token,
         )
     fields = {
         "modify": {"content": f"Said anew about {change}.", "tags": "a, b", "importance": "70"},

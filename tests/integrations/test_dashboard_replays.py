@@ -41,7 +41,9 @@ def test_an_exact_replay_is_a_job_and_then_says_whether_the_request_is_the_same(
     assert (waiting.status, "A worker makes the step again" in waiting.text) == (200, True)
     assert "Side by side" in page.text
     assert "The recorded request was made again, and it is the same." in page.text
-    [replay] = [run for run in there.tally.bind(ADA).runs() if "replay_of" in run.metadata]
+    [replay] = [
+        run for run in there.tally.bind(ADA).recordings.runs() if "replay_of" in run.metadata
+    ]
     assert played.step_id in ada.get(f"runs/{replay.run_id}").source
 
 

@@ -65,7 +65,7 @@ def launch(postgres_url: str) -> Iterator[Callable[[], None]]:
 
 def states(tally: Tally) -> dict[str, int]:
     counts: dict[str, int] = {}
-    for job in tally.bind(ROOT).operator.jobs(limit=1_000):
+    for job in tally.bind(ROOT).jobs.list(limit=1_000):
         counts[job.state] = counts.get(job.state, 0) + 1
     return counts
 
@@ -113,8 +113,8 @@ def test_an_outage_is_waited_for_and_a_retry_is_a_workflow_of_its_own(
         until(lambda: states(tally) == {"retry_scheduled": 1})
         assert bridge.dispatch() == 0
         remote.is_away = False
-        [job] = tally.bind(ROOT).operator.jobs()
-        tally.bind(ROOT).operator.retry_jobs(job.id, reason="r")
+        [job] = tally.bind(ROOT).jobs.list()
+        tally.bind(ROOT).jobs.retry(job.id, reason="r")
         until(lambda: bool(bridge.dispatch()) or states(tally) == {"done": 1})
         until(lambda: states(tally) == {"done": 1})
 

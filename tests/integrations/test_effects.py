@@ -64,10 +64,12 @@ class Desk:
         decider.action, decider.target = action, self.target.id
         new = self.keeper.remember("The kiln is out of use.")
         if origin == "reflection":
-            self.keeper.reflect([new.id])
+            self.keeper.reviews.reflect([new.id])
         else:
             self.there.tally.drain()
-        [made] = [each for each in self.keeper.reviews(limit=100) if new.id in each.derived_from]
+        [made] = [
+            each for each in self.keeper.reviews.list(limit=100) if new.id in each.derived_from
+        ]
         assert made.action == action
         return made.id
 
@@ -103,8 +105,8 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def corrected(bound: Any, memory_id: str, correction: str) -> None:
-    preview = bound.correct(memory_id, correction, reason="r")
-    bound.correct(
+    preview = bound.corrections.make(memory_id, correction, reason="r")
+    bound.corrections.make(
         memory_id, correction, reason="r", mode="apply", confirm_token=preview.confirm_token
     )
 
@@ -119,8 +121,8 @@ def put(desk: Desk, bound: Any, *, over: bool, value: dict[str, Any] | None) -> 
 def matched(bound: Any, desk: Desk) -> None:
     words = desk.target.id
     desk.keeper.modify(desk.target.id, tags=[words], reason="r")
-    preview = bound.forget_matching(tags=[words], reason="r")
-    bound.forget_matching(
+    preview = bound.corrections.forget_matching(tags=[words], reason="r")
+    bound.corrections.forget_matching(
         tags=[words], reason="r", mode="apply", confirm_token=preview.confirm_token
     )
 
@@ -134,7 +136,9 @@ Way = Callable[[Any, Desk], object]
 
 
 def accepting(action: DecisionAction, origin: str) -> Way:
-    return lambda bound, desk: bound.review(desk.proposal(action, origin), "accept", reason="r")
+    return lambda bound, desk: bound.reviews.decide(
+        desk.proposal(action, origin), "accept", reason="r"
+    )
 
 
 _RIGHTS: Mapping[DecisionAction, AccessKind] = {
@@ -245,7 +249,7 @@ def test_what_a_model_reads_changes_nothing_that_another_said(there: Served) -> 
         )
         there.tally.drain()
         [proposal] = [
-            each for each in desk.keeper.reviews(limit=100) if new.id in each.derived_from
+            each for each in desk.keeper.reviews.list(limit=100) if new.id in each.derived_from
         ]
         assert (proposal.state, desk.keeper.get(desk.target.id).state) == ("pending", "active")
         assert proposal.reason == ("another_author" if source is None else "foreign_text")

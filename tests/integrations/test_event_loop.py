@@ -289,7 +289,7 @@ async def _async_view(tally: Tally) -> None:
     await bound.recall("tea")
     async with bound.run("agent") as run, run.step("other") as step:
         step.record("note", {"text": "tea"})
-    await bound.verify(run.sync.id)
+    await bound.recordings.verify(run.sync.id)
 
 
 SURFACES = [

@@ -128,7 +128,7 @@ def _anthropic(bound: BoundTally) -> str:
 
 
 WAYS: dict[str, Callable[[BoundTally], str]] = {
-    "pack": lambda bound: bound.context_pack(QUESTION).text,
+    "pack": lambda bound: bound.pack(QUESTION).text,
     "wake": lambda bound: bound.wake().text,
     "middleware": _middleware,
     "compile_messages": _compile_messages,

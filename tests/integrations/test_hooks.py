@@ -92,8 +92,8 @@ def test_rules_decide_before_a_tool(bound: BoundTally) -> None:
     denied = told(bound, "before-tool", tool="force_push", arguments={"branch": "main"})
     allowed = told(bound, "before-tool", tool="read_file", arguments={"path": "x"})
     waiting = told(bound, "before-tool", tool="pay", arguments={"amount": 5})
-    [approval] = bound.approvals()
-    bound.approve(approval.id, reason="it is due")
+    [approval] = bound.approvals.list()
+    bound.approvals.approve(approval.id, reason="it is due")
     approved = told(bound, "before-tool", tool="pay", arguments={"amount": 5})
     cleaned = told(
         bound, "before-tool", tool="mail", arguments={"text": "Call me at ann@example.com"}
@@ -107,21 +107,21 @@ def test_rules_decide_before_a_tool(bound: BoundTally) -> None:
     assert approved == {}
     assert cleaned["decision"] == "ask"
     assert "ann@example.com" not in json.dumps(cleaned)
-    assert bound.runs(limit=1)[0].status == "completed"
+    assert bound.recordings.runs(limit=1)[0].status == "completed"
 
 
 def test_what_a_tool_did_is_recorded_in_its_session(bound: BoundTally) -> None:
     told(bound, "after-tool", tool="ls", arguments={"path": "."}, call_id="c1", result="a b")
     told(bound, "after-tool", tool="rm", arguments={}, call_id="c2", error="denied")
 
-    runs = bound.runs()
+    runs = bound.recordings.runs()
     steps = [bound.recordings.steps(run.run_id)[0] for run in runs]
     assert [run.metadata["thread_id"] for run in runs] == ["s1", "s1"]
     assert [(step.step_kind, step.name, step.status) for step in steps] == [
         ("tool_call", "rm", "failed"),
         ("tool_call", "ls", "completed"),
     ]
-    assert all(bound.verify(run.run_id).ok for run in runs)
+    assert all(bound.recordings.verify(run.run_id).ok for run in runs)
 
 
 TURNS = [
@@ -165,7 +165,7 @@ def test_what_an_adapter_records_a_hook_leaves_to_it(bound: BoundTally) -> None:
         with run.step("tool_call", name="ls"):
             pass
         bound.keep_turn(run, user="We moved to Zurich.", assistant="I will remember Zurich.")
-    before = len(bound.runs())
+    before = len(bound.recordings.runs())
     left = [
         told(bound, "after-tool", tool="ls", arguments={}),
         told(bound, "session-end", turns=TURNS),
@@ -174,7 +174,7 @@ def test_what_an_adapter_records_a_hook_leaves_to_it(bound: BoundTally) -> None:
 
     assert [answer["facts"]["recorded_by"] for answer in left] == [run.id, run.id]
     assert len(bound.memories(kinds=("turn",), conversation="s1")) == 2
-    assert len(bound.runs()) == before + 1
+    assert len(bound.recordings.runs()) == before + 1
     assert other["stored"] == 2
     seen = [entry for entry in _journal(bound) if entry.event == "session.seen_again"]
     assert [entry.details["seen"] for entry in seen] == ["after-tool", "session-end"]
@@ -367,13 +367,13 @@ def test_the_end_of_a_session_is_reflected_on_where_that_is_turned_on(
     with open_sqlite(settings=Settings(reflection="review"), extractor=concluder()) as tally:
         bound = tally.bind(ANN)
         told(bound, "turn-end", turns=turns)
-        assert bound.reviews(states=()) == []
+        assert bound.reviews.list(states=()) == []
         first = told(bound, "session-end", turns=turns)["facts"]["job"]
-        assert bound.reviews(states=()) == [], "a hook waits for no model"
+        assert bound.reviews.list(states=()) == [], "a hook waits for no model"
         tally.drain()
         assert told(bound, "session-end", turns=turns)["facts"]["job"] == first
         tally.drain()
-        waiting = bound.reviews()
+        waiting = bound.reviews.list()
         assert [each.content and each.content.content for each in waiting] == [
             turn["text"] for turn in turns
         ]
@@ -387,11 +387,11 @@ def test_the_end_of_a_session_concludes_nothing_while_autonomous_work_is_suspend
         bound = tally.bind(ANN)
         tally.bind().operator.freeze(reason="audit", what="autonomy")
         assert "error" not in told(bound, "session-end", turns=turns)
-        assert tally.bind().operator.jobs(kind="reflect") == []
+        assert tally.bind().jobs.list(kind="reflect") == []
         tally.bind().operator.thaw(reason="over", what="autonomy")
         told(bound, "session-end", turns=turns)
         tally.drain()
-        assert len(bound.reviews()) == 1
+        assert len(bound.reviews.list()) == 1
 
 
 def test_a_tool_call_that_is_told_of_twice_at_once_is_recorded_once(open_tally: OpenTally) -> None:
@@ -404,7 +404,7 @@ def test_a_tool_call_that_is_told_of_twice_at_once_is_recorded_once(open_tally: 
         told(bound, "after-tool", **{**payload, "call_id": "c2"})
         names = [
             step.name
-            for run in bound.runs()
+            for run in bound.recordings.runs()
             for step in bound.recordings.steps(run.run_id)
             if step.step_kind == "tool_call"
         ]
@@ -423,7 +423,7 @@ def test_a_session_is_left_to_an_adapter_in_another_scope_of_the_actor(
         told(private, "after-tool", tool="ls", call_id="c1", result="a")
 
         assert private.memories(kinds=["turn"]) == []
-        assert private.runs() == []
+        assert private.recordings.runs() == []
         assert len(project.memories(kinds=["turn"])) == 1
 
 

@@ -310,6 +310,6 @@ def test_what_a_hook_could_not_answer_is_a_gap_of_a_run(place: Path, server: _Se
     assert hook(place, "prompt", None)[0] == 0
 
     with Tally.open(place, background=False) as tally:
-        runs = tally.bind().runs()
+        runs = tally.bind().recordings.runs()
     assert [run.status for run in runs] == ["failed"] * 3
     assert [run.gaps for run in runs] == [1] * 3

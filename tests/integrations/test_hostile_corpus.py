@@ -218,7 +218,7 @@ def readable(house: House) -> dict[str, Callable[[], str]]:
         "runs": lambda: terminal("runs"),
         "inspect": lambda: terminal("inspect", memory.id),
         "JSON": lambda: terminal("memories", "--json"),
-        "pack": lambda: house.bound.context_pack("heron obey page").text,
+        "pack": lambda: house.bound.pack("heron obey page").text,
     }
 
 
@@ -289,7 +289,7 @@ def test_ten_times_the_text_is_no_more_than_fifteen_times_the_work_of_a_turn(
             start = time.process_time()
             house.bound.remember(text)
             house.bound.recall(text)
-            house.bound.context_pack(text)
+            house.bound.pack(text)
             best = min(best, time.process_time() - start)
         return best
 

@@ -60,12 +60,12 @@ def test_a_thread_of_any_id_is_recorded(open_sqlite: OpenTally, id: Any, observe
 
         assert (handler.failures, middleware.failures) == (0, 0)
         bound = tally.bind(Actor(user=str(ID)))
-        [run] = bound.runs()
+        [run] = bound.recordings.runs()
         [step] = [
             step for step in bound.recordings.steps(run.run_id) if step.step_kind == "model_call"
         ]
         assert step.metadata["thread_id"] == str(id)
-        assert bound.verify(run.run_id).ok
+        assert bound.recordings.verify(run.run_id).ok
         # The step names the thread as the saver does, so that there is a way back to it.
         place: Any = saver.at_step(step.step_id, config=config)
         assert place["configurable"]["thread_id"] == str(id)
@@ -78,7 +78,7 @@ def test_a_chain_with_a_uuid_in_its_metadata_is_recorded(open_sqlite: OpenTally)
         chain.invoke("Hm?", {"metadata": {"thread_id": ID, "job": ID}, "callbacks": [handler]})
 
         assert handler.failures == 0
-        [run] = tally.bind().runs()
+        [run] = tally.bind().recordings.runs()
         assert run.metadata["thread_id"] == str(ID)
 
 
@@ -93,7 +93,7 @@ def test_a_run_of_pydantic_ai_takes_ids_of_any_type(open_sqlite: OpenTally) -> N
         )
 
         assert recorder.failures == 0
-        assert len(tally.bind(Actor(user=str(ID))).runs()) == 1
+        assert len(tally.bind(Actor(user=str(ID))).recordings.runs()) == 1
 
 
 def test_llama_index_takes_ids_of_any_type(open_sqlite: OpenTally) -> None:
@@ -105,5 +105,5 @@ def test_llama_index_takes_ids_of_any_type(open_sqlite: OpenTally) -> None:
 
         assert watching.failures == 0
         bound = tally.bind(Actor(user=str(ID)))
-        assert len(bound.runs()) == 1
+        assert len(bound.recordings.runs()) == 1
         assert [turn.conversation for turn in bound.memories(kinds=["turn"])] == [str(ID)]

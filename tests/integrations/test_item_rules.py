@@ -88,7 +88,7 @@ def test_a_request_of_compile_messages_passes_the_handler_and_no_other_does(
         if effect == "require_approval":
             with pytest.raises(ApprovalRequired) as waits:
                 compile_messages(messages, bound, budget=1_000)
-            tally.bind(ANNA).approve(waits.value.approvals[0].id, reason="fine")
+            tally.bind(ANNA).approvals.approve(waits.value.approvals[0].id, reason="fine")
         compiled = compile_messages(messages, bound, budget=1_000)
         assert Scripted(script).invoke(compiled, observed).text == "hello"
         assert ("Secret." in script.sent[0]) == (effect == "require_approval")

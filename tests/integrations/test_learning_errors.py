@@ -151,7 +151,7 @@ each_runtime = pytest.mark.parametrize(
 
 
 def states(tally: Tally) -> dict[str, int]:
-    return dict(Counter(job.state for job in tally.bind(ANNA).operator.jobs(kind="extract")))
+    return dict(Counter(job.state for job in tally.bind(ANNA).jobs.list(kind="extract")))
 
 
 @each_runtime
@@ -168,7 +168,7 @@ def test_one_refused_text_ends_and_holds_up_no_other(
         tally.drain()
         tally.drain()
         assert states(tally) == {"done": 3, "dead": 1}
-        job = anna.operator.job(refused)
+        job = anna.jobs.get(refused)
         assert (job.state, job.error_code) == ("dead", "model_refused")
         assert "status 400" in (job.error_text or "")
 

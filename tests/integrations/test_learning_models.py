@@ -103,14 +103,14 @@ def test_a_model_extracts_in_a_recorded_step(
         stored = anna.remember("Well, I live in Berlin these days, as you know.")
         tally.drain()
 
-        job = anna.operator.job(stored.job_id or "")
+        job = anna.jobs.get(stored.job_id or "")
         assert (job.state, job.error_text) == ("done", None)
-        [proposal] = anna.reviews()
+        [proposal] = anna.reviews.list()
         assert proposal.content is not None
         assert proposal.content.content == "I live in Berlin."
-        [run] = anna.runs()
+        [run] = anna.recordings.runs()
         assert run.agent_name == "tallystick-extract"
-        assert anna.verify(run.run_id).ok
+        assert anna.recordings.verify(run.run_id).ok
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_prose_where_a_record_was_asked_for_is_a_failure_and_never_empty(
         for _ in range(5):
             tally.drain()
 
-        job = anna.operator.job(stored.job_id or "")
+        job = anna.jobs.get(stored.job_id or "")
         assert (job.state, job.error_code) == ("failed", "extraction_error")
         assert [each.id for each in anna.memories()] == [stored.id]
 

@@ -46,7 +46,7 @@ def _double() -> FunctionTool:
 
 
 def _run(tally: Tally) -> RunRecord:
-    [run] = tally.bind().runs()
+    [run] = tally.bind().recordings.runs()
     return run
 
 
@@ -289,13 +289,13 @@ def test_agents_side_by_side_stay_apart(open_sqlite: OpenTally) -> None:
         with TallyInstrumentation(tally, strict=True):
             asyncio.run(ask_all())
 
-        for run in tally.bind().runs():
+        for run in tally.bind().recordings.runs():
             [step] = tally.recordings.steps(run.run_id)
             request, response = tally.recordings.entries(step.step_id)
             number = run.agent_name.removeprefix("agent-")
             assert f"question {number}" in str(request.payload)
             assert f"said {number}" in str(response.payload)
-        assert len(tally.bind().runs()) == 3
+        assert len(tally.bind().recordings.runs()) == 3
 
 
 def test_two_instrumentations_of_one_tally_record_each_event_once(open_sqlite: OpenTally) -> None:
@@ -348,8 +348,8 @@ def test_a_recorded_model_call_replays_through_a_model_and_is_not_recorded_again
         with TallyInstrumentation(tally, strict=True):
             Scripted("heron").chat([ChatMessage("Say heron.")], temperature=0.5)
             [step] = tally.recordings.steps(_run(tally).run_id)
-            same = tally.recordings.replay(step.step_id, call=llm_call(Scripted("heron")))
-            other = tally.recordings.replay(step.step_id, call=llm_call(Scripted("stork")))
+            same = tally.recordings.preview_replay(step.step_id, call=llm_call(Scripted("heron")))
+            other = tally.recordings.preview_replay(step.step_id, call=llm_call(Scripted("stork")))
 
         assert (same.fidelity, same.request_matches, same.response_matches) == ("exact", True, True)
         assert other.response_matches is False
@@ -396,8 +396,8 @@ def test_tags_may_say_who_acts(open_sqlite: OpenTally) -> None:
         with watching, instrument_tags({"who": "alice"}):
             asyncio.run(_ask(agent, "hi"))
 
-        assert len(tally.bind(Actor(user="alice")).runs()) == 1
-        assert tally.bind(Actor(user="bob")).runs() == []
+        assert len(tally.bind(Actor(user="alice")).recordings.runs()) == 1
+        assert tally.bind(Actor(user="bob")).recordings.runs() == []
 
 
 def test_credentials_in_what_a_model_says_of_itself_are_not_recorded(
@@ -449,7 +449,7 @@ def test_a_workflow_that_is_stopped_is_not_called_completed(
         with TallyInstrumentation(tally, strict=True):
             asyncio.run(stopped())
         bound = tally.bind()
-        [run] = bound.runs()
+        [run] = bound.recordings.runs()
         assert run.status == status
         assert [step.status for step in bound.recordings.steps(run.run_id)] == [
             "completed",

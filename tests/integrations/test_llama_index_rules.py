@@ -82,7 +82,7 @@ def test_a_tool_called_directly_waits_for_a_grant_from_elsewhere(open_sqlite: Op
         with pytest.raises(ApprovalRequired) as waits:
             asyncio.run(tool.acall(**PAY))
         [approval] = waits.value.approvals
-        tally.bind(ANNA).approve(approval.id, reason="fine")
+        tally.bind(ANNA).approvals.approve(approval.id, reason="fine")
         with pytest.raises(ApprovalRequired):
             tool.call(to="ben", euros=6)
         assert tool.call(**PAY).is_error is False
@@ -170,7 +170,7 @@ def test_a_redacted_request_is_recorded_as_it_was_sent(open_sqlite: OpenTally, w
 
         assert not any(secret in str(script.sent) for secret in (KEY, "anna@example.org"))
         bound = tally.bind(ANNA)
-        [run] = bound.runs()
+        [run] = bound.recordings.runs()
         steps = bound.recordings.steps(run.run_id)
         assert [step.step_kind for step in steps] == ["policy_check", "model_call"]
         assert checks_of(tally) == [("policy_check", "redacted", "redact-model_call")]

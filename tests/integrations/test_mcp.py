@@ -559,7 +559,7 @@ async def test_whom_a_rule_asks_is_asked_through_the_client(
         yes = Person()
         async with connected(serve(tally, actor=ANN), mode, yes) as client:
             added = payload(await client.call_tool("add", {"content": "We indent with spaces."}))
-        states = {item.state for item in tally.bind(ANN).approvals(state=None)}
+        states = {item.state for item in tally.bind(ANN).approvals.list(state=None)}
 
         assert waiting["error"]["code"] == "approval_required"
         assert denied["error"]["code"] == "action_denied"
@@ -576,7 +576,7 @@ async def test_who_is_not_here_in_person_is_not_asked_what_would_not_count(
     with open_sqlite(rules=[ASK]) as tally:
         async with connected(serve(tally, actor=distant), mode, person) as client:
             waiting = payload(await client.call_tool("add", {"content": "We indent with tabs."}))
-        [approval] = tally.bind(ANN).approvals(state=None)
+        [approval] = tally.bind(ANN).approvals.list(state=None)
 
     assert waiting["error"]["code"] == "approval_required"
     assert (person.questions, approval.state) == ([], "pending")

@@ -138,7 +138,7 @@ def test_a_call_is_sent_and_recorded_with_usage_cache_cost_and_limits(
     assert (step.step_kind, step.name, step.status) == ("model_call", case.model, "completed")
     run = bound.recordings.run(call.run_id)
     assert (run.user_goal, run.status) == ("Weigh both boats.", "completed")
-    assert bound.verify(call.run_id).ok
+    assert bound.recordings.verify(call.run_id).ok
 
 
 @either
@@ -203,7 +203,7 @@ def test_a_loop_of_tools_sends_answers_back_as_they_came_and_each_request_begins
             ]
 
     assert call.text == "Ten tons."
-    assert bound.verify(run.id).ok
+    assert bound.recordings.verify(run.id).ok
     messages = "input" if case.name == "openai" else "messages"
     prompts = [json.dumps(_unmarked(body[messages]))[:-1] for body in server.bodies]
     heads = [json.dumps([body.get("tools"), _unmarked(system_of(body))]) for body in server.bodies]
@@ -361,7 +361,7 @@ def test_a_stream_that_breaks_leaves_what_came_until_then(case: Case, bound: Bou
     assert payload["answer"]["text"].startswith("Three tons")
     assert payload["answer"]["tool_calls"] == []
     assert "error" in entries
-    assert bound.verify(run.id).ok
+    assert bound.recordings.verify(run.id).ok
 
 
 @either
@@ -651,10 +651,10 @@ def test_a_step_of_one_provider_is_replayed_as_a_request_of_the_other(bound: Bou
     call = bound.call_model(asked(bound), provider=first)
     server, other = CASES[1].make(Anthropics.answer(Anthropics.text("Four tons.")))
 
-    exact = bound.replay(call.step_id, call=first.answer, render=first.render)
+    exact = bound.recordings.replay(call.step_id, call=first.answer, render=first.render)
     assert (exact.request_matches, exact.response_matches) == (True, True)
 
-    rendered = bound.recordings.replay(
+    rendered = bound.recordings.preview_replay(
         call.step_id,
         provider_override="anthropic",
         model_override="claude-sonnet-5",
@@ -664,7 +664,7 @@ def test_a_step_of_one_provider_is_replayed_as_a_request_of_the_other(bound: Bou
     assert request["system"][0]["text"] == "You weigh boats."
     assert server.requests == []
 
-    sent = bound.replay(
+    sent = bound.recordings.replay(
         call.step_id,
         provider_override="anthropic",
         model_override="claude-sonnet-5",

@@ -47,7 +47,7 @@ def test_a_streamed_answer_is_recorded_whole(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         assert asyncio.run(ask(tally)) == "heron"
         owner = tally.bind()
-        [step] = owner.recordings.steps(owner.runs()[0].run_id)
+        [step] = owner.recordings.steps(owner.recordings.runs()[0].run_id)
         entries = {entry.kind: entry.payload for entry in owner.recordings.entries(step.step_id)}
         assert list(entries) == [
             "memory_read",
@@ -91,7 +91,7 @@ def test_a_call_that_could_not_be_recorded_is_a_gap_of_its_run(
         monkeypatch.setattr("tallystick_pydantic_ai.capability.request_of", broken)
         agent = Agent(scripted("fine"), capabilities=[Tallystick(tally, context=False)])
         assert _run(agent, "go").output == "fine"
-        [run] = tally.bind().runs()
+        [run] = tally.bind().recordings.runs()
         assert (run.status, run.gaps) == ("completed", 1)
         assert tally.recordings.verify(run.run_id).gaps
 
@@ -103,7 +103,7 @@ def test_of_two_recorders_in_one_agent_each_call_is_recorded_once(open_sqlite: O
             Agent(scripted([call("double", value=21)], "done"), capabilities=twice, tools=[double]),
             "double 21",
         )
-        [run] = tally.bind().runs()
+        [run] = tally.bind().recordings.runs()
         steps = list(tally.recordings.steps(run.run_id))
         assert [(step.step_kind, step.status) for step in steps] == [
             ("model_call", "completed"),
@@ -135,7 +135,7 @@ def test_a_failure_outside_of_any_step_has_a_step_that_says_what(open_sqlite: Op
         )
         with pytest.raises(UnexpectedModelBehavior):
             _run(agent, "go")
-        [run] = tally.bind().runs()
+        [run] = tally.bind().recordings.runs()
         last = list(tally.recordings.steps(run.run_id))[-1]
         assert (run.status, last.step_kind, last.status) == ("failed", "other", "failed")
         [error] = [
@@ -177,7 +177,7 @@ def test_a_model_without_streams_says_so_itself(open_sqlite: OpenTally) -> None:
         assert _run(agent, "Hm?").output == "Yes."
 
         bound = tally.bind()
-        runs = bound.runs()
+        runs = bound.recordings.runs()
         steps = [step for run in runs for step in bound.recordings.steps(run.run_id)]
         assert [step.name for step in steps if step.status == "completed"] == ["no-streams"]
 
@@ -195,6 +195,6 @@ def test_a_model_that_the_user_instrumented_has_one_span(open_sqlite: OpenTally)
 
         assert _run(Agent(model, capabilities=[recorder]), "Hm?").output == "Yes."
         bound = tally.bind()
-        [run] = bound.runs()
+        [run] = bound.recordings.runs()
         [step] = bound.recordings.steps(run.run_id)
         assert "request" in [entry.kind for entry in bound.recordings.entries(step.step_id)]

@@ -45,7 +45,7 @@ def test_an_agent_of_any_output_type_runs_with_the_line_of_the_readme(
     with open_sqlite() as tally:
         agent = Agent(TestModel(), output_type=output_type, capabilities=[Tallystick(tally)])
         asyncio.run(agent.run("Hello?"))
-        [run] = tally.bind().runs()
+        [run] = tally.bind().recordings.runs()
         assert run.status == "completed"
         assert tally.bind().recordings.verify(run.run_id).ok
         assert not ASKING & _offered(agent)
@@ -144,9 +144,9 @@ def test_two_capabilities_that_say_the_same_are_one(open_sqlite: OpenTally) -> N
         twice = [Tallystick(tally), Tallystick(tally)]
         agent = Agent(TestModel(), capabilities=twice)
         asyncio.run(agent.run("Hello?"))
-        assert len(tally.bind().runs()) == 1
+        assert len(tally.bind().recordings.runs()) == 1
         with pytest.raises(InvalidInput, match="differs"):
             Agent(TestModel(), capabilities=[*twice, Tallystick(tally, actor=ANN)])
         # One that is given to a run replaces that of the agent.
         asyncio.run(agent.run("Hello?", capabilities=[Tallystick(tally, actor=ANN)]))
-        assert len(tally.bind(ANN).runs()) == 1
+        assert len(tally.bind(ANN).recordings.runs()) == 1

@@ -136,7 +136,7 @@ def test_a_deferred_call_says_what_waits_and_its_run_is_blocked(open_sqlite: Ope
 
         [asked] = waiting.output.approvals
         metadata = waiting.output.metadata[asked.tool_call_id]
-        [approval] = tally.bind(ANNA).approvals()
+        [approval] = tally.bind(ANNA).approvals.list()
         assert metadata == {
             "approval": approval.id,
             "action": "tool_call",
@@ -145,7 +145,7 @@ def test_a_deferred_call_says_what_waits_and_its_run_is_blocked(open_sqlite: Ope
             "arguments_digest": metadata["arguments_digest"],
         }
         assert len(metadata["arguments_digest"]) == 64
-        [recorded] = tally.bind(ANNA).runs()
+        [recorded] = tally.bind(ANNA).recordings.runs()
         steps = tally.bind(ANNA).recordings.steps(recorded.run_id)
         assert (recorded.status, [(step.step_kind, step.status) for step in steps]) == (
             "blocked",
@@ -168,7 +168,7 @@ def test_an_answer_does_not_count_for_other_arguments(open_sqlite: OpenTally, wa
 
         assert isinstance(anew.output, DeferredToolRequests)
         assert bank.paid == []
-        assert [each.arguments for each in tally.bind(ANNA).approvals()] == [
+        assert [each.arguments for each in tally.bind(ANNA).approvals.list()] == [
             {**dearer, "note": ""},
             {**PAY, "note": ""},
         ]
@@ -180,8 +180,8 @@ def test_a_token_comes_with_the_results_and_a_foreign_one_is_refused(
     with open_sqlite(rules=[ASK]) as tally:
         bank = Bank()
         waiting = pay(bank, quiet(tally))
-        [approval] = tally.bind(ANNA).approvals()
-        token = tally.bind(ANNA).approve(approval.id, reason="fine").token
+        [approval] = tally.bind(ANNA).approvals.list()
+        token = tally.bind(ANNA).approvals.approve(approval.id, reason="fine").token
         [asked] = waiting.output.approvals
 
         def with_token(text: str) -> None:
@@ -219,10 +219,10 @@ def test_a_grant_from_elsewhere_lets_a_memory_tool_pass(open_sqlite: OpenTally) 
 
         # Early releases lose the metadata of a call that they would have deferred anyway.
         waiting = forget()
-        [approval] = person.approvals()
+        [approval] = person.approvals.list()
         metadata = waiting.metadata.get(waiting.approvals[0].tool_call_id)
         assert metadata is None or metadata["approval"] == approval.id
-        person.approve(approval.id, reason="yes")
+        person.approvals.approve(approval.id, reason="yes")
         assert forget() == "done"
         assert person.memories() == []
 
@@ -257,7 +257,7 @@ def test_a_request_with_recalled_memories_can_be_granted_too(open_sqlite: OpenTa
             run(agent, "Which tea?")
         [approval] = waits.value.approvals
         assert "green" in str(approval.arguments)
-        tally.bind(ANNA).approve(approval.id, reason="fine")
+        tally.bind(ANNA).approvals.approve(approval.id, reason="fine")
 
         assert run(agent, "Which tea?").output == "hello"
         assert "green" in str(script.sent)
@@ -304,6 +304,6 @@ def test_a_replayed_denial_is_told_again(open_sqlite: OpenTally) -> None:
     with open_sqlite(rules=[DENY]) as tally:
         first = pay(Bank(), quiet(tally), DEAR)
         bound = tally.bind(ANNA)
-        [recorded] = bound.runs()
+        [recorded] = bound.recordings.runs()
         again = pay(Bank(), [TapeCapability(bound.recordings.player(recorded.run_id))], DEAR)
         assert results_of(again) == results_of(first)

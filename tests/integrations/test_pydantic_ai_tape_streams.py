@@ -119,7 +119,7 @@ def test_text_grows_for_whoever_reads_the_stream(open_sqlite: OpenTally) -> None
 
 def _steps(tally: Tally) -> tuple[list[str], list[str], list[dict[Any, Any]]]:
     """The states of all runs and of all steps, and the entries of each step, oldest first."""
-    runs = tally.bind().runs()[::-1]
+    runs = tally.bind().recordings.runs()[::-1]
     steps = [step for run in runs for step in tally.recordings.steps(run.run_id)]
     entries = [
         {entry.kind: entry for entry in tally.recordings.entries(step.step_id)} for step in steps

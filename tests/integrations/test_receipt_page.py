@@ -148,7 +148,7 @@ def test_records_show_themselves_in_a_notebook_and_print_short(open_sqlite: Open
             bound.recordings.run(run_id),
             steps[0],
             bound.recordings.receipts(run_id)[0],
-            bound.verify(run_id),
+            bound.recordings.verify(run_id),
             run,
             step,
         ]
@@ -158,6 +158,6 @@ def test_records_show_themselves_in_a_notebook_and_print_short(open_sqlite: Open
             assert html.startswith("<table>")
             assert "<script" not in html
             assert "<img" not in html
-        several = [*shown, bound.context_pack("heron"), bound.inspect(memory.id), memory]
+        several = [*shown, bound.pack("heron"), bound.inspect(memory.id), memory]
         assert [record for record in several if len(repr(record)) > 300] == []
         assert str(several[2]).startswith("Memory('The heron")

@@ -62,7 +62,7 @@ def test_headers_given_to_a_model_are_in_no_payload(
         bound = tally.bind()
         runtime(bound)
 
-        (step,) = bound.recordings.steps(bound.runs()[0].run_id)
+        (step,) = bound.recordings.steps(bound.recordings.runs()[0].run_id)
         request = next(
             entry for entry in bound.recordings.entries(step.step_id) if entry.kind == "request"
         )

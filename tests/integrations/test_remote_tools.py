@@ -100,7 +100,7 @@ def test_an_approval_of_a_tool_is_asked_for_once_and_used_once(
     [waiting] = first.value.approvals
     unchanged = remote.get(stored.id).content
     with ruled.remote(ADA, token_class="session") as person:
-        person.approve(waiting.id, reason="Looked at it.")
+        person.approvals.approve(waiting.id, reason="Looked at it.")
     answer = remote.call_tool("memory_modify", change)
 
     assert second.value.facts() == first.value.facts()

@@ -49,7 +49,7 @@ def test_a_denied_call_does_not_run_and_the_model_reads_why(
         ran, denied = sorted(outcome.tools, key=lambda result: result.failed)
         assert (ran.failed, denied.failed) == (False, True)
         assert "stopped by rule deny-tool_call" in denied.text
-        [run] = bound.runs()
+        [run] = bound.recordings.runs()
         steps = bound.recordings.steps(run.run_id)
         kinds = sorted((step.step_kind, step.status) for step in steps)
         checks = sorted(((kind, by) for _, kind, by in checks_of(tally)), key=str)
@@ -111,7 +111,7 @@ def test_an_approved_call_runs_once_with_exactly_its_arguments(
         asked: list[str | None] = []
 
         def approve(question: Question) -> bool:
-            [pending] = person.approvals()
+            [pending] = person.approvals.list()
             assert (question.name, question.approval) == ("pay", pending.id)
             assert question.arguments.items() >= PAY.items()
             assert bank.paid == [("ben", 5)] * len(asked)
@@ -127,12 +127,12 @@ def test_an_approved_call_runs_once_with_exactly_its_arguments(
             assert (outcome.text, len(asked)) == ("done", number)
             assert bank.paid == [("ben", 5)] * number
 
-        for approval in person.approvals(state=None):
+        for approval in person.approvals.list(state=None):
             assert approval.state == "used"
             assert approval.decided_by == {"user": "anna", "role": "member"}
         steps = [
             step
-            for run in reversed(bound.runs())
+            for run in reversed(bound.recordings.runs())
             for step in bound.recordings.steps(run.run_id)
             if step.step_kind == "tool_call"
         ]
@@ -162,7 +162,7 @@ def test_equal_calls_need_a_grant_each(open_sqlite: OpenTally, runtime: Runtime)
             seconds=0.5,
         )
         assert (outcome.text, bank.paid) == ("done", [("ben", 5)] * 2)
-        approvals = tally.bind(ANNA).approvals(state=None)
+        approvals = tally.bind(ANNA).approvals.list(state=None)
         assert [approval.state for approval in approvals] == ["used", "used"]
 
 
@@ -179,10 +179,10 @@ def test_a_refusal_is_recorded_and_holds(open_sqlite: OpenTally, runtime: Runtim
         outcome = run(PAY, lambda question: "too dear")
         assert outcome.text == "done"
         assert "too dear" in outcome.tools[0].text
-        [approval] = tally.bind(ANNA).approvals(state="denied")
+        [approval] = tally.bind(ANNA).approvals.list(state="denied")
         assert (approval.decided_by or {})["user"] == "anna"
         assert approval.decided_reason == "too dear"
-        assert {each.user_goal for each in tally.bind(ANNA).runs()} == {"How heavy?"}
+        assert {each.user_goal for each in tally.bind(ANNA).recordings.runs()} == {"How heavy?"}
 
         [held] = run(PAY, None).tools
         assert (held.failed, "anna denied it" in held.text, bank.paid) == (True, True, [])
@@ -205,7 +205,7 @@ def test_parallel_calls_wait_and_are_answered_each_for_itself(
         )
 
         assert sorted(bank.paid) == [("ben", 5), ("tom", 5)]
-        states = [each.state for each in tally.bind(ANNA).approvals(state=None)]
+        states = [each.state for each in tally.bind(ANNA).approvals.list(state=None)]
         assert sorted(states) == ["denied", "used", "used"]
 
 
@@ -222,14 +222,14 @@ def test_a_grant_from_elsewhere_lets_the_same_call_pass_once_and_no_other(
                 texts = [result.text for result in outcome.tools if result.failed]
             except runtime.unasked as error:
                 texts = [str(error), *getattr(error, "__notes__", ())]
-            assert any(each.id in text for text in texts for each in person.approvals())
+            assert any(each.id in text for text in texts for each in person.approvals.list())
 
         attempt(PAY)
         attempt(PAY)
-        [approval] = person.approvals()
+        [approval] = person.approvals.list()
         with pytest.raises(Denied):
-            bound.approve(approval.id, reason="I may")
-        person.approve(approval.id, reason="fine")
+            bound.approvals.approve(approval.id, reason="I may")
+        person.approvals.approve(approval.id, reason="fine")
 
         attempt({"to": "ben", "euros": 6})
         outcome = runtime.run(paying(PAY), bank.tools, ruled=bound, asks=False)
@@ -273,7 +273,7 @@ def test_a_redacted_request_is_sent_clean_and_recorded_so(
             secret in request for secret in (KEY, "anna@example.org") for request in script.sent
         )
         assert [outcome for _, outcome, _ in checks_of(tally)] == ["redacted", "redacted"]
-        assert bound.recordings.verify(bound.runs()[0].run_id).ok
+        assert bound.recordings.verify(bound.recordings.runs()[0].run_id).ok
 
 
 @in_runtimes(
@@ -285,7 +285,7 @@ def test_a_request_that_waits_passes_once_granted(open_sqlite: OpenTally, runtim
         with pytest.raises(ApprovalRequired) as waits:
             runtime.run(script, ruled=bound, asks=False)
         [approval] = waits.value.approvals
-        tally.bind(ANNA).approve(approval.id, reason="fine")
+        tally.bind(ANNA).approvals.approve(approval.id, reason="fine")
 
         assert runtime.run(script, ruled=bound, asks=False).text == "hello"
         with pytest.raises(ApprovalRequired):
@@ -415,7 +415,7 @@ def _forget_with_one_question(open_sqlite: OpenTally, runtime: Runtime, *, ruled
         )
         assert (outcome.text, questions) == ("done", ["memory_forget"])
         assert person.memories() == []
-        assert [each.state for each in person.approvals(state=None)] == ["used"]
+        assert [each.state for each in person.approvals.list(state=None)] == ["used"]
 
 
 @in_runtimes()

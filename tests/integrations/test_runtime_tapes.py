@@ -356,7 +356,7 @@ def test_memories_in_a_request_match_where_a_tally_recalls_the_same(
 
         assert play(player, ben) == recorded.text
         assert player.finish().matches
-        assert ben.runs() == []
+        assert ben.recordings.runs() == []
 
         with pytest.raises(TapeDiverged) as caught:
             play(without, None)

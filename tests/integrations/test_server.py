@@ -135,7 +135,7 @@ def test_runs_and_jobs_are_read_page_by_page_too(there: Served) -> None:
         unknown = http.get(f"/v1/{route}", params={"before": "nothing-at-all"})
         assert (unknown.status_code, unknown.json()["code"]) == (404, "not_found")
     with RemoteTally.connect(there.tcp, token=token) as remote:
-        rest = remote.runs(before=runs[2])
+        rest = remote.recordings.runs(before=runs[2])
 
     assert [run["run_id"] for run in [*first["result"], *second["result"]]] == runs[::-1]
     assert (first["next"], second["next"]) == (runs[1], None)
@@ -903,7 +903,7 @@ def test_a_hook_neither_learns_nor_notes_anything_in_the_scope_of_another(there:
 
     assert run.id not in answered.text
     assert noted == []
-    assert bob.runs()[0].run_id == run.id
+    assert bob.recordings.runs()[0].run_id == run.id
 
 
 def test_an_answer_of_two_writes_does_not_wait_for_an_acknowledgement() -> None:

@@ -16,7 +16,7 @@ import pytest
 from tests.scripted import concluder
 
 from tallystick import errors
-from tallystick.access import AccessTokens, Spaces
+from tallystick.access import AccessTokens
 from tallystick.adapters.serving import problem_of
 from tallystick.errors import (
     ApprovalRequired,
@@ -30,10 +30,19 @@ from tallystick.errors import (
 )
 from tallystick.memory import Put
 from tallystick.operations import OPERATIONS
-from tallystick.recorder import Recordings, verify_bundle
+from tallystick.recorder import verify_bundle
 from tallystick.records import AccessDecision, ContextItem, Record
 from tallystick.settings import Settings
-from tallystick.tally import BoundTally, Operator
+from tallystick.tally import (
+    BoundApprovals,
+    BoundRecordings,
+    BoundSpaces,
+    BoundTally,
+    Corrections,
+    Jobs,
+    Operator,
+    Reviews,
+)
 from tallystick_server import RemoteTally, openapi
 from tallystick_server.client.calls import error_of
 from tallystick_server.routes import EXCLUDED, PREFIX
@@ -61,9 +70,13 @@ def ada(there: Served) -> Iterator[RemoteTally]:
 PARTS: dict[str, tuple[str, type]] = {
     "": ("", BoundTally),
     "operator.": ("operator", Operator),
-    "spaces.": ("spaces", Spaces),
+    "spaces.": ("spaces", BoundSpaces),
+    "corrections.": ("corrections", Corrections),
+    "reviews.": ("reviews", Reviews),
+    "approvals.": ("approvals", BoundApprovals),
+    "jobs.": ("jobs", Jobs),
     "tokens.": ("tokens", AccessTokens),
-    "recordings.": ("recordings", Recordings),
+    "recordings.": ("recordings", BoundRecordings),
 }
 
 
@@ -147,10 +160,10 @@ def test_results_are_the_records_that_the_verbs_return(there: Served, ada: Remot
         lambda tally: tally.source(stored.source_id),
         lambda tally: tally.history(stored.id),
         lambda tally: tally.explore(stored.id),
-        lambda tally: tally.context_pack("heron", budget_tokens=300),
+        lambda tally: tally.pack("heron", budget_tokens=300),
         lambda tally: tally.spaces.list(),
-        lambda tally: tally.approvals(state=None),
-        lambda tally: tally.operator.jobs(limit=3),
+        lambda tally: tally.approvals.list(state=None),
+        lambda tally: tally.jobs.list(limit=3),
     ]
     for call in calls:
         over_http, direct = call(ada), call(here)
@@ -229,7 +242,7 @@ def test_a_compile_and_a_run_are_recorded_on_the_server(there: Served, ada: Remo
     assert {decision.item_id for decision in compiled.decisions} >= {"q"}
     assert [each.name for each in recorded.steps(run.id)] == ["recall", "compile", "scripted"]
     assert step.receipt == recorded.receipt(recorded.steps(run.id)[-1].step_id)
-    assert ada.verify(run.id, foil=run.ended_with).ok
+    assert ada.recordings.verify(run.id, foil=run.ended_with).ok
     assert verify_bundle(ada.recordings.export_receipt(run.id), foil=run.ended_with).ok
     assert recorded.run(run.id).status == "completed"
 

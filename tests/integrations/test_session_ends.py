@@ -72,8 +72,8 @@ def test_what_a_session_decided_is_known_when_the_next_one_starts(
         ended = bound.end_session("monday")
 
         assert (ended.processing, ended.waiting) == ("processed", ended.read)
-        [proposal] = [each for each in bound.reviews() if each.derived_from == (turn.id,)]
-        bound.review(proposal.id, "accept", reason="so it is")
+        [proposal] = [each for each in bound.reviews.list() if each.derived_from == (turn.id,)]
+        bound.reviews.decide(proposal.id, "accept", reason="so it is")
         assert [each.content for each in bound.memories(kinds=["decision"])] == [DECIDED]
         assert DECIDED in bound.wake().text
         assert bound.end_session("monday").proposals == (), "nothing is concluded twice"
@@ -91,6 +91,6 @@ def test_a_session_that_is_not_reflected_on_says_why(open_tally: OpenTally) -> N
         assert (ended.processing, ended.read) == ("suspended", 0)
         bound.operator.thaw(reason="over", what="autonomy")
         queued = bound.end_session("monday", mode="async")
-        assert (queued.processing, bound.reviews()) == ("queued", [])
+        assert (queued.processing, bound.reviews.list()) == ("queued", [])
         tally.drain()
-        assert len(bound.reviews()) == 1
+        assert len(bound.reviews.list()) == 1

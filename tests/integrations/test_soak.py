@@ -321,7 +321,7 @@ def _require_kept(mine: BoundTally, said: list[str], calls: list[str]) -> None:
     assert all(turns[text] == 1 for text in said)
     recorded = Counter(
         entry.summary["tool_call_id"]
-        for run in mine.recordings.runs([mine.scope], limit=100_000)
+        for run in mine.recordings.runs_of([mine.scope], limit=100_000)
         for step in mine.recordings.steps(run.run_id)
         for entry in mine.recordings.entries(step.step_id)
         if entry.kind == "tool_call"

@@ -441,9 +441,14 @@ def _traces(tally: Tally, actor: Actor | None) -> int:
     """Count what is in the scope of an actor, beside the secret that each has."""
     bound = tally.bind(actor)
     items = len(bound.items.find())
-    asked = len(bound.approvals(state=None))
+    asked = len(bound.approvals.list(state=None))
     return (
-        len(bound.memories()) - 1 + items + asked + len(bound.runs()) + len(bound.threads.names())
+        len(bound.memories())
+        - 1
+        + items
+        + asked
+        + len(bound.recordings.runs())
+        + len(bound.threads.names())
     )
 
 
@@ -632,7 +637,7 @@ def test_a_recorder_that_is_told_of_nobody_drops_the_run_and_counts_it(named: Ta
     )
     assert answer["messages"][-1].text == "ok"
     assert handler.failures >= 1
-    assert named.bind().runs() == []
+    assert named.bind().recordings.runs() == []
 
 
 def test_inside_a_run_of_a_user_a_call_that_names_nobody_acts_as_that_user(named: Tally) -> None:

@@ -81,7 +81,7 @@ def decide_as_person(
     actor = bound.actor
     person = actor.replace(user=actor.acting_for or actor.user, agent=None, acting_for=None)
     view = replace(bound, actor=person)
-    decide = view.approve if approved else view.deny
+    decide = view.approvals.approve if approved else view.approvals.deny
     for approval in approvals:
         with suppress(StateConflict):
             decide(approval.id, reason=reason)

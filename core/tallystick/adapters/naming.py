@@ -30,7 +30,7 @@ def goal_of_thread(bound: BoundTally, thread_id: str) -> str | None:
     return next(
         (
             run.user_goal
-            for run in bound.runs(limit=_LOOK_BACK)
+            for run in bound.recordings.runs(limit=_LOOK_BACK)
             if run.user_goal and str(run.metadata.get("thread_id")) == thread_id
         ),
         None,

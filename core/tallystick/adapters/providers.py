@@ -162,7 +162,7 @@ class SdkProvider(ABC):
         return f"{type(self).__name__}({self.model!r})"
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a request and return its answer as it is recorded: for `bound.replay(…, call=…)`."""
+        """Send a request and return its answer as it is recorded: for `recordings.replay`."""
         self.check(request)
         body = self.send(request).body
         return {"answer": self.parse(body).recorded(), "native": body}

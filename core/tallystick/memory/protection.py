@@ -31,7 +31,7 @@ def require_unprotected(
             state="pinned",
             reason="pinned_memory",
             hint="Let a person unpin it first, or an operator delete it: preview "
-            'correct(…, "delete", force=True) and apply it with its token.',
+            'corrections.make(…, "delete", force=True) and apply it with its token.',
         )
     if is_pinned_for(connection, stored, actor):
         raise StateConflict(

@@ -25,6 +25,8 @@ class WireStatus(NamedTuple):
 STATUS: Mapping[str, WireStatus] = {
     "tallystick_error": WireStatus(500, _INTERNAL_ERROR),
     "invalid_input": WireStatus(422),
+    "unknown_name": WireStatus(422),
+    "unknown_argument": WireStatus(422),
     "invalid_record": WireStatus(422),
     "invalid_scope": WireStatus(422),
     "idempotency_mismatch": WireStatus(422),

@@ -88,6 +88,7 @@ _TABLE = (
         "Change many memories",
         "Change many memories, each by itself; what is refused is listed in its place.",
         ("idempotency_mismatch",),
+        verb="corrections.modify_many",
     ),
     _change(
         "forget",
@@ -101,6 +102,7 @@ _TABLE = (
         "Preview what a query and filters would forget, then forget exactly that with the token.",
         _CHANGE,
         needs_preview=True,
+        verb="corrections.forget_matching",
     ),
     _change(
         "recover", "Recover", "Bring a forgotten memory back as it was, within its window.", _CHANGE
@@ -111,6 +113,7 @@ _TABLE = (
         "Preview a correction and what it affects, then apply it with the token.",
         _CHANGE,
         needs_preview=True,
+        verb="corrections.make",
     ),
     _change(
         "promote",
@@ -119,6 +122,7 @@ _TABLE = (
         "the token.",
         _CHANGE,
         needs_preview=True,
+        verb="corrections.promote",
     ),
     _change(
         "share",
@@ -126,6 +130,7 @@ _TABLE = (
         "Same as promote, for a copy that follows its origin and is withdrawn with it.",
         _CHANGE,
         needs_preview=True,
+        verb="corrections.share",
     ),
     _read(
         "inspect",
@@ -153,6 +158,7 @@ _TABLE = (
         "Context pack",
         "Get what answers a question as one framed text within a budget.",
         _READ,
+        verb="pack",
     ),
     _read(
         "wake",
@@ -172,6 +178,7 @@ _TABLE = (
         "Show what an agent or person could recall, scope by scope, and why not the rest. "
         "Changes nothing.",
         ("invalid_scope", "rate_limited"),
+        verb="spaces.preview_access",
     ),
     # Reflection and review
     _change(
@@ -180,6 +187,7 @@ _TABLE = (
         "Have a model propose the decisions, procedures, plans, tasks, artifacts, claims and "
         "relations that memories state; each waits for a person.",
         _REFLECT,
+        verb="reviews.reflect",
     ),
     _change(
         "end_session",
@@ -193,12 +201,14 @@ _TABLE = (
         "List reviews",
         "List the proposals that wait for a person, or were decided, oldest first.",
         ("denied", "invalid_input", "not_found", "rate_limited"),
+        verb="reviews.list",
     ),
     _read(
         "proposal",
         "Read a proposal",
         "Read one proposal with everything that happened to it.",
         ("not_found", "rate_limited"),
+        verb="reviews.get",
     ),
     _change(
         "review",
@@ -213,9 +223,16 @@ _TABLE = (
             "idempotency_mismatch",
             "rate_limited",
         ),
+        verb="reviews.decide",
     ),
     # Recorded runs
-    _read("runs", "List runs", "List recorded runs, newest first.", ("denied", "not_found")),
+    _read(
+        "runs",
+        "List runs",
+        "List recorded runs, newest first.",
+        ("denied", "not_found"),
+        verb="recordings.runs",
+    ),
     _read("run", "Read a run", "Read one recorded run.", ("not_found",), verb="recordings.run"),
     _read(
         "steps",
@@ -294,18 +311,21 @@ _TABLE = (
         "Check every byte that a run's chain covers, and its checkpoint threads; with a foil "
         "that they match.",
         ("not_found",),
+        verb="recordings.verify",
     ),
     _change(
         "replay",
         "Replay a step",
         "Make a recorded model step again as the step of a new run, exactly or with changes.",
         ("not_found", "denied", "invalid_input", "not_replayable"),
+        verb="recordings.replay",
     ),
     _change(
         "replay_later",
         "Replay a step later",
         "Enqueue the replay of a recorded model step, without a model, as a job.",
         ("not_found", "denied", "invalid_input"),
+        verb="recordings.replay_later",
     ),
     # Approvals
     _read(
@@ -313,27 +333,35 @@ _TABLE = (
         "List approvals",
         "List the actions that wait for a person, or were decided, newest first.",
         ("invalid_input", "not_found"),
+        verb="approvals.list",
     ),
     _read(
         "approval",
         "Read an approval",
         "Read one approval: the action, its arguments, and what was decided.",
         ("not_found",),
+        verb="approvals.get",
     ),
     _operate(
         "approve",
         "Grant an approval",
         "Grant one blocked action, with exactly its arguments, once.",
         _DECIDE,
+        verb="approvals.approve",
     ),
     _operate(
-        "deny", "Deny an approval", "Deny one blocked action; its agent gets the reason.", _DECIDE
+        "deny",
+        "Deny an approval",
+        "Deny one blocked action; its agent gets the reason.",
+        _DECIDE,
+        verb="approvals.deny",
     ),
     _operate(
         "revoke",
         "Take a decision back",
         "Take back a grant that was not used, or a denial.",
         _DECIDE,
+        verb="approvals.revoke",
     ),
     # Spaces
     _operate(
@@ -357,6 +385,7 @@ _TABLE = (
         "Show what somebody could do and recall as a member of a space, before it is made one. "
         "Changes nothing.",
         ("invalid_input", "invalid_record", "invalid_scope", "not_found", "rate_limited"),
+        verb="spaces.preview_member",
     ),
     _operate(
         "update_space",
@@ -400,28 +429,28 @@ _TABLE = (
         "List jobs",
         "List follow-up work with its state and its last error, newest first.",
         ("denied", "invalid_input", "not_found"),
-        verb="operator.jobs",
+        verb="jobs.list",
     ),
     _read(
         "job",
         "Read a job",
         "Read one job: its state, progress, attempts, errors and trail.",
         ("not_found",),
-        verb="operator.job",
+        verb="jobs.get",
     ),
     _change(
         "retry_jobs",
         "Retry jobs",
         "Let jobs that failed, died or wait for their next attempt be done anew.",
         ("invalid_input", "not_found", "state_conflict", "idempotency_mismatch"),
-        verb="operator.retry_jobs",
+        verb="jobs.retry",
     ),
     _change(
         "cancel_job",
         "Cancel a job",
         "End a job that has not ended; a worker that holds it stores nothing more.",
         ("not_found", "state_conflict", "invalid_input", "idempotency_mismatch"),
-        verb="operator.cancel_job",
+        verb="jobs.cancel",
     ),
     _read(
         "outbound_calls",

@@ -201,7 +201,7 @@ class Recordings:
         """
         return self._context.subscriptions.add(listener, self._may_inspect, max_waiting=max_waiting)
 
-    def runs(
+    def runs_of(
         self, scopes: list[Scope], *, limit: Count = 20, before: RunId | int | None = None
     ) -> list[RunRecord]:
         """Return the runs in those of `scopes` that the actor may inspect, newest first.
@@ -240,7 +240,7 @@ class Recordings:
             return recordings.steps_of(connection, run_id, after=after, limit=limit)
 
     def step_counts(self, runs: Sequence[RunRecord]) -> dict[str, int]:
-        """Return the number of steps of each of these runs, which `runs` has returned."""
+        """Return the number of steps of each of these runs, which `runs_of` has returned."""
         with self._read() as connection:
             return recordings.count_steps(connection, [run.run_id for run in runs])
 
@@ -536,7 +536,7 @@ class Recordings:
             self.tape(run_id), redactor=self._context.redactor, ignore=ignore, errors=errors
         )
 
-    def replay(
+    def preview_replay(
         self,
         /,
         step_id: StepId,
@@ -550,8 +550,8 @@ class Recordings:
         ReplayRecipe.
 
         Changes are given as `recipe` or by its field names, such as `token_budget=2_000` or
-        `context_mutations={"item": None}`. Nothing is recorded; `bound.replay` does the same as a
-        run of its own. Raises NotFound, NotReplayable, CompileError, InvalidInput.
+        `context_mutations={"item": None}`. Nothing is recorded; `recordings.replay` does the same
+        as a run of its own. Raises NotFound, NotReplayable, CompileError, InvalidInput.
         """
         return self.replayed(step_id, call=call, recipe=recipe, render=render, **changes).result
 
@@ -565,7 +565,7 @@ class Recordings:
         render: Render = neutral_request,
         **changes: Any,
     ) -> Replayed:
-        """Same as `replay`, with the context that it compiled."""
+        """Same as `preview_replay`, with the context that it compiled."""
         step = self.step(step_id)
         run = self.run(step.run_id)
         recipe = recipe_for(step, recipe, changes, new_id=self._context.store.ids.new)

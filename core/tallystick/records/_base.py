@@ -32,7 +32,7 @@ from pydantic import (
 from pydantic_core import CoreSchema, PydanticCustomError, PydanticSerializationError
 from pydantic_core.core_schema import no_info_before_validator_function
 
-from tallystick.errors import InvalidInput, InvalidRecord
+from tallystick.errors import InvalidInput, InvalidRecord, UnknownArgument
 from tallystick.explanations import explain_problem, explain_validation
 from tallystick.records.canonical import read_json
 from tallystick.records.html import cut, html_of
@@ -305,7 +305,8 @@ def checked_arguments(cls: type[T]) -> type[T]:
 
     A value of another type raises InvalidInput that names the argument; the methods themselves see
     what their annotations say, with ids completed by the `_full_id` of the instance. A call with
-    other arguments than a method has raises TypeError.
+    other arguments than a method has raises TypeError, or UnknownArgument where the
+    `_respell_argument` of the instance knows how it is written.
     """
     for name, member in vars(cls).items():
         if name.startswith("_"):
@@ -395,7 +396,12 @@ def _argument_error(
     try:
         inspect.signature(function).bind(*args, **kwargs)
     except TypeError as mismatch:
-        raise TypeError(f"{function.__name__}() {mismatch}") from None
+        words, verb = f"{function.__name__}() {mismatch}", function.__name__
+        respell = getattr(args[0], "_respell_argument", lambda *_: None)
+        for name in kwargs.keys() - inspect.signature(function).parameters.keys():
+            if spelling := respell(verb, name, kwargs[name]):
+                raise UnknownArgument(f"{words}. Write {spelling}.", argument=name) from None
+        raise TypeError(words) from None
     problems: dict[str, list[str]] = {}
     names = list(inspect.signature(function).parameters)
     for problem in error.errors(include_input=False, include_url=False, include_context=False):

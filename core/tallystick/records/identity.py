@@ -296,6 +296,12 @@ class Actor(Record):
         """Return the same actor, whose changes are parts of one act: a repair, a purge."""
         return self.model_copy(update={"correlation_id": correlation_id})
 
+    def diary(self, project: str) -> Scope:
+        """Return the scope of the diary of this actor's agent in `project`. Nobody else reads it,
+        and calls in it are refused without an agent.
+        """
+        return Scope.diary(self.user, self.agent or "", project, self.organization)
+
     def same_as(self, other: Actor) -> bool:
         """Return True if the other is the same actor, whatever its surface, request and session."""
         plain = {

@@ -1,14 +1,27 @@
 """Tally, and BoundTally with its verbs: where the rooms of the core are joined."""
 
 from tallystick.memory.recall import Recalled
+from tallystick.tally.approvals import BoundApprovals
+from tallystick.tally.bound import BoundTally
 from tallystick.tally.compiling import Candidate
+from tallystick.tally.corrections import Corrections
 from tallystick.tally.enforcement import ModelCheck, ToolCheck
+from tallystick.tally.jobs import Jobs
 from tallystick.tally.model_calls import ModelCall, ModelStream, is_provider, model_provider
 from tallystick.tally.operator import Operator
-from tallystick.tally.tally import BoundTally, Tally
+from tallystick.tally.recordings import BoundRecordings
+from tallystick.tally.reviews import Reviews
+from tallystick.tally.spaces import BoundSpaces
+from tallystick.tally.tally import Tally
 
 __all__ = [
+    "BoundApprovals",
+    "BoundRecordings",
+    "BoundSpaces",
     "BoundTally",
+    "Corrections",
+    "Jobs",
+    "Reviews",
     "Candidate",
     "ModelCall",
     "ModelCheck",

@@ -18,7 +18,7 @@ from tallystick.aio import in_thread
 from tallystick.errors import RecorderError
 from tallystick.memory import WorkingMemory
 from tallystick.ports import ModelEvent
-from tallystick.recorder import Recordings, Run, Step
+from tallystick.recorder import Run, Step
 from tallystick.recorder.run import status_for
 from tallystick.records import (
     Actor,
@@ -30,14 +30,20 @@ from tallystick.records import (
     StepRecord,
     StepStatus,
 )
+from tallystick.tally.bound import BoundTally
 from tallystick.tally.model_calls import ModelCall, ModelStream
-from tallystick.tally.model_verbs import ModelVerbs
 from tallystick.tally.operator import Operator
+from tallystick.tally.recordings import BoundRecordings
 from tallystick.tally.served_verbs import (
+    ApprovalVerbs,
     AsyncFace,
+    CorrectionVerbs,
+    JobVerbs,
     Offered,
+    OfferedPart,
     OperatorVerbs,
     RecordingVerbs,
+    ReviewVerbs,
     SpaceVerbs,
     TallyVerbs,
     TokenVerbs,
@@ -219,37 +225,54 @@ class AsyncOperator(ServedOperator):
 
 
 class ServedRecordings(AsyncFace, RecordingVerbs):
-    """The verbs of `Recordings` that a server offers too, awaited."""
+    """The verbs of `BoundRecordings` that a server offers too, awaited."""
 
-    receipts = Offered(Recordings.receipts)
-    foil = Offered(Recordings.foil)
-    export_receipt = Offered(Recordings.export_receipt)
+    receipts = Offered(BoundRecordings.receipts)
+    foil = Offered(BoundRecordings.foil)
+    export_receipt = Offered(BoundRecordings.export_receipt)
 
 
 class AsyncRecordings(ServedRecordings):
-    """Same as `Recordings`, awaited."""
+    """Same as `BoundRecordings`, awaited."""
 
-    runs = Offered(Recordings.runs)
-    step_counts = Offered(Recordings.step_counts)
-    find = Offered(Recordings.find)
-    steps_of_task = Offered(Recordings.steps_of_task)
-    compiled = Offered(Recordings.compiled)
-    candidates = Offered(Recordings.candidates)
-    summaries = Offered(Recordings.summaries)
-    verify = Offered(Recordings.verify)
-    prefix_reuse = Offered(Recordings.prefix_reuse)
-    tape = Offered(Recordings.tape)
-    player = Offered(Recordings.player)
-    replay = Offered(Recordings.replay)
-    replayed = Offered(Recordings.replayed)
+    runs_of = Offered(BoundRecordings.runs_of)
+    step_counts = Offered(BoundRecordings.step_counts)
+    find = Offered(BoundRecordings.find)
+    steps_of_task = Offered(BoundRecordings.steps_of_task)
+    compiled = Offered(BoundRecordings.compiled)
+    candidates = Offered(BoundRecordings.candidates)
+    summaries = Offered(BoundRecordings.summaries)
+    prefix_reuse = Offered(BoundRecordings.prefix_reuse)
+    tape = Offered(BoundRecordings.tape)
+    player = Offered(BoundRecordings.player)
+    activity = Offered(BoundRecordings.activity)
+    reads = Offered(BoundRecordings.reads)
+    preview_replay = Offered(BoundRecordings.preview_replay)
+    replayed = Offered(BoundRecordings.replayed)
 
 
 class AsyncSpaces(AsyncFace, SpaceVerbs):
-    """Same as `Spaces`, awaited."""
+    """Same as `BoundSpaces`, awaited."""
 
 
 class AsyncAccessTokens(AsyncFace, TokenVerbs):
     """Same as `AccessTokens`, awaited."""
+
+
+class AsyncCorrections(AsyncFace, CorrectionVerbs):
+    """Same as `Corrections`, awaited."""
+
+
+class AsyncReviews(AsyncFace, ReviewVerbs):
+    """Same as `Reviews`, awaited."""
+
+
+class AsyncApprovals(AsyncFace, ApprovalVerbs):
+    """Same as `BoundApprovals`, awaited."""
+
+
+class AsyncJobs(AsyncFace, JobVerbs):
+    """Same as `Jobs`, awaited."""
 
 
 class AsyncWorkingMemory(AsyncFace):
@@ -265,33 +288,28 @@ class AsyncWorkingMemory(AsyncFace):
 class ServedTally(AsyncFace, TallyVerbs):
     """The verbs of a bound tally that a server offers too, awaited."""
 
-    compile = Offered(ModelVerbs.compile)
+    compile = Offered(BoundTally.compile)
 
-    @property
-    def spaces(self) -> AsyncSpaces:
-        """Same as `spaces` of the synchronous object, awaited."""
-        return AsyncSpaces(self.sync.spaces)
-
-    @property
-    def tokens(self) -> AsyncAccessTokens:
-        """Same as `tokens` of the synchronous object, awaited."""
-        return AsyncAccessTokens(self.sync.tokens)
+    corrections = OfferedPart(AsyncCorrections)
+    reviews = OfferedPart(AsyncReviews)
+    approvals = OfferedPart(AsyncApprovals)
+    jobs = OfferedPart(AsyncJobs)
+    spaces = OfferedPart(AsyncSpaces)
+    tokens = OfferedPart(AsyncAccessTokens)
 
 
 class AsyncBoundTally(ServedTally):
     """What `bound.aio` is: each verb of a bound tally, awaited. Safe to share between tasks."""
 
-    sync: ModelVerbs
+    sync: BoundTally
 
-    reads = Offered(ModelVerbs.reads)
-    still_stand = Offered(ModelVerbs.still_stand)
-    activity = Offered(ModelVerbs.activity)
-    call_model = Offered(ModelVerbs.call_model)
-    keep_turn = Offered(ModelVerbs.keep_turn)
-    check_tool_call = Offered(ModelVerbs.check_tool_call)
-    check_model_call = Offered(ModelVerbs.check_model_call)
-    stream_model = Opened(ModelVerbs.stream_model, AsyncModelStream)
-    run = Opened(ModelVerbs.run, AsyncRun)
+    still_stand = Offered(BoundTally.still_stand)
+    call_model = Offered(BoundTally.call_model)
+    keep_turn = Offered(BoundTally.keep_turn)
+    check_tool_call = Offered(BoundTally.check_tool_call)
+    check_model_call = Offered(BoundTally.check_model_call)
+    stream_model = Opened(BoundTally.stream_model, AsyncModelStream)
+    run = Opened(BoundTally.run, AsyncRun)
 
     @property
     def actor(self) -> Actor:
@@ -303,15 +321,8 @@ class AsyncBoundTally(ServedTally):
         """The scope of the view."""
         return self.sync.scope
 
-    @property
-    def operator(self) -> AsyncOperator:
-        """Same as `bound.operator`, awaited."""
-        return AsyncOperator(self.sync.operator)
-
-    @property
-    def recordings(self) -> AsyncRecordings:
-        """Same as `bound.recordings`, awaited."""
-        return AsyncRecordings(self.sync.recordings)
+    operator = OfferedPart(AsyncOperator)
+    recordings = OfferedPart(AsyncRecordings)
 
     def working(self, run_id: str | None = None) -> AsyncWorkingMemory:
         """Same as `bound.working`, awaited."""

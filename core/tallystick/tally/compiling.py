@@ -24,6 +24,7 @@ from tallystick.records import (
     Actor,
     ApprovalRequest,
     CompilationRequest,
+    CompileConfig,
     CompiledContext,
     ContextItem,
     Hit,
@@ -32,12 +33,13 @@ from tallystick.records import (
     Memory,
     PolicyRule,
     Scope,
+    ScoreWeights,
     Several,
 )
 from tallystick.records.framing import frame_code
 from tallystick.tally.enforcement import ask, settle
+from tallystick.tally.observed_calls import ObservedCall
 from tallystick.tally.services import Services
-from tallystick.tally.view import ObservedCall
 
 Candidate = ContextItem | Memory | Hit | WorkingMemory | Mapping[str, Any]
 """A candidate of `compile`: an item, a memory, a recalled hit, the working memory of a run, or a
@@ -310,3 +312,12 @@ def _summary(compiled: CompiledContext) -> dict[str, Any]:
             for decision in compiled.decisions
         ],
     }
+
+
+def weighted(config: CompileConfig | None, weights: ScoreWeights) -> CompileConfig:
+    """Return a configuration with the weights of the settings, unless it names its own."""
+    if config is None:
+        return CompileConfig(weights=weights)
+    if "weights" in config.model_fields_set:
+        return config
+    return config.model_copy(update={"weights": weights})

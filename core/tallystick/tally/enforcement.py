@@ -19,17 +19,21 @@ from tallystick.errors import ActionDenied, ApprovalRequired, InvalidInput
 from tallystick.policy.arguments import UNREADABLE, json_value, replace_texts
 from tallystick.policy.redaction import Redactor
 from tallystick.records import (
+    Actor,
     Approval,
     CompilationRequest,
+    ContextItem,
     Json,
     PolicyEffect,
     PolicyRule,
+    ToolSpec,
     json_bytes,
 )
 from tallystick.storage import journal
 from tallystick.storage.journal import run_stream
 from tallystick.tally.call_rules import CallFacts, CallRules, Judged
-from tallystick.tally.view import ObservedCall
+from tallystick.tally.observed_calls import ObservedCall
+from tallystick.tally.services import Services
 
 _NO_NAME = "model"
 """The name of a model that nobody stated, in errors and receipts."""
@@ -204,6 +208,36 @@ def refuse_unenforced(
         "nothing that could enforce the rule has this call in hand. Add the piece of your "
         "runtime that enforces rules, or call bound.check_tool_call and bound.check_model_call "
         "yourself",
+    )
+
+
+def unsent_request(
+    services: Services,
+    actor: Actor,
+    items: tuple[ContextItem, ...],
+    tools: tuple[ToolSpec, ...],
+    environment: str | None,
+    **facts: str | None,
+) -> CompilationRequest | None:
+    """Return a request that nothing compiles as one to hold against the rules over items; None
+    where there are no rules or no items.
+    """
+    rules = services.call_rules.of("context_item")
+    if not rules or not (items or tools):
+        return None
+    return CompilationRequest.load(
+        {
+            **facts,
+            "request_id": "unsent",
+            "context_items": items,
+            "tool_specs": tools,
+            "tool_classes": services.call_rules.classes_of_schemas(tools, rules),
+            "policy_rules": rules,
+            "token_budget": 1,
+            "as_of": services.store.clock.now(),
+            "agent": actor.agent,
+            "environment": environment or services.settings.environment,
+        }
     )
 
 

@@ -26,8 +26,8 @@ class ReplayOutcome(NamedTuple):
     request_matches: bool | None
 
 
-class _View(Protocol):
-    """A tally as an actor sees it."""
+class _Recordings(Protocol):
+    """The recordings of a tally as an actor sees them."""
 
     def _replay_once(self, step_id: str, recipe: ReplayRecipe, job_id: str) -> ReplayOutcome: ...
 
@@ -80,9 +80,9 @@ class ReplayHandler:
     changes_memory = False
     is_autonomous = False
 
-    def __init__(self, bind: Callable[[Actor], _View]) -> None:
-        """Take what makes a view of the tally as an actor."""
-        self._bind = bind
+    def __init__(self, recordings_of: Callable[[Actor], _Recordings]) -> None:
+        """Take what returns the recordings as an actor sees them."""
+        self._recordings_of = recordings_of
 
     def handle(self, work: Work) -> int:
         """Replay, as a run of its own, once; the job's result names it. Raises NotFound,
@@ -91,7 +91,7 @@ class ReplayHandler:
         [job] = work.jobs
         assert job.actor is not None
         recipe = ReplayRecipe.load(job.payload)
-        outcome = self._bind(job.actor)._replay_once(job.subject_id, recipe, job.id)
+        outcome = self._recordings_of(job.actor)._replay_once(job.subject_id, recipe, job.id)
         summary: JsonObject = outcome._asdict()
 
         def unit(tx: Connection, allowed: Sequence[jobs.LeasedJob]) -> dict[str, Ended]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from tallystick.errors import BudgetInfeasible, InvalidInput
 from tallystick.ports import ModelEvent, ModelProvider, ModelResponse, ModelResponseStream
@@ -25,9 +25,12 @@ from tallystick.records import (
     StepStatus,
 )
 from tallystick.tally.call_rules import enforcing
-from tallystick.tally.policy_verbs import PolicyVerbs
-from tallystick.tally.view import ObservedCall
+from tallystick.tally.observed_calls import ObservedCall
 from tallystick.tokens.prices import cost_of
+
+if TYPE_CHECKING:
+    from tallystick.tally.bound import BoundTally
+
 
 Preflight = Literal["off", "refuse", "recompile"]
 """What becomes of a request that the provider counts as larger than the budget it was compiled for.
@@ -109,7 +112,7 @@ def _points() -> dict[str, EntryPoint]:
 
 
 def call_model(
-    view: PolicyVerbs,
+    view: BoundTally,
     compiled: CompiledContext,
     provider: str | ModelProvider,
     parameters: Mapping[str, Any],
@@ -129,7 +132,7 @@ def call_model(
 
 @contextmanager
 def stream_model(
-    view: PolicyVerbs,
+    view: BoundTally,
     compiled: CompiledContext,
     provider: str | ModelProvider,
     parameters: Mapping[str, Any],
@@ -213,9 +216,9 @@ def _open_stream(
 class _RecordedCall:
     """A call under way, and the step that records it."""
 
-    def __init__(self, view: PolicyVerbs, provider: ModelProvider, model: str, step: Step) -> None:
+    def __init__(self, view: BoundTally, provider: ModelProvider, model: str, step: Step) -> None:
         self.view, self.provider, self.model, self.step = view, provider, model, step
-        self._observed = ObservedCall(view, step)
+        self._observed = ObservedCall(view._services, view.actor, view.scope, step)
         self.status: StepStatus = "completed"
 
     def prepare(
@@ -316,7 +319,7 @@ class _RecordedCall:
 
 @contextmanager
 def _recorded(
-    view: PolicyVerbs, compiled: CompiledContext, provider: ModelProvider, agent_name: str
+    view: BoundTally, compiled: CompiledContext, provider: ModelProvider, agent_name: str
 ) -> Iterator[_RecordedCall]:
     """Open the step of a call: the open model step that has no request yet, a new one of the run
     under way, or one of a run of its own.
@@ -342,7 +345,9 @@ def _recorded(
         recorded = _RecordedCall(view, provider, model, step)
         try:
             with step.active():
-                view._record_again(compiled, ObservedCall(view, step))
+                view._record_again(
+                    compiled, ObservedCall(view._services, view.actor, view.scope, step)
+                )
                 yield recorded
         except BaseException as error:
             step.fail(error)

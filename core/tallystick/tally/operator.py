@@ -19,10 +19,6 @@ from tallystick.records import (
     Erasure,
     Finding,
     Freezable,
-    Job,
-    JobId,
-    JobIds,
-    JobStates,
     Limit,
     MemoryId,
     MemoryIds,
@@ -298,77 +294,6 @@ class Operator:
             tombstones=tombstones_days,
             done_jobs=done_jobs_days,
             dead_jobs=dead_jobs_days,
-            idempotency_key=idempotency_key,
-        )
-
-    def jobs(
-        self,
-        *,
-        state: Annotated[
-            JobStates, Field(description="The states that they are in; by default any.")
-        ] = (),
-        kind: Annotated[str | None, Field(description="Such as embed; by default any.")] = None,
-        limit: Annotated[Limit, Field(description="Jobs at most.")] = 50,
-        before: Annotated[JobId | None, PAGE_BEFORE] = None,
-    ) -> list[Job]:
-        """List follow-up work, newest first: for an operator of every scope, else of the bound one.
-
-        `state` are the states that they are in; by default jobs in any are listed. Give the last id
-        of a page as `before` for the next one. Raises Denied, and NotFound for an unknown `before`.
-        """
-        return jobs.list_jobs(
-            self._services.memory,
-            self.actor,
-            self.scope,
-            kind=kind,
-            states=state,
-            limit=limit,
-            before=before,
-        )
-
-    def job(self, job_id: JobId) -> Job:
-        """Return one job with its trail. Raises NotFound alike for hidden and for absent ones."""
-        return jobs.get_job(self._services.memory, self.actor, job_id)
-
-    def retry_jobs(
-        self,
-        job_ids: Annotated[
-            JobId | JobIds | None,
-            Wire(tuple[str, ...] | None),
-            Field(description="Ids of jobs; by default all that failed or died."),
-        ] = None,
-        *,
-        reason: Reason,
-        idempotency_key: IdempotencyKey = None,
-    ) -> list[str]:
-        """Let jobs that failed, died or wait be done anew at once; return their ids.
-
-        Without ids it takes all that failed or died, but for those that were cancelled. Raises
-        InvalidInput, NotFound, StateConflict, IdempotencyMismatch.
-        """
-        ids = None if job_ids is None else [job_ids] if isinstance(job_ids, str) else list(job_ids)
-        requeued = jobs.retry_jobs(
-            self._services.memory,
-            self.actor,
-            ids,
-            reason=reason,
-            idempotency_key=idempotency_key,
-        )
-        self._services.background.wake()
-        return requeued
-
-    def cancel_job(
-        self, job_id: JobId, *, reason: Reason, idempotency_key: IdempotencyKey = None
-    ) -> Job:
-        """End a job that has not ended; a worker that holds it stores nothing more.
-
-        Raises NotFound, StateConflict, InvalidInput, IdempotencyMismatch.
-        """
-        return jobs.cancel_job(
-            self._services.memory,
-            self.actor,
-            job_id,
-            reason=reason,
             idempotency_key=idempotency_key,
         )
 

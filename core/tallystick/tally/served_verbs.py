@@ -6,14 +6,20 @@ from collections.abc import Callable, Coroutine
 from functools import partial, update_wrapper
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from tallystick.access import AccessTokens, Spaces
+from tallystick.access import AccessTokens
 from tallystick.aio import in_thread
-from tallystick.recorder import Recordings
-from tallystick.tally.model_verbs import ModelVerbs
+from tallystick.tally.approvals import BoundApprovals
+from tallystick.tally.bound import BoundTally
+from tallystick.tally.corrections import Corrections
+from tallystick.tally.jobs import Jobs
 from tallystick.tally.operator import Operator
+from tallystick.tally.recordings import BoundRecordings
+from tallystick.tally.reviews import Reviews
+from tallystick.tally.spaces import BoundSpaces
 
 P = ParamSpec("P")
 R = TypeVar("R")
+F = TypeVar("F")
 
 
 class AsyncFace:
@@ -31,12 +37,18 @@ class AsyncFace:
 
         return call
 
+    def _part(self, name: str) -> Any:
+        return getattr(self.sync, name)
+
 
 class RelayFace:
     """An object that relays its verbs, such as to a server."""
 
     def _bind_verb(self, verb: Callable[..., Any]) -> Callable[..., Any]:
         """Return a verb, relayed."""
+        raise NotImplementedError
+
+    def _part(self, name: str) -> Any:
         raise NotImplementedError
 
 
@@ -56,6 +68,24 @@ class Offered(Generic[P, R]):
         return self if face is None else update_wrapper(face._bind_verb(self.verb), self.verb)
 
 
+class OfferedPart(Generic[F]):
+    """A part of an object, on a face of the object."""
+
+    def __init__(self, face: Callable[[Any], F]) -> None:
+        self.face = face
+        self.__doc__ = face.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, face: None, owner: type) -> OfferedPart[F]: ...
+    @overload
+    def __get__(self, face: AsyncFace | RelayFace, owner: type) -> F: ...
+    def __get__(self, face: AsyncFace | RelayFace | None, owner: type) -> Any:
+        return self if face is None else self.face(face._part(self.name))
+
+
 class OperatorVerbs:
     """Verbs of `Operator`."""
 
@@ -66,10 +96,6 @@ class OperatorVerbs:
     prove_erased = Offered(Operator.prove_erased)
     purge = Offered(Operator.purge)
     choose_windows = Offered(Operator.choose_windows)
-    jobs = Offered(Operator.jobs)
-    job = Offered(Operator.job)
-    retry_jobs = Offered(Operator.retry_jobs)
-    cancel_job = Offered(Operator.cancel_job)
     outbound_calls = Offered(Operator.outbound_calls)
     doctor = Offered(Operator.doctor)
     sizes = Offered(Operator.sizes)
@@ -80,29 +106,35 @@ class OperatorVerbs:
 
 
 class RecordingVerbs:
-    """Verbs of `Recordings`."""
+    """Verbs of `BoundRecordings`."""
 
-    run = Offered(Recordings.run)
-    steps = Offered(Recordings.steps)
-    step = Offered(Recordings.step)
-    receipt = Offered(Recordings.receipt)
-    entries = Offered(Recordings.entries)
-    knew = Offered(Recordings.knew)
-    unseen = Offered(Recordings.unseen)
-    trace = Offered(Recordings.trace)
-    changed = Offered(Recordings.changed)
-    diff = Offered(Recordings.diff)
-    written = Offered(Recordings.written)
-    uses = Offered(Recordings.uses)
+    runs = Offered(BoundRecordings.runs)
+    verify = Offered(BoundRecordings.verify)
+    replay = Offered(BoundRecordings.replay)
+    replay_later = Offered(BoundRecordings.replay_later)
+    run = Offered(BoundRecordings.run)
+    steps = Offered(BoundRecordings.steps)
+    step = Offered(BoundRecordings.step)
+    receipt = Offered(BoundRecordings.receipt)
+    entries = Offered(BoundRecordings.entries)
+    knew = Offered(BoundRecordings.knew)
+    unseen = Offered(BoundRecordings.unseen)
+    trace = Offered(BoundRecordings.trace)
+    changed = Offered(BoundRecordings.changed)
+    diff = Offered(BoundRecordings.diff)
+    written = Offered(BoundRecordings.written)
+    uses = Offered(BoundRecordings.uses)
 
 
 class SpaceVerbs:
-    """Verbs of `Spaces`."""
+    """Verbs of `BoundSpaces`."""
 
-    create = Offered(Spaces.create)
-    get = Offered(Spaces.get)
-    list = Offered(Spaces.list)
-    update = Offered(Spaces.update)
+    create = Offered(BoundSpaces.create)
+    get = Offered(BoundSpaces.get)
+    list = Offered(BoundSpaces.list)
+    update = Offered(BoundSpaces.update)
+    preview_access = Offered(BoundSpaces.preview_access)
+    preview_member = Offered(BoundSpaces.preview_member)
 
 
 class TokenVerbs:
@@ -114,41 +146,59 @@ class TokenVerbs:
     revoke = Offered(AccessTokens.revoke)
 
 
+class CorrectionVerbs:
+    """Verbs of `Corrections`."""
+
+    make = Offered(Corrections.make)
+    modify_many = Offered(Corrections.modify_many)
+    forget_matching = Offered(Corrections.forget_matching)
+    promote = Offered(Corrections.promote)
+    share = Offered(Corrections.share)
+
+
+class ReviewVerbs:
+    """Verbs of `Reviews`."""
+
+    list = Offered(Reviews.list)
+    get = Offered(Reviews.get)
+    decide = Offered(Reviews.decide)
+    reflect = Offered(Reviews.reflect)
+
+
+class ApprovalVerbs:
+    """Verbs of `BoundApprovals`."""
+
+    list = Offered(BoundApprovals.list)
+    get = Offered(BoundApprovals.get)
+    approve = Offered(BoundApprovals.approve)
+    deny = Offered(BoundApprovals.deny)
+    revoke = Offered(BoundApprovals.revoke)
+
+
+class JobVerbs:
+    """Verbs of `Jobs`."""
+
+    list = Offered(Jobs.list)
+    get = Offered(Jobs.get)
+    retry = Offered(Jobs.retry)
+    cancel = Offered(Jobs.cancel)
+
+
 class TallyVerbs:
     """Verbs of a bound tally."""
 
-    remember = Offered(ModelVerbs.remember)
-    remember_many = Offered(ModelVerbs.remember_many)
-    recall = Offered(ModelVerbs.recall)
-    get = Offered(ModelVerbs.get)
-    memories = Offered(ModelVerbs.memories)
-    modify = Offered(ModelVerbs.modify)
-    modify_many = Offered(ModelVerbs.modify_many)
-    forget = Offered(ModelVerbs.forget)
-    forget_matching = Offered(ModelVerbs.forget_matching)
-    recover = Offered(ModelVerbs.recover)
-    correct = Offered(ModelVerbs.correct)
-    promote = Offered(ModelVerbs.promote)
-    share = Offered(ModelVerbs.share)
-    inspect = Offered(ModelVerbs.inspect)
-    source = Offered(ModelVerbs.source)
-    explore = Offered(ModelVerbs.explore)
-    context_pack = Offered(ModelVerbs.context_pack)
-    wake = Offered(ModelVerbs.wake)
-    history = Offered(ModelVerbs.history)
-    reflect = Offered(ModelVerbs.reflect)
-    end_session = Offered(ModelVerbs.end_session)
-    reviews = Offered(ModelVerbs.reviews)
-    proposal = Offered(ModelVerbs.proposal)
-    review = Offered(ModelVerbs.review)
-    preview_access = Offered(ModelVerbs.preview_access)
-    preview_member = Offered(ModelVerbs.preview_member)
-    runs = Offered(ModelVerbs.runs)
-    verify = Offered(ModelVerbs.verify)
-    replay = Offered(ModelVerbs.replay)
-    replay_later = Offered(ModelVerbs.replay_later)
-    approvals = Offered(ModelVerbs.approvals)
-    approval = Offered(ModelVerbs.approval)
-    approve = Offered(ModelVerbs.approve)
-    deny = Offered(ModelVerbs.deny)
-    revoke = Offered(ModelVerbs.revoke)
+    remember = Offered(BoundTally.remember)
+    remember_many = Offered(BoundTally.remember_many)
+    recall = Offered(BoundTally.recall)
+    get = Offered(BoundTally.get)
+    memories = Offered(BoundTally.memories)
+    modify = Offered(BoundTally.modify)
+    forget = Offered(BoundTally.forget)
+    recover = Offered(BoundTally.recover)
+    inspect = Offered(BoundTally.inspect)
+    source = Offered(BoundTally.source)
+    explore = Offered(BoundTally.explore)
+    pack = Offered(BoundTally.pack)
+    wake = Offered(BoundTally.wake)
+    history = Offered(BoundTally.history)
+    end_session = Offered(BoundTally.end_session)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -12,13 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import SkipValidation
 
 from tallystick.access import authenticate
-from tallystick.errors import Denied, InvalidInput, ReadOnlyTally
+from tallystick.errors import Denied, InvalidInput, ReadOnlyTally, UnknownName
 from tallystick.pipeline import Drained, Reconciled, Worker
 from tallystick.policy.redaction import Finder
 from tallystick.policy.tool_classes import ToolClassSource
 from tallystick.ports import Clock, Ids, Reranker, SystemClock, TokenCounter, UuidIds
 from tallystick.ranking import RecallWeights
-from tallystick.recorder import Recordings
 from tallystick.records import (
     AccessDecision,
     AccessToken,
@@ -35,12 +33,13 @@ from tallystick.records import (
 from tallystick.settings import Settings
 from tallystick.storage import Location, Store, objects, scopes
 from tallystick.storage.blob_stores import open_blobs
-from tallystick.tally.async_view import AsyncBoundTally
+from tallystick.tally.bound import BoundTally
 from tallystick.tally.call_rules import CallFacts
 from tallystick.tally.later_replays import ReplayHandler
 from tallystick.tally.learning import DeciderLike, ExtractorLike, SummarizerLike
-from tallystick.tally.model_verbs import ModelVerbs
+from tallystick.tally.recordings import BoundRecordings
 from tallystick.tally.services import Services, record_owner
+from tallystick.tally.spellings import respell_argument, unknown_verb
 from tallystick.upkeep.backup import backup_beside, migrate_database, restore
 from tallystick.upkeep.migration import migrate_tally
 
@@ -52,10 +51,12 @@ class Tally:
     Thread-safe. Close it, or use it as a `with` block.
     """
 
+    _respell_argument = staticmethod(respell_argument)
+
     def __init__(self, services: Services) -> None:
         """Use `Tally.open`."""
         self._services = services
-        services.background.runner.add(ReplayHandler(self.bind))
+        services.background.runner.add(ReplayHandler(lambda actor: self.bind(actor).recordings))
 
     @classmethod
     def open(
@@ -274,7 +275,7 @@ class Tally:
         return self._services.call_rules.rule_for(facts, actor, actor.home(scope)).rule
 
     @property
-    def recordings(self) -> Recordings:
+    def recordings(self) -> BoundRecordings:
         """The recordings as the owner sees them.
 
         Raises Denied where a tally has no owner: use `bind(actor).recordings`.
@@ -310,6 +311,10 @@ class Tally:
             acting.home(scope),
             self,
         )
+
+    def user(self, user: str, scope: str | Scope | None = None) -> BoundTally:
+        """Same as `bind` with an actor that is this user: `tally.user("ada")`."""
+        return self.bind(Actor(user=user), scope)
 
     def authenticate(self, secret: str) -> AccessToken:
         """Return the access token of a secret that a caller sent over a network.
@@ -404,11 +409,11 @@ class Tally:
         def __getattr__(self, name: str) -> Any:
             """Say where the verbs are."""
             if not name.startswith("_") and hasattr(BoundTally, name):
-                raise AttributeError(
+                raise UnknownName(
                     f"A Tally has no {name!r}: say who acts first, as in tally.bind().{name} for "
-                    f"the owner, or tally.bind(Actor(user=…)).{name}."
+                    f'the owner, or tally.user("…").{name}.'
                 )
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            raise unknown_verb("Tally", name, 'tally.user("…")', BoundTally)
 
     def __enter__(self) -> Self:
         return self
@@ -418,21 +423,3 @@ class Tally:
 
     def __repr__(self) -> str:
         return f"Tally({self.location!r})"
-
-
-@dataclass(frozen=True)
-class BoundTally(ModelVerbs):
-    """A tally as one actor sees it, working in one scope: what adapters and applications use.
-
-    The verbs of memory, of runs and of policy are its own. `spaces` opens scopes to others,
-    `operator` has what only somebody in charge does, `recordings` and `threads` read what was
-    recorded and checkpointed, `aio` is all of it awaited. Thread-safe.
-    """
-
-    tally: Tally
-    """The tally behind the view."""
-
-    @property
-    def aio(self) -> AsyncBoundTally:
-        """The same verbs for `async def` callers, awaited."""
-        return AsyncBoundTally(self)

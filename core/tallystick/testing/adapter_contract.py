@@ -269,8 +269,8 @@ class AdapterContract:
             )
             for memory_id, correction, options in corrections:
                 chosen: Any = correction
-                preview = alice.correct(memory_id, chosen, reason="r", **options)
-                alice.correct(
+                preview = alice.corrections.make(memory_id, chosen, reason="r", **options)
+                alice.corrections.make(
                     memory_id,
                     chosen,
                     reason="r",
@@ -318,7 +318,7 @@ class AdapterContract:
         with open_tally() as tally:
             alice = _apollo(tally)
             first = alice.remember("We indent with tabs.").id
-            pack = alice.context_pack("how do we indent?")
+            pack = alice.pack("how do we indent?")
 
             self.remember(alice, pack.text)
 
@@ -368,7 +368,7 @@ class AdapterContract:
             with alice.run("mine") as run, run.step("model_call", name="outer"):
                 self.model_call(alice, "Say heron.", "heron")
 
-            [only] = alice.runs()
+            [only] = alice.recordings.runs()
             assert only.agent_name == "mine"
             [receipt] = alice.recordings.receipts(run.id)
             assert [entry.kind for entry in receipt.entries] == ["request", "response"]
@@ -378,7 +378,9 @@ class AdapterContract:
         with open_tally() as tally:
             alice = _apollo(tally)
             self.model_call(alice, "Say heron.", "heron")
-            assert [alice.recordings.verify(run.run_id).ok for run in alice.runs()] == [True]
+            assert [alice.recordings.verify(run.run_id).ok for run in alice.recordings.runs()] == [
+                True
+            ]
 
     def _needs(self, *verbs: str) -> None:
         missing = [verb for verb in verbs if verb not in self.verbs]
@@ -429,9 +431,9 @@ def _receipts(bound: BoundTally) -> list[list[dict[str, Any]]]:
             }
             for receipt in bound.recordings.receipts(run.run_id)
         ]
-        for run in bound.runs()
+        for run in bound.recordings.runs()
     ]
 
 
 def _first_step(bound: BoundTally) -> str:
-    return bound.recordings.steps(bound.runs()[0].run_id)[0].step_id
+    return bound.recordings.steps(bound.recordings.runs()[0].run_id)[0].step_id

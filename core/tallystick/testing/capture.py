@@ -153,7 +153,7 @@ class CaptureContract:
     def test_an_agent_in_a_tool(self, open_tally: OpenTally) -> None:
         with open_tally() as tally:
             bound = self._play_scene(tally, "nested agent")
-            assert len(bound.runs()) == 1
+            assert len(bound.recordings.runs()) == 1
 
     def test_what_was_said_reads_the_same_whatever_the_runtime(self, open_tally: OpenTally) -> None:
         with open_tally() as tally:
@@ -211,7 +211,7 @@ class CaptureContract:
         assert effects[: len(expected)] == list(expected)
         if scene != "error":
             assert len(effects) == len(expected)
-        for run in reversed(bound.runs()):
+        for run in reversed(bound.recordings.runs()):
             verified = bound.recordings.verify(run.run_id)
             assert (verified.ok, verified.gaps) == (True, {})
             with services_of(tally).store.database.read() as connection:
@@ -224,7 +224,11 @@ class CaptureContract:
 
 def _steps(bound: BoundTally) -> list[Any]:
     """The steps of all runs, in the order in which they began."""
-    return [step for run in reversed(bound.runs()) for step in bound.recordings.steps(run.run_id)]
+    return [
+        step
+        for run in reversed(bound.recordings.runs())
+        for step in bound.recordings.steps(run.run_id)
+    ]
 
 
 def _payloads(bound: BoundTally) -> list[dict[str, Any]]:

@@ -251,7 +251,7 @@ class TallyContract:
             with pytest.raises(Denied) as unseen:
                 operator.forget(stored.id, reason="asked", force=True)
             assert unseen.value.reason == "confirm_token_required"
-            preview = operator.correct(stored.id, "delete", reason="asked", force=True)
+            preview = operator.corrections.make(stored.id, "delete", reason="asked", force=True)
             forgotten = operator.forget(
                 stored.id, reason="asked", force=True, confirm_token=preview.confirm_token
             )
@@ -376,7 +376,7 @@ class TallyContract:
                 step.record("response", {"text": "done"})
             model = ScriptedCall([{"text": "done"}, {"text": "different"}])
 
-            same, other = (alice.recordings.replay(step.id, call=model) for _ in range(2))
+            same, other = (alice.recordings.preview_replay(step.id, call=model) for _ in range(2))
 
             assert model.requests == [{"messages": ["fix the bug"], "temperature": 0.5}] * 2
             assert (same.fidelity, same.request_matches, same.response_matches, same.warnings) == (
@@ -400,7 +400,7 @@ class TallyContract:
                 alice.compile(items, budget=1_000)
                 step.record("request", {"messages": []})
 
-            result = alice.recordings.replay(step.id, context_mutations={"doc": None})
+            result = alice.recordings.preview_replay(step.id, context_mutations={"doc": None})
 
             assert result.diff is not None
             assert [change.item_id for change in result.diff.removed] == ["doc"]

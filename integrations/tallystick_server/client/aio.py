@@ -9,7 +9,7 @@ from typing import Any
 from tallystick.aio import in_thread
 from tallystick.records import Actor, JsonObject
 from tallystick.tally.async_view import ServedOperator, ServedRecordings, ServedTally
-from tallystick.tally.served_verbs import AsyncFace, Offered
+from tallystick.tally.served_verbs import AsyncFace, Offered, OfferedPart
 from tallystick_server.client.items import RemoteItems
 from tallystick_server.recording import CheckedCall
 
@@ -50,17 +50,6 @@ class AsyncRemoteTally(ServedTally):
         actor: Actor = await in_thread(self.sync.whoami)
         return actor
 
-    @property
-    def items(self) -> AsyncRemoteItems:
-        """Same as `remote.items`, awaited."""
-        return AsyncRemoteItems(self.sync.items)
-
-    @property
-    def operator(self) -> ServedOperator:
-        """Same as `remote.operator`, awaited."""
-        return ServedOperator(self.sync.operator)
-
-    @property
-    def recordings(self) -> ServedRecordings:
-        """Same as `remote.recordings`, awaited."""
-        return ServedRecordings(self.sync.recordings)
+    items = OfferedPart(AsyncRemoteItems)
+    operator = OfferedPart(ServedOperator)
+    recordings = OfferedPart(ServedRecordings)

@@ -21,9 +21,14 @@ from tallystick.records import (
 )
 from tallystick.tally import Candidate
 from tallystick.tally.served_verbs import (
+    ApprovalVerbs,
+    CorrectionVerbs,
+    JobVerbs,
+    OfferedPart,
     OperatorVerbs,
     RecordingVerbs,
     RelayFace,
+    ReviewVerbs,
     SpaceVerbs,
     TallyVerbs,
     TokenVerbs,
@@ -46,6 +51,9 @@ class _Face(RelayFace):
     connection: Connection
     part: ClassVar[str] = ""
     """The path of the part that has the verbs, such as `operator.`."""
+
+    def _part(self, name: str) -> Connection:
+        return self.connection
 
     def _bind_verb(self, verb: Callable[..., Any]) -> Callable[..., Any]:
         """Return a verb, as one that the server carries out."""
@@ -76,6 +84,30 @@ class RemoteTokens(_Face, TokenVerbs):
     """The access tokens of the caller, behind a server."""
 
     part = "tokens."
+
+
+class RemoteCorrections(_Face, CorrectionVerbs):
+    """What corrects memories, behind a server."""
+
+    part = "corrections."
+
+
+class RemoteReviews(_Face, ReviewVerbs):
+    """The proposals that wait for a person, behind a server."""
+
+    part = "reviews."
+
+
+class RemoteApprovals(_Face, ApprovalVerbs):
+    """The actions that wait for a person, behind a server."""
+
+    part = "approvals."
+
+
+class RemoteJobs(_Face, JobVerbs):
+    """Follow-up work, behind a server."""
+
+    part = "jobs."
 
 
 class RemoteRecordings(_Face, RecordingVerbs):
@@ -137,30 +169,15 @@ class RemoteTally(_Face, TallyVerbs):
         """Return the same tally for calls that work in `scope`. Raises InvalidScope."""
         return type(self)(replace(self.connection, scope=str(Scope.parse(scope))))
 
-    @property
-    def operator(self) -> RemoteOperator:
-        """The operator's verbs: erase, prove, purge, freeze, doctor, jobs."""
-        return RemoteOperator(self.connection)
-
-    @property
-    def spaces(self) -> RemoteSpaces:
-        """The spaces that the caller may see or manage."""
-        return RemoteSpaces(self.connection)
-
-    @property
-    def tokens(self) -> RemoteTokens:
-        """The access tokens of the caller."""
-        return RemoteTokens(self.connection)
-
-    @property
-    def recordings(self) -> RemoteRecordings:
-        """What was recorded."""
-        return RemoteRecordings(self.connection)
-
-    @property
-    def items(self) -> RemoteItems:
-        """The items of the scope, for the stores of runtimes."""
-        return RemoteItems(self.connection)
+    operator = OfferedPart(RemoteOperator)
+    corrections = OfferedPart(RemoteCorrections)
+    reviews = OfferedPart(RemoteReviews)
+    approvals = OfferedPart(RemoteApprovals)
+    jobs = OfferedPart(RemoteJobs)
+    spaces = OfferedPart(RemoteSpaces)
+    tokens = OfferedPart(RemoteTokens)
+    recordings = OfferedPart(RemoteRecordings)
+    items = OfferedPart(RemoteItems)
 
     def compile(
         self, items: Sequence[Candidate], *, budget: int, **options: Any

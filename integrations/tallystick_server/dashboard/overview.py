@@ -85,8 +85,8 @@ def _overview(visit: Visit) -> Response:
         for each in visit.call("approvals", at=scope, state="pending", limit=_SHOWN)
     ]
     noted = _noted(visit, (_IMPORTED, _REFLECTED))
-    reads = visit.bound.reads(limit=_LISTED)
-    recalls = visit.bound.reads(operation="recall", limit=_SHOWN)
+    reads = visit.bound.recordings.reads(limit=_LISTED)
+    recalls = visit.bound.recordings.reads(operation="recall", limit=_SHOWN)
     return visit.page(
         "overview.html",
         captured=sorted(captured, key=lambda memory: -memory.created_at)[:_SHOWN],
@@ -96,7 +96,7 @@ def _overview(visit: Visit) -> Response:
         imports=[each for each in noted if each.event.event == _IMPORTED][:_SHOWN],
         reflections=[each for each in noted if each.event.event == _REFLECTED][:_SHOWN],
         readers=_readers(reads),
-        runs=visit.bound.recordings.runs(visit.tally.scopes(), limit=_SHOWN),
+        runs=visit.bound.recordings.runs_of(visit.tally.scopes(), limit=_SHOWN),
         today=_day_of(visit.tally.now()),
     )
 
@@ -106,7 +106,9 @@ def _noted(visit: Visit, events: Sequence[str]) -> list[Noted]:
     found = []
     for scope in readable(visit):
         try:
-            happened = visit.within(scope).activity(events=events, newest=True, limit=_LISTED)
+            happened = visit.within(scope).recordings.activity(
+                events=events, newest=True, limit=_LISTED
+            )
         except Denied:  # to look into a scope is not to inspect it
             continue
         found += [Noted(scope, event) for event in happened]
@@ -136,7 +138,7 @@ def _readers(reads: Sequence[LoggedRead]) -> list[Reader]:
 def _reads(visit: Visit) -> Response:
     """Who has read, line by line."""
     operation = visit.text("operation")
-    lines = visit.bound.reads(
+    lines = visit.bound.recordings.reads(
         operation=operation or None, limit=_LISTED, before=visit.number("before")
     )
     last = lines[-1].number if len(lines) == _LISTED else None
@@ -157,14 +159,14 @@ def _diary(visit: Visit) -> Response:
     following = start + timedelta(days=1)
     since, until = _micros(start), _micros(following)
     bound = visit.bound
-    events = bound.activity(
+    events = bound.recordings.activity(
         since=_moment(since), until=_moment(until), after=visit.number("after"), limit=_DAY
     )
     has_more = len(events) == _DAY
     end = events[-1].at if has_more else until
     runs = [
         run
-        for run in bound.recordings.runs([bound.scope], limit=_RUNS, before=end)
+        for run in bound.recordings.runs_of([bound.scope], limit=_RUNS, before=end)
         if run.started_at >= (visit.number("past") or since)
     ]
     lines = [*map(_event_line, events), *map(_run_line, runs)]

@@ -71,9 +71,9 @@ def _runs(visit: Visit) -> Response:
     before = visit.text("before") or None
     listed, more = _matching(
         lambda position: (
-            bound.recordings.runs(scopes, limit=_SCANNED // 4, before=position)
+            bound.recordings.runs_of(scopes, limit=_SCANNED // 4, before=position)
             if any(wanted.values())
-            else bound.recordings.runs(scopes, limit=_PAGE + 1, before=position)
+            else bound.recordings.runs_of(scopes, limit=_PAGE + 1, before=position)
         ),
         lambda run: _answers(run, wanted),
         before,

@@ -176,10 +176,10 @@ def test_only_a_person_grants_forces_erases_and_makes_tokens(open_tally: OpenTal
         pinned = root.remember("Pinned.", pinned=True)
         with pytest.raises(Exception, match="approval"):
             root.check_tool_call("deploy")
-        [waiting] = root.approvals()
+        [waiting] = root.approvals.list()
         attempts: list[Callable[[BoundTally], Any]] = [
-            lambda caller: caller.approve(waiting.id, reason="r"),
-            lambda caller: caller.correct(pinned.id, "delete", reason="r", force=True),
+            lambda caller: caller.approvals.approve(waiting.id, reason="r"),
+            lambda caller: caller.corrections.make(pinned.id, "delete", reason="r", force=True),
             lambda caller: caller.operator.erase(pinned.id, reason="r", mode="apply"),
             lambda caller: caller.operator.erase_recorded("r", reason="r", mode="apply"),
             lambda caller: caller.operator.purge(mode="apply", reason="r"),
@@ -194,10 +194,10 @@ def test_only_a_person_grants_forces_erases_and_makes_tokens(open_tally: OpenTal
             with pytest.raises(Denied) as refused:
                 attempt(let_in(tally, personal))
             assert refused.value.reason == "person_required"
-        granted = let_in(tally, session).approve(waiting.id, reason="Fine.")
+        granted = let_in(tally, session).approvals.approve(waiting.id, reason="Fine.")
 
         assert granted.state == "granted"
-        assert root.approval(waiting.id).decided_by == ROOT.identity()
+        assert root.approvals.get(waiting.id).decided_by == ROOT.identity()
 
 
 def test_nobody_makes_a_token_with_more_than_he_has(open_tally: OpenTally) -> None:

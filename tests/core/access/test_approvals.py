@@ -72,7 +72,7 @@ def test_a_grant_lets_exactly_the_same_action_happen_once(open_tally: OpenTally)
         )
         assert asked(bot) == waiting, "asking again is the same approval"
 
-        granted = anna.approve(waiting.id, reason="the invoice is right")
+        granted = anna.approvals.approve(waiting.id, reason="the invoice is right")
         assert (granted.state, granted.decided_by, granted.decided_reason) == (
             "granted",
             {"user": "anna", "role": "member"},
@@ -82,7 +82,7 @@ def test_a_grant_lets_exactly_the_same_action_happen_once(open_tally: OpenTally)
         used = bot.check_tool_call("pay", dict(reversed(PAY.items()))).approval
         assert used is not None
         assert (used.id, used.state) == (waiting.id, "used")
-        assert anna.approval(waiting.id).state == "used"
+        assert anna.approvals.get(waiting.id).state == "used"
         assert asked(bot).id != waiting.id, "a grant is good for one action"
 
         assert events(tally, waiting) == [
@@ -109,7 +109,7 @@ def test_a_denial_gives_the_reason_of_the_person_until_it_is_taken_back(
     with open_tally(rules=[ASK]) as tally:
         bot, anna = tally.bind(BOT), tally.bind(ANNA)
         waiting = asked(bot)
-        anna.deny(waiting.id, reason="too dear")
+        anna.approvals.deny(waiting.id, reason="too dear")
         with pytest.raises(ActionDenied, match="anna denied it: too dear") as denied:
             bot.check_tool_call("pay", PAY)
         assert denied.value.facts() == {
@@ -119,16 +119,16 @@ def test_a_denial_gives_the_reason_of_the_person_until_it_is_taken_back(
             "reason": "denied_by_person",
             "approval_id": waiting.id,
         }
-        assert anna.revoke(waiting.id, reason="I was wrong").state == "revoked"
+        assert anna.approvals.revoke(waiting.id, reason="I was wrong").state == "revoked"
         assert asked(bot).id != waiting.id
 
 
 def test_a_token_is_good_for_its_action_by_its_actor_in_its_scope(open_tally: OpenTally) -> None:
     with open_tally(rules=[ASK]) as tally:
         bot, anna = tally.bind(BOT), tally.bind(ANNA)
-        token = anna.approve(asked(bot).id, reason="fine").token
+        token = anna.approvals.approve(asked(bot).id, reason="fine").token
         assert token is not None
-        other = anna.approve(asked(bot, {"amount": 9}).id, reason="fine").token
+        other = anna.approvals.approve(asked(bot, {"amount": 9}).id, reason="fine").token
         assert other is not None
         foreign: list[tuple[BoundTally, Any, str]] = [
             (bot, PAY, other),
@@ -153,7 +153,7 @@ def test_a_grant_ends_by_its_time_or_when_it_is_taken_back(open_tally: OpenTally
     with open_tally(rules=[ASK], clock=clock) as tally:
         bot, anna = tally.bind(BOT), tally.bind(ANNA)
         first = asked(bot)
-        token = anna.approve(first.id, reason="fine", expires_in=60).token
+        token = anna.approvals.approve(first.id, reason="fine", expires_in=60).token
         clock.advance(seconds=61)
         with pytest.raises(TokenRefused, match="token_expired"):
             bot.check_tool_call("pay", PAY, approval_token=token)
@@ -161,17 +161,17 @@ def test_a_grant_ends_by_its_time_or_when_it_is_taken_back(open_tally: OpenTally
 
         second = asked(bot)
         assert second.id != first.id
-        token = anna.approve(second.id, reason="fine").token
-        anna.revoke(second.id, reason="not today")
+        token = anna.approvals.approve(second.id, reason="fine").token
+        anna.approvals.revoke(second.id, reason="not today")
         with pytest.raises(TokenRefused, match="token_revoked"):
             bot.check_tool_call("pay", PAY, approval_token=token)
 
         third = asked(bot)
         clock.advance(days=8)
-        assert anna.approval(third.id).state == "expired"
-        assert [waiting.id for waiting in anna.approvals()] == []
+        assert anna.approvals.get(third.id).state == "expired"
+        assert [waiting.id for waiting in anna.approvals.list()] == []
         with pytest.raises(StateConflict, match="is expired"):
-            anna.approve(third.id, reason="late")
+            anna.approvals.approve(third.id, reason="late")
 
 
 def test_only_a_person_in_charge_decides_and_others_learn_nothing(open_tally: OpenTally) -> None:
@@ -180,7 +180,7 @@ def test_only_a_person_in_charge_decides_and_others_learn_nothing(open_tally: Op
         waiting = asked(bot)
         for verb in ("approve", "deny", "revoke"):
             with pytest.raises(Denied) as refused:
-                getattr(bot, verb)(waiting.id, reason="I think so")
+                getattr(bot.approvals, verb)(waiting.id, reason="I think so")
             assert refused.value.reason == "missing_permission"
             assert refused.value.decision.audit_id is not None
         for stranger in (
@@ -190,18 +190,20 @@ def test_only_a_person_in_charge_decides_and_others_learn_nothing(open_tally: Op
         ):
             bound = tally.bind(stranger)
             with pytest.raises(NotFound) as absent:
-                bound.approve(waiting.id, reason="mine")
+                bound.approvals.approve(waiting.id, reason="mine")
             with pytest.raises(NotFound) as never:
-                bound.approve("nothing", reason="mine")
+                bound.approvals.approve("nothing", reason="mine")
             assert str(absent.value).replace(waiting.id, "nothing") == str(never.value)
             with pytest.raises(NotFound):
-                bound.approval(waiting.id)
-            assert tally.bind(stranger, scope="private:anna").approvals(state=None) == []
-        assert bot.approvals() == [waiting], "an agent sees what it waits for"
-        assert tally.bind(Actor(user="anna", agent="other")).approvals() == []
+                bound.approvals.get(waiting.id)
+            assert tally.bind(stranger, scope="private:anna").approvals.list(state=None) == []
+        assert bot.approvals.list() == [waiting], "an agent sees what it waits for"
+        assert tally.bind(Actor(user="anna", agent="other")).approvals.list() == []
         operator = Actor(user="root", role="operator")
-        assert tally.bind(operator, scope="private:anna").approvals() == [waiting]
-        assert tally.bind(operator).approve(waiting.id, reason="on call").state == "granted"
+        assert tally.bind(operator, scope="private:anna").approvals.list() == [waiting]
+        assert (
+            tally.bind(operator).approvals.approve(waiting.id, reason="on call").state == "granted"
+        )
 
 
 def test_in_a_space_its_stewards_decide(open_tally: OpenTally) -> None:
@@ -218,44 +220,47 @@ def test_in_a_space_its_stewards_decide(open_tally: OpenTally) -> None:
         )
         waiting = asked(tally.bind(Actor(user="bob", agent="bot"), scope="team:red"))
         with pytest.raises(NotFound):
-            tally.bind(Actor(user="carl")).approve(waiting.id, reason="r")
+            tally.bind(Actor(user="carl")).approvals.approve(waiting.id, reason="r")
         with pytest.raises(NotFound):
-            tally.bind(Actor(user="bob")).approve(waiting.id, reason="r")
-        assert tally.bind(Actor(user="ada")).approve(waiting.id, reason="r").state == "granted"
+            tally.bind(Actor(user="bob")).approvals.approve(waiting.id, reason="r")
+        assert (
+            tally.bind(Actor(user="ada")).approvals.approve(waiting.id, reason="r").state
+            == "granted"
+        )
 
 
 def test_who_may_not_record_in_a_scope_may_not_ask_there(open_tally: OpenTally) -> None:
     with open_tally(rules=[ASK]) as tally:
         with pytest.raises(Denied, match="principal_mismatch"):
             tally.bind(Actor(user="bob"), scope="private:anna").check_tool_call("pay", PAY)
-        assert tally.bind(ANNA).approvals(state=None) == []
+        assert tally.bind(ANNA).approvals.list(state=None) == []
 
 
 def test_a_decision_is_made_once_and_under_a_key_answers_again(open_tally: OpenTally) -> None:
     with open_tally(rules=[ASK]) as tally:
         anna = tally.bind(ANNA)
         waiting = asked(tally.bind(BOT))
-        first = anna.approve(waiting.id, reason="fine", idempotency_key="k")
-        assert anna.approve(waiting.id, reason="fine", idempotency_key="k") == first
+        first = anna.approvals.approve(waiting.id, reason="fine", idempotency_key="k")
+        assert anna.approvals.approve(waiting.id, reason="fine", idempotency_key="k") == first
         with pytest.raises(StateConflict, match="cannot be granted any more"):
-            anna.approve(waiting.id, reason="fine")
+            anna.approvals.approve(waiting.id, reason="fine")
         with pytest.raises(StateConflict, match="cannot be denied any more"):
-            anna.deny(waiting.id, reason="no")
+            anna.approvals.deny(waiting.id, reason="no")
         pending = asked(tally.bind(BOT), {"amount": 1})
         with pytest.raises(StateConflict, match="nothing was decided"):
-            anna.revoke(pending.id, reason="no")
+            anna.approvals.revoke(pending.id, reason="no")
 
 
 @pytest.mark.parametrize(
     "call",
     [
-        lambda bound, name: bound.approve(name, reason=" "),
-        lambda bound, name: bound.approve(name, reason="r", expires_in=0),
-        lambda bound, name: bound.approve(name, reason="r", expires_in=10**9),
-        lambda bound, name: bound.approve(name, reason="r", expires_in=True),
-        lambda bound, name: bound.deny(name, reason=""),
-        lambda bound, name: bound.approvals(limit=0),
-        lambda bound, name: bound.approvals(state="open"),
+        lambda bound, name: bound.approvals.approve(name, reason=" "),
+        lambda bound, name: bound.approvals.approve(name, reason="r", expires_in=0),
+        lambda bound, name: bound.approvals.approve(name, reason="r", expires_in=10**9),
+        lambda bound, name: bound.approvals.approve(name, reason="r", expires_in=True),
+        lambda bound, name: bound.approvals.deny(name, reason=""),
+        lambda bound, name: bound.approvals.list(limit=0),
+        lambda bound, name: bound.approvals.list(state="open"),
         lambda bound, name: bound.check_tool_call("pay", {"a": object()}),
     ],
 )
@@ -266,7 +271,7 @@ def test_bad_input_is_refused(
         waiting = asked(tally.bind(BOT))
         with pytest.raises(InvalidInput):
             call(tally.bind(ANNA), waiting.id)
-        assert tally.bind(ANNA).approval(waiting.id).state == "pending"
+        assert tally.bind(ANNA).approvals.get(waiting.id).state == "pending"
 
 
 def test_secrets_in_arguments_are_not_shown_and_bind_all_the_same(open_tally: OpenTally) -> None:
@@ -275,7 +280,7 @@ def test_secrets_in_arguments_are_not_shown_and_bind_all_the_same(open_tally: Op
         bot, anna = tally.bind(BOT), tally.bind(ANNA)
         waiting = asked(bot, {"api_key": key})
         assert key not in waiting.dumps()
-        anna.approve(waiting.id, reason="fine")
+        anna.approvals.approve(waiting.id, reason="fine")
         assert asked(bot, {"api_key": key + "x"}).id != waiting.id
         assert bot.check_tool_call("pay", {"api_key": key}).arguments == {"api_key": key}
 
@@ -283,7 +288,7 @@ def test_secrets_in_arguments_are_not_shown_and_bind_all_the_same(open_tally: Op
 def test_of_many_threads_of_two_openings_one_uses_a_grant(open_tally: OpenTally) -> None:
     with open_tally(rules=[ASK]) as tally, open_tally(rules=[ASK]) as other:
         bot = tally.bind(BOT)
-        tally.bind(ANNA).approve(asked(bot).id, reason="once")
+        tally.bind(ANNA).approvals.approve(asked(bot).id, reason="once")
         outcomes: list[str] = []
         barrier = threading.Barrier(8)
 
@@ -303,7 +308,7 @@ def test_of_many_threads_of_two_openings_one_uses_a_grant(open_tally: OpenTally)
         for thread in threads:
             thread.join()
         assert sorted(outcomes) == ["approval_required"] * 7 + ["ran"]
-        assert len(tally.bind(ANNA).approvals()) == 1, "the others wait for one new approval"
+        assert len(tally.bind(ANNA).approvals.list()) == 1, "the others wait for one new approval"
 
 
 LIVES = {
@@ -352,9 +357,9 @@ def test_whatever_happens_an_action_runs_once_for_each_grant(
                     clock.advance(seconds=first)
                 elif ids:
                     life = {"expires_in": second} if move == "approve" else {}
-                    getattr(anna, move)(ids[-1 - first % len(ids)], reason="r", **life)
+                    getattr(anna.approvals, move)(ids[-1 - first % len(ids)], reason="r", **life)
         lives = []
-        for approval in anna.approvals(state=None, limit=1_000):
+        for approval in anna.approvals.list(state=None, limit=1_000):
             history = tuple(
                 event.removeprefix("approval.") for event, _, _ in events(tally, approval)
             )

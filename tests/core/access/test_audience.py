@@ -56,11 +56,11 @@ def test_a_replay_stays_in_the_scope_of_its_step(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         step_id = _private_step(tally.bind(ALICE))
 
-        result = tally.bind(ALICE, scope="project:apollo").replay(step_id)
+        result = tally.bind(ALICE, scope="project:apollo").recordings.replay(step_id)
 
         assert result.run_id is not None
         assert tally.bind(ALICE).recordings.run(result.run_id).scope == Scope.parse("private:alice")
-        assert tally.bind(BOB, scope="project:apollo").runs() == []
+        assert tally.bind(BOB, scope="project:apollo").recordings.runs() == []
 
 
 def test_a_compile_that_a_wider_run_would_record_is_refused(open_tally: OpenTally) -> None:
@@ -190,21 +190,21 @@ def test_a_crossing_is_previewed_with_what_its_readers_will_see(open_tally: Open
     with open_tally() as tally:
         mine, apollo = tally.bind(ALICE), tally.bind(ALICE, scope="project:apollo")
         kept = mine.remember("Two spaces suit Haskell.")
-        alone = mine.promote(kept.id, "project:apollo", reason="r").reach
+        alone = mine.corrections.promote(kept.id, "project:apollo", reason="r").reach
         basis = apollo.remember("The linter wants two spaces.")
         conclusion = mine.remember("Two spaces it is.", derived_from=[kept.id, basis.id])
         hidden = mine.remember("Tabs once.", derived_from=[conclusion.id])
         redacted = mine.remember("Said by Ada.", derived_from=[conclusion.id])
         for memory_id, correction in ((hidden, "hide"), (redacted, "redact")):
-            token = mine.correct(memory_id.id, correction, reason="r").confirm_token  # type: ignore[arg-type]
-            mine.correct(
+            token = mine.corrections.make(memory_id.id, correction, reason="r").confirm_token  # type: ignore[arg-type]
+            mine.corrections.make(
                 memory_id.id,
                 correction,  # type: ignore[arg-type]
                 reason="r",
                 mode="apply",
                 confirm_token=token,
             )
-        for verb in (mine.promote, mine.share):
+        for verb in (mine.corrections.promote, mine.corrections.share):
             reach = verb(conclusion.id, "project:apollo", reason="r").reach
             # Its copy and the basis; hidden; its source and what it was drawn from; redacted.
             assert reach.dump() == {"visible": 2, "hidden": 1, "denied": 2, "redacted": 1}

@@ -75,21 +75,29 @@ LOOKS: dict[str, tuple[str, Callable[[BoundTally, str, Path], Any]]] = {
     "memories": ("read", lambda bound, kept, place: bound.memories()),
     "history": ("read", lambda bound, kept, place: bound.history(kept)),
     "explore": ("read", lambda bound, kept, place: bound.explore()),
-    "context_pack": ("read", lambda bound, kept, place: bound.context_pack("heron")),
+    "context_pack": ("read", lambda bound, kept, place: bound.pack("heron")),
     "wake": ("read", lambda bound, kept, place: bound.wake()),
     "items": ("read", lambda bound, kept, place: bound.items.find()),
     "inspect": ("inspect", lambda bound, kept, place: bound.inspect(kept)),
-    "preview_access": ("preview", lambda bound, kept, place: bound.preview_access()),
+    "preview_access": ("preview", lambda bound, kept, place: bound.spaces.preview_access()),
     "preview_member": (
         "preview",
-        lambda bound, kept, place: bound.preview_member("project:a", {"principal_id": "eve"}),
+        lambda bound, kept, place: bound.spaces.preview_member(
+            "project:a", {"principal_id": "eve"}
+        ),
     ),
     "forget_matching": (
         "preview",
-        lambda bound, kept, place: bound.forget_matching("heron", reason="r"),
+        lambda bound, kept, place: bound.corrections.forget_matching("heron", reason="r"),
     ),
-    "correct": ("preview", lambda bound, kept, place: bound.correct(kept, "hide", reason="r")),
-    "promote": ("preview", lambda bound, kept, place: bound.promote(kept, "project:a", reason="r")),
+    "correct": (
+        "preview",
+        lambda bound, kept, place: bound.corrections.make(kept, "hide", reason="r"),
+    ),
+    "promote": (
+        "preview",
+        lambda bound, kept, place: bound.corrections.promote(kept, "project:a", reason="r"),
+    ),
     "export": ("export", lambda bound, kept, place: bound.operator.export(place)),
 }
 
@@ -110,7 +118,7 @@ def test_every_way_to_look_counts_and_a_change_has_limits_of_its_own(
 
 
 def _applied(bound: BoundTally, verb: str, *arguments: Any, **options: Any) -> Any:
-    part = bound.operator if verb == "erase" else bound
+    part = bound.operator if verb == "erase" else bound.corrections
     call = getattr(part, verb)
     token = call(*arguments, reason="r", **options).confirm_token
     return call(*arguments, reason="r", mode="apply", confirm_token=token, **options)
@@ -128,10 +136,10 @@ CHANGES: dict[str, tuple[str, Callable[[BoundTally, list[str]], Any]]] = {
     "items": ("write", lambda bound, ids: bound.items.put([Put(("a",), "b", {"c": 1})])),
     "working": ("write", lambda bound, ids: bound.working("run").set("plan", ["mend"])),
     "modify": ("modify", lambda bound, ids: bound.modify(ids[0], tags=("t",), reason="r")),
-    "correct": ("modify", lambda bound, ids: _applied(bound, "correct", ids.pop(), "hide")),
+    "correct": ("modify", lambda bound, ids: _applied(bound, "make", ids.pop(), "hide")),
     "recover": ("modify", lambda bound, ids: bound.recover(ids[0], reason="r")),
     "forget": ("forget", lambda bound, ids: bound.forget(ids.pop(), reason="r")),
-    "delete": ("forget", lambda bound, ids: _applied(bound, "correct", ids.pop(), "delete")),
+    "delete": ("forget", lambda bound, ids: _applied(bound, "make", ids.pop(), "delete")),
     "forget_matching": (
         "forget",
         lambda bound, ids: _applied(bound, "forget_matching", tags=[f"t{_shorter(ids)}"]),

@@ -30,7 +30,7 @@ def tally(open_sqlite: OpenTally) -> Iterator[Tally]:
 def test_a_preview_is_what_recall_then_returns_and_changes_nothing(tally: Tally) -> None:
     anna = tally.bind(ANNA, scope="project:apollo")
     before = anna.spaces.get("project:apollo")
-    preview = anna.preview_member("project:apollo", SpaceMember(principal_id="ben"))
+    preview = anna.spaces.preview_member("project:apollo", SpaceMember(principal_id="ben"))
 
     assert anna.spaces.get("project:apollo") == before
     assert not preview.before.decision.allowed
@@ -43,8 +43,8 @@ def test_a_preview_is_what_recall_then_returns_and_changes_nothing(tally: Tally)
     anna.spaces.update("project:apollo", members=[*before.members, preview.member], reason="r")
     ben = tally.bind(BEN, scope="project:apollo")
     assert tuple(hit.memory.id for hit in ben.recall("heron")) == preview.gained
-    assert ben.preview_access().visible == preview.after.visible
-    again = anna.preview_member("project:apollo", preview.member)
+    assert ben.spaces.preview_access().visible == preview.after.visible
+    again = anna.spaces.preview_member("project:apollo", preview.member)
     assert (again.gained, again.before) == ((), again.after)
 
 
@@ -59,7 +59,7 @@ def test_a_preview_is_what_recall_then_returns_and_changes_nothing(tally: Tally)
 def test_groups_and_agents_are_looked_at_as_members(
     tally: Tally, member: dict[str, Any], reads: bool
 ) -> None:
-    preview = tally.bind(ANNA).preview_member("project:apollo", member)
+    preview = tally.bind(ANNA).spaces.preview_member("project:apollo", member)
 
     assert preview.after.decision.allowed is reads
     assert len(preview.gained) == 1
@@ -67,22 +67,22 @@ def test_groups_and_agents_are_looked_at_as_members(
 
 def test_a_closed_space_stays_closed_and_a_new_one_is_opened_in_thought(tally: Tally) -> None:
     root, anna = tally.bind(ROOT), tally.bind(ANNA)
-    opened = root.preview_member("team:birds", {"principal_id": "ben"})
+    opened = root.spaces.preview_member("team:birds", {"principal_id": "ben"})
     anna.spaces.update("project:apollo", state="closed", reason="r")
-    closed = anna.preview_member("project:apollo", {"principal_id": "ben"})
+    closed = anna.spaces.preview_member("project:apollo", {"principal_id": "ben"})
 
     assert (opened.after.decision.allowed, opened.gained) == (True, ())
     assert root.spaces.list()[0].scope.key == "apollo"
     assert (closed.after.decision.allowed, closed.gained) == (False, ())
     assert len(closed.after.denied) == 1
     with pytest.raises(InvalidRecord):
-        anna.preview_member("private:anna", {"principal_id": "ben"})
+        anna.spaces.preview_member("private:anna", {"principal_id": "ben"})
 
 
 def test_nobody_learns_by_it_what_he_may_not_inspect(tally: Tally) -> None:
     with pytest.raises(NotFound) as there:
-        tally.bind(BEN).preview_member("project:apollo", {"principal_id": "ben"})
+        tally.bind(BEN).spaces.preview_member("project:apollo", {"principal_id": "ben"})
     with pytest.raises(NotFound) as absent:
-        tally.bind(BEN).preview_member("project:nothing", {"principal_id": "ben"})
+        tally.bind(BEN).spaces.preview_member("project:nothing", {"principal_id": "ben"})
 
     assert str(there.value).replace("apollo", "nothing") == str(absent.value)

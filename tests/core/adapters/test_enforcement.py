@@ -287,10 +287,10 @@ def test_a_model_call_waits_for_a_person_with_its_exact_request(open_tally: Open
         request = {"messages": [{"role": "user", "content": "Hello"}]}
         with pytest.raises(ApprovalRequired) as blocked, bot.run("agent") as run:
             bot.check_model_call(model="m", request=request)
-        waiting = anna.approval(blocked.value.approvals[0].id)
+        waiting = anna.approvals.get(blocked.value.approvals[0].id)
         assert (waiting.subject, waiting.arguments, waiting.run_id) == ("m", request, run.id)
         assert (run.record.status, len(waiting.receipts)) == ("blocked", 1)
-        anna.approve(waiting.id, reason="fine")
+        anna.approvals.approve(waiting.id, reason="fine")
         with pytest.raises(ApprovalRequired):
             bot.check_model_call(model="m", request={"messages": []})
         assert bot.check_model_call(model="m", request=request).approval is not None
@@ -399,7 +399,9 @@ def test_what_somebody_decided_meanwhile_stays_and_the_next_check_says_it(
         with pytest.raises(ApprovalRequired) as waits:
             bot.check_tool_call("pay", {"amount": 3})
         approvals = waits.value.approvals
-        tally.bind(Actor(user=BOT.acting_for or BOT.user)).deny(approvals[0].id, reason="too much")
+        tally.bind(Actor(user=BOT.acting_for or BOT.user)).approvals.deny(
+            approvals[0].id, reason="too much"
+        )
         decide_as_person(bot, approvals, approved=True, reason="yes")
         with pytest.raises(ActionDenied, match="too much"):
             bot.check_tool_call("pay", {"amount": 3})

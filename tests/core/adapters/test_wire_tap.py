@@ -78,7 +78,7 @@ class Remote(BaseChatModel):
 
 
 def _payloads(tally: Tally) -> dict[str, Any]:
-    [step] = tally.recordings.steps(tally.bind().runs()[0].run_id)
+    [step] = tally.recordings.steps(tally.bind().recordings.runs()[0].run_id)
     return {entry.kind: entry.payload for entry in tally.recordings.entries(step.step_id)}
 
 
@@ -90,7 +90,7 @@ def _check(tally: Tally, provider: str) -> None:
     assert payloads["wire_request"]["url"] == provider.partition("?")[0]
     assert payloads["wire_response"]["status"] == 200
     assert SECRET not in str(payloads)
-    assert tally.recordings.verify(tally.bind().runs()[0].run_id).ok
+    assert tally.recordings.verify(tally.bind().recordings.runs()[0].run_id).ok
 
 
 def test_what_a_chat_model_sends_stands_beside_what_langchain_asked(
@@ -161,7 +161,7 @@ def test_a_tap_that_fails_breaks_no_request_and_is_a_gap(
     with open_sqlite() as tally, tap(httpx.Client()) as client:
         with tally.bind().run("agent") as run, run.step("model_call"):
             assert client.post(provider, json={}).status_code == 200
-        assert tally.bind().runs()[0].gaps == 2
+        assert tally.bind().recordings.runs()[0].gaps == 2
 
 
 @pytest.mark.parametrize("retention", ["redacted_payloads", "full_payloads"])

@@ -51,7 +51,7 @@ def test_a_compile_that_needs_an_approval_blocks_its_step_and_says_what_it_waits
         ):
             anna.compile([PAY, ASK], budget=500, rules=[RULE])
         [wanted] = caught.value.approvals
-        assert anna.approval(wanted.id) == wanted
+        assert anna.approvals.get(wanted.id) == wanted
         assert (wanted.action, wanted.rule_id, wanted.reason, wanted.step_id) == (
             "send_to_model",
             "ask-first",
@@ -62,7 +62,7 @@ def test_a_compile_that_needs_an_approval_blocks_its_step_and_says_what_it_waits
         assert "90 thousand" not in str(caught.value)
 
         (stored_step,) = anna.recordings.steps(run.id)
-        assert (stored_step.step_id, stored_step.status, anna.runs()[0].status) == (
+        assert (stored_step.step_id, stored_step.status, anna.recordings.runs()[0].status) == (
             step.id,
             "blocked",
             "blocked",
@@ -98,7 +98,7 @@ def test_once_a_person_granted_it_the_same_items_are_sent_once(open_tally: OpenT
         bot = tally.bind(Actor(user="anna", agent="bot"))
         with pytest.raises(ApprovalRequired) as caught:
             bot.compile([PAY, ASK], budget=500, rules=[RULE])
-        anna.approve(caught.value.approvals[0].id, reason="Ann agreed")
+        anna.approvals.approve(caught.value.approvals[0].id, reason="Ann agreed")
 
         dearer = PAY.model_copy(update={"content": "Ann earns 91 thousand."})
         with pytest.raises(ApprovalRequired):
@@ -120,7 +120,7 @@ def test_what_a_person_denied_is_denied_with_the_reason(open_tally: OpenTally) -
         anna = tally.bind(Actor(user="anna"))
         with pytest.raises(ApprovalRequired) as caught:
             anna.compile([PAY, ASK], budget=500, rules=[RULE])
-        anna.deny(caught.value.approvals[0].id, reason="nobody's business")
+        anna.approvals.deny(caught.value.approvals[0].id, reason="nobody's business")
         with pytest.raises(ActionDenied, match="nobody's business") as denied:
             anna.compile([PAY, ASK], budget=500, rules=[RULE])
         assert denied.value.reason == "denied_by_person"
@@ -131,10 +131,10 @@ def test_a_grant_is_not_used_up_by_a_compile_that_cannot_succeed(open_tally: Ope
         anna = tally.bind(Actor(user="anna"))
         with pytest.raises(ApprovalRequired) as caught:
             anna.compile([PAY, ASK], budget=500, rules=[RULE])
-        anna.approve(caught.value.approvals[0].id, reason="fine")
+        anna.approvals.approve(caught.value.approvals[0].id, reason="fine")
         with pytest.raises(BudgetInfeasible):
             anna.compile([PAY, ASK], budget=1, rules=[RULE])
-        assert anna.approval(caught.value.approvals[0].id).state == "granted"
+        assert anna.approvals.get(caught.value.approvals[0].id).state == "granted"
 
 
 def test_an_item_that_needs_a_receipt_does_not_leave_where_nothing_records(

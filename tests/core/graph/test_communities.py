@@ -203,7 +203,7 @@ def test_a_model_summarizes_until_what_it_read_changes(open_tally: OpenTally) ->
         )
         assert set(community.sources) == set(ids)
         assert scribe.texts == ["\n".join([*BOATS, *MORE])]
-        [run] = alice.runs()
+        [run] = alice.recordings.runs()
         [step] = alice.recordings.steps(run.run_id)
         assert (run.agent_name, step.name) == ("tallystick-extract", "summarize")
         assert {memory.kind for memory in alice.memories()} == {"note"}
@@ -279,7 +279,7 @@ def test_a_summary_that_cannot_be_used_is_none(open_tally: OpenTally) -> None:
         tally.drain()
         [community] = communities_of(alice)
         assert community.summarized_by is None
-        [job] = [job for job in tally.bind(ROOT).operator.jobs() if job.kind == "summarize"]
+        [job] = [job for job in tally.bind(ROOT).jobs.list() if job.kind == "summarize"]
         assert job.state not in ("done", "empty")
 
 

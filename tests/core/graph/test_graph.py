@@ -48,7 +48,7 @@ def test_nothing_is_read_until_the_graph_is_turned_on(open_tally: OpenTally) -> 
         alice.remember_many([named("Anna Schmidt works at Tallystick GmbH in Berlin.")])
         tally.drain()
         assert entities(alice) == {}
-        assert [job for job in tally.bind(ROOT).operator.jobs() if job.kind == "graph"] == []
+        assert [job for job in tally.bind(ROOT).jobs.list() if job.kind == "graph"] == []
     with open_tally(settings=ON) as tally:
         tally.drain()
         alice = tally.bind(ALICE)
@@ -109,8 +109,8 @@ def test_what_is_hidden_leaves_the_graph_with_its_names(
         alice = tally.bind(ALICE)
         memory_id = alice.remember_many([named("We met Bob Miller in Berlin.")])[0].id
         tally.drain()
-        preview = alice.correct(memory_id, correction, reason="why")  # type: ignore[arg-type]
-        alice.correct(
+        preview = alice.corrections.make(memory_id, correction, reason="why")  # type: ignore[arg-type]
+        alice.corrections.make(
             memory_id,
             correction,  # type: ignore[arg-type]
             reason="why",
@@ -181,8 +181,8 @@ def test_forms_of_a_name_are_one_entity_until_somebody_parts_them(open_tally: Op
         assert entities(alice)["Anna"] == "duplicate"
 
         [alias] = alice.memories(kinds=["entity"], states=["duplicate"])
-        preview = alice.correct(alias.id, "restore", reason="another Anna")
-        alice.correct(
+        preview = alice.corrections.make(alias.id, "restore", reason="another Anna")
+        alice.corrections.make(
             alias.id,
             "restore",
             reason="another Anna",

@@ -20,7 +20,7 @@ def test_what_is_refused_is_told_and_the_others_are_done(open_tally: Callable[..
         first, second = (mine.remember(text).id for text in ("Tabs.", "Spaces."))
         foreign = his.remember("Semicolons.").id
 
-        results = mine.modify_many(
+        results = mine.corrections.modify_many(
             [
                 {"memory_id": first, "reason": "style", "tags": ("style",), "if_version": 1},
                 {"memory_id": second, "reason": "late", "tags": ("style",), "if_version": 7},

@@ -102,7 +102,7 @@ def test_what_a_person_edited_or_pinned_stays_and_says_that_its_origin_is_gone(
         [hit] = list(person.recall("when is the meadow mown?"))
         assert (hit.memory.id, hit.fresh, hit.history) == (conclusion.id, False, False)
         assert "what it was concluded from is gone" in hit.why
-        pack = person.context_pack("when is the meadow mown?", budget_tokens=400)
+        pack = person.pack("when is the meadow mown?", budget_tokens=400)
         assert [item.fresh for item in pack.items] == ["origin_gone"]
         assert "what it was concluded from is gone" in pack.text
         inspection = person.inspect(conclusion.id)
@@ -161,8 +161,8 @@ def test_a_promoted_copy_says_by_itself_what_it_says(open_tally: OpenTally) -> N
     with open_tally() as tally:
         mine = tally.bind(ADA)
         heron = mine.remember("The heron nests in March.")
-        preview = mine.promote(heron.id, "project:apollo", reason="all of us need it")
-        copied = mine.promote(
+        preview = mine.corrections.promote(heron.id, "project:apollo", reason="all of us need it")
+        copied = mine.corrections.promote(
             heron.id,
             "project:apollo",
             reason="all of us need it",

@@ -27,8 +27,8 @@ EPOCH = 20_000 * DAY
 
 
 def corrected(bound: BoundTally, memory_id: str, correction: Any, **options: Any) -> Any:
-    preview = bound.correct(memory_id, correction, reason="because", **options)
-    return bound.correct(
+    preview = bound.corrections.make(memory_id, correction, reason="because", **options)
+    return bound.corrections.make(
         memory_id,
         correction,
         reason="because",
@@ -59,12 +59,12 @@ def test_each_correction_is_previewed_applied_and_taken_back(
         )
         before, found = apollo.get(kept.id), _found(apollo, "heron nests March")
 
-        preview = apollo.correct(kept.id, correction, reason="because", **options)
+        preview = apollo.corrections.make(kept.id, correction, reason="because", **options)
         assert (preview.mode, preview.before, preview.reversible) == ("preview", "active", True)
         assert preview.affected.sources == (kept.source_id,)
         assert apollo.get(kept.id) == before
 
-        done = apollo.correct(
+        done = apollo.corrections.make(
             kept.id,
             correction,
             reason="because",
@@ -79,7 +79,7 @@ def test_each_correction_is_previewed_applied_and_taken_back(
             preview.after,
             preview.after,
         )
-        again = apollo.correct(
+        again = apollo.corrections.make(
             kept.id,
             correction,
             reason="because",
@@ -238,21 +238,21 @@ def test_what_is_redacted_gives_its_replacement_and_never_its_text(open_tally: O
         )
         assert "555 0100" not in whole(apollo.history(kept.id))
         with pytest.raises(InvalidInput):
-            apollo.correct(kept.id, "redact", reason="r", field="attributes.nothing")
+            apollo.corrections.make(kept.id, "redact", reason="r", field="attributes.nothing")
 
 
 def test_a_token_fits_only_the_world_that_was_previewed(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         apollo = tally.bind(ALICE, scope="project:apollo")
         kept = apollo.remember("The heron nests in March.")
-        preview = apollo.correct(kept.id, "hide", reason="r")
+        preview = apollo.corrections.make(kept.id, "hide", reason="r")
         with pytest.raises(Denied) as refused:
-            apollo.correct(kept.id, "hide", reason="r", mode="apply")
+            apollo.corrections.make(kept.id, "hide", reason="r", mode="apply")
         assert refused.value.reason == "confirm_token_required"
         bob = tally.bind(BOB, scope="project:apollo")
         for other, reason in ((apollo, "another"), (bob, "r")):
             with pytest.raises(StateConflict):
-                other.correct(
+                other.corrections.make(
                     kept.id,
                     "hide",
                     mode="apply",
@@ -261,7 +261,7 @@ def test_a_token_fits_only_the_world_that_was_previewed(open_tally: OpenTally) -
                 )
         apollo.remember("Herons like March.", derived_from=[kept.id])
         with pytest.raises(StateConflict):
-            apollo.correct(
+            apollo.corrections.make(
                 kept.id,
                 "hide",
                 reason="r",
@@ -270,7 +270,7 @@ def test_a_token_fits_only_the_world_that_was_previewed(open_tally: OpenTally) -
             )
         assert apollo.get(kept.id).state == "active"
         with pytest.raises(VersionConflict):
-            apollo.correct(kept.id, "hide", reason="r", if_version=7)
+            apollo.corrections.make(kept.id, "hide", reason="r", if_version=7)
 
 
 def test_a_preview_names_what_was_concluded_from_a_memory(open_tally: OpenTally) -> None:
@@ -279,7 +279,7 @@ def test_a_preview_names_what_was_concluded_from_a_memory(open_tally: OpenTally)
         source = apollo.remember("The heron nests in March.")
         derived = apollo.remember("Do not mow in March.", derived_from=[source.id])
 
-        preview = apollo.correct(source.id, "mark_wrong", reason="it was a stork")
+        preview = apollo.corrections.make(source.id, "mark_wrong", reason="it was a stork")
         assert (preview.affected.derived, preview.affected.elsewhere) == ((derived.id,), 0)
 
         for correction, reason in (
@@ -310,7 +310,7 @@ def test_a_person_s_edit_is_locked_against_agents_for_a_while(open_tally: OpenTa
         for change in (
             lambda: agent.modify(kept.id, content="Never.", reason="inferred"),
             lambda: agent.forget(kept.id, reason="inferred"),
-            lambda: agent.correct(kept.id, "hide", reason="inferred"),
+            lambda: agent.corrections.make(kept.id, "hide", reason="inferred"),
         ):
             with pytest.raises(StateConflict) as refused:
                 change()
@@ -324,7 +324,7 @@ def test_a_person_s_edit_is_locked_against_agents_for_a_while(open_tally: OpenTa
 
 def test_history_names_the_request_and_the_session(open_tally: OpenTally) -> None:
     with open_tally() as tally:
-        traced = tally.bind(ALICE).traced(request_id="req-1", session_id="s-1")
+        traced = tally.bind(ALICE).on(request_id="req-1", session_id="s-1")
         kept = traced.remember("Traced.")
         tally.bind(ALICE).modify(kept.id, tags=("t",), reason="r")
         assert [(entry.request_id, entry.session_id) for entry in traced.history(kept.id)] == [
@@ -365,13 +365,13 @@ def test_promotion_copies_and_a_share_follows_its_origin(open_tally: OpenTally) 
         )
 
         def crossed(operation: str, memory_id: str, into: str) -> Any:
-            cross: Any = getattr(mine, operation)
+            cross: Any = getattr(mine.corrections, operation)
             preview = cross(memory_id, into, reason="useful")
             return cross(
                 memory_id, into, reason="useful", mode="apply", confirm_token=preview.confirm_token
             )
 
-        preview = mine.promote(kept.id, "project:apollo", reason="useful")
+        preview = mine.corrections.promote(kept.id, "project:apollo", reason="useful")
         assert preview.readers == ("project:apollo",)
         assert list(apollo.recall("heron stork nests")) == []
         crossed("promote", kept.id, "project:apollo")
@@ -400,8 +400,8 @@ def test_promotion_copies_and_a_share_follows_its_origin(open_tally: OpenTally) 
 
 
 def _shared(mine: BoundTally, memory_id: str) -> str:
-    preview = mine.share(memory_id, "project:apollo", reason="useful")
-    done = mine.share(
+    preview = mine.corrections.share(memory_id, "project:apollo", reason="useful")
+    done = mine.corrections.share(
         memory_id,
         "project:apollo",
         reason="useful",
@@ -522,7 +522,7 @@ def test_a_way_into_a_scope_that_is_not_open_is_refused(
     with open_tally() as tally:
         mine = tally.bind(ALICE)
         kept = mine.remember("Mine.")
-        for cross in (mine.promote, mine.share):
+        for cross in (mine.corrections.promote, mine.corrections.share):
             with pytest.raises(Denied) as refused:
                 cross(kept.id, into, reason="r")
             assert (refused.value.reason, refused.value.decision.audit_id is not None) == (
@@ -531,7 +531,7 @@ def test_a_way_into_a_scope_that_is_not_open_is_refused(
             )
         theirs = tally.bind(ALICE, scope="project:apollo").remember("Ours.")
         with pytest.raises(Denied) as crossing:
-            mine.promote(theirs.id, "project:zeus", reason="r")
+            mine.corrections.promote(theirs.id, "project:zeus", reason="r")
         assert crossing.value.reason == "scope_crossing_requires_promotion"
 
 
@@ -542,13 +542,13 @@ def test_a_promotion_whose_readers_changed_is_refused(open_tally: OpenTally) -> 
         spaces.create("team:red", name="Red", members=[writer], reason="asked")
         mine = tally.bind(ALICE)
         kept = mine.remember("For red.")
-        preview = mine.promote(kept.id, "team:red", reason="r")
+        preview = mine.corrections.promote(kept.id, "team:red", reason="r")
         spaces.update(
             "team:red", members=[writer, SpaceMember(principal_id="eve")], reason="joined"
         )
 
         with pytest.raises(StateConflict):
-            mine.promote(
+            mine.corrections.promote(
                 kept.id,
                 "team:red",
                 reason="r",
@@ -612,8 +612,8 @@ def test_a_scope_in_a_message_never_names_hidden_text(open_tally: OpenTally) -> 
         corrected(apollo, kept.id, "hide")
         for call in (
             lambda: apollo.modify(kept.id, content="x", reason="r"),
-            lambda: apollo.correct(kept.id, "mark_stale", reason="r"),
-            lambda: apollo.correct(kept.id, "redact", reason="r", field="attributes.a.7"),
+            lambda: apollo.corrections.make(kept.id, "mark_stale", reason="r"),
+            lambda: apollo.corrections.make(kept.id, "redact", reason="r", field="attributes.a.7"),
             lambda: apollo.recover(kept.id, reason="r"),
         ):
             with pytest.raises((StateConflict, InvalidInput)) as refused:
@@ -635,8 +635,8 @@ def test_what_an_operator_froze_is_read_and_not_changed_until_it_is_thawed(
             lambda: mine.remember("x"),
             lambda: mine.modify(kept.id, tags=("t",), reason="r"),
             lambda: mine.forget(kept.id, reason="r"),
-            lambda: mine.correct(kept.id, "hide", reason="r"),
-            lambda: mine.promote(kept.id, "project:apollo", reason="r"),
+            lambda: mine.corrections.make(kept.id, "hide", reason="r"),
+            lambda: mine.corrections.promote(kept.id, "project:apollo", reason="r"),
         ):
             with pytest.raises(Denied) as refused:
                 call()
@@ -686,8 +686,8 @@ def test_what_is_redacted_is_redacted_in_its_shared_copies_and_their_histories(
         kept = mine.remember(
             "The pelican's number is 7341.", subject="pelican", attributes={"a.b": ["pelican", 1]}
         )
-        preview = mine.share(kept.id, "project:apollo", reason="r")
-        copy_id = mine.share(
+        preview = mine.corrections.share(kept.id, "project:apollo", reason="r")
+        copy_id = mine.corrections.share(
             kept.id,
             "project:apollo",
             reason="r",
@@ -783,7 +783,9 @@ def test_a_replacement_is_shown_by_sources_that_are_there_and_may_be_read(
         messages = []
         for evidence in (secret.source_id, "no-such-source"):
             with pytest.raises(NotFound) as refused:
-                apollo.correct(old.id, "supersede", by=new.id, reason="r", evidence=[evidence])
+                apollo.corrections.make(
+                    old.id, "supersede", by=new.id, reason="r", evidence=[evidence]
+                )
             messages.append(str(refused.value).replace(evidence, "?"))
         assert messages[0] == messages[1]
         corrected(apollo, old.id, "supersede", by=new.id, evidence=[new.source_id])

@@ -130,10 +130,10 @@ class Isolation(RuleBasedStateMachine):
                 lambda inside=inside: inside.explore(scope),
                 lambda bound=bound: bound.inspect(memory_id),
                 lambda bound=bound: bound.operator.prove_unreachable(memory_id),
-                lambda bound=bound: bound.correct(memory_id, "hide", reason="r"),
-                lambda bound=bound: bound.promote(memory_id, "project:zz", reason="r"),
+                lambda bound=bound: bound.corrections.make(memory_id, "hide", reason="r"),
+                lambda bound=bound: bound.corrections.promote(memory_id, "project:zz", reason="r"),
                 lambda bound=bound: bound.operator.erase(memory_id, reason="r"),
-                lambda inside=inside: inside.context_pack("heron"),
+                lambda inside=inside: inside.pack("heron"),
                 lambda inside=inside: inside.wake(),
                 lambda inside=inside: inside.working("r").all(),
                 lambda inside=inside: inside.operator.export(f"{self.folder.name}/never"),
@@ -180,8 +180,8 @@ class Isolation(RuleBasedStateMachine):
             "get": lambda: bound.get(memory_id),
             "inspect": lambda: bound.inspect(memory_id),
             "explore": lambda: bound.explore(memory_id),
-            "correct": lambda: bound.correct(memory_id, "redact", reason="r"),
-            "share": lambda: bound.share(memory_id, "project:a", reason="r"),
+            "correct": lambda: bound.corrections.make(memory_id, "redact", reason="r"),
+            "share": lambda: bound.corrections.share(memory_id, "project:a", reason="r"),
             "proof": lambda: bound.operator.prove_unreachable(memory_id),
             "erase": lambda: bound.operator.erase(memory_id, reason="r"),
         }[
@@ -214,10 +214,10 @@ class Isolation(RuleBasedStateMachine):
         for call in (
             lambda: bound.recall("heron mark0x", limit=100),
             lambda: bound.memories(states=("active", "deleted")),
-            lambda: bound.context_pack("heron mark0x"),
+            lambda: bound.pack("heron mark0x"),
             lambda: bound.wake(),
-            lambda: bound.forget_matching("heron", reason="r", threshold=0.0),
-            lambda: bound.runs(),
+            lambda: bound.corrections.forget_matching("heron", reason="r", threshold=0.0),
+            lambda: bound.recordings.runs(),
             lambda: bound.explore(scope),
         ):
             told = self.tried(actor, call)
@@ -330,7 +330,7 @@ class Isolation(RuleBasedStateMachine):
             return
         step = data.draw(st.sampled_from(sorted(self.steps)))
         bound = self.tally.bind(actor, scope=place)
-        shown = self.tried(actor, lambda: bound.replay(step))
+        shown = self.tried(actor, lambda: bound.recordings.replay(step))
         self.check(actor, shown)
         if self.may(actor, self.steps[step]):
             return
@@ -362,16 +362,16 @@ class Isolation(RuleBasedStateMachine):
         scope = self.approvals[approval]
         bound = self.tally.bind(actor, scope=place)
         for call in (
-            lambda: bound.approvals(state=None),
-            lambda: bound.approval(approval),
-            lambda: bound.approve(approval, reason="r"),
-            lambda: bound.deny(approval, reason="r"),
-            lambda: bound.revoke(approval, reason="r"),
+            lambda: bound.approvals.list(state=None),
+            lambda: bound.approvals.get(approval),
+            lambda: bound.approvals.approve(approval, reason="r"),
+            lambda: bound.approvals.deny(approval, reason="r"),
+            lambda: bound.approvals.revoke(approval, reason="r"),
         ):
             self.check(actor, self.tried(actor, call))
         if self.may(actor, scope) and actor.agent is None:
             return
-        decide = replace(bound, scope=scope).approve
+        decide = replace(bound, scope=scope).approvals.approve
         told = self.tried(actor, lambda: decide(approval, reason="r"))
         assert told.startswith(("NotFound", "Denied", "StateConflict")), told
 
@@ -409,7 +409,7 @@ class Isolation(RuleBasedStateMachine):
 
     @rule(actor=people, other=people, scope=places)
     def preview(self, actor: Actor, other: Actor, scope: Scope) -> None:
-        told = self.tally.bind(actor).preview_access(actor=other, scopes=[scope])
+        told = self.tally.bind(actor).spaces.preview_access(actor=other, scopes=[scope])
         self.check(actor, whole(told))
         if not self.may(actor, scope):
             assert [(one.visible, one.denied, one.hidden) for one in told.scopes] == [((), (), {})]

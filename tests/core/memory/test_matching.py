@@ -34,8 +34,8 @@ def test_a_preview_changes_nothing_and_its_token_forgets_exactly_that(
 ) -> None:
     with open_tally() as tally:
         apollo = _filled(tally)
-        preview = apollo.forget_matching("heron", reason="moved away", threshold=0.2)
-        again = apollo.forget_matching("heron", reason="moved away", threshold=0.2)
+        preview = apollo.corrections.forget_matching("heron", reason="moved away", threshold=0.2)
+        again = apollo.corrections.forget_matching("heron", reason="moved away", threshold=0.2)
         assert (preview.matches, preview.complete, preview.results) == (again.matches, True, ())
         assert sorted(match.action for match in preview.matches) == [
             "forget",
@@ -43,7 +43,7 @@ def test_a_preview_changes_nothing_and_its_token_forgets_exactly_that(
             "keep_pinned",
         ]
 
-        done = apollo.forget_matching(
+        done = apollo.corrections.forget_matching(
             "heron",
             reason="moved away",
             threshold=0.2,
@@ -51,7 +51,7 @@ def test_a_preview_changes_nothing_and_its_token_forgets_exactly_that(
             confirm_token=preview.confirm_token,
             idempotency_key="once",
         )
-        replayed = apollo.forget_matching(
+        replayed = apollo.corrections.forget_matching(
             "heron",
             reason="moved away",
             threshold=0.2,
@@ -82,8 +82,8 @@ def test_an_agent_forgets_no_edit_that_a_person_locked(open_tally: OpenTally) ->
         [locked] = [memory.id for memory in person.memories() if "nests" in memory.content]
         person.modify(locked, tags=("kept",), reason="mine", manual_override=True)
 
-        preview = agent.forget_matching("heron", reason="r", threshold=0.2)
-        agent.forget_matching(
+        preview = agent.corrections.forget_matching("heron", reason="r", threshold=0.2)
+        agent.corrections.forget_matching(
             "heron", reason="r", threshold=0.2, mode="apply", confirm_token=preview.confirm_token
         )
 
@@ -94,7 +94,7 @@ def test_an_agent_forgets_no_edit_that_a_person_locked(open_tally: OpenTally) ->
             "The heron is our emblem.",
         }
         assert "keep_locked" not in {
-            one.action for one in person.forget_matching("heron", reason="r").matches
+            one.action for one in person.corrections.forget_matching("heron", reason="r").matches
         }
 
 
@@ -102,10 +102,10 @@ def test_a_lock_that_comes_after_the_preview_is_kept_too(open_tally: OpenTally) 
     with open_tally() as tally:
         person = _filled(tally)
         agent = tally.bind(person.actor.replace(agent="tidy"), person.scope)
-        preview = agent.forget_matching("heron", reason="r", threshold=0.2)
+        preview = agent.corrections.forget_matching("heron", reason="r", threshold=0.2)
         person.modify(preview.matches[0].id, importance=90, reason="mine", manual_override=True)
         with pytest.raises(StateConflict):
-            agent.forget_matching(
+            agent.corrections.forget_matching(
                 "heron",
                 reason="r",
                 threshold=0.2,
@@ -121,7 +121,7 @@ def test_without_a_token_nothing_is_forgotten_and_the_refusal_is_journaled(
     with open_tally() as tally:
         apollo = _filled(tally)
         with pytest.raises(Denied) as refused:
-            apollo.forget_matching("heron", reason="r", mode="apply", threshold=0.2)
+            apollo.corrections.forget_matching("heron", reason="r", mode="apply", threshold=0.2)
         assert refused.value.reason == "confirm_token_required"
         assert refused.value.decision.audit_id is not None
         assert len(apollo.memories()) == 4
@@ -133,7 +133,7 @@ def test_without_a_token_nothing_is_forgotten_and_the_refusal_is_journaled(
 def test_a_token_fits_only_what_it_was_given_for(open_tally: OpenTally, change: str) -> None:
     with open_tally() as tally:
         apollo = _filled(tally)
-        preview = apollo.forget_matching("heron", reason="r", threshold=0.2)
+        preview = apollo.corrections.forget_matching("heron", reason="r", threshold=0.2)
         token, query = preview.confirm_token, "heron"
         assert token is not None
         if change == "added":
@@ -152,7 +152,7 @@ def test_a_token_fits_only_what_it_was_given_for(open_tally: OpenTally, change: 
         before = {memory.id: memory.version for memory in apollo.memories()}
 
         with pytest.raises(StateConflict):
-            apollo.forget_matching(
+            apollo.corrections.forget_matching(
                 query, reason="r", threshold=0.2, mode="apply", confirm_token=token
             )
 
@@ -191,8 +191,8 @@ def test_filters_choose_what_is_forgotten(open_tally: OpenTally, name: str) -> N
         ).id
         tally.bind(ALICE).remember("The heron nests.", kind="fact", speaker="Ada")
 
-        preview = apollo.forget_matching(reason="r", **FILTERS[name])
-        done = apollo.forget_matching(
+        preview = apollo.corrections.forget_matching(reason="r", **FILTERS[name])
+        done = apollo.corrections.forget_matching(
             reason="r", mode="apply", confirm_token=preview.confirm_token, **FILTERS[name]
         )
 
@@ -214,7 +214,7 @@ def test_forgetting_needs_a_query_or_a_filter_that_can_match(open_sqlite: OpenTa
         )
         for wrong, said in cases:
             with pytest.raises(InvalidInput, match=said):
-                apollo.forget_matching(reason="r", **wrong)
+                apollo.corrections.forget_matching(reason="r", **wrong)
 
 
 @pytest.mark.parametrize("filters", [{}, {"kinds": ["store_item"]}], ids=["query", "and a kind"])
@@ -225,7 +225,9 @@ def test_items_of_stores_are_forgotten_by_a_query_too(
         apollo = tally.bind(ALICE, scope="project:apollo")
         apollo.items.put([Put(("birds",), "seen", {"text": "A heron was seen."})])
         [item] = apollo.memories()
-        preview = apollo.forget_matching("heron", reason="moved away", threshold=0.1, **filters)
+        preview = apollo.corrections.forget_matching(
+            "heron", reason="moved away", threshold=0.1, **filters
+        )
         assert [match.id for match in preview.matches] == [item.id]
 
 
@@ -233,17 +235,17 @@ def test_one_call_forgets_no_more_than_the_largest_batch(open_sqlite: OpenTally)
     with open_sqlite(settings=Settings.read(forget_batch=2)) as tally:
         apollo = _filled(tally)
         with pytest.raises(InvalidInput, match=r"more than one call may forget here, 2\. Narrow"):
-            apollo.forget_matching(kinds=["note"], reason="r", limit=3)
-        preview = apollo.forget_matching(kinds=["note"], reason="r")
+            apollo.corrections.forget_matching(kinds=["note"], reason="r", limit=3)
+        preview = apollo.corrections.forget_matching(kinds=["note"], reason="r")
         assert (len(preview.matches), preview.complete) == (2, False)
 
 
 def test_a_tally_may_let_nobody_forget_by_a_query(open_sqlite: OpenTally) -> None:
     with open_sqlite(settings=Settings.read(forget_preview_only=True)) as tally:
         apollo = _filled(tally)
-        preview = apollo.forget_matching("heron", reason="r", threshold=0.2)
+        preview = apollo.corrections.forget_matching("heron", reason="r", threshold=0.2)
         with pytest.raises(Denied) as refused:
-            apollo.forget_matching(
+            apollo.corrections.forget_matching(
                 "heron",
                 reason="r",
                 threshold=0.2,
@@ -266,11 +268,13 @@ def test_a_token_that_ran_out_and_one_of_somebody_else_have_reasons_of_their_own
         apollo = _filled(tally)
         bob = tally.bind(BOB, scope="project:apollo")
         [memory] = [one.id for one in apollo.memories() if one.content.startswith("Tabs")]
-        token = apollo.correct(memory, "hide", reason="r").confirm_token
+        token = apollo.corrections.make(memory, "hide", reason="r").confirm_token
 
         def refusal(bound: BoundTally, given: Any, reason: str = "r") -> str:
             with pytest.raises(StateConflict) as refused:
-                bound.correct(memory, "hide", reason=reason, mode="apply", confirm_token=given)
+                bound.corrections.make(
+                    memory, "hide", reason=reason, mode="apply", confirm_token=given
+                )
             return str(refused.value.reason)
 
         for wrong in ("nonsense", "1", "", f"{token}x", "9" * 40):

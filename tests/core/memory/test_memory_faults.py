@@ -29,20 +29,20 @@ tally = Tally.open(sys.argv[1], background=False)
 mine = tally.bind(Actor(user="alice"))
 texts = [f"The heron number {n} nests." for n in range(20)]
 ids = [memory.id for memory in mine.remember_many(texts)]
-number = 0
+number, make = 0, mine.corrections.make
 while True:
     memory_id = ids[number % len(ids)]
     turn = number // len(ids) % 4
     if turn == 0:
         done = mine.modify(memory_id, content=f"The heron moved, note {number}.", reason="r")
     elif turn == 1:
-        preview = mine.correct(memory_id, "hide", reason="r")
+        preview = make(memory_id, "hide", reason="r")
         token = preview.confirm_token
-        done = mine.correct(memory_id, "hide", reason="r", mode="apply", confirm_token=token).result
+        done = make(memory_id, "hide", reason="r", mode="apply", confirm_token=token).result
     elif turn == 2:
-        preview = mine.correct(memory_id, "restore", reason="r")
+        preview = make(memory_id, "restore", reason="r")
         token = preview.confirm_token
-        restored = mine.correct(memory_id, "restore", reason="r", mode="apply", confirm_token=token)
+        restored = make(memory_id, "restore", reason="r", mode="apply", confirm_token=token)
         done = restored.result
     else:
         done = mine.forget(memory_id, reason="r")
@@ -94,7 +94,7 @@ def test_a_killed_process_leaves_every_change_whole(
         assert found == {
             memory_id for memory_id, memory in listed.items() if memory.state == "active"
         }
-        assert set(mine.preview_access().visible) == found
+        assert set(mine.spaces.preview_access().visible) == found
 
 
 @pytest.mark.parametrize("name", ["memory_versions", "search_text", "journal", "edges", "memories"])
@@ -104,7 +104,7 @@ def test_a_write_that_fails_at_any_table_changes_nothing(open_tally: OpenTally, 
         old, new = (
             mine.remember(text).id for text in ("The heron is grey.", "The heron is white.")
         )
-        token = mine.correct(old, "supersede", by=new, reason="r").confirm_token
+        token = mine.corrections.make(old, "supersede", by=new, reason="r").confirm_token
         before = (
             mine.memories(states=("active", "superseded")),
             mine.history(old),
@@ -138,7 +138,9 @@ def test_a_write_that_fails_at_any_table_changes_nothing(open_tally: OpenTally, 
 
         services_of(tally).store.database.write(fails, name="harm")
         with pytest.raises(StorageError):
-            mine.correct(old, "supersede", by=new, reason="r", mode="apply", confirm_token=token)
+            mine.corrections.make(
+                old, "supersede", by=new, reason="r", mode="apply", confirm_token=token
+            )
         services_of(tally).store.database.write(mends, name="mend")
 
         assert (
@@ -147,5 +149,7 @@ def test_a_write_that_fails_at_any_table_changes_nothing(open_tally: OpenTally, 
             mine.history(new),
         ) == before
         assert [(hit.memory.id, hit.score) for hit in mine.recall("heron")] == shown
-        done = mine.correct(old, "supersede", by=new, reason="r", mode="apply", confirm_token=token)
+        done = mine.corrections.make(
+            old, "supersede", by=new, reason="r", mode="apply", confirm_token=token
+        )
         assert done.result is not None

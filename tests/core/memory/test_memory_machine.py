@@ -141,9 +141,9 @@ class MemoryMachine(RuleBasedStateMachine):
             return
         known = self.known[memory_id]
         by = {"by": other} if correction == "supersede" else {}
-        preview = self.mine.correct(memory_id, correction, reason="r", **by)  # type: ignore[arg-type]
+        preview = self.mine.corrections.make(memory_id, correction, reason="r", **by)  # type: ignore[arg-type]
         assert preview.version == known.version
-        self.mine.correct(
+        self.mine.corrections.make(
             memory_id,
             correction,
             reason="r",
@@ -172,8 +172,8 @@ class MemoryMachine(RuleBasedStateMachine):
         if memory_id is None:
             return
         known = self.known[memory_id]
-        preview = self.mine.correct(memory_id, "restore", reason="r")
-        self.mine.correct(
+        preview = self.mine.corrections.make(memory_id, "restore", reason="r")
+        self.mine.corrections.make(
             memory_id, "restore", reason="r", mode="apply", confirm_token=preview.confirm_token
         )
         known.state, known.text = known.before.pop()
@@ -221,7 +221,7 @@ class MemoryMachine(RuleBasedStateMachine):
         memory_id = self.pick(data, "active")
         if memory_id is None:
             return
-        token = self.mine.correct(memory_id, "hide", reason="r").confirm_token
+        token = self.mine.corrections.make(memory_id, "hide", reason="r").confirm_token
         whole = journal.append
 
         def dying(*_: Any) -> Any:
@@ -235,7 +235,7 @@ class MemoryMachine(RuleBasedStateMachine):
                 elif operation == "forget":
                     self.mine.forget(memory_id, reason="r")
                 else:
-                    self.mine.correct(
+                    self.mine.corrections.make(
                         memory_id, "hide", reason="r", mode="apply", confirm_token=token
                     )
         finally:
@@ -253,11 +253,11 @@ class MemoryMachine(RuleBasedStateMachine):
         memory_id = data.draw(st.sampled_from(sorted(self.known)))
         known = self.known[memory_id]
         for call in (
-            lambda: self.mine.correct(
+            lambda: self.mine.corrections.make(
                 memory_id, "hide", reason="r", mode="apply", confirm_token="1.no"
             ),
             lambda: self.mine.modify(memory_id, content=" ", reason="r"),
-            lambda: self.mine.correct(memory_id, "supersede", reason="r", by=memory_id),
+            lambda: self.mine.corrections.make(memory_id, "supersede", reason="r", by=memory_id),
         ):
             with pytest.raises(TallystickError):
                 call()
@@ -281,7 +281,7 @@ class MemoryMachine(RuleBasedStateMachine):
             for hit in self.mine.recall(word, limit=1_000)
         }
         assert found == {memory_id: known.text for memory_id, known in shown.items()}
-        assert set(self.mine.preview_access().visible) == set(shown)
+        assert set(self.mine.spaces.preview_access().visible) == set(shown)
         for memory_id, known in self.known.items():
             history = self.mine.history(memory_id)
             assert [entry.event for entry in history] == known.events

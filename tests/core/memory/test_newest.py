@@ -113,8 +113,8 @@ def test_several_scopes_are_one_list(tally: Tally, anna: BoundTally) -> None:
 def test_a_day_is_asked_for_without_a_query_too(anna: BoundTally) -> None:
     old = anna.remember("The heron lives in Bern.", tags=["home"], valid_from=NOW - 9 * DAY)
     new = anna.remember("The heron lives in Basel.", tags=["home"], valid_from=NOW)
-    preview = anna.correct(old.id, "supersede", by=new.id, reason="moved")
-    anna.correct(
+    preview = anna.corrections.make(old.id, "supersede", by=new.id, reason="moved")
+    anna.corrections.make(
         old.id,
         "supersede",
         by=new.id,

@@ -35,8 +35,8 @@ RULE = "Never push on Friday, says the heron."
 
 
 def _corrected(bound: BoundTally, memory_id: str, correction: Any, **options: Any) -> None:
-    preview = bound.correct(memory_id, correction, reason="r", **options)
-    bound.correct(
+    preview = bound.corrections.make(memory_id, correction, reason="r", **options)
+    bound.corrections.make(
         memory_id,
         correction,
         reason="r",
@@ -66,7 +66,7 @@ def test_an_agent_neither_unpins_nor_overwrites_what_is_pinned(
 
         with pytest.raises(StateConflict) as refused:
             agent.modify(stored.id, reason="r", **changes)
-        listed = agent.modify_many([{"memory_id": stored.id, "reason": "r", **changes}])
+        listed = agent.corrections.modify_many([{"memory_id": stored.id, "reason": "r", **changes}])
 
         assert refused.value.reason == "pinned_memory"
         assert "ask a person" in str(refused.value)
@@ -86,7 +86,7 @@ def test_an_agent_corrects_nothing_that_is_pinned(open_tally: OpenTally, correct
             options["by"] = other
 
         with pytest.raises(StateConflict) as refused:
-            agent.correct(stored.id, correction, reason="r", **options)
+            agent.corrections.make(stored.id, correction, reason="r", **options)
 
         assert refused.value.reason == "pinned_memory"
         actions = {action.name: action for action in agent.inspect(stored.id).actions}
@@ -100,8 +100,8 @@ def test_an_agent_does_not_take_a_pinned_copy_away_through_its_origin(
         mine, agent = tally.bind(ALICE), tally.bind(CODER)
         apollo = tally.bind(ALICE, scope="project:apollo")
         origin = mine.remember(RULE).id
-        preview = mine.share(origin, "project:apollo", reason="r")
-        copy = mine.share(
+        preview = mine.corrections.share(origin, "project:apollo", reason="r")
+        copy = mine.corrections.share(
             origin,
             "project:apollo",
             reason="r",
@@ -110,13 +110,13 @@ def test_an_agent_does_not_take_a_pinned_copy_away_through_its_origin(
         ).copy_id
         assert copy is not None
         apollo.modify(copy, pinned=True, reason="all of us")
-        matches = agent.forget_matching(kinds=["note"], reason="r").matches
+        matches = agent.corrections.forget_matching(kinds=["note"], reason="r").matches
 
         assert [match.action for match in matches] == ["keep_pinned"]
         for call in (
             lambda: agent.forget(origin, reason="r"),
             lambda: agent.modify(origin, content="x", reason="r"),
-            lambda: agent.correct(origin, "hide", reason="r"),
+            lambda: agent.corrections.make(origin, "hide", reason="r"),
         ):
             with pytest.raises(StateConflict) as refused:
                 call()
@@ -169,7 +169,7 @@ def test_a_forced_forget_needs_the_token_of_a_preview(open_tally: OpenTally) -> 
         assert reasons == ["pinned_memory", "confirm_token_required", "confirm_token_mismatch"]
         assert operator.get(stored.id).content == RULE
 
-        preview = operator.correct(stored.id, "delete", reason="asked", force=True)
+        preview = operator.corrections.make(stored.id, "delete", reason="asked", force=True)
         forgotten = operator.forget(
             stored.id, reason="asked", force=True, confirm_token=preview.confirm_token
         )
@@ -198,8 +198,8 @@ class PinMachine(RuleBasedStateMachine):
         assert item is not None
         person.modify(item.memory.id, pinned=True, expires_at=None, reason="keep it")
         origin = person.remember("The heron is shared.").id
-        preview = person.share(origin, "project:apollo", reason="r")
-        copy = person.share(
+        preview = person.corrections.share(origin, "project:apollo", reason="r")
+        copy = person.corrections.share(
             origin,
             "project:apollo",
             reason="r",
@@ -282,9 +282,11 @@ class PinMachine(RuleBasedStateMachine):
     def forget_matching(self, in_project: bool, query: str | None) -> None:
         bound = self.project if in_project else self.agent
         matching: dict[str, Any] = {"since": 0, "threshold": 0.0, "reason": "r"}
-        token = bound.forget_matching(query, **matching).confirm_token
+        token = bound.corrections.forget_matching(query, **matching).confirm_token
         self.attempt(
-            lambda: bound.forget_matching(query, mode="apply", confirm_token=token, **matching)
+            lambda: bound.corrections.forget_matching(
+                query, mode="apply", confirm_token=token, **matching
+            )
         )
 
     @rule(data=st.data(), ttl=st.sampled_from([None, 1]), deletes=st.booleans())
@@ -301,7 +303,10 @@ class PinMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), operation=st.sampled_from(["promote", "share"]))
     def cross(self, data: Any, operation: str) -> None:
-        memory_id, verb = data.draw(st.sampled_from(self.ids)), getattr(self.agent, operation)
+        memory_id, verb = (
+            data.draw(st.sampled_from(self.ids)),
+            getattr(self.agent.corrections, operation),
+        )
         preview = self.attempt(lambda: verb(memory_id, "project:apollo", reason="r"))
         if preview is not None:
             self.attempt(

@@ -647,8 +647,8 @@ def _forget(tally: Tally, memory_id: str) -> None:
 
 def _hide(tally: Tally, memory_id: str) -> None:
     ben = tally.bind(BEN, scope="team:red")
-    token = ben.correct(memory_id, "hide", reason="wrong").confirm_token
-    ben.correct(memory_id, "hide", reason="wrong", mode="apply", confirm_token=token)
+    token = ben.corrections.make(memory_id, "hide", reason="wrong").confirm_token
+    ben.corrections.make(memory_id, "hide", reason="wrong", mode="apply", confirm_token=token)
 
 
 def _expire(tally: Tally, memory_id: str) -> None:
@@ -696,8 +696,8 @@ def test_no_other_read_gives_what_has_expired(open_tally: OpenTally) -> None:
         anna = tally.bind(ANNA)
         old = anna.remember("The office is in Graz.", kind="preference")
         new = anna.remember("The office is in Linz.", expires_at=NOW + DAY, kind="preference")
-        token = anna.correct(old.id, "supersede", by=new.id, reason="r").confirm_token
-        anna.correct(
+        token = anna.corrections.make(old.id, "supersede", by=new.id, reason="r").confirm_token
+        anna.corrections.make(
             old.id,
             "supersede",
             by=new.id,
@@ -715,7 +715,7 @@ def test_no_other_read_gives_what_has_expired(open_tally: OpenTally) -> None:
         assert anna.inspect(old.id).freshness.replaced_by is None
         assert anna.wake().items == ()
         assert not anna.still_stand([hit for hit in hits if hit.memory.id == new.id])
-        assert anna.preview_access().scopes[0].hidden == {"expired": 1, "superseded": 1}
+        assert anna.spaces.preview_access().scopes[0].hidden == {"expired": 1, "superseded": 1}
         assert _texts(anna.recall("office")) == []
         with pytest.raises(NotFound):
             anna.get(old.id)

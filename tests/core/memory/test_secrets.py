@@ -109,9 +109,11 @@ def test_a_change_says_that_secrets_were_replaced(bound: BoundTally) -> None:
 def test_the_text_in_place_of_a_redacted_one_has_no_secret(bound: BoundTally) -> None:
     kept = bound.remember("The token is in the vault.")
     options: dict[str, Any] = {"reason": "r", "replacement": SAID}
-    preview = bound.correct(kept.id, "redact", **options)
+    preview = bound.corrections.make(kept.id, "redact", **options)
 
-    bound.correct(kept.id, "redact", mode="apply", confirm_token=preview.confirm_token, **options)
+    bound.corrections.make(
+        kept.id, "redact", mode="apply", confirm_token=preview.confirm_token, **options
+    )
 
     assert TOKEN not in str(bound.get(kept.id))
 
@@ -158,7 +160,7 @@ def test_what_is_kept_reaches_no_model(folder: Path) -> None:
             outline(compiled).context,
             str(compiled),
             str(hits_for_model(bound, hits)),
-            bound.context_pack("token for deploys").text,
+            bound.pack("token for deploys").text,
             bound.wake().text,
             *(
                 str(MEMORY_TOOLS[name].function(bound, *arguments))
@@ -183,7 +185,9 @@ def test_a_copy_is_a_new_way_into_memory(folder: Path) -> None:
     with Tally.open(folder, background=False) as tally:
         bound = tally.bind(APOLLO)
         copies = []
-        for cross, origin in zip((bound.promote, bound.share), kept, strict=True):
+        for cross, origin in zip(
+            (bound.corrections.promote, bound.corrections.share), kept, strict=True
+        ):
             preview = cross(origin, **into)
             token = preview.confirm_token
             done = cross(origin, **into, mode="apply", confirm_token=token)
@@ -202,7 +206,7 @@ def test_a_copy_is_a_new_way_into_memory(folder: Path) -> None:
         Tally.open(folder, background=False, settings=_settings("refuse")) as tally,
         pytest.raises(InvalidInput, match="secrets_in_memory"),
     ):
-        tally.bind(APOLLO).promote(kept[0], **into)
+        tally.bind(APOLLO).corrections.promote(kept[0], **into)
 
 
 def _exported(tally: Tally, out: Path) -> list[str]:
@@ -260,7 +264,7 @@ def test_an_import_unmasks_nothing(open_tally: Callable[..., Tally], tmp_path: P
         assert texts == [bound.get(masked.id).content, "It is in the vault."]
         assert masked.status == "duplicate"
         assert [entry.event for entry in bound.history(ids[0])] == ["ADD", "ERASE", "SEEN"]
-        assert "github_token" in str(bound.proposal("1").proposal.content)
+        assert "github_token" in str(bound.reviews.get("1").proposal.content)
         assert remains is not None
         assert not remains.problems
         assert not problems

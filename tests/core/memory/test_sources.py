@@ -20,8 +20,8 @@ TEXT = "The heron nests in March."
 
 
 def _applied(bound: BoundTally, memory_id: str, correction: Any, **options: Any) -> None:
-    preview = bound.correct(memory_id, correction, reason="r", **options)
-    bound.correct(
+    preview = bound.corrections.make(memory_id, correction, reason="r", **options)
+    bound.corrections.make(
         memory_id,
         correction,
         reason="r",

@@ -58,13 +58,13 @@ def test_nobody_is_said_to_have_read_and_nothing_changes(open_tally: OpenTally) 
     with open_tally(owner=ANNA, embedder=HashEmbedder()) as tally:
         anna = tally.bind(ANNA)
         told = anna.remember("The heron nests in March.")
-        happened = anna.activity()
-        reads = anna.reads()
+        happened = anna.recordings.activity()
+        reads = anna.recordings.reads()
         warm(anna)
         warm(tally.bind(BEN))
 
-        assert anna.reads() == reads
-        assert anna.activity() == happened
+        assert anna.recordings.reads() == reads
+        assert anna.recordings.activity() == happened
         assert anna.get(told.id).access_count == 0
 
 

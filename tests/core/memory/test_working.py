@@ -83,7 +83,7 @@ def test_packs_and_wakes_of_a_run_begin_with_its_working_memory(open_tally: Open
         with apollo.run("coder"):
             apollo.working().set("task", "Mend the parser.")
             apollo.working().set("facts", ["x" * 5_000])
-            pack = apollo.context_pack("which encoding does the parser read?")
+            pack = apollo.pack("which encoding does the parser read?")
             wake = apollo.wake()
             elsewhere = apollo.wake(scopes=["private:alice"])
         after = apollo.wake()

@@ -14,7 +14,7 @@ import pytest
 from pydantic import Field
 
 from tallystick import errors
-from tallystick.access import AccessTokens, Spaces
+from tallystick.access import AccessTokens
 from tallystick.errors import InvalidInput, TallystickError
 from tallystick.operations import (
     MEMORY_TOOLS,
@@ -25,20 +25,33 @@ from tallystick.operations import (
     error_json,
     wire_status,
 )
-from tallystick.recorder import Recordings
 from tallystick.records import Actor, Count, JsonObject, PolicyRule
 from tallystick.records.arguments import OtherScopes, Since
 from tallystick.records.wire import PROCESS_ONLY, Wire
-from tallystick.tally import BoundTally, Operator, Tally
+from tallystick.tally import (
+    BoundApprovals,
+    BoundRecordings,
+    BoundSpaces,
+    BoundTally,
+    Corrections,
+    Jobs,
+    Operator,
+    Reviews,
+    Tally,
+)
 
 OpenTally = Callable[..., Tally]
 
 PARTS: Mapping[str, type] = {
     "": BoundTally,
     "operator.": Operator,
-    "spaces.": Spaces,
+    "spaces.": BoundSpaces,
+    "corrections.": Corrections,
+    "reviews.": Reviews,
+    "approvals.": BoundApprovals,
+    "jobs.": Jobs,
     "tokens.": AccessTokens,
-    "recordings.": Recordings,
+    "recordings.": BoundRecordings,
 }
 OF_A_PROGRAM = {
     "call": "a callable that reaches a model",
@@ -184,26 +197,28 @@ def test_an_operation_is_described_and_its_arguments_have_a_schema(name: str) ->
 
 
 NOT_OPERATIONS: Mapping[str, str] = {
-    "activity": "entries of a journal, which the dashboard shows as a diary",
+    "recordings.activity": "entries of a journal, which the dashboard shows as a diary",
     "aio": "the same verbs, awaited",
     "call_model": "calls a model in this process, with objects of its SDK",
     "stream_model": "calls a model in this process, with objects of its SDK",
     "check_model_call": "guards a call that happens in this process",
     "check_tool_call": "guards a call that happens in this process",
     "compile": "takes candidates as objects of the runtime, which only an adapter has",
-    "diary": "another view",
     "items": "the store of a runtime, which its adapter offers",
     "join_run": "for adapters, which record what they observe",
     "keep_turn": "for adapters, which observe a turn",
     "on": "another view",
+    "approvals": "has operations of its own",
+    "corrections": "has operations of its own",
+    "jobs": "has operations of its own",
     "operator": "has operations of its own",
-    "reads": "lines of the access log, which the dashboard shows",
+    "recordings.reads": "lines of the access log, which the dashboard shows",
     "recordings": "has operations of its own",
+    "reviews": "has operations of its own",
     "spaces": "has operations of its own",
     "still_stand": "for adapters, which show recalled memories again",
     "threads": "the checkpoints of a runtime, which its adapter offers",
     "tokens": "has operations of its own",
-    "traced": "another view",
     "working": "has verbs of its own, which a run's agent uses through its adapter",
     "run": "starts a recording, which an adapter or a `with` block ends",
     "recordings.candidates": "`knew` and `unseen` in one answer",
@@ -214,17 +229,16 @@ NOT_OPERATIONS: Mapping[str, str] = {
     "recordings.player": "plays a tape to an agent in this process",
     "recordings.prefix_reuse": "figures of compiles, which `entries` has in its summaries",
     "recordings.receipts": "the receipts of `steps`, one by one",
-    "recordings.replay": "`replay`, recorded as a run of its own",
+    "recordings.preview_replay": "`replay`, recorded as a run of its own",
     "recordings.replayed": "`replay` with objects for adapters",
     "recordings.require_record": "guards an open run, which a server keeps for its caller",
-    "recordings.runs": "`runs`, of several scopes",
+    "recordings.runs_of": "`runs`, of several scopes",
     "recordings.start_run": "starts a recording, which an adapter or a `with` block ends",
     "recordings.step_counts": "a count for lists of runs",
     "recordings.steps_of_task": "the link of a graph's task, which its adapter follows",
     "recordings.summaries": "the summaries that the receipts of a run have",
     "recordings.subscribe": "calls a function in this process",
     "recordings.tape": "calls to be played, which a surface writes to a file",
-    "recordings.verify": "`verify`, with the checkpoint threads of the run",
 }
 """Public verbs of a bound tally and its parts that no surface offers, each with the reason."""
 

@@ -124,7 +124,7 @@ class _Embedder(HashEmbedder):
 
 
 def states(tally: Tally, kind: str) -> dict[str, int]:
-    listed = every(tally.bind(ROOT).operator.jobs, kind=kind)
+    listed = every(tally.bind(ROOT).jobs.list, kind=kind)
     return dict(Counter(job.state for job in listed))
 
 
@@ -227,7 +227,7 @@ def test_one_refused_text_of_a_thousand_holds_up_no_learning(
         # Others were answered for since, so that it is this text's own fault.
         [again] = tally.drain().failed
         assert (again.id, again.state, models.calls) == (failed.id, "dead", 20 * users + 1)
-        culprit = tally.bind(ROOT).operator.job(failed.id)
+        culprit = tally.bind(ROOT).jobs.get(failed.id)
         memory = tally.bind(Actor(user="user3")).get(culprit.subject_id)
         assert memory.extraction_status == "failed"
         assert failed.id in jobs_finding(tally).text
@@ -265,7 +265,7 @@ def test_a_provider_that_ends_its_thread_frees_its_lease_and_is_counted(
         bound.remember("I have 3 boats.")
         for attempts in range(1, 6):
             tally.drain()
-            job = tally.bind(ROOT).operator.job(job_id)
+            job = tally.bind(ROOT).jobs.get(job_id)
             assert (job.attempts, job.error_code) == (attempts, "model_failed")
         assert states(tally, "extract") == {"done": 1, "dead": 1}
 
@@ -280,7 +280,7 @@ def test_whoever_ends_the_process_frees_its_leases_and_costs_no_attempt(
         tally.bind(Actor(user="alice")).remember_many(["The heron nests.", "The tide turns."])
         with pytest.raises(interruption):
             tally.drain()
-        listed = tally.bind(ROOT).operator.jobs(kind="embed")
+        listed = tally.bind(ROOT).jobs.list(kind="embed")
         assert [(job.state, job.attempts) for job in listed] == [("pending", 0)] * 2
         models.fault = None
         tally.drain()
@@ -296,13 +296,13 @@ def test_a_timeout_of_one_text_is_that_texts(open_sqlite: OpenTally, clock: Cloc
         slow = bound.remember("This is poison.").job_id or ""
         # Nobody else was asked: it may as well be the provider.
         tally.drain()
-        assert tally.bind(ROOT).operator.job(slow).attempts == 0
+        assert tally.bind(ROOT).jobs.get(slow).attempts == 0
         for attempts in range(1, 6):
             bound.remember(f"I have {attempts} boats.")
             services_of(tally).background.runner.run(["extract"])
             [failed] = tally.drain().failed
             assert (failed.id, failed.code) == (slow, "model_failed")
-            assert tally.bind(ROOT).operator.job(slow).attempts == attempts
+            assert tally.bind(ROOT).jobs.get(slow).attempts == attempts
         assert states(tally, "extract") == {"done": 5, "dead": 1}
 
 
@@ -321,7 +321,7 @@ def test_half_characters_of_an_answer_spoil_no_text(open_sqlite: OpenTally) -> N
         bound = tally.bind(Actor(user="alice"))
         bound.remember("I have 3 boats and 4 kites.")
         assert tally.drain().failed == ()
-        contents = {each.content.content for each in bound.reviews() if each.content}
+        contents = {each.content.content for each in bound.reviews.list() if each.content}
         assert contents == {"I have 3 boats \ufffd.", "I have 4 kites."}
 
 
@@ -413,7 +413,7 @@ def test_an_outage_of_the_extractor_costs_no_reflection(
         alice = tally.bind(Actor(user="alice"))
         for day in ("monday", "tuesday"):
             alice.remember("We decided to launch in May.", kind="turn", conversation=day)
-            alice.reflect(conversation=day, mode="async")
+            alice.reviews.reflect(conversation=day, mode="async")
         through_a_day(tally, clock, "reflect", 2)
         models.fault = None
         till_all_is_done(tally, clock, "reflect", 2)
@@ -469,7 +469,7 @@ def test_one_text_that_fails_holds_up_no_vector_of_a_changed_embedder(
     with open_sqlite(embedder=models.embedder) as tally:
         for attempts in range(1, 6):
             [failed] = tally.drain().failed
-            job = tally.bind(ROOT).operator.job(failed.id)
+            job = tally.bind(ROOT).jobs.get(failed.id)
             assert (job.attempts, job.error_code) == (attempts, "embedder_failed")
             assert len(tally.bind(Actor(user="alice")).recall("note 7")) > 0
         assert states(tally, "reembed") == {"dead": 1}

@@ -89,7 +89,7 @@ class JobMachine(RuleBasedStateMachine):
         return JobRunner(self.services.store, self.services.gate, [self.provider])
 
     def _all(self) -> list[Job]:
-        return every(self.tally.bind(ROOT).operator.jobs, kind="count")
+        return every(self.tally.bind(ROOT).jobs.list, kind="count")
 
     @rule(user=st.sampled_from(USERS), subject=st.integers(0, 5), version=st.integers(0, 2))
     def enqueue(self, user: str, subject: int, version: int) -> None:
@@ -259,7 +259,7 @@ def test_workers_killed_at_any_moment_lose_no_job(tmp_path: Path) -> None:
             jobs.due(connection, ["embed"])
         for _ in range(3):
             tally.drain()
-        counts = Counter(job.state for job in every(tally.bind(ROOT).operator.jobs))
+        counts = Counter(job.state for job in every(tally.bind(ROOT).jobs.list))
         assert counts == {"done": expected}
         with database.read() as connection:
             [vectors] = connection.exec_driver_sql("SELECT count(*) FROM vectors").one()

@@ -73,7 +73,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def listed(tally: Tally, **options: Any) -> list[Job]:
-    return tally.bind(ROOT).operator.jobs(**options)
+    return tally.bind(ROOT).jobs.list(**options)
 
 
 def only(tally: Tally) -> Job:
@@ -213,7 +213,7 @@ def test_the_background_asks_a_provider_that_is_away_less_and_less(
         # A batch and both of its halves; afterwards two different texts, together and each alone.
         assert asked[:10] == [400] * 10
         assert asked[-1] <= 416
-        assert sum(job.waits > 0 for job in every(tally.bind(ROOT).operator.jobs)) <= 216
+        assert sum(job.waits > 0 for job in every(tally.bind(ROOT).jobs.list)) <= 216
 
 
 # What ends a job
@@ -258,7 +258,7 @@ def test_dead_and_failed_jobs_are_done_anew_by_command_and_by_the_doctor(
         poison = mine.remember("This is poison.").job_id or ""
         cancelled = mine.remember("The heron nests.").job_id
         assert cancelled is not None
-        assert root.operator.cancel_job(cancelled, reason="not needed").state == "dead"
+        assert root.jobs.cancel(cancelled, reason="not needed").state == "dead"
         [failed] = tally.drain().failed
         assert (failed.id, failed.state, failed.code) == (
             poison,
@@ -283,18 +283,18 @@ def test_dead_and_failed_jobs_are_done_anew_by_command_and_by_the_doctor(
         ]
         assert (mended.status, mended.text) == ("repaired", "1 jobs will be done anew")
         tally.drain()
-        assert root.operator.job(cancelled).state == "dead"
-        assert root.operator.retry_jobs(cancelled, reason="r") == [cancelled]
+        assert root.jobs.get(cancelled).state == "dead"
+        assert root.jobs.retry(cancelled, reason="r") == [cancelled]
         tally.drain()
         assert {job.state for job in listed(tally)} == {"done"}
-        assert [event.code for event in root.operator.job(cancelled).trail if event.code] == [
+        assert [event.code for event in root.jobs.get(cancelled).trail if event.code] == [
             "cancelled",
             "requeued",
         ]
         with pytest.raises(StateConflict):
-            root.operator.retry_jobs(cancelled, reason="r")
+            root.jobs.retry(cancelled, reason="r")
         with pytest.raises(StateConflict):
-            root.operator.cancel_job(cancelled, reason="too late")
+            root.jobs.cancel(cancelled, reason="too late")
 
 
 def test_a_mistake_in_a_handler_ends_in_a_dead_job_that_names_it(
@@ -399,7 +399,7 @@ def test_a_cancelled_job_under_way_stores_nothing(open_tally: OpenTally) -> None
         job_id = enqueue(tally, "a")
 
         def cancelled(work: Work) -> None:
-            tally.bind(ROOT).operator.cancel_job(job_id, reason="enough")
+            tally.bind(ROOT).jobs.cancel(job_id, reason="enough")
 
         result = runner_of(tally, Notes(cancelled)).run()
         assert (result.leased, result.made) == (1, 0)
@@ -517,17 +517,17 @@ def test_work_that_changes_memory_waits_while_changes_are_suspended(
 def test_jobs_of_others_are_neither_seen_nor_steered(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         job_id = enqueue(tally, "a")
-        alice, bob = tally.bind(ALICE).operator, tally.bind(BOB).operator
-        assert [job.id for job in alice.jobs()] == [job_id] == [alice.job(job_id[-8:]).id]
-        assert (bob.jobs(), bob.retry_jobs(reason="r")) == ([], [])
+        alice, bob = tally.bind(ALICE).jobs, tally.bind(BOB).jobs
+        assert [job.id for job in alice.list()] == [job_id] == [alice.get(job_id[-8:]).id]
+        assert (bob.list(), bob.retry(reason="r")) == ([], [])
         for refused in (
-            lambda: bob.job(job_id),
-            lambda: bob.retry_jobs(job_id, reason="r"),
-            lambda: bob.cancel_job(job_id, reason="r"),
+            lambda: bob.get(job_id),
+            lambda: bob.retry(job_id, reason="r"),
+            lambda: bob.cancel(job_id, reason="r"),
         ):
             with pytest.raises(NotFound):
                 refused()
-        assert alice.cancel_job(job_id, reason="mine").error_code == "cancelled"
+        assert alice.cancel(job_id, reason="mine").error_code == "cancelled"
 
 
 # Workers
@@ -665,20 +665,20 @@ def test_a_replay_waits_in_the_queue_and_is_made_as_whoever_asked(open_tally: Op
         with alice.run("coder") as run, run.step("model_call") as step:
             alice.compile([*alice.recall("heron")], budget=500)
         steps = [each for each in alice.recordings.steps(run.id) if each.step_kind == "model_call"]
-        job = alice.replay_later(steps[0].step_id, token_budget=200)
-        assert alice.replay_later(steps[0].step_id, token_budget=200).id == job.id
+        job = alice.recordings.replay_later(steps[0].step_id, token_budget=200)
+        assert alice.recordings.replay_later(steps[0].step_id, token_budget=200).id == job.id
         with pytest.raises(NotFound):
-            tally.bind(BOB).replay_later(steps[0].step_id)
+            tally.bind(BOB).recordings.replay_later(steps[0].step_id)
         with pytest.raises(InvalidInput, match="at once"):
-            alice.replay_later(step.id, context_mutations={"a": "The heron sleeps."})
+            alice.recordings.replay_later(step.id, context_mutations={"a": "The heron sleeps."})
 
         tally.drain()
-        done = alice.operator.job(job.id)
+        done = alice.jobs.get(job.id)
         assert (done.state, done.user) == ("done", "alice")
         assert done.result is not None
         replayed = alice.recordings.step(str(done.result["step_id"]))
         assert steps[0].step_id in str(replayed.metadata["replay_of"])
-        assert alice.operator.job(job.id).result == done.result
+        assert alice.jobs.get(job.id).result == done.result
 
 
 KILLED_BEFORE_THE_END = """
@@ -697,7 +697,7 @@ def test_a_replay_whose_worker_died_before_the_job_ended_is_recorded_once(tmp_pa
         with owner.run("coder") as run, run.step("model_call"):
             owner.compile([], budget=500)
         steps = [each for each in owner.recordings.steps(run.id) if each.step_kind == "model_call"]
-        job_id = owner.replay_later(steps[0].step_id, token_budget=200).id
+        job_id = owner.recordings.replay_later(steps[0].step_id, token_budget=200).id
 
     killed = subprocess.run([sys.executable, "-c", KILLED_BEFORE_THE_END, str(tmp_path)])
     assert killed.returncode == -signal.SIGKILL
@@ -710,10 +710,10 @@ def test_a_replay_whose_worker_died_before_the_job_ended_is_recorded_once(tmp_pa
                 name="test.expire",
             )
             tally.drain()
-        job = owner.operator.job(job_id)
+        job = owner.jobs.get(job_id)
         assert job.state == "done", job
         assert job.result is not None
-        replays = [run for run in owner.runs() if "replay_of" in run.metadata]
+        replays = [run for run in owner.recordings.runs() if "replay_of" in run.metadata]
         assert [run.run_id for run in replays] == [job.result["run_id"]]
         assert set(job.result) == {"run_id", "step_id", "fidelity", "request_matches"}
         assert owner.recordings.verify(replays[0].run_id).ok
@@ -722,7 +722,7 @@ def test_a_replay_whose_worker_died_before_the_job_ended_is_recorded_once(tmp_pa
 def test_what_is_repaired_is_in_the_journal_with_its_reason(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         root = tally.bind(Actor(user="root", role="operator"))
-        for call in (root.operator.rebuild_index, root.operator.retry_jobs):
+        for call in (root.operator.rebuild_index, root.jobs.retry):
             with pytest.raises(InvalidInput, match="Say why"):
                 call(reason=" ")
         root.operator.rebuild_index(reason="recall was slow")

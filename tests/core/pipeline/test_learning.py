@@ -179,14 +179,16 @@ def test_what_is_remembered_is_recallable_before_anything_is_drawn_from_it(
 
         tally.drain()
 
-        job = anna.operator.job(stored.job_id or "")
+        job = anna.jobs.get(stored.job_id or "")
         assert (job.state, job.result) == (
             "done",
             {"waiting": 2, "facts": 2, "provider": "far", "warnings": []},
         )
         assert stored_of(tally, stored.id).memory.extraction_status == "done"
         assert set(by_content(tally)) == {"I live in Berlin. I love coffee."}
-        assert [(each.content and each.content.content) for each in anna.reviews()] == model.facts
+        assert [
+            (each.content and each.content.content) for each in anna.reviews.list()
+        ] == model.facts
 
 
 def test_sync_waits_for_the_model_and_raw_leaves_no_job(open_sqlite: OpenTally) -> None:
@@ -197,7 +199,7 @@ def test_sync_waits_for_the_model_and_raw_leaves_no_job(open_sqlite: OpenTally) 
         tally.drain()
 
         assert (learned.processing, raw.processing, raw.job_id) == ("processed", "raw_saved", None)
-        assert [each.derived_from for each in anna.reviews()] == [(learned.id,)]
+        assert [each.derived_from for each in anna.reviews.list()] == [(learned.id,)]
 
 
 def test_a_process_without_a_model_leaves_the_work_to_one_that_has_it(
@@ -207,10 +209,10 @@ def test_a_process_without_a_model_leaves_the_work_to_one_that_has_it(
         job_id = tally.bind().remember("I live in Berlin. I love coffee.").job_id or ""
     with open_sqlite() as tally:
         tally.drain()
-        assert tally.bind().operator.job(job_id).state == "pending"
+        assert tally.bind().jobs.get(job_id).state == "pending"
     with opened(open_sqlite, extractor=Scripted(["I love coffee."])) as tally:
         tally.drain()
-        assert len(tally.bind().reviews()) == 1
+        assert len(tally.bind().reviews.list()) == 1
 
 
 def test_sync_comes_back_in_time_where_a_model_does_not(open_sqlite: OpenTally) -> None:
@@ -243,14 +245,14 @@ def test_what_a_person_accepts_names_its_text_and_who_drew_it(open_tally: OpenTa
             tags=["home"],
         )
         tally.drain()
-        [proposal] = anna.reviews()
+        [proposal] = anna.reviews.list()
         assert (proposal.state, proposal.reason, proposal.provider, proposal.model) == (
             "pending",
             "sensitive",
             "near",
             "m-1",
         )
-        accepted = anna.review(proposal.id, "accept", reason="so it is")
+        accepted = anna.reviews.decide(proposal.id, "accept", reason="so it is")
 
         fact = anna.get(accepted.made or "")
         assert (fact.content, fact.kind, fact.confidence) == ("I live in Berlin.", "fact", 70)
@@ -273,7 +275,7 @@ def test_a_text_without_facts_is_empty_and_not_done(open_sqlite: OpenTally) -> N
         stored = tally.bind().remember("Hi there! How are you?")
         tally.drain()
 
-        assert tally.bind().operator.job(stored.job_id or "").state == "empty"
+        assert tally.bind().jobs.get(stored.job_id or "").state == "empty"
         assert stored_of(tally, stored.id).memory.extraction_status == "empty"
 
 
@@ -286,17 +288,17 @@ def test_a_replacement_changes_nothing_until_a_person_accepts_it(open_tally: Ope
 
         assert {each.state for each in by_content(tally).values()} == {"active"}
         assert "review_needed" in events(tally, old.id)
-        [proposal] = anna.reviews()
+        [proposal] = anna.reviews.list()
         assert (proposal.action, proposal.target, proposal.reason) == (
             "UPDATE",
             old.id,
             "contradiction",
         )
-        anna.review(proposal.id, "accept", reason="she moved")
+        anna.reviews.decide(proposal.id, "accept", reason="she moved")
         assert by_content(tally)["I live in Berlin."].state == "superseded"
         hits = anna.recall("where do I live?")
         replaced = [hit.replaced_by for hit in hits if hit.memory.id == old.id]
-        assert replaced == [anna.proposal(proposal.id).proposal.made]
+        assert replaced == [anna.reviews.get(proposal.id).proposal.made]
         assert replaced == [new.id], "the text is the fact"
 
 
@@ -310,8 +312,8 @@ def test_a_withdrawal_waits_and_becomes_a_tombstone_that_can_be_recovered(
         tally.drain()
 
         assert stored_of(tally, old.id).memory.state == "active"
-        [proposal] = anna.reviews()
-        anna.review(proposal.id, "accept", reason="there is no dog")
+        [proposal] = anna.reviews.list()
+        anna.reviews.decide(proposal.id, "accept", reason="there is no dog")
         assert stored_of(tally, old.id).memory.state == "deleted"
         anna.recover(old.id, reason="I do have a dog.")
         assert by_content(tally)["My dog is called Rex."].state == "active"
@@ -345,8 +347,8 @@ def test_a_memory_that_is_a_fact_is_decided_about_as_it_is(open_sqlite: OpenTall
         tally.drain()
 
         assert extractor.texts == []
-        [proposal] = anna.reviews()
-        assert anna.review(proposal.id, "accept", reason="yes").made == new.id
+        [proposal] = anna.reviews.list()
+        assert anna.reviews.decide(proposal.id, "accept", reason="yes").made == new.id
         assert (anna.get(old.id).state, anna.get(new.id).state) == ("superseded", "active")
 
 
@@ -481,7 +483,7 @@ def test_a_failure_is_failed_after_its_attempts_and_the_text_stays(
         for _ in range(5):
             tally.drain()
 
-        job = tally.bind().operator.job(stored.job_id or "")
+        job = tally.bind().jobs.get(stored.job_id or "")
         assert (job.state, job.error_code) == ("failed", "extraction_error")
         assert stored_of(tally, stored.id).memory.extraction_status == "failed"
         assert [hit.memory.id for hit in tally.bind().recall("Berlin")] == [stored.id]
@@ -499,7 +501,7 @@ def test_an_outage_waits_without_end_and_is_made_up_for_in_order(open_sqlite: Op
         tally.drain()
 
         assert extractor.texts == [f"I have {number} boats." for number in range(3)]
-        assert {anna.operator.job(job_id).state for job_id in jobs} == {"done"}
+        assert {anna.jobs.get(job_id).state for job_id in jobs} == {"done"}
 
 
 def test_the_next_provider_is_asked_where_the_preferred_one_is_away(
@@ -511,7 +513,7 @@ def test_the_next_provider_is_asked_where_the_preferred_one_is_away(
         stored = tally.bind().remember("I live in Berlin.")
         tally.drain()
 
-        result = tally.bind().operator.job(stored.job_id or "").result
+        result = tally.bind().jobs.get(stored.job_id or "").result
         assert result is not None
         assert result["provider"] == "second"
 
@@ -525,7 +527,7 @@ def test_a_budget_stops_at_the_call_that_reaches_it(open_sqlite: OpenTally) -> N
         [held] = tally.drain().failed
         assert (held.code, "calls_per_day" in held.text) == ("budget_spent", True)
 
-        states = [anna.operator.job(each.job_id or "").state for each in stored]
+        states = [anna.jobs.get(each.job_id or "").state for each in stored]
         assert len(extractor.texts) == 2
         assert states == ["done", "done", "retry_scheduled", "pending"]
         with pytest.raises(BudgetSpent, match="calls_per_day"):
@@ -677,7 +679,7 @@ def test_each_answer_of_a_model_is_logged_and_recorded_by_itself(open_sqlite: Op
         services_of(tally).background.runner.run(["extract"])
         assert model.calls == 2
         assert len(logged_calls(tally)) == 2
-        [run] = anna.runs()
+        [run] = anna.recordings.runs()
         assert [step.name for step in anna.recordings.steps(run.run_id)] == ["extract"] * 2
         assert all(each.input_tokens and each.output_tokens for each in logged_calls(tally))
 
@@ -729,7 +731,7 @@ def test_a_decider_is_sent_no_more_than_it_takes_and_the_job_says_what_was_left_
         asked = anna.operator.outbound_calls(purpose="decide")
         assert all(each.characters <= longest for each in asked)
         assert len(asked) == (longest > 200)
-        result = anna.operator.job(stored.job_id or "").result
+        result = anna.jobs.get(stored.job_id or "").result
         assert result is not None
         assert f"far takes {longest} characters" in str(result["warnings"])
 
@@ -743,18 +745,18 @@ def test_a_scope_that_spent_its_budget_holds_no_other_scope_back(open_tally: Ope
         his = [bob.remember(f"I have {number} kites.") for number in range(2)]
         runner = services_of(tally).background.runner
         first = runner.run(["extract"])
-        states = [each.state for each in (anna.operator.job(one.job_id or "") for one in hers)]
-        assert [anna.operator.job(one.job_id or "").state for one in his] == ["done", "done"]
+        states = [each.state for each in (anna.jobs.get(one.job_id or "") for one in hers)]
+        assert [anna.jobs.get(one.job_id or "").state for one in his] == ["done", "done"]
         assert states.count("done") == 2
         assert isinstance(first.outage, BudgetSpent)
 
         later = bob.remember("I have a new kite.")
         runner.run(["extract"])
-        assert anna.operator.job(later.job_id or "").state == "retry_scheduled"
+        assert anna.jobs.get(later.job_id or "").state == "retry_scheduled"
         cora = tally.bind(Actor(user="cora"))
         other = cora.remember("I have a canoe.")
         runner.run(["extract"])
-        assert anna.operator.job(other.job_id or "").state == "done"
+        assert anna.jobs.get(other.job_id or "").state == "done"
         assert len(extractor.texts) == 5
 
 
@@ -767,14 +769,14 @@ def test_a_job_that_spent_its_own_budget_fails_and_goes_on_when_the_limit_is_rai
         job_id = tally.bind().remember("I have 3 boats.").job_id or ""
         tally.drain()
         tally.drain()
-        job = tally.bind().operator.job(job_id)
+        job = tally.bind().jobs.get(job_id)
         assert (job.state, job.error_code, len(unread.texts)) == ("failed", "budget_spent", 1)
 
     raised = LearningBudget(calls_per_job=9)
     with opened(open_sqlite, extractor=Scripted(), settings={"learning_budget": raised}) as tally:
-        tally.bind().operator.retry_jobs([job_id], reason="r")
+        tally.bind().jobs.retry([job_id], reason="r")
         tally.drain()
-        assert tally.bind().operator.job(job_id).state == "done"
+        assert tally.bind().jobs.get(job_id).state == "done"
 
 
 def test_what_stays_here_is_given_to_no_provider_far_away(open_sqlite: OpenTally) -> None:
@@ -783,7 +785,7 @@ def test_what_stays_here_is_given_to_no_provider_far_away(open_sqlite: OpenTally
         kept = tally.bind().remember("I live in Berlin.", attributes={"local_only": True})
         tally.drain()
 
-        job = tally.bind().operator.job(kept.job_id or "")
+        job = tally.bind().jobs.get(kept.job_id or "")
         assert (job.state, job.error_code, far.texts) == ("failed", "egress_denied", [])
 
     near = Scripted(declaration=FAR.model_copy(update={"local": True, "name": "near"}))
@@ -805,7 +807,7 @@ def test_secrets_leave_as_placeholders_and_come_back_as_they_were(
         tally.drain()
 
         assert key not in far.texts[0]
-        [proposal] = tally.bind().reviews()
+        [proposal] = tally.bind().reviews.list()
         assert proposal.content is not None
         assert proposal.content.content == f"The build key is {key} for now."
         assert proposal.reason == "sensitive"
@@ -850,10 +852,10 @@ def test_a_call_is_a_recorded_step_with_its_receipt(open_sqlite: OpenTally) -> N
         anna.remember("I live in Berlin.", conversation="c")
         tally.drain()
 
-        [run] = anna.runs()
+        [run] = anna.recordings.runs()
         assert run.agent_name == "tallystick-extract"
         assert [step.name for step in anna.recordings.steps(run.run_id)] == ["extract"]
-        assert anna.verify(run.run_id).ok
+        assert anna.recordings.verify(run.run_id).ok
         [row] = rows(tally)
         assert (row.state, row.run_id) == ("pending", run.run_id)
 
@@ -898,14 +900,14 @@ def test_autonomous_work_is_suspended_at_once_and_goes_on_later(open_sqlite: Ope
         anna.operator.freeze(reason="Look first.", what="autonomy")
         stored = anna.remember("I live in Berlin. I love coffee.")
         tally.drain()
-        job = anna.operator.job(stored.job_id or "")
+        job = anna.jobs.get(stored.job_id or "")
         assert (job.state, job.error_code) == ("retry_scheduled", "autonomy_frozen")
         anna.modify(stored.id, importance=80, reason="A person may still change it.")
 
         anna.operator.thaw(reason="Looked.", what="autonomy")
         later = anna.remember("I live in Rome. I love tea.")
         tally.drain()
-        assert anna.operator.job(later.job_id or "").state == "done"
+        assert anna.jobs.get(later.job_id or "").state == "done"
 
 
 class NamingScripted(Scripted):

@@ -91,7 +91,7 @@ def test_a_tally_that_is_set_to_it_keeps_such_a_secret_out_of_packs_and_payloads
         with mine.run("coder") as run, run.step("model_call") as step:
             step.record("request", {"prompt": f"Use {AIRTABLE}"})
         [entry] = mine.recordings.entries(step.id)
-        outputs: list[Any] = [mine.context_pack("key of the table").text, entry.payload]
+        outputs: list[Any] = [mine.pack("key of the table").text, entry.payload]
         assert AIRTABLE not in whole(outputs)
         assert "airtable" in whole(outputs)
         assert mine.recordings.verify(run.id).ok

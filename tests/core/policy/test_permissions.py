@@ -258,7 +258,7 @@ def test_who_may_read_a_memory_is_told_what_he_may_not_do_with_it(open_tally: Op
                 lambda: bound.forget(kept, reason="try"),
                 lambda: bound.modify(kept, content="No.", reason="try"),
                 lambda: bound.recover(kept, reason="try"),
-                lambda: bound.correct(kept, "mark_wrong", reason="try"),
+                lambda: bound.corrections.make(kept, "mark_wrong", reason="try"),
             ]
 
         for call, operation in zip(
@@ -278,8 +278,8 @@ def test_who_may_read_a_memory_is_told_what_he_may_not_do_with_it(open_tally: Op
 
 def test_a_diary_is_read_by_its_agent_alone(open_tally: OpenTally) -> None:
     with open_tally() as tally:
-        stored = tally.bind(CODER).diary("apollo").remember("Today the build broke.")
-        assert len(tally.bind(CODER).diary("apollo").recall("build")) == 1
+        stored = tally.bind(CODER, CODER.diary("apollo")).remember("Today the build broke.")
+        assert len(tally.bind(CODER, CODER.diary("apollo")).recall("build")) == 1
         assert list(tally.bind(CODER).recall("build")) == []
         assert list(tally.bind(CODER, scope="project:apollo").recall("build")) == []
         for other in (ALICE, CODER.replace(agent="writer"), CODER.replace(user="bob")):
@@ -293,9 +293,11 @@ def test_a_preview_of_another_tells_ids_only_to_who_may_inspect(open_tally: Open
         gone = tally.bind(ALICE).remember("Egret.")
         tally.bind(ALICE).forget(gone.id, reason="wrong")
 
-        [own] = tally.bind(ALICE).preview_access().scopes
-        [stranger] = tally.bind(BOB).preview_access(actor=ALICE, scopes=["private:alice"]).scopes
-        [refused] = tally.bind(ALICE).preview_access(actor=BOB).scopes
+        [own] = tally.bind(ALICE).spaces.preview_access().scopes
+        [stranger] = (
+            tally.bind(BOB).spaces.preview_access(actor=ALICE, scopes=["private:alice"]).scopes
+        )
+        [refused] = tally.bind(ALICE).spaces.preview_access(actor=BOB).scopes
         with services_of(tally).store.database.read() as connection:
             denied = [
                 entry.event
@@ -360,7 +362,7 @@ def test_a_preview_equals_what_recall_then_gives(
                 continue
         for reader in readers:
             for scope in tally.scopes():
-                [preview] = tally.bind(reader).preview_access(scopes=[scope]).scopes
+                [preview] = tally.bind(reader).spaces.preview_access(scopes=[scope]).scopes
                 bound = tally.bind(reader, scope=scope)
                 if preview.decision.allowed:
                     assert set(preview.visible) == {

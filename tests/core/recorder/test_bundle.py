@@ -214,7 +214,7 @@ def test_payloads_can_be_erased_and_the_chain_still_verifies(open_tally: OpenTal
         )
         assert verify_bundle(recorder.export_receipt(run_id), foil=foil).ok
         with pytest.raises(TallystickError, match="cannot be replayed"):
-            recorder.replay(steps[0])
+            recorder.preview_replay(steps[0])
         with pytest.raises(Denied):
             tally.bind(Actor(user="local")).operator.erase_recorded(
                 run_id, reason="mine", mode="apply"
@@ -294,4 +294,4 @@ def test_a_page_of_steps_begins_after_the_last_one(open_tally: OpenTally) -> Non
         assert [step.step_id for step in recorder.steps(run.id, after=first[-1].step_index)] == ids[
             3:
         ]
-        assert recorder.step_counts(bound.runs()) == {run.id: 7}
+        assert recorder.step_counts(bound.recordings.runs()) == {run.id: 7}

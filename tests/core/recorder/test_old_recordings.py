@@ -45,7 +45,7 @@ class Old:
     @property
     def run(self) -> RunRecord:
         """The run of its time."""
-        return self.tally.bind(ANNA).runs()[-1]
+        return self.tally.bind(ANNA).recordings.runs()[-1]
 
 
 def _sql(where: str | Path, schema: str, statement: str) -> list[Any]:
@@ -151,7 +151,7 @@ def test_an_old_run_plays_as_a_tape(old: Old, recorder: Recordings) -> None:
 
 def test_an_old_step_is_made_again_and_compiled_anew(old: Old, recorder: Recordings) -> None:
     step = recorder.steps(old.run.run_id)[0]
-    exact = recorder.replay(
+    exact = recorder.preview_replay(
         step.step_id, call=lambda request: {"answer": {"content": "I look it up."}}
     )
     assert (exact.fidelity, exact.request_matches, exact.response_matches) == (
@@ -163,7 +163,7 @@ def test_an_old_step_is_made_again_and_compiled_anew(old: Old, recorder: Recordi
     candidates = recorder.knew(step.step_id)
     assert {item.says for item in candidates} >= {"The heron eats three fish a day."}
     eaten = next(item for item in candidates if item.says == "The heron eats three fish a day.")
-    changed = recorder.replay(step.step_id, context_mutations={eaten.item_id: None})
+    changed = recorder.preview_replay(step.step_id, context_mutations={eaten.item_id: None})
     assert changed.diff is not None
     assert eaten.item_id in [change.item_id for change in changed.diff.removed]
 
@@ -187,7 +187,7 @@ def test_work_goes_on_in_an_old_tally(tally: Tally, recorder: Recordings) -> Non
     with anna.run("keeper") as run, run.step("model_call") as step:
         step.record("request", {"prompt": "Where is it?"})
         step.record("response", {"answer": "At the harbour."})
-    assert [recorder.verify(one.run_id).ok for one in anna.runs()] == [True, True]
+    assert [recorder.verify(one.run_id).ok for one in anna.recordings.runs()] == [True, True]
     findings = tally.bind(Actor(user="anna", role="operator")).operator.doctor()
     assert [finding.text for finding in findings if finding.status == "problem"] == []
 

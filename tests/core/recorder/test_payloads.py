@@ -809,7 +809,7 @@ def test_a_run_has_names_and_no_texts_for_names(open_sqlite: OpenTally, argument
         names = {"agent_name": "coder", "domain": None, argument: "x" * 1_001}
         with pytest.raises(InvalidInput, match=f"`{argument}` has 1,001 characters"):
             bound.run(names["agent_name"] or "", domain=names["domain"])
-        assert bound.runs() == []
+        assert bound.recordings.runs() == []
 
 
 def test_a_name_that_a_runtime_made_too_long_is_cut(open_sqlite: OpenTally) -> None:
@@ -817,4 +817,4 @@ def test_a_name_that_a_runtime_made_too_long_is_cut(open_sqlite: OpenTally) -> N
         root = RootRun.join(tally.bind(), "step|" * 1_000, goal=None, metadata={})
         root.end("completed")
         tally.drain()
-        assert len(tally.bind().runs()[0].agent_name) == 1_000
+        assert len(tally.bind().recordings.runs()[0].agent_name) == 1_000

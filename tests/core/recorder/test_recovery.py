@@ -62,7 +62,7 @@ def test_a_killed_recorder_loses_nothing_acknowledged_and_leaves_no_half_step(
 
     with Tally.open(tmp_path / "tally", background=False) as tally:
         recorder = tally.bind(OWNER).recordings
-        runs = tally.bind(OWNER).runs(limit=1_000)
+        runs = tally.bind(OWNER).recordings.runs(limit=1_000)
         assert {run.status for run in runs} == {"completed", "interrupted"}
         digests = set()
         for run in runs:
@@ -109,7 +109,7 @@ def test_what_a_dead_process_left_is_interrupted_with_what_it_kept(open_tally: O
         assert verified.ok, verified
         assert verified.gaps == {f"run {run_id}": {"KeyError": 1}}
         assert recorder.run(run_id).gaps == 1
-        assert recorder.replay(receipt.step_id).request == {"prompt": "Mend it."}
+        assert recorder.preview_replay(receipt.step_id).request == {"prompt": "Mend it."}
     with open_tally() as tally:
         assert len(tally.bind(OWNER).recordings.receipts(run_id)) == 2
 

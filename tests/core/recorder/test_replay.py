@@ -44,7 +44,7 @@ def test_a_mutated_replay_is_kept_with_its_recipe_its_comparison_and_ids_of_its_
             requests.append(request)
             return {"answer": "Nobody knows."}
 
-        result = me.replay(
+        result = me.recordings.replay(
             step_id, call=model, without_sources=[source], notes="what if we forgot the heron?"
         )
 
@@ -69,7 +69,7 @@ def test_a_mutated_replay_is_kept_with_its_recipe_its_comparison_and_ids_of_its_
         assert note["comparison"]["response_matches"] is False
         assert me.recordings.verify(run.run_id).ok
 
-        again = me.recordings.replay(result.step_id, call=model)
+        again = me.recordings.preview_replay(result.step_id, call=model)
         assert (again.request_matches, again.response_matches, again.warnings) == (True, True, ())
 
 
@@ -77,7 +77,7 @@ def test_an_exact_replay_is_kept_with_what_was_answered_now(open_tally: OpenTall
     with open_tally() as tally:
         me = tally.bind(Actor(user="anna"))
         step_id, _ = _recorded(me)
-        result = me.replay(step_id, call=lambda request: {"answer": "In March."})
+        result = me.recordings.replay(step_id, call=lambda request: {"answer": "In March."})
         assert (result.request_matches, result.response_matches) == (True, True)
         assert result.step_id is not None
         receipt_entry = me.recordings.receipt(result.step_id).entries[0].summary["replay"]
@@ -101,8 +101,8 @@ def test_a_replay_whose_model_fails_is_kept_as_failed(open_tally: OpenTally) -> 
         me = tally.bind(Actor(user="anna"))
         step_id, _ = _recorded(me)
         with pytest.raises(ConnectionError):
-            me.replay(step_id, call=broken, token_budget=500)
-        newest = me.runs()[0]
+            me.recordings.replay(step_id, call=broken, token_budget=500)
+        newest = me.recordings.runs()[0]
         assert (newest.status, [step.status for step in me.recordings.steps(newest.run_id)]) == (
             "failed",
             ["failed"],
@@ -113,8 +113,8 @@ def test_a_replay_without_keeping_records_nothing(open_tally: OpenTally) -> None
     with open_tally() as tally:
         me = tally.bind(Actor(user="anna"))
         step_id, source = _recorded(me)
-        assert me.recordings.replay(step_id, without_sources=[source]).run_id is None
-        assert len(me.runs()) == 1
+        assert me.recordings.preview_replay(step_id, without_sources=[source]).run_id is None
+        assert len(me.recordings.runs()) == 1
 
 
 def test_a_source_that_nothing_comes_from_is_refused(open_tally: OpenTally) -> None:
@@ -122,20 +122,22 @@ def test_a_source_that_nothing_comes_from_is_refused(open_tally: OpenTally) -> N
         me = tally.bind(Actor(user="anna"))
         step_id, _ = _recorded(me)
         with pytest.raises(InvalidInput, match="nowhere"):
-            me.recordings.replay(step_id, without_sources=["nowhere"])
+            me.recordings.preview_replay(step_id, without_sources=["nowhere"])
 
 
 def test_a_recipe_is_followed_as_it_is_and_on_another_step_too(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         me = tally.bind(Actor(user="anna"))
         first, source = _recorded(me)
-        recipe = me.recordings.replay(first, without_sources=[source], notes="no heron").recipe
+        recipe = me.recordings.preview_replay(
+            first, without_sources=[source], notes="no heron"
+        ).recipe
         with pytest.raises(InvalidInput, match="token_budget"):
-            me.recordings.replay(first, recipe=recipe, token_budget=500)
+            me.recordings.preview_replay(first, recipe=recipe, token_budget=500)
         with me.run("planner") as run, run.step("model_call") as step:
             me.compile([*me.recall("heron nest"), ASK], budget=900)
             step.record("request", {"items": []})
-        again = me.recordings.replay(step.id, recipe=recipe)
+        again = me.recordings.preview_replay(step.id, recipe=recipe)
         assert (again.recipe.source_step_id, again.recipe.source_run_id) == (step.id, run.id)
         assert (again.recipe.without_sources, again.recipe.notes) == ((source,), "no heron")
         assert again.diff is not None

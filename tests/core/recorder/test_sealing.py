@@ -56,7 +56,7 @@ def entries_of(bound: BoundTally) -> list[StepEntry]:
     recordings = bound.recordings
     return [
         entry
-        for run in recordings.runs([ADA.private_scope])
+        for run in recordings.runs_of([ADA.private_scope])
         for step in recordings.steps(run.run_id)
         for entry in recordings.entries(step.step_id)
         if entry.kind == "placeholders"

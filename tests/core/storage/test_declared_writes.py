@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.core.storage.test_idempotency import CHANGES, World
+from tests.core.storage.test_idempotency import CALLS, World
 from tests.scripted import concluder
 
 from tallystick import Actor, Tally
-from tallystick.access import AccessTokens
 from tallystick.checkpoints import Leaf, NewCheckpoint, PendingWrite
 from tallystick.ports import write_transaction
 from tallystick.records import PolicyRule
@@ -115,13 +114,8 @@ def test_no_call_writes_to_a_scope_that_its_unit_did_not_declare(
         ) as tally,
         watched(tally, monkeypatch) as watch,
     ):
-        names = {
-            f"tokens.{name}" if kind is AccessTokens else name
-            for kind, changes in CHANGES.items()
-            for name in changes
-        }
         # What others imported is a tally that nobody watches; a freeze holds up the others.
-        for name in sorted(names - {"import_from", "freeze", "thaw"}):
+        for name in sorted({*CALLS} - {"import_from", "freeze", "thaw"}):
             World(tally, tmp_path, name).calls()[name]("key", "a")
         assert watch.undeclared == set()
         assert watch.seen >= {"memories", "memory_versions", "search_text", "vectors", "sources"}
@@ -144,7 +138,7 @@ def test_no_work_in_the_background_writes_to_a_scope_that_it_did_not_declare(
         )
         mine.remember("Nora lives in Cork now.", conversation="c", related_to=[first.id])
         tally.drain()
-        mine.reflect(conversation="c")
+        mine.reviews.reflect(conversation="c")
         mine.remember("We decided to feed the heron at noon.", kind="turn", conversation="c")
         mine.end_session(conversation="c")
         tally.drain()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.scripted import concluder
 
-from tallystick.access import AccessTokens, Spaces
+from tallystick.access import AccessTokens
 from tallystick.errors import ApprovalRequired, IdempotencyMismatch
 from tallystick.memory import Items, Put
 from tallystick.memory.working import WorkingMemory
@@ -21,7 +21,16 @@ from tallystick.records import AccessToken, Actor, JobState, PolicyRule, SpaceMe
 from tallystick.settings import Settings
 from tallystick.storage import Connection, jobs, journal
 from tallystick.storage.writes import JOBS, Writes
-from tallystick.tally import BoundTally, Operator, Tally
+from tallystick.tally import (
+    BoundApprovals,
+    BoundSpaces,
+    BoundTally,
+    Corrections,
+    Jobs,
+    Operator,
+    Reviews,
+    Tally,
+)
 from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
 
@@ -34,18 +43,9 @@ CHANGES: dict[type, set[str]] = {
         "remember",
         "remember_many",
         "modify",
-        "modify_many",
         "forget",
-        "forget_matching",
         "recover",
-        "correct",
-        "promote",
-        "share",
         "keep_turn",
-        "review",
-        "approve",
-        "deny",
-        "revoke",
     },
     Operator: {
         "import_from",
@@ -56,10 +56,12 @@ CHANGES: dict[type, set[str]] = {
         "freeze",
         "thaw",
         "choose_windows",
-        "retry_jobs",
-        "cancel_job",
     },
-    Spaces: {"create", "update"},
+    Corrections: {"make", "modify_many", "forget_matching", "promote", "share"},
+    Reviews: {"decide"},
+    BoundApprovals: {"approve", "deny", "revoke"},
+    Jobs: {"retry", "cancel"},
+    BoundSpaces: {"create", "update"},
     AccessTokens: {"make", "rotate", "revoke"},
     WorkingMemory: {"set", "drop", "clear"},
     Items: {"put", "sweep"},
@@ -71,9 +73,11 @@ OTHERS: dict[type, set[str]] = {
     BoundTally: {
         # Another view, or a part of this one.
         "on",
-        "traced",
-        "diary",
         "aio",
+        "approvals",
+        "corrections",
+        "jobs",
+        "reviews",
         "spaces",
         "tokens",
         "operator",
@@ -82,21 +86,15 @@ OTHERS: dict[type, set[str]] = {
         "threads",
         "working",
         # Reads; an export is one, and a proof looks without changing what it looks at.
-        "preview_access",
-        "preview_member",
         "recall",
         "get",
         "memories",
         "inspect",
         "source",
-        "activity",
         "explore",
-        "reads",
-        "context_pack",
+        "pack",
         "wake",
         "history",
-        "verify",
-        "runs",
         "compile",
         "call_model",
         "stream_model",
@@ -104,19 +102,11 @@ OTHERS: dict[type, set[str]] = {
         # Recording: a run has its id, a step its place in the run.
         "run",
         "join_run",
-        "replay",
-        # The same changes are the same job.
-        "replay_later",
         # A check is made for each call, and an action that waits is asked for once.
         "check_tool_call",
         "check_model_call",
-        "approvals",
-        "approval",
         # What was proposed is not proposed again.
-        "reflect",
         "end_session",
-        "reviews",
-        "proposal",
     },
     Operator: {
         # An export reads, and a proof looks without changing what it looks at.
@@ -125,16 +115,19 @@ OTHERS: dict[type, set[str]] = {
         "backup",
         "prove_unreachable",
         "prove_erased",
-        "jobs",
         "outbound_calls",
-        "job",
         # Mends what is derived; what is mended already is left alone.
         "doctor",
         "sizes",
         # Chroma is derived, and made anew as often as one likes.
         "rebuild_index",
     },
-    Spaces: {"get", "list"},
+    Corrections: set(),
+    # What was proposed is not proposed again.
+    Reviews: {"list", "get", "reflect"},
+    BoundApprovals: {"list", "get"},
+    Jobs: {"list", "get"},
+    BoundSpaces: {"get", "list", "preview_access", "preview_member"},
     AccessTokens: {"list"},
     WorkingMemory: {"get", "all", "items", "pack_items", "run_id"},
     Items: {"get", "find", "namespaces"},
@@ -145,6 +138,7 @@ OTHERS: dict[type, set[str]] = {
         "migrate",
         "close",
         "bind",
+        "user",
         # Asks who sent a secret.
         "authenticate",
         "location",
@@ -169,6 +163,20 @@ OTHERS: dict[type, set[str]] = {
     },
 }
 """Everything else that is public. A new method belongs in one of the two tables."""
+
+
+PARTS: dict[type, str] = {
+    AccessTokens: "tokens.",
+    BoundApprovals: "approvals.",
+    BoundSpaces: "spaces.",
+    Corrections: "corrections.",
+    Jobs: "jobs.",
+    Reviews: "reviews.",
+}
+CALLS = sorted(
+    f"{PARTS.get(kind, '')}{name}" for kind, changes in CHANGES.items() for name in changes
+)
+"""The calls of `World`: every one that changes something."""
 
 
 def test_every_public_call_is_known_to_change_something_or_not_to() -> None:
@@ -222,8 +230,8 @@ class World:
     def proposed(self) -> str:
         """The oldest proposal of the scope, which there is one of at least."""
         self.mine.remember("We decided to feed the heron at noon.", conversation="birds")
-        self.mine.reflect(conversation="birds")
-        return self.mine.reviews(states=())[0].id
+        self.mine.reviews.reflect(conversation="birds")
+        return self.mine.reviews.list(states=())[0].id
 
     def confirmed(
         self, call: Callable[..., Any], *arguments: Any, **options: Any
@@ -256,7 +264,7 @@ class World:
                 [f"note {v}", "and"], idempotency_key=k
             ),
             "modify": lambda k, v: mine.modify(kept, tags=(v,), reason="r", idempotency_key=k),
-            "modify_many": lambda k, v: mine.modify_many(
+            "corrections.modify_many": lambda k, v: mine.corrections.modify_many(
                 [
                     {"memory_id": kept, "reason": "r", "tags": (v,)},
                     {"memory_id": "nobody", "reason": v},
@@ -264,15 +272,15 @@ class World:
                 idempotency_key=k,
             ),
             "forget": lambda k, v: mine.forget(kept, reason=v, idempotency_key=k),
-            "forget_matching": self.confirmed(
-                mine.forget_matching, f"heron {self.name}", threshold=0.9
+            "corrections.forget_matching": self.confirmed(
+                mine.corrections.forget_matching, f"heron {self.name}", threshold=0.9
             ),
             "recover": lambda k, v: mine.recover(
                 self.gone, reason="r", if_version=2 if v == "a" else 3, idempotency_key=k
             ),
-            "correct": self.confirmed(mine.correct, kept, "hide"),
-            "promote": self.confirmed(mine.promote, kept, "project:apollo"),
-            "share": self.confirmed(mine.share, kept, "project:apollo"),
+            "corrections.make": self.confirmed(mine.corrections.make, kept, "hide"),
+            "corrections.promote": self.confirmed(mine.corrections.promote, kept, "project:apollo"),
+            "corrections.share": self.confirmed(mine.corrections.share, kept, "project:apollo"),
             "erase": self.confirmed(root.operator.erase, kept),
             "erase_user": self.confirmed(root.operator.erase_user, self.leaver),
             "erase_recorded": lambda k, v: root.operator.erase_recorded(
@@ -284,24 +292,32 @@ class World:
             "choose_windows": lambda k, v: root.operator.choose_windows(
                 journal_days=90 if v == "a" else 180, idempotency_key=k
             ),
-            "retry_jobs": lambda k, v: root.operator.retry_jobs(
+            "jobs.retry": lambda k, v: root.jobs.retry(
                 self.job(v, state="dead"), reason=v, idempotency_key=k
             ),
-            "cancel_job": lambda k, v: root.operator.cancel_job(
+            "jobs.cancel": lambda k, v: root.jobs.cancel(
                 self.job("c"), reason=v, idempotency_key=k
             ),
             "keep_turn": lambda k, v: mine.keep_turn(
                 self.run, user=v, assistant="yes", idempotency_key=k
             ),
-            "review": lambda k, v: mine.review(self.proposed, "defer", reason=v, idempotency_key=k),
-            "approve": lambda k, v: mine.approve(self.first(), reason=v, idempotency_key=k),
-            "deny": lambda k, v: mine.deny(self.first(), reason=v, idempotency_key=k),
-            "revoke": lambda k, v: mine.revoke(self.granted(), reason=v, idempotency_key=k),
+            "reviews.decide": lambda k, v: mine.reviews.decide(
+                self.proposed, "defer", reason=v, idempotency_key=k
+            ),
+            "approvals.approve": lambda k, v: mine.approvals.approve(
+                self.first(), reason=v, idempotency_key=k
+            ),
+            "approvals.deny": lambda k, v: mine.approvals.deny(
+                self.first(), reason=v, idempotency_key=k
+            ),
+            "approvals.revoke": lambda k, v: mine.approvals.revoke(
+                self.granted(), reason=v, idempotency_key=k
+            ),
             "import_from": self.imported,
-            "create": lambda k, v: root.spaces.create(
+            "spaces.create": lambda k, v: root.spaces.create(
                 "team:birds", name=v, members=team, reason="r", idempotency_key=k
             ),
-            "update": lambda k, v: self.space().update(
+            "spaces.update": lambda k, v: self.space().update(
                 "team:reeds", name=v, reason="r", idempotency_key=k
             ),
             "tokens.make": lambda k, v: mine.tokens.make(v, idempotency_key=k),
@@ -351,16 +367,18 @@ class World:
 
     def first(self) -> str:
         """The approval that was asked for first."""
-        listed = [each for each in self.mine.approvals(state=None) if each.subject == self.name]
+        listed = [
+            each for each in self.mine.approvals.list(state=None) if each.subject == self.name
+        ]
         return listed[-1].id if listed else self.waiting()
 
     def granted(self) -> str:
-        first = self.mine.approval(self.first())
+        first = self.mine.approvals.get(self.first())
         if first.state == "pending":
-            self.mine.approve(first.id, reason="r")
+            self.mine.approvals.approve(first.id, reason="r")
         return first.id
 
-    def space(self) -> Spaces:
+    def space(self) -> BoundSpaces:
         if not any(str(space.scope) == "team:reeds" for space in self.root.spaces.list()):
             self.root.spaces.create("team:reeds", name="Reeds", reason="r")
         return self.root.spaces
@@ -403,12 +421,7 @@ def test_a_call_made_twice_under_one_key_answers_alike_and_changes_nothing(
                 events = [one.event for one in journal.all_entries(connection)]
             return [event for event in events if event != "scope.export"]
 
-        names = {
-            f"tokens.{name}" if kind is AccessTokens else name
-            for kind, changes in CHANGES.items()
-            for name in changes
-        }
-        for name in sorted(names):
+        for name in CALLS:
             call = World(tally, tmp_path, name).calls()[name]
             first = call("key", "a")
             if isinstance(first, AccessToken):
@@ -441,13 +454,13 @@ def test_a_batch_that_was_cut_off_goes_on_where_it_was(
 
         monkeypatch.setattr(BoundTally, "modify", dies)
         with pytest.raises(KeyboardInterrupt):
-            mine.modify_many(wanted, idempotency_key="k")
+            mine.corrections.modify_many(wanted, idempotency_key="k")
         monkeypatch.setattr(BoundTally, "modify", whole)
 
-        done = mine.modify_many(wanted, idempotency_key="k")
+        done = mine.corrections.modify_many(wanted, idempotency_key="k")
 
         assert [one.change.version for one in done if one.change] == [2, 2, 2]
-        assert mine.modify_many(wanted, idempotency_key="k") == done
+        assert mine.corrections.modify_many(wanted, idempotency_key="k") == done
         assert [memory.version for memory in mine.memories()] == [2, 2, 2]
 
 

@@ -128,7 +128,7 @@ def test_a_large_payload_and_a_large_source_are_moved_and_read_as_before(place: 
 
     with place.open() as tally:
         ada = tally.bind(ADA)
-        assert ada.verify(run_id).ok
+        assert ada.recordings.verify(run_id).ok
         assert ada.source(large.source_id).text == LARGE
         assert ada.source(small.source_id).text == "Short."
         [step] = ada.recordings.steps(run_id)
@@ -170,7 +170,7 @@ def test_erasure_reaches_the_object_and_its_proof_names_it(place: Place) -> None
         assert (proof.holds, proof.problems) == (True, ())
         assert "every object outside of the database" in proof.checked
         assert place.names() == []
-        assert ada.verify(run_id).ok
+        assert ada.recordings.verify(run_id).ok
         assert root.operator.prove_erased(large.id, text=LARGE).holds
 
 
@@ -210,7 +210,7 @@ def test_an_object_that_could_not_be_deleted_is_deleted_later(
         assert "1 of what was erased" in noted[0].text
         root.operator.doctor(repair=True, reason="r")
         assert place.names() == []
-        assert ada.verify(run_id).ok
+        assert ada.recordings.verify(run_id).ok
         # Deleted twice, as by two processes at once: no error.
         assert objects.remove_doomed(services_of(tally).store.database) == 0
 
@@ -359,7 +359,7 @@ def test_a_backup_and_an_export_have_the_bodies_and_the_new_tally_its_own(
         with Tally.open(tmp_path / name, background=False, create=False) as tally:
             ada = tally.bind(ADA)
             assert ada.source(large.source_id).text == LARGE
-            assert ada.verify(run_id).ok
+            assert ada.recordings.verify(run_id).ok
             with services_of(tally).store.database.read() as connection:
                 assert list(objects.referenced(connection)) == []
     assert set(place.names()) == before

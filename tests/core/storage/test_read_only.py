@@ -61,7 +61,7 @@ def look(folder):
     owner = tally.bind()
     found = owner.recall("Who nests in spring?")
     first = found[0].memory.id
-    run = next(run for run in owner.runs() if run.agent_name == "coder")
+    run = next(run for run in owner.recordings.runs() if run.agent_name == "coder")
     step = owner.recordings.steps(run.run_id)[0].step_id
     operator = tally.bind(Actor(user="olga", role="operator"))
     stranger = tally.bind(Actor(user="eve"), "private:local")
@@ -73,7 +73,7 @@ def look(folder):
         "verified": owner.recordings.verify(run.run_id).ok,
         "shown": owner.recordings.entries(step)[0].payload,
         "exported": len(owner.recordings.export_receipt(run.run_id)) > 500,
-        "pack": "heron" in owner.context_pack("heron").text,
+        "pack": "heron" in owner.pack("heron").text,
         "inspected": owner.inspect(first).id == first,
         "doctor": [finding.status for finding in findings if finding.check == "writing"],
         "problems": [finding.text for finding in findings if finding.status == "problem"],

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.core.storage.test_idempotency import CHANGES, World
+from tests.core.storage.test_idempotency import CALLS, World
 from tests.core.storage.writers import SECONDS, held
 from tests.scripted import concluder
 
 from tallystick import Actor, PolicyRule, Tally
-from tallystick.access import AccessTokens
 from tallystick.checkpoints import Leaf, NewCheckpoint
 from tallystick.errors import ApprovalRequired, BusyTally, Denied, StateConflict, TallystickError
 from tallystick.records import Scope
@@ -117,24 +116,19 @@ def test_no_daily_call_waits_for_a_writer_of_another_scope(
     open_two: OpenTwo, tmp_path: Path
 ) -> None:
     first, second = open_two(busy_timeout_ms=500, learning="review", graph=True)
-    names = {
-        f"tokens.{name}" if kind is AccessTokens else name
-        for kind, changes in CHANGES.items()
-        for name in changes
-    }
     with held(first, Writes.of(OF_BOB)):
-        for name in sorted(names - ALONE):
+        for name in sorted({*CALLS} - ALONE):
             World(second, tmp_path, name).calls()[name]("key", "a")
         alice = second.bind(ALICE)
         alice.remember(
             "Nora moved to Leeds with Felix in May.", conversation="c", entities=["Nora", "Leeds"]
         )
-        alice.reflect(conversation="c")
+        alice.reviews.reflect(conversation="c")
         alice.end_session(conversation="c")
         second.drain()
         with alice.run("keeper") as run, run.step("model_call") as step:
             step.record("request", {"prompt": "reeds"})
-        alice.replay_later(step.id)
+        alice.recordings.replay_later(step.id)
         thread_calls(alice)
     assert events(second, "proposal.deferred") == 1
 
@@ -153,8 +147,8 @@ def test_a_body_moves_out_of_the_database_while_its_scope_is_written(
 def proposal_of(bound: BoundTally) -> str:
     """A proposal that waits for a person."""
     bound.remember("We decided to feed the heron at noon.", kind="turn", conversation="birds")
-    bound.reflect(conversation="birds")
-    waiting = bound.reviews()
+    bound.reviews.reflect(conversation="birds")
+    waiting = bound.reviews.list()
     bound.remember("We chose to paint the boats green.", conversation="birds")
     return waiting[0].id
 
@@ -168,8 +162,8 @@ def approval_of(bound: BoundTally, tool: str) -> str:
 
 def forgetting(bound: BoundTally, query: str) -> Callable[[], Any]:
     """The application of a preview that forgets what matches."""
-    shown = bound.forget_matching(query, reason="a slip", threshold=0.9)
-    return lambda: bound.forget_matching(
+    shown = bound.corrections.forget_matching(query, reason="a slip", threshold=0.9)
+    return lambda: bound.corrections.forget_matching(
         query, reason="a slip", threshold=0.9, mode="apply", confirm_token=shown.confirm_token
     )
 
@@ -179,12 +173,12 @@ def test_a_daily_call_waits_for_a_writer_of_its_own_scope(open_two: OpenTwo) -> 
     alice = second.bind(ALICE)
     alice.remember("The heron nests in March.")
     proposal, asked = proposal_of(alice), approval_of(alice, "pay")
-    alice.reflect(conversation="birds", mode="async")
+    alice.reviews.reflect(conversation="birds", mode="async")
     calls: list[Callable[[], Any]] = [
         forgetting(alice, "heron nests"),
-        lambda: alice.review(proposal, "reject", reason="no"),
-        lambda: alice.approve(asked, reason="yes"),
-        lambda: alice.reflect(conversation="birds"),
+        lambda: alice.reviews.decide(proposal, "reject", reason="no"),
+        lambda: alice.approvals.approve(asked, reason="yes"),
+        lambda: alice.reviews.reflect(conversation="birds"),
         lambda: alice.threads.delete("chat"),
         lambda: services_of(second).background.runner.run(["reflect"]),
     ]
@@ -203,11 +197,11 @@ def test_what_is_concluded_waits_for_writers_of_what_it_is_concluded_from(
     ours, mine = second.bind(ALICE, APOLLO), second.bind(ALICE)
     [origin] = ours.memories()
     with held(first, Writes.of(APOLLO)), pytest.raises(BusyTally):
-        mine.reflect([origin.id])
-    waiting = mine.reflect([origin.id]).proposals[0]
+        mine.reviews.reflect([origin.id])
+    waiting = mine.reviews.reflect([origin.id]).proposals[0]
     with held(first, Writes.of(APOLLO)), pytest.raises(BusyTally):
-        mine.review(waiting.id, "accept", reason="so it was")
-    assert mine.review(waiting.id, "accept", reason="so it was").state == "accepted"
+        mine.reviews.decide(waiting.id, "accept", reason="so it was")
+    assert mine.reviews.decide(waiting.id, "accept", reason="so it was").state == "accepted"
 
 
 def test_a_freeze_stops_those_who_wait_for_it(open_two: OpenTwo) -> None:
@@ -217,8 +211,8 @@ def test_a_freeze_stops_those_who_wait_for_it(open_two: OpenTwo) -> None:
     proposal = proposal_of(alice)
     calls: list[Callable[[], Any]] = [
         forgetting(alice, "heron nests"),
-        lambda: alice.review(proposal, "reject", reason="no"),
-        lambda: alice.reflect(conversation="birds"),
+        lambda: alice.reviews.decide(proposal, "reject", reason="no"),
+        lambda: alice.reviews.reflect(conversation="birds"),
     ]
 
     def refused(call: Callable[[], Any]) -> str:
@@ -239,7 +233,10 @@ def test_of_two_processes_one_decides_an_approval(open_two: OpenTwo, round_: int
     first, second = open_two()
     one, other = first.bind(ALICE), second.bind(ALICE)
     asked = approval_of(one, "pay")
-    results = both(lambda: one.approve(asked, reason="yes"), lambda: other.deny(asked, reason="no"))
+    results = both(
+        lambda: one.approvals.approve(asked, reason="yes"),
+        lambda: other.approvals.deny(asked, reason="no"),
+    )
     assert sum(isinstance(each, StateConflict) for each in results) == 1
     assert events(first, "approval.granted") + events(first, "approval.denied") == 1
 
@@ -251,8 +248,8 @@ def test_of_two_processes_one_reviews_a_proposal(open_two: OpenTwo, round_: int)
     proposal = proposal_of(one)
     before = len(one.memories())
     results = both(
-        lambda: one.review(proposal, "accept", reason="yes"),
-        lambda: other.review(proposal, "accept", reason="yes"),
+        lambda: one.reviews.decide(proposal, "accept", reason="yes"),
+        lambda: other.reviews.decide(proposal, "accept", reason="yes"),
     )
     assert sum(isinstance(each, StateConflict) for each in results) == 1
     assert (events(first, "proposal.accepted"), len(one.memories())) == (1, before + 1)

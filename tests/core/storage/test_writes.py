@@ -128,8 +128,8 @@ def test_who_changes_one_memory_waits_for_writers_of_its_scope_alone(
         ben.modify(kept.id, importance=70, reason="seen")
         ben.forget(kept.id, reason="a slip")
         ben.recover(kept.id, reason="it was none")
-        hidden = ben.correct(kept.id, "hide", reason="a slip")
-        ben.correct(
+        hidden = ben.corrections.make(kept.id, "hide", reason="a slip")
+        ben.corrections.make(
             kept.id, "hide", reason="a slip", mode="apply", confirm_token=hidden.confirm_token
         )
         services_of(second).background.runner.run(["embed"])
@@ -186,8 +186,8 @@ def test_a_change_that_reaches_copies_in_other_scopes_is_carried_out_alone(
     with open_tally() as tally:
         mine, ours = tally.bind(anna), tally.bind(anna, apollo)
         kept = mine.remember("Herons nest in March.")
-        shown = mine.share(kept.id, into=apollo, reason="all should know")
-        mine.share(
+        shown = mine.corrections.share(kept.id, into=apollo, reason="all should know")
+        mine.corrections.share(
             kept.id,
             into=apollo,
             reason="all should know",

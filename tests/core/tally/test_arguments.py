@@ -13,13 +13,30 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tallystick import Actor, ContextItem, NewMemory, SourceRef, Tally
-from tallystick.access import Spaces
 from tallystick.errors import InvalidInput, InvalidRecord, NotFound, TallystickError
 from tallystick.operations import OPERATIONS
-from tallystick.recorder import Recordings
-from tallystick.tally import BoundTally, Operator
+from tallystick.tally import (
+    BoundApprovals,
+    BoundRecordings,
+    BoundSpaces,
+    BoundTally,
+    Corrections,
+    Jobs,
+    Operator,
+    Reviews,
+)
 
-CHECKED = (Tally, BoundTally, Operator, Spaces, Recordings)
+CHECKED = (
+    Tally,
+    BoundTally,
+    Operator,
+    BoundApprovals,
+    BoundRecordings,
+    BoundSpaces,
+    Corrections,
+    Jobs,
+    Reviews,
+)
 WRONG: tuple[Any, ...] = (
     None,
     7,
@@ -171,7 +188,7 @@ def test_an_id_may_be_given_by_its_beginning_or_its_end(bound: BoundTally) -> No
     assert bound.inspect(stored.id[-8:]).id == stored.id
     assert bound.source(stored.source_id[-8:]).id == stored.source_id
     assert bound.recordings.step(step.id[-8:]).step_id == step.id
-    assert bound.verify(run.id[-8:]).ok
+    assert bound.recordings.verify(run.id[-8:]).ok
     assert bound.remember("Herons nest early.", derived_from=[stored.id[-8:]]).status == "created"
     assert bound.forget(stored.id[-8:], reason="r").id == stored.id
 
@@ -264,7 +281,7 @@ def test_what_no_receipt_could_be_made_of_is_refused_when_it_is_recorded(
         step.record("response", {"text": "y"})
 
     assert refused.value.argument == argument
-    assert bound.verify(run.id).ok
+    assert bound.recordings.verify(run.id).ok
     kinds = [entry.kind for entry in bound.recordings.entries(step.id)]
     assert kinds == ["request", "response"]
 

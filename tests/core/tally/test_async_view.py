@@ -10,15 +10,26 @@ from typing import Any
 import pytest
 
 from tallystick import Tally
-from tallystick.access import Spaces
 from tallystick.errors import InvalidInput, RecorderError
 from tallystick.memory import WorkingMemory
-from tallystick.recorder import Recordings
-from tallystick.tally import BoundTally, Operator
+from tallystick.tally import (
+    BoundApprovals,
+    BoundRecordings,
+    BoundSpaces,
+    BoundTally,
+    Corrections,
+    Jobs,
+    Operator,
+    Reviews,
+)
 from tallystick.tally.async_view import (
+    AsyncApprovals,
     AsyncBoundTally,
+    AsyncCorrections,
+    AsyncJobs,
     AsyncOperator,
     AsyncRecordings,
+    AsyncReviews,
     AsyncSpaces,
     AsyncWorkingMemory,
 )
@@ -26,13 +37,16 @@ from tallystick.tally.async_view import (
 FACES: dict[type, type] = {
     BoundTally: AsyncBoundTally,
     Operator: AsyncOperator,
-    Recordings: AsyncRecordings,
-    Spaces: AsyncSpaces,
+    BoundApprovals: AsyncApprovals,
+    BoundRecordings: AsyncRecordings,
+    BoundSpaces: AsyncSpaces,
+    Corrections: AsyncCorrections,
+    Jobs: AsyncJobs,
+    Reviews: AsyncReviews,
     WorkingMemory: AsyncWorkingMemory,
 }
 NOT_AWAITED = {
     "aio": "itself",
-    "diary": "another view, made without waiting",
     "items": "the store of a runtime, whose adapter awaits it",
     "join_run": "for adapters",
     "on": "another view, made without waiting",
@@ -42,7 +56,6 @@ NOT_AWAITED = {
     "subscribe": "returns at once",
     "tally": "the tally",
     "threads": "the checkpoints of a runtime, whose adapter awaits them",
-    "traced": "another view, made without waiting",
     "run_id": "a plain attribute",
 }
 
@@ -97,7 +110,7 @@ async def test_what_is_awaited_in_a_run_is_recorded_in_its_steps(tmp_path: Path)
         for run_id, step_id in pairs:
             entries = await mine.recordings.entries(step_id)
             assert [entry.kind for entry in entries] == ["request", "memory_read"]
-            assert (await mine.verify(run_id)).ok
+            assert (await mine.recordings.verify(run_id)).ok
             assert (await mine.recordings.run(run_id)).status == "completed"
 
 

@@ -62,15 +62,24 @@ REFUSED: dict[str, Call] = {
         str(mine.scope),
         states=["x"],  # type: ignore[list-item]
     ),
-    "no matches": lambda mine, _: mine.forget_matching("x", reason="r", limit=0),
-    "a score that is no number": lambda mine, _: mine.forget_matching(
+    "no matches": lambda mine, _: mine.corrections.forget_matching("x", reason="r", limit=0),
+    "a score that is no number": lambda mine, _: mine.corrections.forget_matching(
         "x", reason="r", threshold=float("nan")
     ),
-    "a mode to forget": lambda mine, _: mine.forget_matching("x", reason="r", mode="execute"),  # type: ignore[arg-type]
-    "a mode to correct": lambda mine, one: mine.correct(one, "hide", reason="r", mode="x"),  # type: ignore[arg-type]
+    "a mode to forget": lambda mine, _: mine.corrections.forget_matching(
+        "x",
+        reason="r",
+        mode="execute",  # type: ignore[arg-type]
+    ),
+    "a mode to correct": lambda mine, one: mine.corrections.make(one, "hide", reason="r", mode="x"),  # type: ignore[arg-type]
     "a mode to erase": lambda mine, one: mine.operator.erase(one, reason="r", mode="x"),  # type: ignore[arg-type]
     "a mode to purge": lambda mine, _: mine.operator.purge(mode="x"),  # type: ignore[arg-type]
-    "a mode to share": lambda mine, one: mine.share(one, "project:x", reason="r", mode="x"),  # type: ignore[arg-type]
+    "a mode to share": lambda mine, one: mine.corrections.share(
+        one,
+        "project:x",
+        reason="r",
+        mode="x",  # type: ignore[arg-type]
+    ),
     "half a day": lambda mine, _: mine.operator.choose_windows(journal_days=1.5),  # type: ignore[arg-type]
     "a window of ages": lambda mine, _: mine.operator.choose_windows(journal_days=FAR),
     "a value that lives for ages": lambda mine, _: mine.working("r").set("a", 1, expires_in=FAR),

@@ -57,7 +57,7 @@ def test_the_access_log_has_the_reads_of_a_process_that_closed_nothing(
     _run(script, tmp_path / "tally")
     with Tally.open(tmp_path / "tally") as tally:
         me = tally.bind()
-        assert [read.operation for read in me.reads()] == ["recall"]
+        assert [read.operation for read in me.recordings.reads()] == ["recall"]
         assert len(me.memories()) == 1
 
 
@@ -73,7 +73,7 @@ def test_a_process_that_lives_on_writes_its_reads_down_by_itself(tmp_path: Path)
     with Tally.open(place, background=False) as tally, Tally.open(place) as other:
         tally.bind().remember("The bakery opens at six.")
         tally.bind().recall("When does the bakery open?")
-        assert other.bind().reads() == []
+        assert other.bind().recordings.reads() == []
         services_of(tally).background.turn(lambda: False)
         services_of(tally).store.database.flush()
-        assert [read.operation for read in other.bind().reads()] == ["recall"]
+        assert [read.operation for read in other.bind().recordings.reads()] == ["recall"]

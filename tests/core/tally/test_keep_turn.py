@@ -76,7 +76,7 @@ def test_a_run_remembers_what_was_said_by_whom_it_is_told_to(
                 "both": [("agent", ANSWERED), ("anna", ASKED)],
             }[capture]
         )
-        [run] = anna.runs()
+        [run] = anna.recordings.runs()
         [asked] = [
             step for step in anna.recordings.steps(run.run_id) if step.step_kind == "model_call"
         ]
@@ -139,4 +139,4 @@ def test_a_turn_that_may_not_be_remembered_breaks_no_run(open_sqlite: OpenTally)
             chain = RunnableLambda(str) | _says(ANSWERED)
             assert chain.invoke(ASKED, config={"callbacks": [watching]}).content == ANSWERED
         assert watching.failures == 1
-        assert tally.bind().runs()[0].gaps == 1
+        assert tally.bind().recordings.runs()[0].gaps == 1

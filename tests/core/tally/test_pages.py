@@ -36,9 +36,9 @@ def _job(bound: BoundTally, number: int) -> str:
 
 
 LISTS: dict[str, tuple[Callable[[BoundTally, int], str], str, str]] = {
-    "runs": (_run, "runs", "run_id"),
-    "approvals": (_approval, "approvals", "id"),
-    "jobs": (_job, "operator.jobs", "id"),
+    "runs": (_run, "recordings.runs", "run_id"),
+    "approvals": (_approval, "approvals.list", "id"),
+    "jobs": (_job, "jobs.list", "id"),
 }
 
 
@@ -91,18 +91,18 @@ def test_a_page_of_what_waits_goes_on_after_one_that_was_decided(open_tally: Ope
     with open_tally(rules=[ASK]) as tally:
         anna = tally.bind(ANNA)
         made = [_approval(anna, number) for number in range(3)]
-        [newest] = anna.approvals(limit=1)
-        anna.deny(newest.id, reason="no")
+        [newest] = anna.approvals.list(limit=1)
+        anna.approvals.deny(newest.id, reason="no")
 
-        assert [each.id for each in anna.approvals(before=newest.id)] == made[:2][::-1]
+        assert [each.id for each in anna.approvals.list(before=newest.id)] == made[:2][::-1]
 
 
 def test_jobs_of_every_scope_are_one_list_for_an_operator(open_tally: OpenTally) -> None:
     with open_tally(embedder=HashEmbedder(local=False)) as tally:
         made = [_job(tally.bind(actor), 0) for actor in (ANNA, BEN, ANNA.replace(user="cleo"))]
         root = tally.bind(ROOT)
-        [first] = root.operator.jobs(limit=1)
-        rest = root.operator.jobs(before=first.id)
+        [first] = root.jobs.list(limit=1)
+        rest = root.jobs.list(before=first.id)
 
         assert [first.id, *(job.id for job in rest)] == made[::-1]
 
@@ -112,6 +112,6 @@ def test_runs_are_listed_before_a_time_too(open_tally: OpenTally) -> None:
         anna = tally.bind(ANNA)
         made = [_run(anna, number) for number in range(3)]
         started = anna.recordings.run(made[2]).started_at
-        listed = anna.recordings.runs([anna.scope], before=started)
+        listed = anna.recordings.runs_of([anna.scope], before=started)
 
         assert [run.run_id for run in listed] == made[:2][::-1]

@@ -111,7 +111,7 @@ def test_a_restored_backup_answers_verifies_and_goes_on(places: Places) -> None:
     with places.open_second() as tally:
         ada = tally.bind(ADA)
         assert [hit.memory.id for hit in ada.recall("what does the heron eat?")] == before
-        assert ada.verify(run_id).ok
+        assert ada.recordings.verify(run_id).ok
         later = ada.remember("Otto sleeps on one leg.", kind="fact")
         assert later.id not in before
         findings = tally.bind(ROOT).operator.doctor()
@@ -406,7 +406,7 @@ def test_a_tally_moves_whole_to_the_other_kind_of_database_and_back(
 
     with Tally.open(postgres_url, schema=schema, background=False, create=False) as tally:
         assert _everything(tally) == before
-        assert tally.bind(ADA).verify(run_id).ok
+        assert tally.bind(ADA).recordings.verify(run_id).ok
         assert tally.bind(ADA).threads.verify() == []
         assert [one for one in tally.bind(ROOT).operator.doctor() if one.status == "problem"] == []
         later = tally.bind(ADA).remember("Otto sleeps on one leg.")
@@ -483,7 +483,7 @@ def test_a_drill_brings_back_what_was_answered_before_and_tells_its_timings(
         tally.drain()
         after = [[hit.memory.id for hit in ada.recall(each, limit=2)] for each in questions]
         assert after == before
-        assert ada.verify(run_id).ok
+        assert ada.recordings.verify(run_id).ok
         began = time.perf_counter()
         findings = tally.bind(ROOT).operator.doctor()
         checked_ms = round(1_000 * (time.perf_counter() - began))

@@ -250,7 +250,7 @@ def test_an_operator_of_one_organization_neither_sees_nor_erases_what_others_kee
         assert [memory.id for memory in bob.memories()] == [other.id]
         assert bob.threads.names() == ["chat"]
         assert bob.working("r1").get("seen") == {"text": SECRET}
-        assert bob.recordings.run(bob.runs()[0].run_id).user_goal == SECRET
+        assert bob.recordings.run(bob.recordings.runs()[0].run_id).user_goal == SECRET
         assert not tally.bind(ROOT).operator.prove_erased(own.id, text=SECRET).holds
 
 
@@ -543,16 +543,18 @@ def test_a_run_past_the_window_goes_whole_and_its_journal_still_verifies(
         assert mine.recordings.verify(old).receipts == 1
         assert root.operator.purge(mode="apply", reason="r").runs == (old,)
 
-        told = mine.verify(old, foil=foil)
+        told = mine.recordings.verify(old, foil=foil)
         assert (told.ok, told.problems, told.foil_matches, told.receipts) == (True, (), True, 0)
         assert told.purged is not None
         assert (told.purged.entries, told.purged.steps, told.purged.payloads) == (foil.count, 1, 1)
         assert "what the receipts said that were purged with their run" in told.cannot_prove
-        before_its_end = mine.verify(old, foil=foil.model_copy(update={"count": 1}))
+        before_its_end = mine.recordings.verify(old, foil=foil.model_copy(update={"count": 1}))
         assert (before_its_end.ok, before_its_end.foil_matches) == (True, None)
-        assert not mine.verify(old, foil=foil.model_copy(update={"head": "sha256:other"})).ok
+        assert not mine.recordings.verify(
+            old, foil=foil.model_copy(update={"head": "sha256:other"})
+        ).ok
         assert (mine.recordings.steps(old), mine.recordings.run(old).user_goal) == ([], None)
-        kept = mine.verify(young, foil=early)
+        kept = mine.recordings.verify(young, foil=early)
         assert (kept.ok, kept.payloads_checked, kept.purged) == (True, 1, None)
         with services_of(tally).store.database.read() as connection:
             assert [entry.event for entry in journal.entries(connection, f"run:{old}")] == [
@@ -581,9 +583,9 @@ def test_a_run_whose_purge_is_not_as_its_journal_says_is_noticed(
         clock.advance(days=100)
         root.operator.choose_windows(journal_days=90)
         root.operator.purge(mode="apply", reason="r")
-        assert mine.verify(old).ok
+        assert mine.recordings.verify(old).ok
         services_of(tally).store.database.write(lambda tx: tx.exec_driver_sql(harm), name="harm")
-        assert not mine.verify(old).ok
+        assert not mine.recordings.verify(old).ok
 
 
 def test_a_thread_that_lives_keeps_what_it_is_verified_by(open_tally: OpenTally) -> None:
@@ -668,19 +670,19 @@ def test_an_erasure_takes_the_text_out_of_approvals_and_what_waited_expires(
         kept = mine.remember(SECRET).id
         waiting, other = _asked(mine, f"Note: {SECRET}"), _asked(mine, "nothing of it")
         granted = _asked(mine, f"Again: {SECRET}")
-        token = mine.approve(granted, reason="fine", idempotency_key="k").token
+        token = mine.approvals.approve(granted, reason="fine", idempotency_key="k").token
 
         assert set(root.operator.erase(kept, reason="r").approvals) == {waiting, granted}
         assert _erased(root, kept).proofs[0].holds
         assert root.operator.prove_erased(kept, text=SECRET).holds
         for approval_id in (waiting, granted):
-            erased = mine.approval(approval_id)
+            erased = mine.approvals.get(approval_id)
             assert (erased.state, erased.arguments, erased.arguments_erased) == (
                 "expired",
                 None,
                 True,
             )
-        assert mine.approval(other).state == "pending"
+        assert mine.approvals.get(other).state == "pending"
         with pytest.raises(TokenRefused, match="token_foreign"):
             mine.check_tool_call("mail", {"body": f"Again: {SECRET}"}, approval_token=token)
 
@@ -695,8 +697,8 @@ def test_erasing_what_a_run_recorded_takes_the_arguments_of_its_approvals(
         other = _asked(mine, "of no run")
         root = tally.bind(ROOT)
         root.operator.erase_recorded(run.id, reason="asked for", mode="apply")
-        assert mine.approval(waiting).arguments_erased
-        assert not mine.approval(other).arguments_erased
+        assert mine.approvals.get(waiting).arguments_erased
+        assert not mine.approvals.get(other).arguments_erased
         with services_of(tally).store.database.read() as connection:
             assert byte_search.rows_with(connection, byte_search.forms(SECRET)) == {}
 
@@ -712,7 +714,7 @@ def test_approvals_that_are_over_go_with_the_window_of_the_journal(open_tally: O
         recent = _asked(mine, "today")
         assert root.operator.purge().approvals == 1
         root.operator.purge(mode="apply", reason="r")
-        assert [approval.id for approval in mine.approvals(state=None)] == [recent]
+        assert [approval.id for approval in mine.approvals.list(state=None)] == [recent]
 
 
 def test_an_export_leaves_approvals_out(open_tally: OpenTally, tmp_path: Path) -> None:
@@ -724,7 +726,7 @@ def test_an_export_leaves_approvals_out(open_tally: OpenTally, tmp_path: Path) -
     with Tally.open(tmp_path / "new", background=False) as tally:
         root = tally.bind(ROOT)
         root.operator.import_from(tmp_path / "copy")
-        assert tally.bind(ALICE).approvals(state=None) == []
+        assert tally.bind(ALICE).approvals.list(state=None) == []
 
 
 # Others at work

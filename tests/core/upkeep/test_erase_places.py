@@ -98,9 +98,11 @@ def _reasoned(change: Callable[[BoundTally, str, str], object]) -> Place:
 
 def _superseded(bound: BoundTally, memory_id: str, text: str) -> None:
     by = bound.remember(f"The heron nests in April, note {bound.tally.new_id()}.").id
-    preview = bound.correct(memory_id, "supersede", by=by, reason=text)
+    preview = bound.corrections.make(memory_id, "supersede", by=by, reason=text)
     token = preview.confirm_token
-    bound.correct(memory_id, "supersede", by=by, reason=text, mode="apply", confirm_token=token)
+    bound.corrections.make(
+        memory_id, "supersede", by=by, reason=text, mode="apply", confirm_token=token
+    )
 
 
 def _recovered(bound: BoundTally, memory_id: str, text: str) -> None:
@@ -117,7 +119,7 @@ def _frozen(bound: BoundTally, text: str) -> None:
 def _asked(bound: BoundTally, tool: str, argument: str, reason: str) -> None:
     with pytest.raises(ApprovalRequired) as blocked:
         bound.check_tool_call(tool, {"body": argument})
-    bound.deny(blocked.value.approvals[0].id, reason=reason)
+    bound.approvals.deny(blocked.value.approvals[0].id, reason=reason)
 
 
 def _as_actor(**fields: str) -> Place:
@@ -139,7 +141,7 @@ def _erased_before(bound: BoundTally, text: str) -> None:
 def _replayed_later(bound: BoundTally, text: str) -> None:
     with bound.run("coder") as run, run.step("model_call") as step:
         pass
-    bound.replay_later(step.id, notes=text)
+    bound.recordings.replay_later(step.id, notes=text)
 
 
 PLACES: dict[str, Place] = {
@@ -237,7 +239,7 @@ def _problems(tally: Tally, bound: BoundTally) -> list[object]:
         streams = {entry.stream for entry in journal.all_entries(connection)}
         for stream in streams:
             problems += journal.verify_stream(connection, stream)
-    for run in bound.runs(limit=1_000):
+    for run in bound.recordings.runs(limit=1_000):
         problems += bound.recordings.verify(run.run_id).problems
     return problems + list(bound.threads.verify())
 

@@ -57,8 +57,8 @@ def settle_in(tally: Tally) -> str:
     kept = ada.remember(SECRET, tags=["pelican"], source=SourceRef(title=SECRET, author="ada"))
     ada.remember(f"{SECRET}, again", conversation=f"on the {SECRET}")
     tally.drain()
-    first, *_ = ada.reviews()
-    ada.review(first.id, "accept", reason=SECRET)
+    first, *_ = ada.reviews.list()
+    ada.reviews.decide(first.id, "accept", reason=SECRET)
     ada.modify(kept.id, tags=["bird"], reason=SECRET)
     with ada.run(SECRET, goal=SECRET, metadata={"a": SECRET}) as run, run.step("tool_call") as step:
         step.record("note", {"text": SECRET})
@@ -135,7 +135,7 @@ def test_everything_of_a_user_goes_and_others_keep_theirs(open_tally: OpenTally)
         with services_of(tally).store.database.read() as connection:
             for stream in {entry.stream for entry in journal.all_entries(connection)}:
                 assert journal.verify_stream(connection, stream) == []
-        for run in apollo.runs(limit=99):
+        for run in apollo.recordings.runs(limit=99):
             assert root.recordings.verify(run.run_id).ok
         checks = {each.check: each for each in root.operator.doctor()}
         assert checks["texts"].status == "ok", checks["texts"]

@@ -160,7 +160,7 @@ class Machine:
             }
             texts = [one.content for one in stored.values() if one.state == "active"]
             assert len(texts) == len(set(texts))
-            assert all(bound.verify(run_id).ok for run_id in self.runs)
+            assert all(bound.recordings.verify(run_id).ok for run_id in self.runs)
             for memory_id in self.chance.sample(sorted(self.said), min(5, len(self.said))):
                 word = self.said[memory_id].split()[1]
                 assert memory_id in {hit.memory.id for hit in bound.recall(word, limit=5)}

@@ -82,8 +82,8 @@ def _seen(tally: Tally, actor: Actor, project: str, made: dict[str, Any]) -> Any
         "history": [(entry.event, entry.at) for entry in mine.history(made["first"])],
         "around": [node.id for node in mine.explore(made["second"]).memories],
         "item": mine.items.get([(("birds",), "otto")]),
-        "verified": mine.verify(made["run"]).ok,
-        "foil": mine.verify(made["run"]).foil,
+        "verified": mine.recordings.verify(made["run"]).ok,
+        "foil": mine.recordings.verify(made["run"]).foil,
     }
 
 
@@ -204,7 +204,7 @@ def test_an_import_that_is_killed_leaves_nothing_and_is_made_again(
     with _open(open_tally) as source:
         made = _fill(source, ada, "apollo")
         mine = source.bind(ada)
-        share = partial(mine.share, made["first"], into="project:zoo", reason="for all")
+        share = partial(mine.corrections.share, made["first"], into="project:zoo", reason="for all")
         share(mode="apply", confirm_token=share().confirm_token)
         source.bind(ada, "project:zoo").remember("The zoo has herons.", kind="fact")
         for scope in ("private:ada", "project:zoo"):
@@ -268,7 +268,7 @@ def test_what_does_not_verify_leaves_nothing(open_tally: OpenTally, tmp_path: Pa
         target.bind(ROOT).operator.import_from(tmp_path / "out")
         ours = target.bind(ADA, "project:apollo").get(made["shared"])
         assert ours.content.endswith("on Mondays.")
-        assert target.bind(ADA).verify(made["run"]).ok
+        assert target.bind(ADA).recordings.verify(made["run"]).ok
         assert _whole(target) == []
 
 
@@ -298,7 +298,7 @@ def test_whatever_was_stored_comes_as_it_was(
 def _recorded(mine: Any, run_id: str, thread: str) -> Any:
     [step] = mine.recordings.steps(run_id)
     entries = [entry.payload for entry in mine.recordings.entries(step.step_id)]
-    assert mine.verify(run_id).ok
+    assert mine.recordings.verify(run_id).ok
     assert mine.threads.verify(thread) == []
     stored = mine.threads.get(thread, namespace="")
     return mine.recordings.run(run_id), step, entries, stored.summary, stored.body, stored.values

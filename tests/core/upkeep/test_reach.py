@@ -121,7 +121,9 @@ def files_with(tally: Tally, words: Iterable[str]) -> list[str]:
 
 
 def accept_all(bound: BoundTally) -> list[str]:
-    decided = [bound.review(each.id, "accept", reason="so it is") for each in bound.reviews()]
+    decided = [
+        bound.reviews.decide(each.id, "accept", reason="so it is") for each in bound.reviews.list()
+    ]
     return [each.made for each in decided if each.made is not None]
 
 
@@ -134,9 +136,9 @@ def test_a_conclusion_goes_with_its_source_and_proposals_are_withdrawn(
         tally.drain()
         [made] = accept_all(alice)
         alice.modify(made, content=f"They trust {WORDS[0]} and {WORDS[1]}.", reason="sharper")
-        alice.correct(made, "mark_stale", reason="r")
+        alice.corrections.make(made, "mark_stale", reason="r")
         tally.drain()
-        waiting = [each.id for each in alice.reviews()]
+        waiting = [each.id for each in alice.reviews.list()]
         both = alice.remember(f"Both hold: {WORDS[2]}.", derived_from=[first, made]).id
 
         preview = root.operator.erase(first, reason="r")
@@ -147,7 +149,7 @@ def test_a_conclusion_goes_with_its_source_and_proposals_are_withdrawn(
         assert [proof.problems for proof in done.proofs if not proof.holds] == []
         assert rows_with(tally, WORDS) == {}
         assert files_with(tally, WORDS) == []
-        states = {each.id: each for each in alice.reviews(states=())}
+        states = {each.id: each for each in alice.reviews.list(states=())}
         assert {states[each].state for each in waiting} <= {"withdrawn"}
         assert {each.reason for each in states.values() if each.state == "withdrawn"} <= {
             "source_gone"
@@ -178,8 +180,8 @@ def test_what_a_shared_copy_said_before_is_not_left_behind(open_tally: OpenTally
         alice, root = tally.bind(ALICE), tally.bind(ROOT)
         memory = alice.remember(f"We gave {WORDS[0]} the key.").id
         into, reason = "project:apollo", "r"
-        token = alice.share(memory, into, reason=reason).confirm_token
-        alice.share(memory, into, reason=reason, mode="apply", confirm_token=token)
+        token = alice.corrections.share(memory, into, reason=reason).confirm_token
+        alice.corrections.share(memory, into, reason=reason, mode="apply", confirm_token=token)
         for word in WORDS[1:3]:
             alice.modify(memory, content=f"We gave {word} the key.", reason="r")
         checks = {each.check: each for each in root.operator.doctor()}
@@ -195,11 +197,11 @@ def test_a_pending_proposal_ends_as_withdrawn_and_says_so(open_tally: OpenTally)
         alice, root = tally.bind(ALICE), tally.bind(ROOT)
         memory = alice.remember(f"We gave {WORDS[0]} the key.").id
         tally.drain()
-        [proposal] = alice.reviews()
+        [proposal] = alice.reviews.list()
 
         assert erased(root, memory).proposals == (proposal.id,)
 
-        gone = alice.proposal(proposal.id)
+        gone = alice.reviews.get(proposal.id)
         assert (gone.proposal.state, gone.proposal.reason) == ("withdrawn", "source_gone")
         assert gone.proposal.content is None
         assert [entry.event for entry in gone.history] == ["proposal.made", "proposal.withdrawn"]
@@ -215,8 +217,8 @@ def test_retention_takes_conclusions_along_and_leaves_promoted_copies(
         tally.drain()
         [made] = accept_all(alice)
         other = alice.remember(f"We gave {WORDS[1]} the map.").id
-        preview = alice.promote(other, "project:apollo", reason="useful")
-        copy = alice.promote(
+        preview = alice.corrections.promote(other, "project:apollo", reason="useful")
+        copy = alice.corrections.promote(
             other,
             "project:apollo",
             reason="useful",
@@ -272,7 +274,7 @@ def test_words_of_proposals_without_a_source_are_found_and_removed(open_tally: O
         alice, root = tally.bind(ALICE), tally.bind(ROOT)
         alice.remember(f"We gave {WORDS[0]} the key.")
         tally.drain()
-        [proposal] = alice.reviews()
+        [proposal] = alice.reviews.list()
         nothing = {"body": None, "salt": None}
         services_of(tally).store.database.write(
             lambda tx: tx.execute(update(tables.memory_versions).values(nothing)), name="test.gone"
@@ -282,7 +284,7 @@ def test_words_of_proposals_without_a_source_are_found_and_removed(open_tally: O
         root.operator.doctor(repair=True, reason="r")
         assert acts_of(tally, "doctor.repair") == [{"doctor.repair", "proposal.withdrawn"}]
 
-        gone = alice.proposal(proposal.id).proposal
+        gone = alice.reviews.get(proposal.id).proposal
         assert (gone.state, gone.reason, gone.content) == ("withdrawn", "source_gone", None)
         checks = {each.check: each for each in root.operator.doctor()}
         assert checks["texts"].text == "every text has an owner"
@@ -351,11 +353,11 @@ class ReachMachine(RuleBasedStateMachine):
     def reflect(self, data: Any) -> None:
         mine = [each for each in self.alice.memories() if each.state == "active"]
         if mine:
-            self.alice.reflect([data.draw(st.sampled_from(mine)).id])
+            self.alice.reviews.reflect([data.draw(st.sampled_from(mine)).id])
 
     @rule(data=st.data(), decision=st.sampled_from(["accept", "edit", "defer", "reject"]))
     def review(self, data: Any, decision: Any) -> None:
-        waiting = self.alice.reviews()
+        waiting = self.alice.reviews.list()
         if not waiting:
             return
         proposal = data.draw(st.sampled_from(waiting))
@@ -364,7 +366,7 @@ class ReachMachine(RuleBasedStateMachine):
         text: JsonObject = {"content": f"{words} Indeed."}
         changes = text if decision == "edit" else None
         with contextlib.suppress(TallystickError):
-            self.alice.review(proposal.id, decision, reason="r", changes=changes)
+            self.alice.reviews.decide(proposal.id, decision, reason="r", changes=changes)
 
     @precondition(lambda self: self.unused)
     @rule(data=st.data())
@@ -391,7 +393,7 @@ class ReachMachine(RuleBasedStateMachine):
         memory = self.pick(data, "active")
         if memory is None or memory.scope.kind != "private":
             return
-        verb = getattr(self.alice, way)
+        verb = getattr(self.alice.corrections, way)
 
         with contextlib.suppress(TallystickError):
             into, reason = "project:apollo", "r"

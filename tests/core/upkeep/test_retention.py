@@ -50,7 +50,7 @@ def texts_of(tally: Tally, memory_id: str) -> list[str | None]:
 
 
 def last_job(tally: Tally) -> Any:
-    return tally.bind(ROOT).operator.jobs(kind="retention")[0]
+    return tally.bind(ROOT).jobs.list(kind="retention")[0]
 
 
 def test_retention_reaches_a_tally_of_processes_that_end_at_once(open_tally: OpenTally) -> None:
@@ -62,7 +62,7 @@ def test_retention_reaches_a_tally_of_processes_that_end_at_once(open_tally: Ope
         calendar.day += days
         open_tally(clock=calendar, background=True).close()
         with open_tally(clock=calendar) as tally:
-            assert len(tally.bind(ROOT).operator.jobs(kind="retention")) == count
+            assert len(tally.bind(ROOT).jobs.list(kind="retention")) == count
             assert last_job(tally).state in ("done", "empty")
     with open_tally(clock=calendar) as tally:
         [left] = tally.bind(ALICE).memories(states=["deleted"])
@@ -110,12 +110,12 @@ def test_jobs_that_are_over_leave_after_their_days(open_tally: OpenTally, monkey
         tally.bind(ALICE).remember("The heron nests in March.")
         dead = tally.bind(ALICE).remember("The tide turns at noon.").job_id
         assert dead is not None
-        tally.bind(ROOT).operator.cancel_job(dead, reason="r")
+        tally.bind(ROOT).jobs.cancel(dead, reason="r")
         tally.drain()
         counts = []
         for _ in range(3):
             a_day_passes(tally, calendar, 13)
-            counts.append(len(tally.bind(ROOT).operator.jobs(kind="embed")))
+            counts.append(len(tally.bind(ROOT).jobs.list(kind="embed")))
     assert counts == [2, 1, 0]
 
 
@@ -171,9 +171,9 @@ def test_it_is_done_once_a_day_whoever_asks(open_tally: OpenTally) -> None:
     with open_tally(clock=calendar) as tally:
         for _ in range(5):
             a_day_passes(tally, calendar, 0.01)
-        assert len(tally.bind(ROOT).operator.jobs(kind="retention")) == 1
+        assert len(tally.bind(ROOT).jobs.list(kind="retention")) == 1
         a_day_passes(tally, calendar)
-        assert len(tally.bind(ROOT).operator.jobs(kind="retention")) == 2
+        assert len(tally.bind(ROOT).jobs.list(kind="retention")) == 2
 
 
 def test_cut_off_anywhere_it_is_done_again_whole(open_tally: OpenTally, monkeypatch: Any) -> None:

@@ -51,7 +51,7 @@ def checks_of(tally: Tally) -> list[tuple[Any, Any, Any]]:
     bound = tally.bind(ANNA)
     return [
         (step.step_kind, entry.summary["outcome"], entry.summary["rule"])
-        for run in reversed(bound.runs())
+        for run in reversed(bound.recordings.runs())
         for step in bound.recordings.steps(run.run_id)
         for entry in bound.recordings.entries(step.step_id)
         if entry.kind == "policy_check"

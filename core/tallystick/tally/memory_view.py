@@ -1,14 +1,18 @@
-"""The verbs of memory: remember, recall, read, inspect, explore, packs."""
+"""MemoryView: the memories of one scope as one actor sees and changes them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, SkipValidation
 
-from tallystick import graph, memory
+from tallystick import memory
+from tallystick.access import full_id, widens
 from tallystick.errors import InvalidInput
+from tallystick.memory import WorkingMemory
 from tallystick.memory.context import labels_asked
 from tallystick.memory.documents import (
     Document,
@@ -19,24 +23,19 @@ from tallystick.memory.documents import (
 from tallystick.memory.fields import labels_of
 from tallystick.memory.recall import Recalled
 from tallystick.ranking import RecallWeights
-from tallystick.recorder import current_run
+from tallystick.recorder import Recordings, active_run, active_step, current_run
 from tallystick.records import (
     MOST_RESULTS,
-    AccessPreview,
-    Activity,
     Actor,
+    Change,
     ContextPack,
-    Count,
-    Explored,
-    ExploreMode,
     HistoryEntry,
     Hit,
     IdOf,
     Inspection,
     JsonObject,
     Limit,
-    LoggedRead,
-    MemberPreview,
+    Limited,
     Memory,
     MemoryId,
     MemoryIds,
@@ -50,33 +49,35 @@ from tallystick.records import (
     SourceId,
     SourceInspection,
     SourceRef,
-    SpaceMember,
     States,
+    StepKind,
     Texts,
-    Words,
     checked_arguments,
+    microseconds,
 )
 from tallystick.records.arguments import (
     PAGE_BEFORE,
     AssigneeFilter,
     ConversationFilter,
+    Fields,
     IdempotencyKey,
+    IfVersion,
     KindFilter,
     LanguageFilter,
     OtherScopes,
     ProjectFilter,
+    Reason,
     Since,
     SourceFilter,
-    SpaceScope,
     StateFilter,
     StatusFilter,
     TagFilter,
     Until,
 )
-from tallystick.records.memory import ScopeName
-from tallystick.records.wire import PROCESS_ONLY, Wire
-from tallystick.tally.change_verbs import ChangeVerbs
-from tallystick.tally.view import ObservedCall
+from tallystick.records.wire import PROCESS_ONLY
+from tallystick.storage.short_ids import IdKind
+from tallystick.tally.observed_calls import ObservedCall, actor_in_history, is_open, observe
+from tallystick.tally.services import Services
 
 RememberMode = Annotated[
     Literal["auto", "sync", "async", "raw"],
@@ -100,9 +101,77 @@ _USES = 10
 """Steps that inspecting a memory names."""
 
 
+_MOMENTS = frozenset({"occurred_at", "valid_from", "valid_until", "freshness_ts", "expires_at"})
+_AHEAD = frozenset({"valid_until", "expires_at"})
+"""Fields that `modify` takes as moments; those of them that may be a timedelta from now."""
+
+
 @checked_arguments
-class MemoryVerbs(ChangeVerbs):
-    """What an actor does with memory in its scope."""
+@dataclass(frozen=True)
+class MemoryView:
+    """An actor working with the memories of one scope of a tally. Thread-safe."""
+
+    _services: Services = field(repr=False)
+    actor: Actor
+    scope: Scope
+
+    @property
+    def _traced_actor(self) -> Actor:
+        """The actor as the history names it, with the recorded run under way and its thread."""
+        return actor_in_history(self._services.recorder, self.actor)
+
+    @property
+    def _recordings(self) -> Recordings:
+        return Recordings(self._services.recorder, self.actor, counter=self._services.counter)
+
+    def _observed(self, kind: StepKind, name: str) -> AbstractContextManager[ObservedCall]:
+        """Observe one call of a verb for the recorder, and journal a refusal in it."""
+        return observe(self._services, self.actor, self.scope, kind, name)
+
+    def _working_of_run(self, scopes: Sequence[Scope]) -> WorkingMemory | None:
+        """Return the working memory of the open run, where it is in one of `scopes` and the run has
+        no other readers.
+        """
+        services, step, run = self._services, active_step.get(), active_run.get()
+        if step is not None and step.is_open:
+            run = step.run
+        if run is None or not is_open(run, services.recorder) or self.scope not in scopes:
+            return None
+        if self.scope != run.scope:
+            with services.store.database.read() as connection:
+                if widens(connection, services.gate, self.actor, self.scope, run.scope):
+                    return None
+        return WorkingMemory(services.memory, self.actor, self.scope, run.id)
+
+    def _wake_worker(self) -> None:
+        """Wake the background after a write: `Background.wake`, without its detour at every one."""
+        for event in self._services.background.wakes:
+            if not event.is_set():
+                event.set()
+
+    def _full_id(self, kinds: tuple[IdKind, ...], text: str) -> str:
+        """Return the id that `text` is a part of, among what this actor may see."""
+        return full_id(self._services.store, self._services.gate, self.actor, kinds, text)
+
+    def _moment(self, moment: Occasion | None, name: str, *, ahead: bool = False) -> int | None:
+        """Return a moment in microseconds; with `ahead` a timedelta counts from now.
+
+        Raises InvalidInput that names the argument.
+        """
+        now = self._services.store.clock.now() if ahead and moment is not None else None
+        return microseconds(moment, self._services.zone, name=name, now=now)
+
+    def _ago(self, moment: Occasion | None, name: str) -> int | None:
+        """Same as `_moment`, where a timedelta counts back from now."""
+        now = None if moment is None else self._services.store.clock.now()
+        return microseconds(moment, self._services.zone, name=name, now=now, back=True)
+
+    def _admit(self, access: Limited, *, count: int = 1) -> None:
+        """Count accesses of this actor. Raises RateLimited beyond the tally's limit."""
+        self._services.gate.admit(self.actor, access, self.scope, count=count)
+
+    def _scopes(self, scopes: Sequence[str | Scope] | None) -> list[Scope]:
+        return [self.scope] if scopes is None else [self.actor.home(scope) for scope in scopes]
 
     def remember(
         self,
@@ -396,6 +465,76 @@ class MemoryVerbs(ChangeVerbs):
             before=before,
         )
 
+    def modify(
+        self,
+        /,
+        memory_id: MemoryId,
+        *,
+        reason: Reason,
+        if_version: IfVersion = None,
+        idempotency_key: IdempotencyKey = None,
+        manual_override: Annotated[
+            Occasion | bool,
+            Field(description="Lock it against agents: until this moment, or for a while."),
+        ] = False,
+        **changes: Annotated[
+            Fields,
+            Field(description="Fields and their new values, such as content, tags, kind, pinned."),
+        ],
+    ) -> Change:
+        """Change fields of a memory, such as `content=…` or `tags=…`; its history keeps the old.
+
+        `manual_override` locks a person's edit: until that moment (True: for
+        `manual_override_days`) no agent changes, corrects or forgets the memory. `if_version`
+        refuses the change unless the memory is at the version that you read. Raises InvalidInput,
+        InvalidRecord, NotFound, VersionConflict, StateConflict or IdempotencyMismatch; then nothing
+        changed.
+        """
+        lock_until = None
+        if manual_override is True:
+            lock_until = self._services.store.clock.now() + self._services.memory.override_us
+        elif manual_override is not False:
+            lock_until = self._moment(manual_override, "manual_override", ahead=True)
+        changes = self._with_moments(changes)
+        with self._observed("memory_write", "modify") as call:
+            self._admit("modify")
+            change = memory.modify(
+                self._services.memory,
+                self._traced_actor,
+                memory_id,
+                changes,
+                reason=reason,
+                if_version=if_version,
+                idempotency_key=idempotency_key,
+                correlation_id=call.correlation_id,
+                lock_until=lock_until,
+            )
+            self._record_change(call, change, {"reason": reason, "changes": changes})
+        return change
+
+    def recover(
+        self,
+        memory_id: MemoryId,
+        *,
+        reason: Reason,
+        if_version: IfVersion = None,
+        idempotency_key: IdempotencyKey = None,
+    ) -> Change:
+        """Bring a forgotten memory back as it was, within its window. Raises as `modify`."""
+        with self._observed("memory_write", "recover") as call:
+            self._admit("modify")
+            change = memory.recover(
+                self._services.memory,
+                self._traced_actor,
+                memory_id,
+                reason=reason,
+                if_version=if_version,
+                idempotency_key=idempotency_key,
+                correlation_id=call.correlation_id,
+            )
+            self._record_change(call, change, {"reason": reason})
+        return change
+
     def inspect(self, memory_id: MemoryOrSourceId) -> Inspection:
         """Explain a memory: what it is, its visibility, what depends on it, what may be done next.
 
@@ -420,71 +559,7 @@ class MemoryVerbs(ChangeVerbs):
         self._admit("read")
         return memory.source(self._services.memory, self.actor, source_id)
 
-    def explore(
-        self,
-        around: Annotated[
-            MemoryId | ScopeName | None,
-            Field(description="A scope such as project:apollo, the id of a memory, or a name."),
-        ] = None,
-        *,
-        mode: Annotated[
-            ExploreMode | None,
-            Field(
-                description="dependencies of a memory or scope; about: everything about a name; "
-                "communities: what a scope, a name or words belong to."
-            ),
-        ] = None,
-        depth: Annotated[
-            int, Field(description="Links away from the middle; levels.", ge=1, le=3)
-        ] = 1,
-        limit: Annotated[Limit, Field(description="Memories at most.")] = 50,
-        before: Annotated[MemoryId | None, PAGE_BEFORE] = None,
-        states: StateFilter = ("active",),
-    ) -> Explored:
-        """Look around without a query: the scopes, the contents of one, the links of a memory.
-
-        Without `around` it lists the scopes that this actor may look into, with counts; around a
-        scope its memories of these `states`, newest first (the last id of a page is `before` for
-        the next one); around a memory's id what it is linked with, up to `depth` (1 to 3) links
-        away. `mode="dependencies"` lists what a memory, or those of a scope, depend on: each after
-        those that it depends on, with the circles. `mode="about"` gives everything about a name, or
-        an entity's id: what mentions it, what is said of it, and from a depth of 2 what is
-        mentioned along with it. `mode="communities"` gives the groups of entities that memories
-        mention together, in `depth` levels: those of a scope, or those that a name or words are
-        about. What the actor may not read is neither shown nor named. Raises Denied, NotFound,
-        InvalidInput, MissingExtra.
-        """
-        self._admit("read")
-        context = self._services.memory
-        with self._observed("memory_read", "explore") as call:
-            if mode == "about":
-                explored = graph.about(
-                    context, self.actor, self.scope, around, depth=depth, limit=limit
-                )
-            elif mode == "communities":
-                explored = graph.communities_in(
-                    context, self.actor, self.scope, around, depth=depth, limit=limit
-                )
-            elif mode == "dependencies":
-                middle = self.scope if around is None else around
-                explored = memory.dependencies(context, self.actor, middle, limit=limit)
-            else:
-                explored = memory.explore(
-                    context,
-                    self.actor,
-                    around,
-                    depth=depth,
-                    limit=limit,
-                    before=before,
-                    states=states,
-                )
-            if explored.memories:
-                ids = [listed.id for listed in explored.memories]
-                shown = [listed.scope for listed in explored.memories]
-                call.record("memory_read", explored, summary={"memories": ids}, scopes=shown)
-        return explored
-
-    def context_pack(
+    def pack(
         self,
         query: Annotated[str, Field(description="What the text should answer.")],
         *,
@@ -541,107 +616,6 @@ class MemoryVerbs(ChangeVerbs):
         self._admit("read")
         return memory.history(self._services.memory, self.actor, memory_id)
 
-    def preview_access(
-        self,
-        *,
-        actor: Annotated[
-            Actor | None, Field(description="Whose access to preview; by default one's own.")
-        ] = None,
-        scopes: OtherScopes = None,
-    ) -> AccessPreview:
-        """List what `actor` (by default this one) could recall from `scopes`, and why not the rest.
-
-        `scopes` is by default the bound one. It equals what recall then returns, and changes
-        nothing. Ids of others, hidden counts and denied ids are listed only where this actor may
-        inspect. Raises InvalidScope.
-        """
-        self._admit("preview")
-        return memory.preview_access(
-            self._services.memory, self.actor, actor or self.actor, self._scopes(scopes)
-        )
-
-    def preview_member(
-        self,
-        scope: SpaceScope,
-        member: Annotated[
-            SpaceMember | Mapping[str, Any],
-            Wire(SpaceMember),
-            Field(description="Who would belong to it, and in which role."),
-        ],
-    ) -> MemberPreview:
-        """Show what `member` (a record, or a mapping of its fields) could do and recall in a scope
-        as a member of its space, before it is made one. Changes nothing.
-
-        One that is a member already is looked at in its new role, a scope without a space as if it
-        was opened. What its own credential opens for it besides is not known here. Raises NotFound
-        alike for a scope that this actor may not inspect and for one that is not there,
-        InvalidRecord, InvalidScope.
-        """
-        self._admit("preview")
-        named = SpaceMember.load(member).at(self._services.zone)
-        return memory.preview_member(
-            self._services.memory, self.actor, self.actor.home(scope), named
-        )
-
-    def activity(
-        self,
-        *,
-        since: Occasion | None = None,
-        until: Occasion | None = None,
-        after: Count | None = None,
-        limit: Limit = 100,
-        newest: bool = False,
-        events: Texts = (),
-    ) -> list[Activity]:
-        """List what happened in the bound scope, in the order of time: captures, changes,
-        decisions, refusals, each with the memory that it is about as far as this actor may see it.
-
-        Give the last `position` of a page as `after` for the next one. With `newest` the last
-        events come first. `events` names those to list, such as `memory.imported`: they are looked
-        for among the last 5,000 of the scope. Raises Denied, InvalidInput.
-        """
-        self._admit("read")
-        return memory.activity(
-            self._services.memory,
-            self.actor,
-            self.scope,
-            since=self._ago(since, "since"),
-            until=self._moment(until, "until", ahead=True),
-            after=after,
-            limit=limit,
-            newest=newest,
-            events=events,
-        )
-
-    def reads(
-        self, *, operation: Words | None = None, limit: Limit = 100, before: Count | None = None
-    ) -> list[LoggedRead]:
-        """List who has read, newest first, from the access log: the lines of scopes that this actor
-        may inspect, and its own. Give the last `number` of a page as `before` for the next one.
-        Raises InvalidInput.
-        """
-        self._admit("read")
-        return memory.reads(
-            self._services.memory, self.actor, operation=operation, limit=limit, before=before
-        )
-
-    @property
-    def items(self) -> memory.Items:
-        """Memories of the bound scope by namespace and key, as stores of runtimes address them."""
-        services = self._services
-        return memory.Items(services.memory, self.actor, self.scope, self._wake_worker)
-
-    def working(self, run_id: str | None = None) -> memory.WorkingMemory:
-        """Return the working memory of a run, by default the open one.
-
-        Raises InvalidInput where no run is open.
-        """
-        run = current_run()
-        run_id = run_id if run_id is not None or run is None else run.id
-        if run_id is None:
-            raise InvalidInput("No run is open here: name one, as in bound.working(run_id).")
-        return memory.WorkingMemory(self._services.memory, self.actor, self.scope, run_id)
-
     def _pack_items_of_run(self, scopes: Sequence[str | Scope] | None) -> tuple[PackItem, ...]:
         of_run = self._working_of_run(self._scopes(scopes))
         return () if of_run is None else of_run.pack_items()
@@ -668,6 +642,35 @@ class MemoryVerbs(ChangeVerbs):
                 "source_step_ids": (*new.source_step_ids, step.id),
             }
         )
+
+    def _with_moments(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the changes of `modify` with moments in microseconds."""
+        return {
+            name: self._moment(value, name, ahead=name in _AHEAD) if name in _MOMENTS else value
+            for name, value in changes.items()
+        }
+
+    def _record_change(
+        self, call: ObservedCall, change: Change, payload: Mapping[str, Any]
+    ) -> None:
+        self._wake_worker()
+        summary = {
+            "id": change.id,
+            "event": change.event,
+            "status": change.status,
+            "version": change.version,
+        }
+        call.record("memory_write", payload, summary=summary)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Verbs of a bound tally about one matter. Thread-safe."""
+
+    _view: MemoryView = field(repr=False)
+
+    def _full_id(self, kinds: tuple[IdKind, ...], text: str) -> str:
+        return self._view._full_id(kinds, text)
 
 
 def _record_pack(call: ObservedCall, request: Mapping[str, Any], pack: ContextPack) -> None:

@@ -1,4 +1,4 @@
-"""The verbs of reflection and review: propose conclusions, and decide what waits for a person."""
+"""Reviews: have conclusions proposed, and decide those that wait for a person."""
 
 from __future__ import annotations
 
@@ -26,14 +26,55 @@ from tallystick.records import (
 )
 from tallystick.records.arguments import PAGE_BEFORE, IdempotencyKey, Reason
 from tallystick.records.memory import ScopeName
-from tallystick.tally.memory_verbs import MemoryVerbs
+from tallystick.tally.memory_view import Part
 
 WhenToReflect = Annotated[ReflectMode, Field(description="sync: in this call. async: by a job.")]
 
 
 @checked_arguments
-class ReviewVerbs(MemoryVerbs):
-    """What an actor concludes from memories, and what a person decides about it."""
+class Reviews(Part):
+    """What a model concludes from memories, and what a person decides about it."""
+
+    def get(self, proposal_id: ProposalId) -> Reviewed:
+        """Return a proposal with its history. Raises NotFound."""
+        self._view._admit("read")
+        return review_of(self._view._services.memory, self._view.actor, proposal_id)
+
+    def decide(
+        self,
+        proposal_id: ProposalId,
+        decision: Annotated[ReviewDecision, Field(description="accept, edit, defer or reject.")],
+        *,
+        reason: Reason,
+        changes: Annotated[
+            JsonObject | None, Field(description="With edit: content, kind and others, changed.")
+        ] = None,
+        idempotency_key: IdempotencyKey = None,
+    ) -> Proposal:
+        """Accept, edit, defer or reject a proposal, for a reason that is kept. A person decides.
+
+        `edit` accepts it with `changes`: its content, kind, subject, attributes, confidence or
+        valid_from. What it replaces stays as history, with the reason; what it withdraws can be
+        recovered. Raises NotFound, Denied (`person_required`, or the reason for which a source may
+        not be concluded from any more), InvalidInput, InvalidRecord, StateConflict where it was
+        decided or its target changed, IdempotencyMismatch; then nothing changed.
+        """
+        with self._view._observed("memory_write", "review") as call:
+            self._view._admit("write")
+            decided = decide(
+                self._view._services.memory,
+                self._view._traced_actor,
+                proposal_id,
+                decision,
+                reason=reason,
+                changes=changes or {},
+                idempotency_key=idempotency_key,
+                correlation_id=call.correlation_id,
+            )
+            summary = {"id": decided.id, "state": decided.state, "made": decided.made}
+            call.record("memory_write", {"reason": reason}, summary=summary)
+        self._view._wake_worker()
+        return decided
 
     def reflect(
         self,
@@ -64,21 +105,21 @@ class ReviewVerbs(MemoryVerbs):
         NotFound, Denied (`mixed_scopes`, `scope_crossing_requires_promotion`), and ExtractionError
         where no model answers.
         """
-        services = self._services
-        with self._observed("memory_write", "reflect") as call:
-            self._admit("write")
+        services = self._view._services
+        with self._view._observed("memory_write", "reflect") as call:
+            self._view._admit("write")
             request = ReflectionRequest(
-                self.scope,
+                self._view.scope,
                 Material(tuple(sources), conversation, run),
-                into=None if into is None else self.actor.home(into),
+                into=None if into is None else self._view.actor.home(into),
                 mode=services.settings.reflection,
             )
             if mode == "async":
-                reflected = enqueue_reflection(services.memory, self._traced_actor, request)
+                reflected = enqueue_reflection(services.memory, self._view._traced_actor, request)
             else:
                 reflected = reflect(
                     services.learning,
-                    self._traced_actor,
+                    self._view._traced_actor,
                     request,
                     correlation_id=call.correlation_id,
                 )
@@ -88,28 +129,10 @@ class ReviewVerbs(MemoryVerbs):
                 "processing": reflected.processing,
             }
             call.record("memory_write", reflected, summary=summary, scopes=[reflected.scope])
-        self._wake_worker()
+        self._view._wake_worker()
         return reflected
 
-    def end_session(
-        self,
-        conversation: Annotated[Words, Field(description="The conversation that ended.")],
-        *,
-        mode: WhenToReflect = "sync",
-    ) -> Reflected:
-        """Reflect on a conversation that ended, where the setting `reflection` turned that on and
-        no operator suspends what nobody asked for; `processing` says which. The turns are kept in
-        every case, and can be reflected on later. Raises as `reflect`.
-        """
-        self._admit("write")
-        settings, gate = self._services.settings, self._services.gate
-        if settings.reflection == "off":
-            return Reflected(scope=self.scope, processing="off")
-        if gate.is_autonomy_frozen():
-            return Reflected(scope=self.scope, processing="suspended")
-        return self.reflect(conversation=conversation, mode=mode)
-
-    def reviews(
+    def list(
         self,
         *,
         states: Annotated[
@@ -122,53 +145,12 @@ class ReviewVerbs(MemoryVerbs):
         every state. Give the last id of a page as `after` for the next one. The words of a proposal
         whose sources this actor may not see are left out. Raises Denied, InvalidInput, NotFound.
         """
-        self._admit("read")
+        self._view._admit("read")
         return listed(
-            self._services.memory,
-            self.actor,
-            self.scope,
+            self._view._services.memory,
+            self._view.actor,
+            self._view.scope,
             states=tuple(states),
             limit=limit,
             after=after,
         )
-
-    def proposal(self, proposal_id: ProposalId) -> Reviewed:
-        """Return a proposal with its history. Raises NotFound."""
-        self._admit("read")
-        return review_of(self._services.memory, self.actor, proposal_id)
-
-    def review(
-        self,
-        proposal_id: ProposalId,
-        decision: Annotated[ReviewDecision, Field(description="accept, edit, defer or reject.")],
-        *,
-        reason: Reason,
-        changes: Annotated[
-            JsonObject | None, Field(description="With edit: content, kind and others, changed.")
-        ] = None,
-        idempotency_key: IdempotencyKey = None,
-    ) -> Proposal:
-        """Accept, edit, defer or reject a proposal, for a reason that is kept. A person decides.
-
-        `edit` accepts it with `changes`: its content, kind, subject, attributes, confidence or
-        valid_from. What it replaces stays as history, with the reason; what it withdraws can be
-        recovered. Raises NotFound, Denied (`person_required`, or the reason for which a source may
-        not be concluded from any more), InvalidInput, InvalidRecord, StateConflict where it was
-        decided or its target changed, IdempotencyMismatch; then nothing changed.
-        """
-        with self._observed("memory_write", "review") as call:
-            self._admit("write")
-            decided = decide(
-                self._services.memory,
-                self._traced_actor,
-                proposal_id,
-                decision,
-                reason=reason,
-                changes=changes or {},
-                idempotency_key=idempotency_key,
-                correlation_id=call.correlation_id,
-            )
-            summary = {"id": decided.id, "state": decided.state, "made": decided.made}
-            call.record("memory_write", {"reason": reason}, summary=summary)
-        self._wake_worker()
-        return decided

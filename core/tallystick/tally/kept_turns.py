@@ -1,0 +1,132 @@
+"""Keep what was said in a run as turns: each once, whoever observes it."""
+
+from __future__ import annotations
+
+from tallystick.recorder import (
+    Run,
+)
+from tallystick.records import (
+    NewMemory,
+    Remembered,
+    SourceRef,
+)
+from tallystick.storage import journal
+from tallystick.storage.writes import Writes
+from tallystick.tally.captured_turns import Captured, TurnsOfRun
+from tallystick.tally.memory_view import MemoryView
+from tallystick.tally.session_turns import newest_exchange, scopes_of_session
+
+
+def keep_turn(
+    view: MemoryView,
+    run: Run,
+    *,
+    user: str | None,
+    assistant: str | None,
+    unkept_answer: str | None,
+    observer: str,
+    idempotency_key: str | None,
+) -> list[Remembered]:
+    """Remember what was said in a run, as `BoundTally.keep_turn` says."""
+    spoken = {"user": user, "assistant": assistant}
+    turns = {
+        role: _turn(view, run, role, text)
+        for role, text in spoken.items()
+        if text is not None and text.strip()
+    }
+    if idempotency_key is not None:
+        # The caller says which call is which.
+        key = f"keep_turn {idempotency_key}"
+        return view.remember_many(turns.values(), idempotency_key=key) if turns else []
+    captured = view._services.captured_turns.of(run.id)
+    with captured.guard:
+        if captured.is_new and turns:
+            captured.is_new = False
+            _find_kept(view, run, captured, user, assistant or unkept_answer)
+        results: dict[str, Remembered] = {}
+        new: dict[str, NewMemory] = {}
+        for role, turn in turns.items():
+            words = captured.words(role, turn.content)
+            earlier = captured.see(observer, words)
+            if earlier is None:
+                key = f"turn {run.id} {words} {captured.number(words)}"
+                new[role] = turn.model_copy(update={"idempotency_key": key})
+            else:
+                _journal_duplicate(view, run, observer, earlier)
+                duplicate = {"status": "duplicate"}
+                results[role] = earlier.remembered.model_copy(update=duplicate)
+        stored = view.remember_many(new.values()) if new else []
+        for (role, turn), remembered in zip(new.items(), stored, strict=True):
+            results[role] = remembered
+            words = captured.words(role, turn.content)
+            captured.add(words, Captured(observer, remembered, view.scope))
+    return [results[role] for role in turns]
+
+
+def _find_kept(
+    view: MemoryView, run: Run, captured: TurnsOfRun, user: str | None, answer: str | None
+) -> None:
+    """Note the turns of the first exchange of a session that a hook has kept already.
+
+    It is the newest that the hook has kept, or none: what came before was over. It has the same
+    request and, where both are known, the same answer; so the same words said twice are two
+    turns. One that was answered when the run began is another exchange, unless the answer is
+    the same.
+    """
+    services, session = view._services, run.record.metadata.get("thread_id")
+    if user is None or not isinstance(session, str):
+        return
+    now = services.store.clock.now()
+    if not services.sessions.is_new(view.actor, view.scope, session, now=now):
+        return
+    words = captured.words("user", user)
+    answer = answer if answer is not None and answer.strip() else None
+    for scope in scopes_of_session(view.actor, view.scope):
+        kept = newest_exchange(services.memory, view.actor, scope, session)
+        if kept is None or captured.words("user", kept.request.content) != words:
+            continue
+        spoken = None if kept.answer is None else captured.words("", kept.answer.content)
+        is_same = answer is not None and captured.words("", answer) == spoken
+        is_under_way = kept.request.created_at >= run.record.started_at
+        if spoken is None or is_same or (answer is None and is_under_way):
+            captured.add(words, kept.captured(kept.request))
+            if is_same and kept.answer is not None and answer is not None:
+                captured.add(captured.words("assistant", answer), kept.captured(kept.answer))
+            return
+
+
+def _turn(view: MemoryView, run: Run, role: str, text: str) -> NewMemory:
+    thread = run.record.metadata.get("thread_id")
+    step = run.latest("model_call")
+    is_user = role == "user"
+    speaker = view.actor.user if is_user else run.record.agent_name
+    return NewMemory(
+        content=text,
+        kind="turn",
+        speaker=speaker,
+        conversation=thread if isinstance(thread, str) else run.id,
+        source=SourceRef(
+            source_type="user" if is_user else "other", uri=f"run:{run.id}", author=speaker
+        ),
+        source_run_id=run.id,
+        source_step_ids=() if step is None else (step,),
+    )
+
+
+def _journal_duplicate(view: MemoryView, run: Run, observer: str, earlier: Captured) -> None:
+    """Journal that an observer saw a turn which another has stored, where it is stored."""
+    store = view._services.store
+    event = journal.Event(
+        stream=f"scope:{earlier.scope}",
+        event="turn.seen_again",
+        actor=view._traced_actor,
+        at=store.clock.now(),
+        audit_id=store.ids.new(),
+        subject_id=earlier.remembered.id,
+        details={"run": run.id, "observer": observer, "stored_by": earlier.observer},
+    )
+    store.database.write(
+        lambda tx: journal.append(tx, event),
+        name="turn.seen_again",
+        writes=Writes.of(earlier.scope),
+    )

@@ -1,0 +1,114 @@
+"""ObservedCall: how the recorder observes a call of a verb.
+
+A verb that is called inside an open step, or inside a recorded run, leaves an entry there, and the
+journal of what it changes names that step as `correlation_id`. Outside of a run it records nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from tallystick.access import widens
+from tallystick.recorder import (
+    RecorderContext,
+    Run,
+    Step,
+    active_run,
+    active_step,
+)
+from tallystick.records import (
+    Actor,
+    EntryKind,
+    Scope,
+    StepKind,
+)
+from tallystick.tally.services import Services
+
+
+class ObservedCall:
+    """One verb under way, with the step that records it, if there is one."""
+
+    __slots__ = ("_actor", "_scope", "_services", "step")
+
+    def __init__(self, services: Services, actor: Actor, scope: Scope, step: Step | None) -> None:
+        self._services, self._actor, self._scope, self.step = services, actor, scope, step
+
+    @property
+    def correlation_id(self) -> str | None:
+        """The id of the step, by which the journal and the recording find one another."""
+        return None if self.step is None else self.step.id
+
+    def record(
+        self,
+        kind: EntryKind,
+        payload: Any,
+        *,
+        summary: Mapping[str, Any],
+        scopes: Iterable[Scope] = (),
+    ) -> None:
+        """Record an entry in the step; nothing where no run observes the call.
+
+        The payload is text of the bound scope and of `scopes`. Where the run has readers that one
+        of these has not, the entry has its summary alone: ids and counts.
+        """
+        if self.step is None:
+            return
+        into = self.step.run.scope
+        origins = [scope for scope in dict.fromkeys((self._scope, *scopes)) if scope != into]
+        if origins:
+            gate = self._services.gate
+            with self._services.store.database.read() as connection:
+                if any(widens(connection, gate, self._actor, origin, into) for origin in origins):
+                    payload = None
+        self.step.record(kind, payload, summary=summary)
+
+
+@contextmanager
+def observe(
+    services: Services, actor: Actor, scope: Scope, kind: StepKind, name: str
+) -> Iterator[ObservedCall]:
+    """Observe one call of a verb.
+
+    Its step is the open one, else one of its own in the open run, else none. A refusal inside is
+    journaled before it is raised; an error fails a step of its own.
+    """
+    recorder, call = services.recorder, partial(ObservedCall, services, actor, scope)
+    with services.gate.journaling(actor):
+        step, run = active_step.get(), active_run.get()
+        if step is not None and step.is_open and step.run.context is recorder:
+            yield call(step)
+        elif run is None or not is_open(run, recorder):
+            yield call(None)
+        else:
+            own_step = run.step(kind, name=name)
+            try:
+                yield call(own_step)
+            except BaseException as error:
+                own_step.fail(error)
+                raise
+            own_step.end(wait=False)
+
+
+def actor_in_history(recorder: RecorderContext, actor: Actor) -> Actor:
+    """Return the actor as the history names it.
+
+    Where the actor names no request and no session, they are the recorded run under way and its
+    thread.
+    """
+    step, run = active_step.get(), active_run.get()
+    run = run if run is not None or step is None or not step.is_open else step.run
+    if run is None or not is_open(run, recorder):
+        return actor
+    thread = run.record.metadata.get("thread_id")
+    return actor.traced(
+        request_id=actor.request_id or run.id,
+        session_id=actor.session_id or (thread if isinstance(thread, str) else None),
+    )
+
+
+def is_open(run: Run, recorder: RecorderContext) -> bool:
+    """Return True if a run of this recorder is under way."""
+    return run.context is recorder and run.record.ended_at is None

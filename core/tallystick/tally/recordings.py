@@ -1,0 +1,233 @@
+"""BoundRecordings: what was recorded in a scope: runs, reads and events; verify and replay them."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from itertools import count
+from typing import Annotated, Any, cast
+from uuid import UUID
+
+from pydantic import Field
+
+from tallystick import memory
+from tallystick.checkpoints import Threads
+from tallystick.errors import CorruptTally, Denied, NotFound
+from tallystick.recorder import (
+    Call,
+    Recordings,
+    Render,
+    neutral_request,
+)
+from tallystick.recorder.replay import recipe_for
+from tallystick.records import (
+    Activity,
+    Count,
+    Foil,
+    Job,
+    JsonObject,
+    Limit,
+    LoggedRead,
+    Occasion,
+    ReplayRecipe,
+    ReplayResult,
+    RunId,
+    RunRecord,
+    StepId,
+    Texts,
+    Verification,
+    Words,
+    checked_arguments,
+)
+from tallystick.records.arguments import PAGE_BEFORE
+from tallystick.records.wire import PROCESS_ONLY
+from tallystick.tally.later_replays import ReplayOutcome, enqueue_replay
+from tallystick.tally.memory_view import MemoryView
+
+Recipe = Annotated[ReplayRecipe | None, Field(description="What to change; without it nothing.")]
+
+
+@checked_arguments
+class BoundRecordings(Recordings):
+    """What was recorded, as one actor may read it from one scope. Thread-safe."""
+
+    def __init__(self, view: MemoryView) -> None:
+        services = view._services
+        super().__init__(services.recorder, view.actor, counter=services.counter)
+        self._view = view
+
+    def runs(
+        self,
+        *,
+        limit: Annotated[Limit, Field(description="Runs at most.")] = 20,
+        before: Annotated[RunId | None, PAGE_BEFORE] = None,
+    ) -> list[RunRecord]:
+        """List the runs of the bound scope, newest first.
+
+        Give the last id of a page as `before` for the next one. Raises NotFound for an unknown one.
+        """
+        return self.runs_of([self._view.scope], limit=limit, before=before)
+
+    def verify(
+        self,
+        run_id: RunId,
+        *,
+        foil: Annotated[
+            Foil | None, Field(description="The head that was kept elsewhere, to be matched.")
+        ] = None,
+    ) -> Verification:
+        """Check stock and foil: every byte that the run's chain covers, and the checkpoint threads
+        in which its steps ran.
+
+        A thread of a scope that the actor may not read is named in `cannot_prove`. Raises NotFound.
+        """
+        verification = super().verify(run_id, foil=foil)
+        try:
+            steps = self.steps(run_id)
+        except CorruptTally:  # the step that cannot be read is among the problems
+            return verification
+        names = {name for step in steps if isinstance(name := step.metadata.get("thread_id"), str)}
+        if not names:
+            return verification
+        problems, unread = [*verification.problems], [*verification.cannot_prove]
+        checked: set[str] = set()
+        try:
+            run = self.run(run_id)
+            threads = Threads(self._view._services.checkpoints, self._actor, run.scope)
+            checked = names & set(threads.names())
+            for name in sorted(checked):
+                problems += threads.verify(name)
+        except Denied as error:
+            checked = set()
+            unread.append(f"its checkpoint threads, which this actor may not read ({error.reason})")
+        return verification.model_copy(
+            update={
+                "ok": verification.ok and not problems,
+                "problems": tuple(problems),
+                "cannot_prove": tuple(unread),
+                "threads_checked": len(checked),
+            }
+        )
+
+    def replay(
+        self,
+        /,
+        step_id: StepId,
+        *,
+        call: Annotated[Call | None, PROCESS_ONLY] = None,
+        recipe: Recipe = None,
+        render: Annotated[Render, PROCESS_ONLY] = neutral_request,
+        **changes: Annotated[Any, PROCESS_ONLY],
+    ) -> ReplayResult:
+        """Make a recorded model step again as the step of a new run, in the scope of its own run.
+
+        The new receipt contains the recipe and the outcome. Same as `preview_replay`, which records
+        nothing. The result names the new run and step, which can be replayed in turn. Raises Denied
+        as well.
+        """
+        return self._replay(step_id, None, call=call, recipe=recipe, render=render, **changes)
+
+    def _replay_once(self, step_id: str, recipe: ReplayRecipe, job_id: str) -> ReplayOutcome:
+        """Return what the replay of a job came to: of the run that an earlier attempt completed,
+        whose worker died before the job ended, else of a new one.
+
+        The ids of its runs follow from the job's, so that a run is stored with it.
+        """
+        attempts = count()
+        while True:
+            name = f"{job_id}/{next(attempts)}"
+            run_id = str(UUID(bytes=sha256(name.encode()).digest()[:16]))
+            try:
+                earlier = self.run(run_id)
+            except NotFound:
+                result = self._replay(step_id, run_id, recipe=recipe)
+                return ReplayOutcome(
+                    run_id, result.step_id or "", result.fidelity, result.request_matches
+                )
+            if earlier.status == "completed":
+                break
+        step = self.steps(run_id)[-1].step_id
+        [replay] = [
+            cast(dict[str, Any], entry.summary["replay"])
+            for entry in self.entries(step)
+            if "replay" in entry.summary
+        ]
+        return ReplayOutcome(run_id, step, replay["fidelity"], replay["request_matches"])
+
+    def _replay(self, step_id: str, run_id: str | None, **options: Any) -> ReplayResult:
+        step = self.step(step_id)
+        run = self.run(step.run_id)
+        origin: JsonObject = {"replay_of": {"run_id": run.run_id, "step_id": step_id}}
+        with (
+            # In the scope of its step: what it recorded has no other readers when it is made again.
+            self.start_run(
+                run.agent_name,
+                scope=run.scope,
+                domain=run.domain,
+                goal=run.user_goal,
+                metadata=origin,
+                run_id=run_id,
+            ) as new_run,
+            new_run.step("model_call", name=step.name, metadata=origin) as new_step,
+        ):
+            replayed = self.replayed(step_id, **options)
+            replayed.record_in(new_step)
+        return replayed.result.model_copy(update={"run_id": new_run.id, "step_id": new_step.id})
+
+    def replay_later(
+        self, /, step_id: StepId, *, recipe: Recipe = None, **changes: Annotated[Any, PROCESS_ONLY]
+    ) -> Job:
+        """Enqueue the replay of a recorded step, without a model, as a job; return the job.
+
+        Its result names the new run and step. Asked for again with the same changes, it is the same
+        job. Raises Denied, NotFound, InvalidInput.
+        """
+        step = self.step(step_id)
+        services, run = self._view._services, self.run(step.run_id)
+        wanted = recipe_for(step, recipe, changes, new_id=services.store.ids.new)
+        return enqueue_replay(services, self._view.actor, run.scope, step_id, wanted)
+
+    def activity(
+        self,
+        *,
+        since: Occasion | None = None,
+        until: Occasion | None = None,
+        after: Count | None = None,
+        limit: Limit = 100,
+        newest: bool = False,
+        events: Texts = (),
+    ) -> list[Activity]:
+        """List what happened in the bound scope, in the order of time: captures, changes,
+        decisions, refusals, each with the memory that it is about as far as this actor may see it.
+
+        Give the last `position` of a page as `after` for the next one. With `newest` the last
+        events come first. `events` names those to list, such as `memory.imported`: they are looked
+        for among the last 5,000 of the scope. Raises Denied, InvalidInput.
+        """
+        self._view._admit("read")
+        return memory.activity(
+            self._view._services.memory,
+            self._view.actor,
+            self._view.scope,
+            since=self._view._ago(since, "since"),
+            until=self._view._moment(until, "until", ahead=True),
+            after=after,
+            limit=limit,
+            newest=newest,
+            events=events,
+        )
+
+    def reads(
+        self, *, operation: Words | None = None, limit: Limit = 100, before: Count | None = None
+    ) -> list[LoggedRead]:
+        """List who has read, newest first, from the access log: the lines of scopes that this actor
+        may inspect, and its own. Give the last `number` of a page as `before` for the next one.
+        Raises InvalidInput.
+        """
+        self._view._admit("read")
+        return memory.reads(
+            self._view._services.memory,
+            self._view.actor,
+            operation=operation,
+            limit=limit,
+            before=before,
+        )

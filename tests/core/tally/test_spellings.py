@@ -1,0 +1,111 @@
+"""A bound tally has daily verbs and parts; names of other memories are answered with ours."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tallystick import Actor, Tally
+from tallystick.errors import InvalidInput, UnknownArgument, UnknownName
+from tallystick.tally import BoundTally
+
+PARTS = {
+    "approvals",
+    "corrections",
+    "jobs",
+    "operator",
+    "recordings",
+    "reviews",
+    "spaces",
+    "threads",
+    "tokens",
+}
+OTHER_VIEWS = {"aio", "on"}
+
+
+@pytest.fixture(scope="module")
+def tally(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tally]:
+    folder: Path = tmp_path_factory.mktemp("spellings")
+    with Tally.open(folder / "t", background=False) as tally:
+        yield tally
+
+
+def test_a_bound_tally_has_25_daily_verbs_and_its_parts() -> None:
+    public = {
+        name: member
+        for name, member in inspect.getmembers(BoundTally)
+        if not name.startswith("_") and name not in OTHER_VIEWS
+    }
+    verbs = {name for name, member in public.items() if inspect.isroutine(member)}
+
+    assert len(verbs) == 25
+    assert public.keys() - verbs == PARTS | {"items"}
+    assert len(BoundTally.__mro__) == 3, "itself, the view of memory, object"
+
+
+def test_a_user_is_bound_by_name(tally: Tally) -> None:
+    assert tally.user("ada") == tally.bind(Actor(user="ada"))
+    apollo = tally.user("ada", "project:apollo")
+    assert str(apollo.scope) == "project:apollo"
+
+
+@pytest.mark.parametrize(
+    ("name", "spelling"),
+    [
+        ("add", 'bound.remember("…")'),
+        ("search", 'bound.recall("…")'),
+        ("get_all", "bound.memories()"),
+        ("list", "bound.memories()"),
+        ("delete", 'bound.forget(memory_id, reason="…")'),
+        ("update", 'bound.modify(memory_id, content="…", reason="…")'),
+        ("approve", "bound.approvals.approve(…)"),
+        ("promote", "bound.corrections.promote(…)"),
+        ("erase", "bound.operator.erase(…)"),
+        ("put", 'bound.remember("…")'),
+    ],
+)
+def test_a_verb_of_another_memory_is_answered_with_ours(
+    tally: Tally, name: str, spelling: str
+) -> None:
+    bound: Any = tally.user("ada")
+    with pytest.raises(UnknownName) as refused:
+        getattr(bound, name)
+    assert str(refused.value).endswith(f"Write {spelling}.")
+    with pytest.raises(UnknownName, match=r"Write tally\.user"):
+        getattr(tally, name)
+    assert not hasattr(bound, name)
+    assert isinstance(refused.value, InvalidInput)
+
+
+def test_a_name_that_nobody_has_is_named(tally: Tally) -> None:
+    owners: tuple[Any, ...] = (tally, tally.user("ada"))
+    for owner in owners:
+        with pytest.raises(AttributeError, match="has no attribute 'heron'"):
+            _ = owner.heron
+
+
+@pytest.mark.parametrize(
+    ("call", "spelling"),
+    [
+        (lambda tally: tally.user("ada").recall("x", k=5), "limit=5"),
+        (lambda tally: tally.user("ada").recall("x", top_k=5), "limit=5"),
+        (lambda tally: tally.user("ada").recall("x", user_id="ada"), "tally.user('ada')"),
+        (lambda tally: tally.user("ada").remember("x", metadata={"a": 1}), "attributes={'a': 1}"),
+        (lambda tally: tally.bind(user="ada"), "tally.user('ada')"),
+        (
+            lambda tally: Tally.open(":memory:", learning="review"),  # type: ignore[call-arg]
+            "settings=Settings(learning='review')",
+        ),
+    ],
+)
+def test_an_argument_of_another_memory_is_answered_with_ours(
+    tally: Tally, call: Callable[[Any], Any], spelling: str
+) -> None:
+    with pytest.raises(UnknownArgument) as refused:
+        call(tally)
+    assert str(refused.value).endswith(f"Write {spelling}.")
+    assert isinstance(refused.value, TypeError)
