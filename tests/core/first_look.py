@@ -128,7 +128,7 @@ FIRST_LOOK = {
     "memory/test_isolation.py": "storage/access_log",
     "tally/test_tally_contract.py": "tally/services tally/tally testing/tally_contract",
     "tally/test_bad_input.py": "tally/memory_view",
-    "tally/test_spellings.py": "tally/bound",
+    "tally/test_spellings.py": "tally/daily_verbs",
     "tally/test_keep_turn.py": "tally/kept_turns tally/observed_calls",
     "compiler/test_approvals.py": "tally/compiling",
     "storage/test_idempotency.py": "tally/operator",

@@ -2,7 +2,6 @@
 
 from tallystick.memory.recall import Recalled
 from tallystick.tally.approvals import BoundApprovals
-from tallystick.tally.bound import BoundTally
 from tallystick.tally.compiling import Candidate
 from tallystick.tally.corrections import Corrections
 from tallystick.tally.enforcement import ModelCheck, ToolCheck
@@ -12,7 +11,7 @@ from tallystick.tally.operator import Operator
 from tallystick.tally.recordings import BoundRecordings
 from tallystick.tally.reviews import Reviews
 from tallystick.tally.spaces import BoundSpaces
-from tallystick.tally.tally import Tally
+from tallystick.tally.tally import BoundTally, Tally
 
 __all__ = [
     "BoundApprovals",

@@ -30,7 +30,7 @@ from tallystick.records import (
     StepRecord,
     StepStatus,
 )
-from tallystick.tally.bound import BoundTally
+from tallystick.tally.daily_verbs import DailyVerbs
 from tallystick.tally.model_calls import ModelCall, ModelStream
 from tallystick.tally.operator import Operator
 from tallystick.tally.recordings import BoundRecordings
@@ -288,7 +288,7 @@ class AsyncWorkingMemory(AsyncFace):
 class ServedTally(AsyncFace, TallyVerbs):
     """The verbs of a bound tally that a server offers too, awaited."""
 
-    compile = Offered(BoundTally.compile)
+    compile = Offered(DailyVerbs.compile)
 
     corrections = OfferedPart(AsyncCorrections)
     reviews = OfferedPart(AsyncReviews)
@@ -301,15 +301,15 @@ class ServedTally(AsyncFace, TallyVerbs):
 class AsyncBoundTally(ServedTally):
     """What `bound.aio` is: each verb of a bound tally, awaited. Safe to share between tasks."""
 
-    sync: BoundTally
+    sync: DailyVerbs
 
-    still_stand = Offered(BoundTally.still_stand)
-    call_model = Offered(BoundTally.call_model)
-    keep_turn = Offered(BoundTally.keep_turn)
-    check_tool_call = Offered(BoundTally.check_tool_call)
-    check_model_call = Offered(BoundTally.check_model_call)
-    stream_model = Opened(BoundTally.stream_model, AsyncModelStream)
-    run = Opened(BoundTally.run, AsyncRun)
+    still_stand = Offered(DailyVerbs.still_stand)
+    call_model = Offered(DailyVerbs.call_model)
+    keep_turn = Offered(DailyVerbs.keep_turn)
+    check_tool_call = Offered(DailyVerbs.check_tool_call)
+    check_model_call = Offered(DailyVerbs.check_model_call)
+    stream_model = Opened(DailyVerbs.stream_model, AsyncModelStream)
+    run = Opened(DailyVerbs.run, AsyncRun)
 
     @property
     def actor(self) -> Actor:

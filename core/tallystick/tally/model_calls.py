@@ -11,26 +11,25 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, Protocol, cast
 
 from tallystick.errors import BudgetInfeasible, InvalidInput
 from tallystick.ports import ModelEvent, ModelProvider, ModelResponse, ModelResponseStream
 from tallystick.recorder import Step, current_step
 from tallystick.records import (
+    Actor,
     CompiledContext,
     ContextItem,
     ModelAnswer,
     ModelCost,
     ModelToolCall,
+    Scope,
     StepStatus,
 )
 from tallystick.tally.call_rules import enforcing
 from tallystick.tally.observed_calls import ObservedCall
+from tallystick.tally.services import Services
 from tallystick.tokens.prices import cost_of
-
-if TYPE_CHECKING:
-    from tallystick.tally.bound import BoundTally
-
 
 Preflight = Literal["off", "refuse", "recompile"]
 """What becomes of a request that the provider counts as larger than the budget it was compiled for.
@@ -41,6 +40,21 @@ _PIECE = "call_model"
 _TRIES = 3
 _MARGIN = 0.97
 """Part of the room that a smaller budget uses, because tokens are not worth the same everywhere."""
+
+
+class Caller(Protocol):
+    """Who calls a model: a bound tally, as far as a call needs it."""
+
+    @property
+    def actor(self) -> Actor: ...
+    @property
+    def scope(self) -> Scope: ...
+    @property
+    def _services(self) -> Services: ...
+    def check_model_call(self, *args: Any, **kwargs: Any) -> Any: ...
+    def join_run(self, agent_name: str, **options: Any) -> Any: ...
+    def _recompiled(self, *args: Any) -> CompiledContext: ...
+    def _record_again(self, compiled: CompiledContext, call: ObservedCall) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -112,7 +126,7 @@ def _points() -> dict[str, EntryPoint]:
 
 
 def call_model(
-    view: BoundTally,
+    view: Caller,
     compiled: CompiledContext,
     provider: str | ModelProvider,
     parameters: Mapping[str, Any],
@@ -132,7 +146,7 @@ def call_model(
 
 @contextmanager
 def stream_model(
-    view: BoundTally,
+    view: Caller,
     compiled: CompiledContext,
     provider: str | ModelProvider,
     parameters: Mapping[str, Any],
@@ -216,7 +230,7 @@ def _open_stream(
 class _RecordedCall:
     """A call under way, and the step that records it."""
 
-    def __init__(self, view: BoundTally, provider: ModelProvider, model: str, step: Step) -> None:
+    def __init__(self, view: Caller, provider: ModelProvider, model: str, step: Step) -> None:
         self.view, self.provider, self.model, self.step = view, provider, model, step
         self._observed = ObservedCall(view._services, view.actor, view.scope, step)
         self.status: StepStatus = "completed"
@@ -319,7 +333,7 @@ class _RecordedCall:
 
 @contextmanager
 def _recorded(
-    view: BoundTally, compiled: CompiledContext, provider: ModelProvider, agent_name: str
+    view: Caller, compiled: CompiledContext, provider: ModelProvider, agent_name: str
 ) -> Iterator[_RecordedCall]:
     """Open the step of a call: the open model step that has no request yet, a new one of the run
     under way, or one of a run of its own.

@@ -9,8 +9,8 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 from tallystick.access import AccessTokens
 from tallystick.aio import in_thread
 from tallystick.tally.approvals import BoundApprovals
-from tallystick.tally.bound import BoundTally
 from tallystick.tally.corrections import Corrections
+from tallystick.tally.daily_verbs import DailyVerbs
 from tallystick.tally.jobs import Jobs
 from tallystick.tally.operator import Operator
 from tallystick.tally.recordings import BoundRecordings
@@ -187,18 +187,18 @@ class JobVerbs:
 class TallyVerbs:
     """Verbs of a bound tally."""
 
-    remember = Offered(BoundTally.remember)
-    remember_many = Offered(BoundTally.remember_many)
-    recall = Offered(BoundTally.recall)
-    get = Offered(BoundTally.get)
-    memories = Offered(BoundTally.memories)
-    modify = Offered(BoundTally.modify)
-    forget = Offered(BoundTally.forget)
-    recover = Offered(BoundTally.recover)
-    inspect = Offered(BoundTally.inspect)
-    source = Offered(BoundTally.source)
-    explore = Offered(BoundTally.explore)
-    pack = Offered(BoundTally.pack)
-    wake = Offered(BoundTally.wake)
-    history = Offered(BoundTally.history)
-    end_session = Offered(BoundTally.end_session)
+    remember = Offered(DailyVerbs.remember)
+    remember_many = Offered(DailyVerbs.remember_many)
+    recall = Offered(DailyVerbs.recall)
+    get = Offered(DailyVerbs.get)
+    memories = Offered(DailyVerbs.memories)
+    modify = Offered(DailyVerbs.modify)
+    forget = Offered(DailyVerbs.forget)
+    recover = Offered(DailyVerbs.recover)
+    inspect = Offered(DailyVerbs.inspect)
+    source = Offered(DailyVerbs.source)
+    explore = Offered(DailyVerbs.explore)
+    pack = Offered(DailyVerbs.pack)
+    wake = Offered(DailyVerbs.wake)
+    history = Offered(DailyVerbs.history)
+    end_session = Offered(DailyVerbs.end_session)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import SkipValidation
 
-from tallystick.access import authenticate
+from tallystick.access import AccessTokens, authenticate
+from tallystick.checkpoints import Threads
 from tallystick.errors import Denied, InvalidInput, ReadOnlyTally, UnknownName
+from tallystick.memory import Items
 from tallystick.pipeline import Drained, Reconciled, Worker
 from tallystick.policy.redaction import Finder
 from tallystick.policy.tool_classes import ToolClassSource
@@ -33,12 +36,19 @@ from tallystick.records import (
 from tallystick.settings import Settings
 from tallystick.storage import Location, Store, objects, scopes
 from tallystick.storage.blob_stores import open_blobs
-from tallystick.tally.bound import BoundTally
+from tallystick.tally.approvals import BoundApprovals
+from tallystick.tally.async_view import AsyncBoundTally
 from tallystick.tally.call_rules import CallFacts
+from tallystick.tally.corrections import Corrections
+from tallystick.tally.daily_verbs import DailyVerbs
+from tallystick.tally.jobs import Jobs
 from tallystick.tally.later_replays import ReplayHandler
 from tallystick.tally.learning import DeciderLike, ExtractorLike, SummarizerLike
+from tallystick.tally.operator import Operator
 from tallystick.tally.recordings import BoundRecordings
+from tallystick.tally.reviews import Reviews
 from tallystick.tally.services import Services, record_owner
+from tallystick.tally.spaces import BoundSpaces
 from tallystick.tally.spellings import respell_argument, unknown_verb
 from tallystick.upkeep.backup import backup_beside, migrate_database, restore
 from tallystick.upkeep.migration import migrate_tally
@@ -423,3 +433,80 @@ class Tally:
 
     def __repr__(self) -> str:
         return f"Tally({self.location!r})"
+
+
+@dataclass(frozen=True)
+class BoundTally(DailyVerbs):
+    """A tally as one actor sees it, working in one scope: what adapters and applications use.
+
+    The verbs of every day are its own. `spaces` opens scopes to others, `operator` has what only
+    somebody in charge does, `recordings` and `threads` read what was recorded and checkpointed,
+    `aio` is all of it awaited. Thread-safe.
+    """
+
+    tally: Tally
+    """The tally behind the view."""
+
+    if not TYPE_CHECKING:  # a type checker names the missing attribute itself
+
+        def __getattr__(self, name: str) -> Any:
+            """Say which verb of this tally, or of one of its parts, does the same."""
+            raise unknown_verb("bound tally", name, "bound", BoundTally)
+
+    @property
+    def items(self) -> Items:
+        """Memories of the bound scope by namespace and key, as stores of runtimes address them."""
+        services = self._services
+        return Items(services.memory, self.actor, self.scope, self._wake_worker)
+
+    @property
+    def threads(self) -> Threads:
+        """The checkpoint threads of the bound scope."""
+        return Threads(self._services.checkpoints, self.actor, self.scope)
+
+    @property
+    def recordings(self) -> BoundRecordings:
+        """What was recorded: runs, steps, receipts, reads and events; verify and replay them."""
+        return BoundRecordings(self)
+
+    @property
+    def corrections(self) -> Corrections:
+        """What corrects memories: make, modify_many, forget_matching, promote, share."""
+        return Corrections(self)
+
+    @property
+    def reviews(self) -> Reviews:
+        """The proposals that wait for a person: list, get, decide, reflect."""
+        return Reviews(self)
+
+    @property
+    def approvals(self) -> BoundApprovals:
+        """The actions that wait for a person: list, get, approve, deny, revoke."""
+        return BoundApprovals(self)
+
+    @property
+    def jobs(self) -> Jobs:
+        """Follow-up work: list, get, retry, cancel."""
+        return Jobs(self)
+
+    @property
+    def spaces(self) -> BoundSpaces:
+        """The spaces that this actor may see or manage: create, get, list, update; and previews of
+        who could read what.
+        """
+        return BoundSpaces(self)
+
+    @property
+    def tokens(self) -> AccessTokens:
+        """The access tokens of this actor: make, list, rotate, revoke."""
+        return AccessTokens(self._services.store, self._services.gate, self.actor)
+
+    @property
+    def operator(self) -> Operator:
+        """The operator's verbs: erase, prove, purge, freeze, doctor, export, import."""
+        return Operator(self._services, self.actor, self.scope)
+
+    @property
+    def aio(self) -> AsyncBoundTally:
+        """The same verbs for `async def` callers, awaited."""
+        return AsyncBoundTally(self)

@@ -1,19 +1,18 @@
-"""BoundTally: a tally as one actor sees it, working in one scope."""
+"""DailyVerbs: what an actor does every day, in one scope."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import Field, SkipValidation
 
 from tallystick import graph, memory
-from tallystick.access import AccessTokens, Approvals
-from tallystick.checkpoints import Threads
+from tallystick.access import Approvals
 from tallystick.errors import InvalidInput
-from tallystick.memory import Items, WorkingMemory
+from tallystick.memory import WorkingMemory
 from tallystick.policy.rule_checks import CALLS, check_rules
 from tallystick.policy.tool_schemas import read_by_schema
 from tallystick.ports import ModelProvider
@@ -76,7 +75,6 @@ from tallystick.tally.enforcement import (
     refuse_withheld,
     unsent_request,
 )
-from tallystick.tally.jobs import Jobs
 from tallystick.tally.kept_turns import keep_turn
 from tallystick.tally.memory_view import MemoryView
 from tallystick.tally.model_calls import (
@@ -87,15 +85,8 @@ from tallystick.tally.model_calls import (
     stream_model,
 )
 from tallystick.tally.observed_calls import ObservedCall
-from tallystick.tally.operator import Operator
-from tallystick.tally.recordings import BoundRecordings
 from tallystick.tally.reviews import Reviews, WhenToReflect
-from tallystick.tally.spaces import BoundSpaces
-from tallystick.tally.spellings import respell_argument, unknown_verb
-
-if TYPE_CHECKING:
-    from tallystick.tally.async_view import AsyncBoundTally
-    from tallystick.tally.tally import Tally
+from tallystick.tally.spellings import respell_argument
 
 Fact = Annotated[str | None, SkipValidation]
 """A fact that a runtime states of a call, as it states it: what is no text never fits a rule that
@@ -122,24 +113,10 @@ class JoinedRun(NamedTuple):
 
 @checked_arguments
 @dataclass(frozen=True)
-class BoundTally(MemoryView):
-    """A tally as one actor sees it, working in one scope: what adapters and applications use.
-
-    The verbs of memory, of runs and of policy are its own. `spaces` opens scopes to others,
-    `operator` has what only somebody in charge does, `recordings` and `threads` read what was
-    recorded and checkpointed, `aio` is all of it awaited. Thread-safe.
-    """
-
-    tally: Tally
-    """The tally behind the view."""
+class DailyVerbs(MemoryView):
+    """The verbs of every day: those of memory, of runs, of policy and of models."""
 
     _respell_argument = staticmethod(respell_argument)
-
-    if not TYPE_CHECKING:  # a type checker names the missing attribute itself
-
-        def __getattr__(self, name: str) -> Any:
-            """Say which verb of this tally, or of one of its parts, does the same."""
-            raise unknown_verb("bound tally", name, "bound", BoundTally)
 
     def on(
         self,
@@ -174,7 +151,7 @@ class BoundTally(MemoryView):
         as that.
         """
         if force:
-            corrected = self.corrections.make(
+            corrected = Corrections(self).make(
                 memory_id,
                 "delete",
                 reason=reason,
@@ -297,7 +274,7 @@ class BoundTally(MemoryView):
             return Reflected(scope=self.scope, processing="off")
         if gate.is_autonomy_frozen():
             return Reflected(scope=self.scope, processing="suspended")
-        return self.reviews.reflect(conversation=conversation, mode=mode)
+        return Reviews(self).reflect(conversation=conversation, mode=mode)
 
     def compile(
         self,
@@ -678,64 +655,4 @@ class BoundTally(MemoryView):
 
     @property
     def _approvals(self) -> Approvals:
-        return self.approvals._approvals
-
-    @property
-    def items(self) -> Items:
-        """Memories of the bound scope by namespace and key, as stores of runtimes address them."""
-        services = self._services
-        return Items(services.memory, self.actor, self.scope, self._wake_worker)
-
-    @property
-    def threads(self) -> Threads:
-        """The checkpoint threads of the bound scope."""
-        return Threads(self._services.checkpoints, self.actor, self.scope)
-
-    @property
-    def recordings(self) -> BoundRecordings:
-        """What was recorded: runs, steps, receipts, reads and events; verify and replay them."""
-        return BoundRecordings(self)
-
-    @property
-    def corrections(self) -> Corrections:
-        """What corrects memories: make, modify_many, forget_matching, promote, share."""
-        return Corrections(self)
-
-    @property
-    def reviews(self) -> Reviews:
-        """The proposals that wait for a person: list, get, decide, reflect."""
-        return Reviews(self)
-
-    @property
-    def approvals(self) -> BoundApprovals:
-        """The actions that wait for a person: list, get, approve, deny, revoke."""
-        return BoundApprovals(self)
-
-    @property
-    def jobs(self) -> Jobs:
-        """Follow-up work: list, get, retry, cancel."""
-        return Jobs(self)
-
-    @property
-    def spaces(self) -> BoundSpaces:
-        """The spaces that this actor may see or manage: create, get, list, update; and previews of
-        who could read what.
-        """
-        return BoundSpaces(self)
-
-    @property
-    def tokens(self) -> AccessTokens:
-        """The access tokens of this actor: make, list, rotate, revoke."""
-        return AccessTokens(self._services.store, self._services.gate, self.actor)
-
-    @property
-    def operator(self) -> Operator:
-        """The operator's verbs: erase, prove, purge, freeze, doctor, export, import."""
-        return Operator(self._services, self.actor, self.scope)
-
-    @property
-    def aio(self) -> AsyncBoundTally:
-        """The same verbs for `async def` callers, awaited."""
-        from tallystick.tally.async_view import AsyncBoundTally  # it is made from this class
-
-        return AsyncBoundTally(self)
+        return BoundApprovals(self)._approvals
