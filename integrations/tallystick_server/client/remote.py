@@ -177,7 +177,11 @@ class RemoteTally(_Face, TallyVerbs):
     spaces = OfferedPart(RemoteSpaces)
     tokens = OfferedPart(RemoteTokens)
     recordings = OfferedPart(RemoteRecordings)
-    items = OfferedPart(RemoteItems)
+
+    @property
+    def items(self) -> RemoteItems:
+        """Memories by namespace and key."""
+        return RemoteItems(self._part("items"))
 
     def compile(
         self, items: Sequence[Candidate], *, budget: int, **options: Any
