@@ -111,7 +111,7 @@ def _close_event_loop(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _read_certificates_once() -> Iterator[None]:
-    """Let clients of one process share the certificates, which each would read for 40 ms."""
+    """Let clients of one process share the certificates, which each would read anew."""
     with pytest.MonkeyPatch.context() as patch:
         for module, name in ((ssl, "create_default_context"), (httpcore2, "default_ssl_context")):
             patch.setattr(module, name, functools.cache(getattr(module, name)))

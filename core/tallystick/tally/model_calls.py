@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol, cast
 
 from tallystick.errors import BudgetInfeasible, InvalidInput
 from tallystick.ports import ModelEvent, ModelProvider, ModelResponse, ModelResponseStream
-from tallystick.recorder import Step, current_step
+from tallystick.recorder import Run, Step, current_step
 from tallystick.records import (
     Actor,
     CompiledContext,
@@ -27,6 +27,7 @@ from tallystick.records import (
     StepStatus,
 )
 from tallystick.tally.call_rules import enforcing
+from tallystick.tally.enforcement import ModelCheck
 from tallystick.tally.observed_calls import ObservedCall
 from tallystick.tally.services import Services
 from tallystick.tokens.prices import cost_of
@@ -51,8 +52,8 @@ class Caller(Protocol):
     def scope(self) -> Scope: ...
     @property
     def _services(self) -> Services: ...
-    def check_model_call(self, *args: Any, **kwargs: Any) -> Any: ...
-    def join_run(self, agent_name: str, **options: Any) -> Any: ...
+    def check_model_call(self, *args: Any, **kwargs: Any) -> ModelCheck: ...
+    def join_run(self, agent_name: str, **options: Any) -> tuple[Run, bool]: ...
     def _recompiled(
         self, compiled: CompiledContext, budget: int, call: ObservedCall
     ) -> CompiledContext: ...

@@ -182,12 +182,12 @@ def test_a_provider_that_is_away_is_not_asked_for_each_item(
     assert len(tries) <= most
 
 
-# One text among a thousand
+# One text among many
 
 
 @pytest.mark.parametrize("code", [400, 503, 404])
 @pytest.mark.parametrize("users", [10, pytest.param(50, marks=pytest.mark.slow)])
-def test_one_refused_text_of_a_thousand_holds_up_no_vector(
+def test_one_refused_text_of_many_holds_up_no_vector(
     open_sqlite: OpenTally, clock: Clock, code: int, users: int
 ) -> None:
     models = Models()
@@ -209,7 +209,7 @@ def test_one_refused_text_of_a_thousand_holds_up_no_vector(
 
 
 @pytest.mark.parametrize("users", [5, pytest.param(50, marks=pytest.mark.slow)])
-def test_one_refused_text_of_a_thousand_holds_up_no_learning(
+def test_one_refused_text_of_many_holds_up_no_learning(
     open_sqlite: OpenTally, clock: Clock, users: int
 ) -> None:
     models = Models()
