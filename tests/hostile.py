@@ -6,6 +6,9 @@ own; whatever was taken, every reader goes on.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 UNSEEN = (
     "\x00\x07\x1b\x9b\x85\u200b\u200e\u202a\u202e\u2066\u2028\u2029\ufeff\u00ad\U000e0041\U000e007f"
 )
@@ -70,3 +73,19 @@ GROWING = {
     "bullets": "- [note] ",
 }
 """Texts that grow by repetition: ten times the text is no more than fifteen times the work."""
+
+
+def is_linear(work: Callable[[int], object], length: int) -> bool:
+    """Whether `work(10 * length)` costs at most 15 times the processor time of `work(length)`.
+
+    Ten short works stand beside each long one and the fairest of ten such rounds counts, so that
+    a machine whose speed changes does not: work that grows with the square never has such a round.
+    """
+
+    def seconds(size: int, times: int) -> float:
+        began = time.process_time()
+        for _ in range(times):
+            work(size)
+        return time.process_time() - began
+
+    return any(seconds(10 * length, 1) <= 1.5 * seconds(length, 10) for _ in range(10))
