@@ -285,6 +285,27 @@ def test_an_import_follows_the_setting(tmp_path: Path) -> None:
         assert tally.bind(ADA).memories() == []
 
 
+def test_an_import_leaves_reasons_and_recordings_as_they_were_kept(tmp_path: Path) -> None:
+    """What no memory holds is not memory's: a reason is a person's, a recording has a retention."""
+    out, reason = tmp_path / "export", f"it was {TOKEN}"
+    full = Settings(retention="full_payloads")
+    with Tally.open(tmp_path / "from", background=False, settings=full) as tally:
+        bound = tally.bind(ADA)
+        memory = bound.remember("The heron nests by the lake.")
+        bound.forget(memory.id, reason=reason)
+        with bound.run("deployer") as run, run.step("tool_call", name="deploy") as step:
+            step.record("request", {"token": OTHER})
+        bound.operator.export(out, scopes=["private:ada"])
+    with Tally.open(tmp_path / "into", background=False) as tally:
+        done = tally.bind().operator.import_from(out)
+        bound = tally.bind(ADA)
+
+        assert done.warnings == ()
+        assert bound.history(memory.id)[-1].reason == reason
+        assert OTHER in str([entry.payload for entry in bound.recordings.entries(step.id)])
+        assert bound.recordings.verify(run.id).ok
+
+
 def test_a_model_reads_that_its_secret_was_replaced(bound: BoundTally) -> None:
     stored = MEMORY_TOOLS["memory_store"].function(bound, SAID)
     change = (stored["id"], f"It is {OTHER} now.", "r", 1)
