@@ -38,14 +38,14 @@ def content_of(entries: Iterable[StepEntry], text_of: TextOf) -> dict[str, str]:
     """Return the content of a step as attributes: a text as it is, all else as JSON; none of what
     is not kept. `text_of` gives the text of a memory at a version.
     """
-    said = {
+    content = {
         name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         for entry in entries
         if entry.payload is not None
         for name, value in _content(entry, text_of)
     }
-    also = {_ALSO[name]: value for name, value in said.items() if name in _ALSO}
-    return said | also
+    also = {_ALSO[name]: value for name, value in content.items() if name in _ALSO}
+    return content | also
 
 
 def _content(entry: StepEntry, text_of: TextOf) -> Iterator[tuple[str, Json]]:
@@ -56,15 +56,15 @@ def _content(entry: StepEntry, text_of: TextOf) -> Iterator[tuple[str, Json]]:
     elif entry.kind == "request":
         messages = request_messages(payload)
         system = [part for each in messages if each.role == "system" for part in _parts(each.parts)]
-        said = [_message(each) for each in messages if each.role != "system"]
+        shown = [_message(each) for each in messages if each.role != "system"]
         if system:
             yield GenAI.SYSTEM_INSTRUCTIONS, system
-        if said:
-            yield GenAI.INPUT_MESSAGES, said
+        if shown:
+            yield GenAI.INPUT_MESSAGES, shown
     elif entry.kind == "response" and "documents" not in fields:
-        said = [_message(each) for each in answer_messages(payload)]
-        if said:
-            yield GenAI.OUTPUT_MESSAGES, said
+        shown = [_message(each) for each in answer_messages(payload)]
+        if shown:
+            yield GenAI.OUTPUT_MESSAGES, shown
     elif entry.kind == "tool_call":
         yield GenAI.TOOL_ARGUMENTS, fields.get("arguments", payload)
     elif entry.kind == "tool_result":

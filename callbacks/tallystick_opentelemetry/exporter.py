@@ -134,9 +134,9 @@ class Exporter:
                 # Afterwards: one that failed is exported with its run.
                 self._exported.setdefault(run.run_id, set()).add(event.step.step_id)
             elif event.kind == "run_ended":
-                done = self._exported.pop(run.run_id, set())
+                exported = self._exported.pop(run.run_id, set())
                 # With what came too fast for this listener.
-                self._spans.run(run, besides=done)
+                self._spans.run(run, besides=exported)
 
 
 class _Spans:
@@ -190,8 +190,8 @@ class _Spans:
             else context_of(run, "step", step.parent_step_id)
         )
         facts = step_facts(run, step, receipt)
-        said = self._content_of(step.step_id) if self._content else {}
-        self._make(facts, context_of(run, "step", step.step_id), parent, said)
+        content = self._content_of(step.step_id) if self._content else {}
+        self._make(facts, context_of(run, "step", step.step_id), parent, content)
         if self._metrics is not None:
             self._metrics.count(facts)
 
@@ -205,7 +205,7 @@ class _Spans:
         facts: SpanFacts,
         context: SpanContext,
         parent: SpanContext | None,
-        said: dict[str, str],
+        content: dict[str, str],
     ) -> None:
         # An empty context for a root: it has no place in the trace of whoever exports it.
         within = Context()
@@ -216,7 +216,7 @@ class _Spans:
                 facts.name,
                 context=within,
                 kind=facts.kind,
-                attributes={**facts.attributes, **said},
+                attributes={**facts.attributes, **content},
                 start_time=facts.start * _NANOSECONDS,
             )
         for event in facts.events:

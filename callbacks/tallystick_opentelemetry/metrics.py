@@ -58,21 +58,21 @@ class Metrics:
         """Count a span; one of no operation of the conventions is not counted."""
         if facts.operation is None:
             return
-        kept = {name: facts.attributes[name] for name in _KEPT if name in facts.attributes}
+        attributes = {name: facts.attributes[name] for name in _KEPT if name in facts.attributes}
         took = (facts.end - facts.start) / _MICROSECONDS
-        self._durations.get(facts.operation, self._other).record(took, kept)
+        self._durations.get(facts.operation, self._other).record(took, attributes)
         if facts.operation != Operation.CHAT:
             return
         first = facts.attributes.get(GenAI.TIME_TO_FIRST_CHUNK)
         if isinstance(first, float):
-            self._first_chunk.record(first, kept)
+            self._first_chunk.record(first, attributes)
         for attribute, counter in self._tokens.items():
             count = facts.attributes.get(attribute)
             if isinstance(count, int):
-                counter.add(count, kept)
+                counter.add(count, attributes)
 
     def count_calls(self, facts: SpanFacts, *, inferences: int, tools: int) -> None:
         """Count the calls of models and of tools in a run."""
-        kept = {name: facts.attributes[name] for name in _KEPT if name in facts.attributes}
-        self._inferences.record(inferences, kept)
-        self._tools.record(tools, kept)
+        attributes = {name: facts.attributes[name] for name in _KEPT if name in facts.attributes}
+        self._inferences.record(inferences, attributes)
+        self._tools.record(tools, attributes)

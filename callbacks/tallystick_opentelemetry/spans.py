@@ -262,9 +262,9 @@ def _memory_ids(entry: ReceiptEntry) -> Iterator[str]:
     many = entry.summary.get("memories")
     for each in many if isinstance(many, list) else [entry.summary]:
         named = each[0] if isinstance(each, list) and each else each
-        found = named.get("id") if isinstance(named, dict) else named
-        if isinstance(found, str):
-            yield found
+        memory_id = named.get("id") if isinstance(named, dict) else named
+        if isinstance(memory_id, str):
+            yield memory_id
 
 
 def _changes(entry: ReceiptEntry) -> Iterator[Mapping[str, Any]]:
@@ -299,15 +299,15 @@ def _events(receipt: Receipt) -> Iterator[SpanEvent]:
 
 def _compiled(entry: ReceiptEntry, budget: Json) -> Attributes:
     decisions = entry.summary.get("decisions")
-    taken: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
     for decision in decisions if isinstance(decisions, list) else ():
         if isinstance(decision, list) and len(decision) >= 3:
-            taken["excluded" if decision[1] == "exclude" else "included"] += 1
+            counts["excluded" if decision[1] == "exclude" else "included"] += 1
             reasons[str(decision[2])] += 1
     attributes: Attributes = {
-        Ours.CONTEXT_INCLUDED: taken["included"],
-        Ours.CONTEXT_EXCLUDED: taken["excluded"],
+        Ours.CONTEXT_INCLUDED: counts["included"],
+        Ours.CONTEXT_EXCLUDED: counts["excluded"],
         **{f"tallystick.context.reason.{reason}": count for reason, count in reasons.items()},
     }
     for key, name in (

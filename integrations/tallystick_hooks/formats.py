@@ -49,7 +49,7 @@ def answer_in(answer: Answer, event: Event, format: HookFormat = "neutral") -> d
     """Return an answer as the format has it; empty where there is nothing to say."""
     if format == "claude-code":
         return _to_claude_code(answer, event)
-    said = {
+    fields = {
         "context": answer.context or None,
         "decision": answer.decision,
         "reason": answer.reason or None,
@@ -60,7 +60,7 @@ def answer_in(answer: Answer, event: Event, format: HookFormat = "neutral") -> d
         "error": answer.error,
         "facts": answer.facts or None,
     }
-    return {name: value for name, value in said.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _neutral(payload: Mapping[str, Any], name: str | None) -> Event:
@@ -95,8 +95,8 @@ def _turn(turn: Mapping[str, Any], place: int) -> Words:
 
 def _from_claude_code(payload: Mapping[str, Any], name: str | None) -> Event:
     original = _text(payload, "hook_event_name")
-    known = CLAUDE_EVENTS.get(original or "")
-    event = _named(name or known)
+    event_name = CLAUDE_EVENTS.get(original or "")
+    event = _named(name or event_name)
     if event == "session-start" and payload.get("source") == "compact":
         event = "after-compact"
     keeps = event in ("before-compact", "turn-end", "session-end")
@@ -133,12 +133,12 @@ def _transcript(path: str | None) -> Iterator[Words]:
         message, key = entry.get("message"), entry.get("uuid")
         if entry.get("type") not in ("user", "assistant") or not isinstance(message, dict):
             continue
-        text = _said(message.get("content"))
+        text = _message_text(message.get("content"))
         if text and isinstance(key, str):
             yield Words(key, "user" if entry["type"] == "user" else "agent", text)
 
 
-def _said(content: Any) -> str:
+def _message_text(content: Any) -> str:
     """Return the words of a message, without calls of tools and their results."""
     if isinstance(content, str):
         return content.strip()
@@ -162,10 +162,13 @@ def _to_claude_code(answer: Answer, event: Event) -> dict[str, Any]:
         if decision is None and answer.arguments is None:
             return {}
         # Cleaned arguments are taken over with a decision alone: the person sees them.
-        said = {"permissionDecision": decision or "ask", "permissionDecisionReason": answer.reason}
+        output = {
+            "permissionDecision": decision or "ask",
+            "permissionDecisionReason": answer.reason,
+        }
         if answer.arguments is not None:
-            said["updatedInput"] = answer.arguments
-        return {"hookSpecificOutput": {"hookEventName": original, **said}}
+            output["updatedInput"] = answer.arguments
+        return {"hookSpecificOutput": {"hookEventName": original, **output}}
     if not answer.context:
         return {}
     return {"hookSpecificOutput": {"hookEventName": original, "additionalContext": answer.context}}

@@ -164,21 +164,21 @@ def _keep(bound: BoundTally, event: Event) -> Answer:
     if other is not None:
         return _leave_to(other, bound, event)
     # A turn that was told of before answers as it did then.
-    known = {
+    known_ids = {
         turn.id
         for turn in bound.memories(kinds=("turn",), conversation=event.session, limit=_MOST_AT_END)
     }
     stored = 0
     with bound.run(event.agent, metadata=_metadata(event)) as run:
         for words in event.words[-_MOST.get(event.name, _MOST_AT_END) :]:
-            kept = bound.keep_turn(
+            turns = bound.keep_turn(
                 run,
                 user=words.text if words.speaker == "user" else None,
                 assistant=words.text if words.speaker == "agent" else None,
                 observer=SURFACE,
                 idempotency_key=f"{event.session} {words.key}",
             )
-            stored += sum(turn.status == "created" and turn.id not in known for turn in kept)
+            stored += sum(turn.status == "created" and turn.id not in known_ids for turn in turns)
     return Answer(stored=stored)
 
 

@@ -126,8 +126,10 @@ def ask(
     hooks, or one that broke off though another way may answer as well. Raises Unanswered,
     ValueError for a payload that is no JSON.
     """
-    asked = {"payload": payload, "format": format, "scope": boundary, "agent": agent}
-    body = json.dumps({name: value for name, value in asked.items() if value is not None}).encode()
+    request = {"payload": payload, "format": format, "scope": boundary, "agent": agent}
+    body = json.dumps(
+        {name: value for name, value in request.items() if value is not None}
+    ).encode()
     # HTTP/1.0: the answer comes whole and ends with the connection.
     head = (
         f"POST /v1/hooks/{event} HTTP/1.0\r\nHost: localhost\r\n"

@@ -189,8 +189,8 @@ def _entry(entry: StepEntry) -> Iterator[Html]:
     if kind == "compiled":
         yield _context(entry)
     elif payload is None:
-        said = "was erased" if entry.payload_state == "erased" else "is not kept"
-        yield tag("p", f"{kind.replace('_', ' ')}: its text {said}", class_="dim")
+        state = "was erased" if entry.payload_state == "erased" else "is not kept"
+        yield tag("p", f"{kind.replace('_', ' ')}: its text {state}", class_="dim")
     elif kind == "response":
         for message in answer_messages(payload):
             yield from _message(message)
@@ -202,12 +202,12 @@ def _entry(entry: StepEntry) -> Iterator[Html]:
         yield _titled("failed", _text(fields.get("message", payload)))
     elif kind == "memory_read" and isinstance(fields.get("hits"), list):
         hits = [hit for hit in fields["hits"] if isinstance(hit, dict)]
-        asked = f"recalled for: {fields.get('query')}"
+        caption = f"recalled for: {fields.get('query')}"
         if hits:
             rows = [(hit.get("id"), hit.get("score")) for hit in hits]
-            yield html_table(asked, ("memory", "score"), rows)
+            yield html_table(caption, ("memory", "score"), rows)
         else:
-            yield tag("p", f"{asked} (nothing)", class_="dim")
+            yield tag("p", f"{caption} (nothing)", class_="dim")
     else:
         yield _folded(kind.replace("_", " "), [tag("pre", _text(payload))])
     if entry.redactions:
@@ -235,9 +235,9 @@ def _context(entry: StepEntry) -> Html:
             for item in (listed if isinstance(listed, list) else [])
             if isinstance(item, list) and len(item) >= 4
         ]
-    taken = [row for row in decisions if row[0] != "exclude"]
+    included = [row for row in decisions if row[0] != "exclude"]
     left = [row[1:3] for row in decisions if row[0] == "exclude"]
-    shown = [(*row[1:3], DECISIONS.get(str(row[0]), row[0]), row[3]) for row in taken]
+    shown = [(*row[1:3], DECISIONS.get(str(row[0]), row[0]), row[3]) for row in included]
     header = ("candidate", "why", "", "tokens")
     table = html_table(caption, header, shown)
     if not left:
@@ -251,15 +251,15 @@ def _why(code: str) -> str:
 
 
 def _request(new: list[Message], before: int) -> Iterator[Html]:
-    said = [part for message in new[-_MOST_MESSAGES:] for part in _message(message)]
+    parts = [part for message in new[-_MOST_MESSAGES:] for part in _message(message)]
     earlier = f", after {before} that stand above" if before else ""
     count = f"{len(new)} new message{'' if len(new) == 1 else 's'} to the model{earlier}"
-    yield _folded(count, said)
+    yield _folded(count, parts)
 
 
 def _message(message: Message) -> Iterator[Html]:
     for part in message.parts:
-        yield _titled(f"{message.role}{_verb(part)}", _said(part))
+        yield _titled(f"{message.role}{_verb(part)}", _part_text(part))
 
 
 def _verb(part: Part) -> str:
@@ -276,7 +276,7 @@ def _verb(part: Part) -> str:
             return ""
 
 
-def _said(part: Part) -> str:
+def _part_text(part: Part) -> str:
     match part:
         case TextPart(text) | ReasoningPart(text):
             return _cut(text)

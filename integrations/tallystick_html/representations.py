@@ -52,12 +52,12 @@ def _compiled(compiled: CompiledContext) -> Html:
     return html_table(f"{used} of {budget} tokens", ("decision", "item", "why", "tokens"), rows)
 
 
-def _recalled(found: Recalled) -> Html:
+def _recalled(recalled: Recalled) -> Html:
     rows = [
         (f"{hit.score:.2f}", cut(hit.content, _MOST), hit.why, hit.visible_to, hit.memory.id[-8:])
-        for hit in found.hits
+        for hit in recalled.hits
     ]
-    caption = f"{len(found.hits)} of {found.candidates} memories"
+    caption = f"{len(recalled.hits)} of {recalled.candidates} memories"
     return html_table(caption, ("score", "memory", "why", "visible to", "id"), rows)
 
 

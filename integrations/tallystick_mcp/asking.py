@@ -54,10 +54,10 @@ def verdict(context: Context[Any, Any]) -> tuple[Verdict, str] | None:
     answer = (context.input_responses or {}).get(_KEY)
     if not isinstance(answer, ElicitResult):
         return None
-    said: Verdict = "unanswered" if answer.action == "cancel" else "no"
+    outcome: Verdict = "unanswered" if answer.action == "cancel" else "no"
     if answer.action == "accept" and (answer.content or {}).get("confirm") is True:
-        said = "yes"
-    return said, context.request_state
+        outcome = "yes"
+    return outcome, context.request_state
 
 
 async def put(

@@ -30,8 +30,8 @@ _MOST_PAGES = 1_000
 
 def fingerprint(tool: Tool) -> str:
     """Return the digest of all that a model or a person is told of a tool."""
-    told = tool.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"meta"})
-    return text_digest("mcp-tool", json.dumps(told, sort_keys=True))
+    fields = tool.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"meta"})
+    return text_digest("mcp-tool", json.dumps(fields, sort_keys=True))
 
 
 @dataclass(frozen=True)
@@ -112,42 +112,48 @@ class Bridge:
         """Return prompts of the server as items: those that need no arguments, and those whose
         `arguments` are given by name.
         """
-        given = arguments or {}
+        by_prompt = arguments or {}
         items = []
         for prompt in await self._all(self.client.list_prompts, "prompts"):
-            if prompt.name not in given and any(each.required for each in prompt.arguments or ()):
+            if prompt.name not in by_prompt and any(
+                each.required for each in prompt.arguments or ()
+            ):
                 continue
-            rendered = await self.client.get_prompt(prompt.name, dict(given.get(prompt.name, {})))
+            rendered = await self.client.get_prompt(
+                prompt.name, dict(by_prompt.get(prompt.name, {}))
+            )
             texts = [
                 message.content.text
                 for message in rendered.messages
                 if isinstance(message.content, TextContent)
             ]
             uri = f"mcp-prompt:{self.server}/{prompt.name}"
-            items.append(self._made(uri, "\n".join(texts), title=prompt.title or prompt.name))
+            items.append(
+                self._context_item(uri, "\n".join(texts), title=prompt.title or prompt.name)
+            )
         return items
 
     async def _all(self, list_page: Callable[..., Awaitable[Any]], name: str) -> list[Any]:
         """Return what a server lists, page by page. Raises InvalidInput for a server whose list has
         no end.
         """
-        found: list[Any] = []
+        items: list[Any] = []
         cursors: set[str] = set()
         cursor: str | None = None
         while True:
             page = await list_page(cursor=cursor)
-            found += getattr(page, name)
+            items += getattr(page, name)
             cursor = page.next_cursor
             if cursor is None:
-                return found
+                return items
             if cursor in cursors or len(cursors) == _MOST_PAGES:
                 raise InvalidInput(f"The list of {name} of {self.server} has no end.")
             cursors.add(cursor)
 
     def _item(self, content: TextResourceContents, ttl_ms: int) -> ContextItem:
-        return self._made(str(content.uri), content.text, ttl_ms=ttl_ms)
+        return self._context_item(str(content.uri), content.text, ttl_ms=ttl_ms)
 
-    def _made(
+    def _context_item(
         self, uri: str, text: str, *, title: str | None = None, ttl_ms: int = 0
     ) -> ContextItem:
         digest = text_digest("mcp-resource", text)

@@ -63,11 +63,11 @@ def as_agents(callers: Callers) -> Callers:
     """
 
     def caller(context: Context[Any, Any]) -> Caller:
-        found = callers(context)
-        if found.bound.actor.agent is not None:
-            return found
-        agent = found.bound.actor.replace(agent=_client_name(context))
-        return replace(found, bound=replace(found.bound, actor=agent))
+        caller = callers(context)
+        if caller.bound.actor.agent is not None:
+            return caller
+        agent = caller.bound.actor.replace(agent=_client_name(context))
+        return replace(caller, bound=replace(caller.bound, actor=agent))
 
     return caller
 
@@ -90,11 +90,11 @@ def caller_of(tally: Tally, actor: Actor, scopes: Sequence[str | Scope] | None =
     if scopes is not None:
         if isinstance(scopes, str) or not scopes:
             raise InvalidScope("`scopes` has to be a list such as ['project:apollo'].")
-        wanted = tuple(dict.fromkeys(actor.home(scope) for scope in scopes))
+        bounded = tuple(dict.fromkeys(actor.home(scope) for scope in scopes))
         if bounds is None:
-            bounds = Credential(scopes=wanted, is_attended=True)
-        elif all(map(bounds.reaches, wanted)):
-            bounds = bounds.replace(scopes=wanted)
+            bounds = Credential(scopes=bounded, is_attended=True)
+        elif all(map(bounds.reaches, bounded)):
+            bounds = bounds.replace(scopes=bounded)
         else:
             raise InvalidScope("The credential is not good for all of these `scopes`.")
         actor = actor.replace(credential=bounds)

@@ -68,24 +68,24 @@ def _answer(problem: ValidationError) -> JSONRPCError | None:
     [first, *_] = errors
     if first["type"] != "json_invalid":
         # What lacks a field is told whole.
-        asked = next((each["input"] for each in errors if each["type"] == "missing"), None)
+        request = next((each["input"] for each in errors if each["type"] == "missing"), None)
         text = "This is no message of JSON-RPC 2.0."
-        return _error(asked, INVALID_REQUEST, text)
+        return _error(request, INVALID_REQUEST, text)
     line = first["input"]
     if isinstance(line, str) and not line.strip():
         return None
     try:
         # This parser takes halves of characters too.
-        asked = json.loads(line)
+        request = json.loads(line)
     except (ValueError, TypeError, RecursionError):
         return _error(None, PARSE_ERROR, "This line is no JSON.")
     text = "This line is JSON, but not of whole characters: it has half of one (a lone surrogate)."
-    return _error(asked, PARSE_ERROR, text)
+    return _error(request, PARSE_ERROR, text)
 
 
-def _error(asked: Any, code: int, message: str) -> JSONRPCError:
-    """Return an error, with the id of what was `asked` where it is a request."""
-    identity = asked.get("id") if isinstance(asked, dict) and "method" in asked else None
+def _error(request: Any, code: int, message: str) -> JSONRPCError:
+    """Return an error, with the id of the `request`, if it has one."""
+    identity = request.get("id") if isinstance(request, dict) and "method" in request else None
     if not isinstance(identity, str | int) or isinstance(identity, bool):
         identity = None
     if isinstance(identity, str) and not identity.isprintable():

@@ -23,16 +23,16 @@ def add_to(server: MCPServer[Any], callers: Callers) -> None:
         scopes = [str(scope) for scope in caller.scopes]
 
         def read(checked: JsonObject) -> dict[str, Any]:
-            wanted = {**checked, "scopes": scopes}
-            pack = OPERATIONS["context_pack"].call(caller.bound, wanted)
+            arguments = {**checked, "scopes": scopes}
+            pack = OPERATIONS["context_pack"].call(caller.bound, arguments)
             return {"text": pack.text, "request": checked["query"]}
 
         try:
-            known = read_by_rules(caller.bound, "memory_context_pack", {"query": request}, read)
+            answer = read_by_rules(caller.bound, "memory_context_pack", {"query": request}, read)
         except TallystickError as error:
             raise protocol_error(error) from error
-        text = signed(caller, caller.bound, known["text"] or "Memory has nothing about it.")
-        return f"{text}\n\nWith that in mind, and naming the ids you rely on: {known['request']}"
+        text = signed(caller, caller.bound, answer["text"] or "Memory has nothing about it.")
+        return f"{text}\n\nWith that in mind, and naming the ids you rely on: {answer['request']}"
 
     @server.prompt()
     def hand_over() -> str:

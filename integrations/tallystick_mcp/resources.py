@@ -67,13 +67,13 @@ def add_to(server: MCPServer[Any], callers: Callers) -> None:
 
         def read(caller: Caller) -> str:
             bound = _within(caller, scope)
-            known = read_by_rules(
+            wake = read_by_rules(
                 bound,
                 "memory_wake",
                 {},
                 lambda checked: {"text": OPERATIONS["wake"].call(bound, checked).text},
             )
-            return signed(caller, bound, known["text"])
+            return signed(caller, bound, wake["text"])
 
         return _answered(read, callers, context)
 

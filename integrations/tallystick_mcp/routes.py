@@ -19,7 +19,7 @@ class Route:
     operation: Operation
     renamed: Mapping[str, str] = field(default_factory=dict)
     """The operation's argument by that of the tool."""
-    taken: frozenset[str] = frozenset()
+    direct: frozenset[str] = frozenset()
     """Arguments of the tool that it takes beside the renamed ones, under the same name."""
     tool: str = ""
     """The name by which rules know the call: that of the memory tool in every runtime."""
@@ -29,13 +29,13 @@ class Route:
     @property
     def arguments(self) -> frozenset[str]:
         """The arguments of the tool that it takes."""
-        return self.taken | frozenset(self.renamed)
+        return self.direct | frozenset(self.renamed)
 
 
 def _route(
-    name: str, *taken: str, tool: str | None = None, asks: bool = False, **renamed: str
+    name: str, *direct: str, tool: str | None = None, asks: bool = False, **renamed: str
 ) -> Route:
-    return Route(OPERATIONS[name], renamed, frozenset(taken), tool or f"memory_{name}", asks)
+    return Route(OPERATIONS[name], renamed, frozenset(direct), tool or f"memory_{name}", asks)
 
 
 _FILTERS = ("kinds", "tags", "source", "since", "until")

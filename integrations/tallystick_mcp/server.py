@@ -153,10 +153,10 @@ class TallyServer(StdioServer):
         """Return a prompt. Raises an error of the protocol for one that is not there, or without
         an argument that it needs: the SDK would log a traceback and name no reason.
         """
-        found = {prompt.name: prompt for prompt in await self.list_prompts()}.get(name)
-        if found is None:
+        template = {prompt.name: prompt for prompt in await self.list_prompts()}.get(name)
+        if template is None:
             raise protocol_error(InvalidInput("There is no such prompt."))
-        needed = [each.name for each in found.arguments or () if each.required]
+        needed = [each.name for each in template.arguments or () if each.required]
         missing = sorted(set(needed) - set(arguments or {}))
         if missing:
             raise protocol_error(InvalidInput(f"The prompt {name} takes {', '.join(missing)}."))
@@ -179,10 +179,10 @@ class TallyServer(StdioServer):
                 return self._answers.result(
                     caller, call.bound, f"Preview of {valid.action}", preview.fields
                 )
-            asked = await self._confirmation(call, valid, context, answered)
-            if not isinstance(asked, _Confirmed):
-                return asked
-            call, answered = asked
+            confirmation = await self._confirmation(call, valid, context, answered)
+            if not isinstance(confirmation, _Confirmed):
+                return confirmation
+            call, answered = confirmation
         check = await self._checked(call, context, answered)
         if not isinstance(check, ToolCheck):
             return check
@@ -214,12 +214,12 @@ class TallyServer(StdioServer):
             call = call.by_person()
         if answered is None:
             preview = await in_thread(preview_of, call)
-            asked = await put(context, Question(text=preview.text, state=preview.token))
-            if isinstance(asked, InputRequiredResult):
-                return asked
-            answered = asked
-        said, token = answered
-        if said != "yes":
+            outcome = await put(context, Question(text=preview.text, state=preview.token))
+            if isinstance(outcome, InputRequiredResult):
+                return outcome
+            answered = outcome
+        answer, token = answered
+        if answer != "yes":
             return self._answers.refusal(
                 call.caller, not_approved("manage", "The user was asked and did not allow it.")
             )
@@ -251,10 +251,10 @@ class TallyServer(StdioServer):
             state = " ".join(sorted(approval.id for approval in approvals))
             if answered is None or (not call.route.asks and answered[1] != state):
                 text = f"A rule asks you before: {call.route.operation.title}\n{error}"
-                asked = await put(context, Question(text=text, state=state))
-                if isinstance(asked, InputRequiredResult):
-                    return asked
-                answered = asked
+                outcome = await put(context, Question(text=text, state=state))
+                if isinstance(outcome, InputRequiredResult):
+                    return outcome
+                answered = outcome
             if answered[0] == "unanswered":
                 raise
             await in_thread(_decide, call.bound, approvals, answered[0] == "yes")
@@ -287,13 +287,13 @@ def _validated(name: str, kind: type[Arguments], arguments: Mapping[str, Any]) -
     """Validate the arguments of a tool; null is an argument that was left out. Raises InvalidInput,
     which names each field and repeats no value.
     """
-    given = {field: value for field, value in arguments.items() if value is not None}
-    unknown = sorted(set(given) - set(kind.model_fields))
+    stated = {field: value for field, value in arguments.items() if value is not None}
+    unknown = sorted(set(stated) - set(kind.model_fields))
     if unknown:
-        known = ", ".join(kind.model_fields)
-        raise InvalidInput(f"{name}: {len(unknown)} unknown argument(s). It takes {known}.")
+        names = ", ".join(kind.model_fields)
+        raise InvalidInput(f"{name}: {len(unknown)} unknown argument(s). It takes {names}.")
     try:
-        return kind.model_validate(given)
+        return kind.model_validate(stated)
     except ValidationError as error:
         raise InvalidInput(f"{name}: {explain_validation(error)}.") from error
 

@@ -75,8 +75,10 @@ class Call(NamedTuple):
 
     def with_change(self, change: JsonObject) -> Call:
         """Return the call with another change, confirmed as this one is."""
-        kept = {name: self.arguments[name] for name in _NOT_OF_THE_CHANGE if name in self.arguments}
-        return self._replace(arguments={**change, **kept})
+        confirmation = {
+            name: self.arguments[name] for name in _NOT_OF_THE_CHANGE if name in self.arguments
+        }
+        return self._replace(arguments={**change, **confirmation})
 
     def by_person(self) -> Call:
         """Return the call as one of the person for whom the agent acts."""
@@ -152,8 +154,8 @@ def _of_step(bound: BoundTally, step_id: str) -> Scope:
 
 
 def _of_proposal(bound: BoundTally, proposal_id: str) -> Scope:
-    found = OPERATIONS["proposal"].call(bound, {"proposal_id": proposal_id})
-    scope: Scope = found.proposal.scope
+    reviewed = OPERATIONS["proposal"].call(bound, {"proposal_id": proposal_id})
+    scope: Scope = reviewed.proposal.scope
     return scope
 
 
@@ -201,24 +203,26 @@ def _search(
     if is_listing:
         values.pop("query", None)
     status = values.pop("status", "active")
-    wanted = _of_operation(route, "search", "without a query" if is_listing else "here", values)
-    wanted["limit"] = arguments.limit
+    fields_of_call = _of_operation(
+        route, "search", "without a query" if is_listing else "here", values
+    )
+    fields_of_call["limit"] = arguments.limit
     if status in get_args(MemoryState):
         if status != "active":
-            wanted["states"] = [status]
+            fields_of_call["states"] = [status]
     else:
-        wanted["status"] = status
+        fields_of_call["status"] = status
     if is_listing:
-        wanted["namespace"] = None
+        fields_of_call["namespace"] = None
 
         def listed(memories: Any, _: JsonObject) -> tuple[str, dict[str, Any]]:
             return _memories([memory_fields(memory) for memory in memories], with_text)
 
-        return Call(caller, bound, route, wanted, listed)
+        return Call(caller, bound, route, fields_of_call, listed)
     if project is None:
-        wanted["scopes"] = [str(scope) for scope in caller.scopes]
+        fields_of_call["scopes"] = [str(scope) for scope in caller.scopes]
 
-    def found(recalled: Any, _: JsonObject) -> tuple[str, dict[str, Any]]:
+    def answer_recall(recalled: Any, _: JsonObject) -> tuple[str, dict[str, Any]]:
         fields = found_fields(recalled)
         text, shown_memories = _memories(fields["memories"], with_text)
         fields |= shown_memories
@@ -227,7 +231,7 @@ def _search(
             fields["scopes"] = [str(scope) for scope in caller.scopes]
         return text, {**fields, **warning_fields(recalled.warnings)}
 
-    return Call(caller, bound, route, wanted, found)
+    return Call(caller, bound, route, fields_of_call, answer_recall)
 
 
 def _memories(memories: list[dict[str, Any]], with_text: bool) -> tuple[str, dict[str, Any]]:
@@ -247,19 +251,19 @@ def _explore(caller: Caller, bound: BoundTally, arguments: Explore, values: Json
     if mode == "policy":
         return _policy(caller, bound, arguments)
     route = EXPLORE[mode]
-    wanted = _of_operation(route, "explore", f"in the mode {mode}", values)
-    if mode == "related" and "around" not in wanted:
+    fields_of_call = _of_operation(route, "explore", f"in the mode {mode}", values)
+    if mode == "related" and "around" not in fields_of_call:
         raise InvalidInput("explore: the mode related takes the `id` of a memory.")
-    if mode == "about" and "around" not in wanted:
+    if mode == "about" and "around" not in fields_of_call:
         raise InvalidInput("explore: the mode about takes a name as `query`.")
     if "limit" in route.arguments:
-        wanted["most" if mode == "uses" else "limit"] = arguments.limit
+        fields_of_call["most" if mode == "uses" else "limit"] = arguments.limit
     if mode == "list":
-        wanted["around"] = str(bound.scope)
+        fields_of_call["around"] = str(bound.scope)
     if mode in get_args(_OperationMode):
-        wanted["mode"] = mode
+        fields_of_call["mode"] = mode
     if mode == "access" or (mode in ("context", "wake") and bound is caller.bound):
-        wanted["scopes"] = [str(scope) for scope in caller.scopes]
+        fields_of_call["scopes"] = [str(scope) for scope in caller.scopes]
 
     def looked(result: Any, checked: JsonObject) -> tuple[str, dict[str, Any]]:
         if isinstance(result, Explored):
@@ -283,7 +287,7 @@ def _explore(caller: Caller, bound: BoundTally, arguments: Explore, values: Json
         number = f"{len(result)} found" if isinstance(result, list) else route.operation.title
         return number, {mode: shown(result)}
 
-    return Call(caller, bound, route, wanted, looked)
+    return Call(caller, bound, route, fields_of_call, looked)
 
 
 def _policy(caller: Caller, bound: BoundTally, arguments: Explore) -> Call:
@@ -323,18 +327,18 @@ def _manage(caller: Caller, bound: BoundTally, arguments: Manage, values: JsonOb
         # The mode and the token are the tool's own: the operation has no preview.
         values.pop("mode", None)
         values.pop("confirm_token", None)
-    wanted = _of_operation(route, "manage", f"by the action {action}", values)
+    fields_of_call = _of_operation(route, "manage", f"by the action {action}", values)
     if action in ("accept", "defer", "reject"):
-        wanted["decision"] = "edit" if wanted.get("changes") else action
+        fields_of_call["decision"] = "edit" if fields_of_call.get("changes") else action
     if action in ("pin", "unpin"):
-        wanted["changes"] = {"pinned": action == "pin"}
+        fields_of_call["changes"] = {"pinned": action == "pin"}
     if arguments.changes is not None and "manual_override" in arguments.changes:
         raise InvalidInput("manage: a lock against agents is set by a person, not here.")
 
     def managed(result: Any, _: JsonObject) -> tuple[str, dict[str, Any]]:
         return f"{action}: done", {action: shown(result)}
 
-    return Call(caller, bound, route, wanted, managed)
+    return Call(caller, bound, route, fields_of_call, managed)
 
 
 def preview_of(call: Call) -> Preview:
@@ -342,20 +346,20 @@ def preview_of(call: Call) -> Preview:
     route, bound = call.route, call.bound
     operation = route.operation
     if operation.needs_preview:
-        wanted = {**call.arguments, "mode": "preview"}
-        wanted.pop("confirm_token", None)
-        preview = operation.call(bound, wanted)
+        change = {**call.arguments, "mode": "preview"}
+        change.pop("confirm_token", None)
+        preview = operation.call(bound, change)
         token = preview.confirm_token
         fields = {"preview": shown(preview)}
         return Preview(_question(call, operation), fields, token)
-    wanted = _validated(call)
+    change = _validated(call)
     if operation.name == "review":
-        return _preview_of_review(call, wanted)
-    memory_id = str(wanted["memory_id"])
+        return _preview_of_review(call, change)
+    memory_id = str(change["memory_id"])
     inspection = OPERATIONS["inspect"].call(bound, {"memory_id": memory_id})
-    expected = wanted.get("if_version")
+    expected = change.get("if_version")
     version = inspection.version if expected is None else int(str(expected))
-    arguments = _confirmed_arguments(wanted)
+    arguments = _confirmed_arguments(change)
     token = confirm_token(bound, operation.name, arguments, scope=inspection.scope, version=version)
     fields = {
         "preview": {
@@ -365,7 +369,7 @@ def preview_of(call: Call) -> Preview:
             "state": inspection.state,
             "text": shown(inspection.preview),
             "arguments": shown(
-                {name: value for name, value in wanted.items() if value is not None}
+                {name: value for name, value in change.items() if value is not None}
             ),
             "confirm_token": token.token,
             "expires_at": token.expires_at,
@@ -374,17 +378,17 @@ def preview_of(call: Call) -> Preview:
     return Preview(_question(call, operation, inspection.preview), fields, token.token)
 
 
-def _preview_of_review(call: Call, wanted: JsonObject) -> Preview:
+def _preview_of_review(call: Call, change: JsonObject) -> Preview:
     """Return what a decision is about, as the person sees it who decides."""
-    proposal_id = str(wanted["proposal_id"])
+    proposal_id = str(change["proposal_id"])
     proposal = OPERATIONS["proposal"].call(call.bound, {"proposal_id": proposal_id}).proposal
     token = confirm_token(
-        call.bound, "review", _confirmed_arguments(wanted), scope=proposal.scope, version=0
+        call.bound, "review", _confirmed_arguments(change), scope=proposal.scope, version=0
     )
     text = None if proposal.content is None else proposal.content.content
     about = f"{proposal.action} {proposal.target or ''}".strip()
     question = _question(call, call.route.operation, text, subject=f"{proposal_id} ({about})")
-    fields = {"preview": {"proposal": shown(proposal), "arguments": shown(wanted)}}
+    fields = {"preview": {"proposal": shown(proposal), "arguments": shown(change)}}
     fields["preview"] |= {"confirm_token": token.token, "expires_at": token.expires_at}
     return Preview(question, fields, token.token)
 
@@ -433,13 +437,13 @@ def confirmed_call(call: Call, token: str | None) -> Call:
         return call._replace(arguments=confirmed)
     if token is None:
         raise call.refused("confirm_token_required")
-    wanted = _validated(call)
+    change = _validated(call)
     name = "proposal_id" if operation.name == "review" else "memory_id"
     version = confirmed_version(
         bound,
         operation.name,
-        _confirmed_arguments(wanted),
-        scope=_SCOPES[name](bound, str(wanted[name])),
+        _confirmed_arguments(change),
+        scope=_SCOPES[name](bound, str(change[name])),
         token=token,
     )
     if operation.name == "review":
@@ -452,10 +456,10 @@ def _validated(call: Call) -> JsonObject:
     return valid.model_dump(mode="json")
 
 
-def _confirmed_arguments(wanted: JsonObject) -> JsonObject:
+def _confirmed_arguments(change: JsonObject) -> JsonObject:
     """Return what a token is good for: the change, not the version or the key of the request."""
     left_out = ("if_version", "idempotency_key")
-    return {name: value for name, value in wanted.items() if name not in left_out}
+    return {name: value for name, value in change.items() if name not in left_out}
 
 
 def _question(
