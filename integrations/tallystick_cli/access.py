@@ -84,10 +84,10 @@ def space(
     preview: Annotated[bool, "Only show what each --member could do and recall."] = False,
 ) -> Answer:
     """Create the space of a scope, or change it: members that are not named stay as they are."""
-    given, owner = call.arguments, call.owner
-    scope, added = given["scope"], [_member(text) for text in member]
-    names = {"name", "description"} & set(given)
-    changes: dict[str, Any] = {name: given.pop(name) for name in sorted(names)}
+    arguments, owner = call.arguments, call.owner
+    scope, added = arguments["scope"], [_member(text) for text in member]
+    names = {"name", "description"} & set(arguments)
+    changes: dict[str, Any] = {name: arguments.pop(name) for name in sorted(names)}
     if state is not None:
         changes["state"] = "open" if state else "closed"
     if preview:
@@ -186,14 +186,14 @@ def token(
         bounded = {"scopes", "operations"} & set(call.arguments)
         kind: TokenClass = "session" if session else "scoped" if bounded else "personal"
         holder = _holder(call.owner.actor, user, agent, project, operator)
-        made = call.do("make_token", name=name_or_token, actor=holder, token_class=kind)
+        token = call.do("make_token", name=name_or_token, actor=holder, token_class=kind)
     else:
         token_id = complete_id(str(name_or_token), (each.id for each in tokens.list()), "token")
-        made = call.do(f"{action}_token", token_id=token_id)
-    if made.secret is None:
-        return Answer(made, views.token_line(made))
+        token = call.do(f"{action}_token", token_id=token_id)
+    if token.secret is None:
+        return Answer(token, views.token_line(token))
     return Answer(
-        made, [views.token_line(made), "Its secret, which is shown this once:", made.secret]
+        token, [views.token_line(token), "Its secret, which is shown this once:", token.secret]
     )
 
 

@@ -83,8 +83,8 @@ def help(
     if command is None:
         group.get_help()
         return
-    name, found, _ = group.command.resolve_command(group, [command])
-    found.make_context(name, ["--help"], parent=group)
+    name, subcommand, _ = group.command.resolve_command(group, [command])
+    subcommand.make_context(name, ["--help"], parent=group)
 
 
 _GROUP_OF = {name: group for group, names in GROUPS.items() for name in names}

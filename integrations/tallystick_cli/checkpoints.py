@@ -38,8 +38,8 @@ def state(
             "scopes are named with --scope."
         )
     if checkpoint is not None:
-        wanted = complete_id(checkpoint, [each.id for each in checkpoints], "checkpoint")
-        checkpoints = [each for each in checkpoints if each.id == wanted]
+        whole_id = complete_id(checkpoint, [each.id for each in checkpoints], "checkpoint")
+        checkpoints = [each for each in checkpoints if each.id == whole_id]
     rows = []
     for each in checkpoints[:limit]:
         tasks: dict[str, list[str]] = {}
@@ -78,11 +78,11 @@ def verify_threads(
     threads, scope = call.bound.threads, call.bound.scope
     names = threads.names() if thread is None else [thread]
     problems = threads.verify(thread)
-    found = [{"where": each.where, "problem": each.problem} for each in problems]
+    listed = [{"where": each.where, "problem": each.problem} for each in problems]
     lines = [f"✗ {each.where}: {each.problem}" for each in problems]
     if not problems and names:
         lines = [f"✓ {len(names)} threads match what was put"]
-    value = {"scope": str(scope), "threads": len(names), "problems": found}
+    value = {"scope": str(scope), "threads": len(names), "problems": listed}
     none = f"There are no threads in {scope}; --scope names another."
     return Answer(value, lines or none, not problems)
 

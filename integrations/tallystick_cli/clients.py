@@ -166,22 +166,22 @@ def change_server(
     home: Path | None = None,
 ) -> Change:
     """Return the change that puts the MCP server into a configuration, or out of it."""
-    known = CLIENTS.get(client)
-    if known is None:
+    files = CLIENTS.get(client)
+    if files is None:
         raise InvalidInput(f"There is no client {client!r}. Clients are: {', '.join(CLIENTS)}.")
-    file = _file(known.project if scope == "project" else known.user, scope, folder, home)
-    options = ["--answers", "text"] if known.answers == "text" else []
-    entry = {**known.extra, "command": command[0], "args": [*command[1:], *options]}
+    file = _file(files.project if scope == "project" else files.user, scope, folder, home)
+    options = ["--answers", "text"] if files.answers == "text" else []
+    entry = {**files.extra, "command": command[0], "args": [*command[1:], *options]}
 
     def put_in(text: str) -> str:
         if file.suffix == ".toml":
-            return toml_with(text, f"{known.key}.{NAME}", entry)
-        return json_with(text, (known.key, NAME), entry)
+            return toml_with(text, f"{files.key}.{NAME}", entry)
+        return json_with(text, (files.key, NAME), entry)
 
     def take_out(text: str) -> str:
         if file.suffix == ".toml":
-            return toml_without(text, f"{known.key}.{NAME}")
-        return json_without(text, (known.key, NAME))
+            return toml_without(text, f"{files.key}.{NAME}")
+        return json_without(text, (files.key, NAME))
 
     return _change(file, put_in, take_out, remove)
 
@@ -249,11 +249,11 @@ def _change(
             return Change(file, before, before)
         after = _with_its_lines(before, take_out)
         if after != before:
-            for kept in _backups(file):
-                if _is_without_ours(kept, take_out) and after == _put_in_and_out(
-                    kept, put_in, take_out
+            for earlier in _backups(file):
+                if _is_without_ours(earlier, take_out) and after == _put_in_and_out(
+                    earlier, put_in, take_out
                 ):
-                    return Change(file, before, kept, is_restored=True)
+                    return Change(file, before, earlier, is_restored=True)
         return Change(file, before, after)
     except RecursionError as error:
         raise SettingsError(f"{file} is nested too deeply. Edit it by hand.") from error

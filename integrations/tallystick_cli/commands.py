@@ -109,8 +109,8 @@ def command(
         options = {name: each.option for name, each in inputs.items()}
 
         def invoke(context: typer.Context, **typed: Any) -> None:
-            given = [name for name in inputs if _is_typed(context, name)]
-            values = {name: inputs[name].read(typed[name]) for name in given}
+            typed_names = [name for name in inputs if _is_typed(context, name)]
+            values = {name: inputs[name].read(typed[name]) for name in typed_names}
             mine = [(each, values.pop(each.name, each.default)) for each in own]
             by_place = [value for each, value in mine if each.kind is POSITIONAL]
             by_name = {each.name: value for each, value in mine if each.kind is not POSITIONAL}

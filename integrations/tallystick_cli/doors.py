@@ -63,11 +63,11 @@ def mcp(
         if client is None:
             raise InvalidInput(f"Name the client: {', '.join(CLIENTS)}.")
         where = _absolute(call.where) if place == "user" else call.where
-        given = ["--tally", where, *_given("--boundary", *boundary)]
-        given += ["--person"] if person else _given("--agent", agent or client)
-        given += [] if approval == "ask" else ["--approval", approval]
-        given += [] if rules is None else ["--rules", _absolute(rules)]
-        line = [_program(), "mcp", "--stdio", *given]
+        arguments = ["--tally", where, *_option_words("--boundary", *boundary)]
+        arguments += ["--person"] if person else _option_words("--agent", agent or client)
+        arguments += [] if approval == "ask" else ["--approval", approval]
+        arguments += [] if rules is None else ["--rules", _absolute(rules)]
+        line = [_program(), "mcp", "--stdio", *arguments]
         return _make(change_server(client, place, line, remove=action == "uninstall"), show)
     if client is not None:
         raise InvalidInput("tally mcp takes serve, or install and uninstall with a client.")
@@ -142,13 +142,13 @@ def hook(
     show: ShowOnly = False,
 ) -> Answer | None:
     """Answer an event of an agent's session, as JSON, or put the hooks into Claude Code."""
-    given = [*_given("--boundary", boundary), *_given("--agent", agent)]
+    arguments = [*_option_words("--boundary", boundary), *_option_words("--agent", agent)]
     files = {"--rules": rules, "--socket": socket}
     if event in ("install", "uninstall"):
         from tallystick_cli.clients import change_hooks
 
         def command_line(name: str) -> str:
-            line = shlex.join([_program(), "hook", name, "--format", "claude-code", *given])
+            line = shlex.join([_program(), "hook", name, "--format", "claude-code", *arguments])
             return line + "".join(
                 f" {option} {_place_in_shell(file, place)}"
                 for option, file in {"--tally": call.where, **files}.items()
@@ -158,13 +158,13 @@ def hook(
         return _make(change_hooks(place, command_line, remove=event == "uninstall"), show)
     from tallystick_hooks.command import run
 
-    given += [part for option, file in files.items() for part in _given(option, file)]
-    if code := run([event, "--format", format, "--tally", call.where, *given]):
+    arguments += [part for option, file in files.items() for part in _option_words(option, file)]
+    if code := run([event, "--format", format, "--tally", call.where, *arguments]):
         raise typer.Exit(code)
     return None
 
 
-def _given(option: str, *values: str | None) -> list[str]:
+def _option_words(option: str, *values: str | None) -> list[str]:
     return [part for value in values if value for part in (option, value)]
 
 

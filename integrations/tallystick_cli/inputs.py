@@ -51,25 +51,25 @@ class Input:
         self.is_json = any(issubclass(each, BaseModel | Mapping) for each in records)
         kind: Any = _kind(field.annotation)
         self.is_several = get_origin(kind) is list
-        one: Any = get_args(kind)[0] if self.is_several else kind
-        self.choices: tuple[Any, ...] = get_args(one)
+        type_of_one: Any = get_args(kind)[0] if self.is_several else kind
+        self.choices: tuple[Any, ...] = get_args(type_of_one)
         # Where by default not every state is meant, one choice is for all of them.
         may_be_every = self.is_several or NoneType in self.parts
         has_default = bool(self.choices and self.default and not self.is_required)
         self.has_every, self.other_mode = has_default and may_be_every, ""
         if set(self.choices) == set(_MODES):
             [self.other_mode] = {*self.choices} - {self.default}
-            one, self.default, help = bool, False, _MODES[self.other_mode]
+            type_of_one, self.default, help = bool, False, _MODES[self.other_mode]
         elif self.choices and self.is_several:
-            one = str  # typer takes no list of choices
+            type_of_one = str  # typer takes no list of choices
         elif self.has_every:
-            one = Literal[(*self.choices, _EVERY)]
+            type_of_one = Literal[(*self.choices, _EVERY)]
         self.option = option_of(self.other_mode or name, is_several=self.is_several and not is_own)
         limits = {
             place: getattr(limit, bound)
             for limit in field.metadata
             for bound, place in (("ge", "min"), ("le", "max"))
-            if hasattr(limit, bound) and one in (int, float)
+            if hasattr(limit, bound) and type_of_one in (int, float)
         }
         is_shown = type(self.default) in (bool, int, float, str)
         default = self.default if is_shown and not self.is_required else None
@@ -78,9 +78,9 @@ class Input:
             self.place = -1
             info: Any = typer.Argument(**self._argument(help), **limits)
         else:
-            spelled = self._spell(is_switch=one is bool and default is not False)
+            spelled = self._spell(is_switch=type_of_one is bool and default is not False)
             info = typer.Option(*spelled, help=self._option_help(help), **limits)
-        kind = list[one] if self.is_several else one
+        kind = list[type_of_one] if self.is_several else type_of_one
         kind = kind if self.is_required or default is not None else kind | None
         empty = inspect.Parameter.empty
         self.parameter = parameter_of(
@@ -139,10 +139,10 @@ def own_input(parameter: inspect.Parameter, helps: Mapping[str, str]) -> Input:
     is_required = parameter.default is inspect.Parameter.empty
     field = FieldInfo(annotation=annotation, default=... if is_required else parameter.default)
     help = next((note for note in notes if isinstance(note, str)), helps.get(name, ""))
-    made = Input(name, field, help, parameter.kind is POSITIONAL, is_own=True)
+    own = Input(name, field, help, parameter.kind is POSITIONAL, is_own=True)
     if notes and not isinstance(notes[0], str):
-        made.parameter = parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-    return made
+        own.parameter = parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+    return own
 
 
 def _kind(annotation: Any) -> Any:

@@ -53,18 +53,18 @@ def jobs(
         return Answer(
             anew, f"✓ {len(anew)} will be done anew" if anew else "Nothing failed or died"
         )
-    one = call.do("job" if action == "show" else "cancel_job", job_id=named[0])
-    return Answer(one, views.job_view(one))
+    shown_job = call.do("job" if action == "show" else "cancel_job", job_id=named[0])
+    return Answer(shown_job, views.job_view(shown_job))
 
 
 def _drain(call: Call) -> Answer:
     with progress_bar("Follow-up work", "jobs", hidden=call.as_json) as advance:
         drained = call.owner.tally.drain(advance)
     left = f", {drained.left} wait for its owner" if drained.left else ""
-    made = f"{drained.embedded} vectors made, {drained.indexed} brought into the index"
+    vectors = f"{drained.embedded} vectors made, {drained.indexed} brought into the index"
     failed = [f"✗ {each.kind} {each.id[-8:]} {each.state}: {each.text}" for each in drained.failed]
     mark = "!" if failed else "✓"
-    lines = [f"{mark} {drained.jobs} jobs, {made}{left}", *failed]
+    lines = [f"{mark} {drained.jobs} jobs, {vectors}{left}", *failed]
     return Answer(asdict(drained), lines, not failed)
 
 

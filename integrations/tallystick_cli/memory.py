@@ -49,8 +49,8 @@ def forget(
     """Take a memory out of recall; it can be recovered. With --matching: preview, then --apply with
     its --token.
     """
-    given = call.arguments
-    apply, force = given.get("mode") == "apply", "force" in given
+    arguments = call.arguments
+    apply, force = arguments.get("mode") == "apply", "force" in arguments
     if preview and apply:
         raise InvalidInput("Give --preview or --apply, not both.")
     if force and matching:
@@ -58,8 +58,8 @@ def forget(
     if matching:
         forgetting = call.do("forget_matching", query=memory_or_query)
         return Answer(forgetting, views.forgetting_view(forgetting))
-    one = {"mode", "reason", "if_version", "force", "confirm_token", "idempotency_key"}
-    if set(given) - one:
+    of_one = {"mode", "reason", "if_version", "force", "confirm_token", "idempotency_key"}
+    if set(arguments) - of_one:
         raise InvalidInput("Filters choose among many memories: give --matching too.")
     if memory_or_query is None:
         raise InvalidInput("Name the memory to forget, or give --matching and filters.")
@@ -67,10 +67,10 @@ def forget(
     if force and apply:
         require_person("tally forget --force --apply")
         confirm("forget it although it is pinned", "force")
-    given.pop("mode", None)
+    arguments.pop("mode", None)
     if preview or (force and not apply):
         call.take("reason", "force")
-        reason = {"memory_id": memory_id, "reason": given["reason"], "force": force}
+        reason = {"memory_id": memory_id, "reason": arguments["reason"], "force": force}
         correction = call.bound.corrections.make(correction="delete", **reason)
         # Without force nothing takes its token.
         value = correction if force else correction.dump()

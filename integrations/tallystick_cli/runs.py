@@ -57,8 +57,8 @@ def show(
     if call.arguments:
         raise InvalidInput("--after and --limit page the steps of a run: name a run.")
     entries = recordings.entries(record.step_id)
-    receipt = _kept(recordings.receipt, record.step_id)
-    compiled = _kept(recordings.compiled, record.step_id)
+    receipt = _read_or_none(recordings.receipt, record.step_id)
+    compiled = _read_or_none(recordings.compiled, record.step_id)
     run = recordings.run(record.run_id)
     places = _state_of(call.owner, record, run.scope)
     value = {**record.dump(), "entries": entries, "receipt": receipt, "state": places}
@@ -66,7 +66,7 @@ def show(
     return Answer(value, lambda: views.step_view(*parts, width=terminal().width))
 
 
-def _kept(read: Any, step_id: str) -> Any:
+def _read_or_none(read: Any, step_id: str) -> Any:
     """Return what a step has; None where it has none."""
     try:
         return read(step_id)
@@ -93,13 +93,13 @@ def why(call: Call) -> Answer:
     before, and what it wrote.
     """
     record, recordings = step_of(call.owner, call.arguments["step_id"]), call.owner.recordings
-    compiled = _kept(recordings.compiled, record.step_id)
+    compiled = _read_or_none(recordings.compiled, record.step_id)
     knew, unseen = (
         (recordings.knew(record.step_id), recordings.unseen(record.step_id))
         if compiled is not None
         else ([], [])
     )
-    changed = _kept(recordings.changed, record.step_id)
+    changed = _read_or_none(recordings.changed, record.step_id)
     written = [each for each in recordings.written(record.run_id) if each.step_id == record.step_id]
     nothing = "No context is kept that was compiled in this step."
     parts: list[RenderableType] = [
@@ -180,8 +180,8 @@ def recompile(
     result = (owner.recordings.replay if keep else owner.recordings.preview_replay)(
         record.step_id, **changes
     )
-    kept = [] if result.step_id is None else [f"Kept as step {result.step_id}."]
-    return Answer(result, [views.replay_view(result), *kept])
+    lines = [] if result.step_id is None else [f"Kept as step {result.step_id}."]
+    return Answer(result, [views.replay_view(result), *lines])
 
 
 def _of_provider(owner: BoundTally, name: str, *, send: bool) -> dict[str, Any]:
@@ -206,7 +206,7 @@ def _left_out(
     owner: BoundTally, step: StepRecord, drop: Iterable[str], sources: Iterable[str]
 ) -> dict[str, Any]:
     """Return what to leave out, by whole ids; what is no candidate the replay refuses."""
-    compiled = _kept(owner.recordings.compiled, step.step_id)
+    compiled = _read_or_none(owner.recordings.compiled, step.step_id)
     if compiled is None:
         return {"context_mutations": dict.fromkeys(drop), "without_sources": tuple(sources)}
     memories = compiled[0].memory_records

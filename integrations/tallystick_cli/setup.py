@@ -108,9 +108,9 @@ def init(
     windows = ("journal", "tombstones")
     days_kept = {f"{name}_days": getattr(window, f"{name}_window_days") for name in windows}
     chosen_by = {f"{name}_chosen": getattr(window, f"{name}_window_chosen") for name in windows}
-    kept = {"retention": settings.retention, "time_zone": settings.time_zone}
+    settings_chosen = {"retention": settings.retention, "time_zone": settings.time_zone}
     where = str(file.resolve()) if added else None
-    value = {"place": place, "owner": belongs, **days_kept, **chosen_by, **kept}
+    value = {"place": place, "owner": belongs, **days_kept, **chosen_by, **settings_chosen}
     return Answer({**value, "written": added, "file": where}, lines)
 
 
@@ -157,15 +157,15 @@ def trust(call: Call, file: Annotated[str, "The file."] = SETTINGS_FILE, /) -> A
     """Trust a settings file as it is now, so that it counts whole for processes beside it. Shows
     what only a trusted one may set; needs a person at a terminal.
     """
-    found = Path(file)
-    if not found.is_file():
-        raise InvalidInput(f"There is no file {found.resolve()}.", argument="file")
-    written, content = read_settings_file(found)
+    path = Path(file)
+    if not path.is_file():
+        raise InvalidInput(f"There is no file {path.resolve()}.", argument="file")
+    written, content = read_settings_file(path)
     unsure = {name: value for name, value in written.items() if name not in HARMLESS}
     for name in unsure:
         print_view(f"{name} = {unsure[name]!r}", stderr=True)
     require_person("tally trust")
     confirm("let whoever wrote this decide where memories go and how long they are kept", "trust")
-    place, digest = str(found.resolve()), trust_file(found, content)
+    place, digest = str(path.resolve()), trust_file(path, content)
     value = {"file": place, "digest": digest, "settings": sorted(unsure)}
     return Answer(value, f"✓ {place} is trusted as it is now")

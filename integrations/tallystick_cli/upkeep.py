@@ -72,11 +72,11 @@ def prove(call: Call) -> Answer:
     helps={"scopes": "Such as project:apollo; by default all that you may take."},
 )
 def export(call: Call) -> Answer:
-    given = call.arguments
-    given["scopes"] = given.get("scopes") or _exportable(call.owner)
-    with progress_bar("Exporting", "rows", hidden=call.as_json or "mode" in given) as advance:
-        transfer: Transfer = call.owner.operator.export(**given, progress=advance)
-    what = "would be exported" if "mode" in given else f"exported to {given['folder']}"
+    arguments = call.arguments
+    arguments["scopes"] = arguments.get("scopes") or _exportable(call.owner)
+    with progress_bar("Exporting", "rows", hidden=call.as_json or "mode" in arguments) as advance:
+        transfer: Transfer = call.owner.operator.export(**arguments, progress=advance)
+    what = "would be exported" if "mode" in arguments else f"exported to {arguments['folder']}"
     return Answer(transfer, views.transfer_view(transfer, what))
 
 

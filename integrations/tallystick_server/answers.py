@@ -86,13 +86,13 @@ def _json(value: Any) -> str:
     return json.dumps(value)
 
 
-def _facts_of(found: Recalled) -> dict[str, Any]:
+def _facts_of(recalled: Recalled) -> dict[str, Any]:
     return {
-        "path": found.path,
-        "candidates": found.candidates,
-        "withheld": found.withheld,
-        "confidence": found.confidence,
-        "confident": found.confident,
+        "path": recalled.path,
+        "candidates": recalled.candidates,
+        "withheld": recalled.withheld,
+        "confidence": recalled.confidence,
+        "confident": recalled.confident,
     }
 
 

@@ -163,9 +163,9 @@ def _endpoint(
     async def endpoint(request: Request, **values: Any) -> Response:
         arguments: dict[str, Any] = dict(fixed)
         arguments |= {name: values[name] for name in in_path}
-        given = values.get(BODY, values.get("arguments"))
-        if isinstance(given, BaseModel):
-            arguments |= {name: getattr(given, name) for name in given.model_fields_set}
+        body = values.get(BODY, values.get("arguments"))
+        if isinstance(body, BaseModel):
+            arguments |= {name: getattr(body, name) for name in body.model_fields_set}
         if values.get("key") is not None:
             arguments["idempotency_key"] = values["key"]
         if values.get("match") is not None:
@@ -211,7 +211,7 @@ def _arguments_model(
     fixed: Mapping[str, Any],
 ) -> type[BaseModel] | None:
     """Return the arguments that neither path nor headers nor the route itself give."""
-    taken = {*in_path, *_IN_HEADERS, *fixed}
+    placed = {*in_path, *_IN_HEADERS, *fixed}
     # A list stops at its first wrong item: a long one of them would be explained for minutes.
     fields: dict[str, Any] = {
         name: (
@@ -221,7 +221,7 @@ def _arguments_model(
             field,
         )
         for name, field in operation.arguments.model_fields.items()
-        if name not in taken
+        if name not in placed
     }
     if not fields:
         return None

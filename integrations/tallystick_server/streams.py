@@ -74,8 +74,8 @@ async def run_events(
     bound = await in_thread(bound_for, request, scope_header)
     await in_thread(bound.recordings.run, run_id)  # whether there is one that the caller may see
     if whole is not None:
-        known = partial(bound.recordings.steps, run_id, after=whole - 1, limit=1)
-        if not await in_thread(known):
+        last_step = partial(bound.recordings.steps, run_id, after=whole - 1, limit=1)
+        if not await in_thread(last_step):
             raise InvalidInput("Last-Event-ID names no event of this run.")
     caller: Caller = request.scope[CALLER]
     sent: dict[int, bool] = {}

@@ -92,9 +92,9 @@ def explored_view(explored: records.Explored) -> RenderableType:
         Text(f"{short(each.from_id)} {words.link(each.kind, 'to')} {short(each.to_id)}", "dim")
         for each in explored.links
     ]
-    said = {memory.id: common.one_line(memory.preview or "") for memory in explored.memories}
+    texts = {memory.id: common.one_line(memory.preview or "") for memory in explored.memories}
     for relation in explored.relations:
-        line = f"{said[relation.from_id]} {relation.relation} {said[relation.to_id]}"
+        line = f"{texts[relation.from_id]} {relation.relation} {texts[relation.to_id]}"
         parts.append(Text(f"{line} ({len(relation.mentions)} say so)"))
     warnings = [f"in a circle: {joined(circle)}" for circle in explored.cycles]
     warnings += [f"not finished: {joined(explored.unfinished)}"] if explored.unfinished else []
@@ -164,8 +164,8 @@ def _whole_id(record: records.Inspection | records.Correction | records.Crossing
 def _validity(inspection: records.Inspection) -> Text:
     fresh = inspection.freshness
     if fresh.current:
-        known = f", known {local_time(fresh.known_at)}" if fresh.known_at else ""
-        return Text(f"now{known}", style="green")
+        since = f", known {local_time(fresh.known_at)}" if fresh.known_at else ""
+        return Text(f"now{since}", style="green")
     why = [f"replaced by {short(fresh.replaced_by)}"] if fresh.replaced_by else []
     why += [f"until {local_time(fresh.valid_until)}"] if fresh.valid_until else []
     why += [f"{short(id)} changed, from which it was concluded" for id in fresh.origins_changed]
@@ -259,12 +259,12 @@ def forgetting_view(forgetting: records.Forgetting) -> RenderableType:
         return done(f"{len(forgetting.results)} memories forgotten")
     if not forgetting.matches:
         return Text("Nothing matches well enough.", style="dim")
-    kept = Text("keep: pinned", style="yellow")
+    pinned = Text("keep: pinned", style="yellow")
     shown = table(
         forgetting.matches,
         "id",
         score=lambda match: "" if match.score is None else f"{match.score:.2f}",
-        what=lambda match: "forget" if match.action == "forget" else kept,
+        what=lambda match: "forget" if match.action == "forget" else pinned,
     )
     return common.preview_panel(shown)
 

@@ -88,7 +88,7 @@ def erased_user_view(erased: records.ErasedUser) -> RenderableType:
 
 def purge_view(purge: records.Purge) -> RenderableType:
     """Return the data that is past its window, or was removed."""
-    kept = Text("kept: no window was chosen, or for ever", style="dim")
+    forever = Text("kept: no window was chosen, or for ever", style="dim")
     shown = facts(
         purge,
         "expired_memories=expired forgotten_memories=tombstones conclusions=derived proposals "
@@ -96,7 +96,7 @@ def purge_view(purge: records.Purge) -> RenderableType:
         "answers_under_idempotency_keys=answers working_memory=working",
         journal_entries=lambda each: f"{each.journal} of {len(each.streams)} journals",
         recorded_runs=lambda each: len(each.runs),
-        journal=lambda each: kept if each.journal_window_days is None else None,
+        journal=lambda each: forever if each.journal_window_days is None else None,
     )
     return panel("Past their window" if purge.mode == "preview" else "Removed", shown)
 

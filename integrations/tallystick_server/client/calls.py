@@ -85,19 +85,19 @@ def call_of(
     """
     operation, route = route_of(verb)
     bound = signature.bind(None, *args, **kwargs)
-    given = {name: value for name, value in bound.arguments.items() if name != "self"}
+    arguments = {name: value for name, value in bound.arguments.items() if name != "self"}
     for parameter in signature.parameters.values():
         if parameter.kind is parameter.VAR_KEYWORD:
-            others = given.pop(parameter.name, {})
+            others = arguments.pop(parameter.name, {})
             if operation.spread is not None:
-                given[operation.spread] = others
+                arguments[operation.spread] = others
             elif others and "recipe" in operation.arguments.model_fields:
-                given["recipe"] = others  # the fields of one, as the verb takes them too
+                arguments["recipe"] = others  # the fields of one, as the verb takes them too
             else:
-                given |= others
-    if unknown := sorted(set(given) - set(operation.arguments.model_fields)):
+                arguments |= others
+    if unknown := sorted(set(arguments) - set(operation.arguments.model_fields)):
         raise InvalidInput(f"{verb} over HTTP takes no {', '.join(unknown)}.")
-    values = _json_values(operation, {**given, **_plain_items(operation, given)})
+    values = _json_values(operation, {**arguments, **_plain_items(operation, arguments)})
     headers = {}
     fields = operation.arguments.model_fields
     if "idempotency_key" in fields:
@@ -126,16 +126,16 @@ def call_of(
     )
 
 
-def _plain_items(operation: Operation, given: Mapping[str, Any]) -> dict[str, Any]:
+def _plain_items(operation: Operation, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments that a verb takes in a short form as the operation takes them."""
-    items = given.get("items")
+    items = arguments.get("items")
     if operation.name == "remember_many" and isinstance(items, list | tuple):
         return {"items": [{"content": each} if isinstance(each, str) else each for each in items]}
     return {}
 
 
-def _json_values(operation: Operation, given: Mapping[str, Any]) -> dict[str, Any]:
-    valid = operation.validate(given)
+def _json_values(operation: Operation, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    valid = operation.validate(arguments)
     values: dict[str, Any] = valid.model_dump(mode="json", exclude_unset=True)
     return values
 

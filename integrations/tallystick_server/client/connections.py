@@ -142,6 +142,6 @@ class Connection:
 
 def _wait(error: TallystickError, attempt: int) -> float:
     """Return the seconds to wait before the next attempt."""
-    asked: float = getattr(error, "retry_after", 0) or 0
+    least: float = getattr(error, "retry_after", 0) or 0
     grown = _FIRST_WAIT_S * 2 ** (attempt - 1) * random.uniform(0.5, 1.5)
-    return float(min(_LONGEST_WAIT_S, max(grown, asked)))
+    return float(min(_LONGEST_WAIT_S, max(grown, least)))

@@ -117,8 +117,8 @@ class RemoteRecordings(_Face, RecordingVerbs):
 
     def receipts(self, run_id: str) -> Sequence[Receipt]:
         """Return the receipts of a run, in the order of its chain. Raises NotFound."""
-        found: list[Receipt] = self._read(f"/runs/{safe(run_id)}/receipts", list[Receipt])
-        return found
+        receipts: list[Receipt] = self._read(f"/runs/{safe(run_id)}/receipts", list[Receipt])
+        return receipts
 
     def foil(self, run_id: str) -> Foil:
         """Return the end of a run's chain. Raises NotFound."""

@@ -54,8 +54,8 @@ class RemoteRun:
         if self.ended_with is not None:
             raise RunClosed(f"Run {self.id} has ended; start a new one to record more steps.")
         fields: dict[str, Any] = {"name": name, "parent": parent, "metadata": metadata}
-        given = {key: value for key, value in fields.items() if value is not None}
-        return RemoteStep(self._connection, self.id, {"kind": kind, **given})
+        stated = {key: value for key, value in fields.items() if value is not None}
+        return RemoteStep(self._connection, self.id, {"kind": kind, **stated})
 
     def end(self, status: StepStatus = "completed") -> Foil:
         """End the run and return its foil. Ending twice returns the same."""

@@ -152,18 +152,18 @@ def _change(visit: Visit) -> Change:
 def _ask(visit: Visit) -> Response:
     """The form of one change."""
     change = _change(visit)
-    found: Inspection = visit.call("inspect", memory_id=visit.path("memory_id"))
+    inspection: Inspection = visit.call("inspect", memory_id=visit.path("memory_id"))
     return visit.page(
         "change.html",
         change=change,
-        found=found,
-        values=_present(visit, found) if change.name == "modify" else {},
+        found=inspection,
+        values=_present(visit, inspection) if change.name == "modify" else {},
     )
 
 
-def _present(visit: Visit, found: Inspection) -> dict[str, str]:
+def _present(visit: Visit, inspection: Inspection) -> dict[str, str]:
     """Return the fields of a memory as a form shows them."""
-    memory = visit.call("get", memory_id=found.id, at=found.scope)
+    memory = visit.call("get", memory_id=inspection.id, at=inspection.scope)
     return {
         "content": sendable(memory.content),
         "tags": sendable(", ".join(sorted(memory.tags))),
@@ -176,7 +176,7 @@ def _present(visit: Visit, found: Inspection) -> dict[str, str]:
 def _do(visit: Visit) -> Response:
     """Show what a change would do; with the token of that preview, do it."""
     change = _change(visit)
-    found: Inspection = visit.call("inspect", memory_id=visit.path("memory_id"))
+    inspection: Inspection = visit.call("inspect", memory_id=visit.path("memory_id"))
     form = visit.form
     reason = form.get("reason", "").strip()
     if not reason:
@@ -188,27 +188,31 @@ def _do(visit: Visit) -> Response:
         if form.get("confirm_token"):
             arguments |= {"confirm_token": form["confirm_token"]}
     doing: Doing = _DOING.get(change.name, _correct)
-    outcome = doing(visit, change, found, arguments, is_applied)
+    outcome = doing(visit, change, inspection, arguments, is_applied)
     if is_applied:
-        return visit.go(f"/memories/{found.id}", note=change.note)
+        return visit.go(f"/memories/{inspection.id}", note=change.note)
     names = [field.name for field in change.fields]
     if change.name == "modify":
         names = [name for name, _, _ in outcome]
-    kept = {name: form[name] for name in ("reason", *names) if name in form}
+    fields = {name: form[name] for name in ("reason", *names) if name in form}
     return visit.page(
         "previewed.html",
         change=change,
-        found=found,
-        kept=kept,
+        found=inspection,
+        kept=fields,
         outcome=outcome,
         token=getattr(outcome, "confirm_token", None) or "",
-        if_version=found.version,
+        if_version=inspection.version,
         key=secrets.token_hex(16),
     )
 
 
 def _correct(
-    visit: Visit, change: Change, found: Inspection, arguments: dict[str, Any], is_applied: bool
+    visit: Visit,
+    change: Change,
+    inspection: Inspection,
+    arguments: dict[str, Any],
+    is_applied: bool,
 ) -> Outcome:
     form = visit.form
     for name in ("by", "field", "replacement", "valid_from"):
@@ -218,65 +222,83 @@ def _correct(
         arguments["force"] = True
     return visit.call(
         "correct",
-        memory_id=found.id,
+        memory_id=inspection.id,
         correction=change.name,
         mode="apply" if is_applied else "preview",
-        if_version=_version(form) if is_applied else found.version,
+        if_version=_version(form) if is_applied else inspection.version,
         **arguments,
     )
 
 
 def _cross(
-    visit: Visit, change: Change, found: Inspection, arguments: dict[str, Any], is_applied: bool
+    visit: Visit,
+    change: Change,
+    inspection: Inspection,
+    arguments: dict[str, Any],
+    is_applied: bool,
 ) -> Outcome:
     into = visit.form.get("into", "").strip()
     if not into:
         raise InvalidInput("Name the scope that it goes into, such as project:apollo.")
     return visit.call(
         change.name,
-        memory_id=found.id,
+        memory_id=inspection.id,
         into=into,
         mode="apply" if is_applied else "preview",
-        if_version=_version(visit.form) if is_applied else found.version,
+        if_version=_version(visit.form) if is_applied else inspection.version,
         **arguments,
     )
 
 
 def _erase(
-    visit: Visit, change: Change, found: Inspection, arguments: dict[str, Any], is_applied: bool
+    visit: Visit,
+    change: Change,
+    inspection: Inspection,
+    arguments: dict[str, Any],
+    is_applied: bool,
 ) -> Outcome:
     mode = "apply" if is_applied else "preview"
-    return visit.call("erase", memory_ids=[found.id], mode=mode, **arguments)
+    return visit.call("erase", memory_ids=[inspection.id], mode=mode, **arguments)
 
 
 def _recover(
-    visit: Visit, change: Change, found: Inspection, arguments: dict[str, Any], is_applied: bool
+    visit: Visit,
+    change: Change,
+    inspection: Inspection,
+    arguments: dict[str, Any],
+    is_applied: bool,
 ) -> Outcome:
     if not is_applied:
-        return found
-    return visit.call("recover", memory_id=found.id, if_version=_version(visit.form), **arguments)
+        return inspection
+    return visit.call(
+        "recover", memory_id=inspection.id, if_version=_version(visit.form), **arguments
+    )
 
 
 def _modify(
-    visit: Visit, change: Change, found: Inspection, arguments: dict[str, Any], is_applied: bool
+    visit: Visit,
+    change: Change,
+    inspection: Inspection,
+    arguments: dict[str, Any],
+    is_applied: bool,
 ) -> Outcome:
     """Show the fields that would change, or change them at the version that was shown."""
     named = {field.name for field in change.fields}
-    wanted = {name: value for name, value in visit.form.items() if name in named}
+    fields = {name: value for name, value in visit.form.items() if name in named}
     if not is_applied:
-        present = _present(visit, found)
+        present = _present(visit, inspection)
         outcome = [
             (name, present[name], value)
-            for name, value in wanted.items()
+            for name, value in fields.items()
             if value.strip() != present[name].strip()
         ]
         if not outcome:
             raise InvalidInput("Nothing is different. Change a field, or leave it as it is.")
         return outcome
-    changes: dict[str, Any] = {name: _value(name, value) for name, value in wanted.items()}
+    changes: dict[str, Any] = {name: _value(name, value) for name, value in fields.items()}
     return visit.call(
         "modify",
-        memory_id=found.id,
+        memory_id=inspection.id,
         changes=changes,
         if_version=_version(visit.form),
         **arguments,

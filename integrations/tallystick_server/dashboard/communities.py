@@ -39,23 +39,23 @@ class Circle:
 def _communities(visit: Visit) -> Response:
     words = visit.text("q")
     problem = None
-    found: tuple[ExploredCommunity, ...] = ()
+    listed: tuple[ExploredCommunity, ...] = ()
     try:
         explored: Explored = visit.call(
             "explore", around=words or None, mode="communities", depth=_DEPTH, limit=_LISTED
         )
-        found = explored.communities
+        listed = explored.communities
     except MissingExtra as error:
         problem = str(error)
     except NotFound:  # nothing is about these words
-        found = ()
-    broad = [each for each in found if each.level == 0] if not words else list(found)
+        listed = ()
+    broad = [each for each in listed if each.level == 0] if not words else list(listed)
     return visit.page(
         "communities.html",
         words=words,
         scope=visit.bound.scope,
         scopes=[each for each in scopes_of(visit) if each.readable],
-        communities=found,
+        communities=listed,
         circles=_placed(broad),
         height=_CELL * math.ceil(len(broad) / _IN_A_ROW),
         width=_CELL * _IN_A_ROW,

@@ -88,9 +88,9 @@ class Figures:
     def of(self, bound: BoundTally, run: RunRecord, steps: int) -> RunFigures | None:
         """Return the figures of a run, or None where it is too long to add up for a list."""
         with self._lock:
-            kept = self._figures.get(run.run_id)
-        if kept is not None:
-            return kept
+            cached = self._figures.get(run.run_id)
+        if cached is not None:
+            return cached
         return self.add_up(bound, run) if steps <= _MOST_STEPS else None
 
     def add_up(self, bound: BoundTally, run: RunRecord) -> RunFigures:
@@ -112,11 +112,11 @@ class Figures:
         """
         now = time.monotonic()
         with self._lock:
-            kept = self._scopes.get(token_id)
-        if kept is not None and kept[0] > now:
-            return kept[1]
-        found = OPERATIONS["explore"].call(bound, {}).scopes
-        scopes = tuple(sorted(found, key=lambda each: (not each.readable, str(each.scope))))
+            cached = self._scopes.get(token_id)
+        if cached is not None and cached[0] > now:
+            return cached[1]
+        explored = OPERATIONS["explore"].call(bound, {}).scopes
+        scopes = tuple(sorted(explored, key=lambda each: (not each.readable, str(each.scope))))
         with self._lock:
             self._scopes = {name: old for name, old in self._scopes.items() if old[0] > now}
             self._scopes[token_id] = (now + _COUNTED_SECONDS, scopes)

@@ -29,15 +29,15 @@ def _approvals(visit: Visit) -> Response:
     state = visit.text("state") or "pending"
     if state not in ("all", *_APPROVAL_STATES):
         raise InvalidInput(f"state: an approval is all, {', '.join(_APPROVAL_STATES)}.")
-    wanted = None if state == "all" else state
+    chosen_state = None if state == "all" else state
     home = visit.bound.scope
     looked_into = (each.scope for each in scopes_of(visit))
     every = visit.tally.scopes() if visit.is_operator else looked_into
-    found: dict[str, Approval] = {}
+    by_id: dict[str, Approval] = {}
     for scope in list(dict.fromkeys((home, *every)))[:_SCOPES]:
-        approvals = visit.call("approvals", at=scope, state=wanted, limit=_LISTED)
-        found |= {each.id: each for each in approvals}
-    newest = sorted(found.values(), key=lambda each: -each.created_at)
+        approvals = visit.call("approvals", at=scope, state=chosen_state, limit=_LISTED)
+        by_id |= {each.id: each for each in approvals}
+    newest = sorted(by_id.values(), key=lambda each: -each.created_at)
     return visit.page(
         "approvals.html", approvals=newest[:_LISTED], state=state, states=_APPROVAL_STATES
     )

@@ -113,16 +113,16 @@ def _signals(hit: Hit) -> list[tuple[str, float]]:
 
 def _memory(visit: Visit) -> Response:
     memory_id = visit.path("memory_id")
-    found = visit.call("inspect", memory_id=memory_id)
-    if isinstance(found, SourceInspection):
-        return visit.go(f"/sources/{found.id}")
+    inspection = visit.call("inspect", memory_id=memory_id)
+    if isinstance(inspection, SourceInspection):
+        return visit.go(f"/sources/{inspection.id}")
     whole = None
-    if found.shown:
+    if inspection.shown:
         try:
-            whole = visit.call("get", memory_id=found.id, at=found.scope)
+            whole = visit.call("get", memory_id=inspection.id, at=inspection.scope)
         except NotFound:  # it is hidden, or was forgotten
             whole = None
-    allowed = {action.name: action for action in found.actions}
+    allowed = {action.name: action for action in inspection.actions}
     changes = [
         (change, allowed[change.allowed_as])
         for change in CHANGES.values()
@@ -130,12 +130,12 @@ def _memory(visit: Visit) -> Response:
     ]
     return visit.page(
         "inspected.html",
-        found=found,
+        found=inspection,
         text=None if whole is None else whole.content,
         changes=[(change, action) for change, action in changes if action.allowed],
         refused=[(change, action) for change, action in changes if not action.allowed],
-        neighbours=_neighbourhood(visit, found.id),
-        history=list(reversed(found.history)),
+        neighbours=_neighbourhood(visit, inspection.id),
+        history=list(reversed(inspection.history)),
     )
 
 

@@ -39,7 +39,7 @@ def messages_of(kind: EntryKind, payload: Json) -> list[Message]:
     if kind == "tool_result":
         return [Message("tool", _readable(transcripts.tool_result(payload)))]
     read = transcripts.answer_messages if kind == "response" else transcripts.request_messages
-    found = [
+    messages = [
         Message(
             message.role,
             "\n".join(filter(None, map(_text, message.parts))),
@@ -51,7 +51,7 @@ def messages_of(kind: EntryKind, payload: Json) -> list[Message]:
         )
         for message in read(payload)
     ]
-    return [message for message in found if message.text or message.calls]
+    return [message for message in messages if message.text or message.calls]
 
 
 def _text(part: Part) -> str:

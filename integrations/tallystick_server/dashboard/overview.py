@@ -103,7 +103,7 @@ def _overview(visit: Visit) -> Response:
 
 def _noted(visit: Visit, events: Sequence[str]) -> list[Noted]:
     """Return the newest of some events in the scopes of the caller, newest first."""
-    found = []
+    noted = []
     for scope in readable(visit):
         try:
             happened = visit.within(scope).recordings.activity(
@@ -111,8 +111,8 @@ def _noted(visit: Visit, events: Sequence[str]) -> list[Noted]:
             )
         except Denied:  # to look into a scope is not to inspect it
             continue
-        found += [Noted(scope, event) for event in happened]
-    return sorted(found, key=lambda each: -each.event.at)[:_LISTED]
+        noted += [Noted(scope, event) for event in happened]
+    return sorted(noted, key=lambda each: -each.event.at)[:_LISTED]
 
 
 def _imports(visit: Visit) -> Response:

@@ -198,8 +198,10 @@ def pretty(value: Any) -> str:
 def query(values: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> str:
     """Return the query of an address, without what is empty."""
     pairs = values.items() if isinstance(values, Mapping) else values
-    given = [(str(name), str(value)) for name, value in pairs if value not in (None, "", False)]
-    return urlencode(given, errors="replace")
+    parameters = [
+        (str(name), str(value)) for name, value in pairs if value not in (None, "", False)
+    ]
+    return urlencode(parameters, errors="replace")
 
 
 def spaced(code: str) -> str:

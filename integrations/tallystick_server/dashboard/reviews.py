@@ -31,13 +31,13 @@ def _reviews(visit: Visit) -> Response:
     if state not in ("waiting", *_STATES):
         raise InvalidInput(f"state: a proposal is waiting, {', '.join(_STATES)}.")
     states = _WAITING if state == "waiting" else (state,)
-    found: list[Proposal] = []
+    waiting: list[Proposal] = []
     for scope in readable(visit):
         try:
-            found += visit.call("reviews", at=scope, states=states, limit=_LISTED)
+            waiting += visit.call("reviews", at=scope, states=states, limit=_LISTED)
         except Denied:  # the caller's home may be closed to it, as by a token for other scopes
             continue
-    oldest = sorted(found, key=lambda each: each.created_at)
+    oldest = sorted(waiting, key=lambda each: each.created_at)
     return visit.page("reviews.html", proposals=oldest[:_LISTED], state=state, states=_STATES)
 
 

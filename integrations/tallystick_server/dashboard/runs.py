@@ -50,8 +50,8 @@ class StepRow:
 
 def figures(visit: Visit) -> Figures:
     """Return the figures that this server keeps."""
-    kept: Figures = visit.request.app.state.figures
-    return kept
+    figures_of_app: Figures = visit.request.app.state.figures
+    return figures_of_app
 
 
 def scopes_of(visit: Visit) -> tuple[ExploredScope, ...]:
@@ -61,31 +61,31 @@ def scopes_of(visit: Visit) -> tuple[ExploredScope, ...]:
 
 
 def _runs(visit: Visit) -> Response:
-    wanted = {name: visit.text(name) for name in ("agent", "domain", "status", "q", "within")}
-    if wanted["status"] not in ("", *STATUSES):
+    filters = {name: visit.text(name) for name in ("agent", "domain", "status", "q", "within")}
+    if filters["status"] not in ("", *STATUSES):
         raise InvalidInput(f"status: a run is {', '.join(STATUSES)}.")
     bound = visit.bound
     scopes = visit.tally.scopes()
-    if wanted["within"]:
-        scopes = [scope for scope in scopes if str(scope) == wanted["within"]]
+    if filters["within"]:
+        scopes = [scope for scope in scopes if str(scope) == filters["within"]]
     before = visit.text("before") or None
     listed, more = _matching(
         lambda position: (
             bound.recordings.runs_of(scopes, limit=_SCANNED // 4, before=position)
-            if any(wanted.values())
+            if any(filters.values())
             else bound.recordings.runs_of(scopes, limit=_PAGE + 1, before=position)
         ),
-        lambda run: _answers(run, wanted),
+        lambda run: _answers(run, filters),
         before,
     )
     counts = bound.recordings.step_counts(listed)
-    kept = figures(visit)
+    cache = figures(visit)
     rows = [
         RunRow(
             run,
             counts.get(run.run_id, 0),
-            kept.of(bound, run, counts.get(run.run_id, 0)),
-            kept.mark(run.run_id),
+            cache.of(bound, run, counts.get(run.run_id, 0)),
+            cache.mark(run.run_id),
         )
         for run in listed
     ]
@@ -93,8 +93,8 @@ def _runs(visit: Visit) -> Response:
         "runs.html",
         rows=rows,
         plots=_plots(rows),
-        wanted=wanted,
-        is_filtered=any(wanted.values()),
+        wanted=filters,
+        is_filtered=any(filters.values()),
         statuses=STATUSES,
         older=visit.again(before=listed[-1].run_id) if more and listed else None,
         is_first=before is None,
@@ -128,27 +128,27 @@ def _matching(
     before: str | None,
 ) -> tuple[list[RunRecord], bool]:
     """Return a page of the runs that answer a filter, and whether there may be more."""
-    found: list[RunRecord] = []
+    matching: list[RunRecord] = []
     scanned = 0
     while scanned < _SCANNED:
         runs = read(before)
         if not runs:
-            return found, False
+            return matching, False
         for run in runs:
             if answers(run):
-                found.append(run)
-                if len(found) > _PAGE:
-                    return found[:_PAGE], True
+                matching.append(run)
+                if len(matching) > _PAGE:
+                    return matching[:_PAGE], True
         scanned, before = scanned + len(runs), runs[-1].run_id
-    return found, True
+    return matching, True
 
 
-def _answers(run: RunRecord, wanted: dict[str, str]) -> bool:
-    words = wanted["q"].casefold()
+def _answers(run: RunRecord, filters: dict[str, str]) -> bool:
+    words = filters["q"].casefold()
     return (
-        (not wanted["agent"] or run.agent_name == wanted["agent"])
-        and (not wanted["domain"] or run.domain == wanted["domain"])
-        and (not wanted["status"] or run.status == wanted["status"])
+        (not filters["agent"] or run.agent_name == filters["agent"])
+        and (not filters["domain"] or run.domain == filters["domain"])
+        and (not filters["status"] or run.status == filters["status"])
         and (
             not words
             or any(
@@ -337,16 +337,16 @@ def neighbours(visit: Visit, step: StepRecord) -> tuple[StepRecord | None, StepR
 
 def _find(visit: Visit) -> Response:
     """The page of whatever an id, or a part of one, names."""
-    wanted = visit.text("id")
-    if len(wanted) < 6:
+    fragment = visit.text("id")
+    if len(fragment) < 6:
         raise InvalidInput("Give at least 6 characters of the id.")
     try:
-        found = visit.bound.recordings.find(wanted)
+        record = visit.bound.recordings.find(fragment)
     except NotFound:
-        return visit.go(f"/memories/{wanted}")
-    if isinstance(found, RunRecord):
-        return visit.go(f"/runs/{found.run_id}")
-    return visit.go(f"/steps/{found.step_id}")
+        return visit.go(f"/memories/{fragment}")
+    if isinstance(record, RunRecord):
+        return visit.go(f"/runs/{record.run_id}")
+    return visit.go(f"/steps/{record.step_id}")
 
 
 ROUTES = [

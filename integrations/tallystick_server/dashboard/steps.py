@@ -312,8 +312,8 @@ def _state(visit: Visit) -> Response:
         raise NotFound(f"Step {step.step_id} belongs to no task of a graph.")
     threads = visit.within(run.scope).threads
     task = namespace.rpartition(":")[2]
-    wanted = {identity for _, identity in threads.places_of_task(thread, task)}
-    checkpoints = [each for each in threads.history(thread) if each.id in wanted]
+    checkpoint_ids = {identity for _, identity in threads.places_of_task(thread, task)}
+    checkpoints = [each for each in threads.history(thread) if each.id in checkpoint_ids]
     return visit.page(
         "state.html", step=step, run=run, thread=thread, task=task, checkpoints=checkpoints
     )
