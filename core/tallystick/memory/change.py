@@ -31,9 +31,11 @@ from tallystick.records import (
     require_tags,
     validate_attributes,
 )
-from tallystick.storage import Connection, edges, memories, occurrences, parts, search
-from tallystick.storage.idempotency import IdempotentCall
-from tallystick.storage.writes import Writes
+from tallystick.storage import Connection
+from tallystick.storage.engine.writes import Writes
+from tallystick.storage.index import search
+from tallystick.storage.rows import edges, memories, occurrences, parts
+from tallystick.storage.rows.idempotency import IdempotentCall
 
 CHANGEABLE = (
     "content",

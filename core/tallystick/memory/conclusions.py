@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from tallystick.memory.mentions import Write, is_of_graph
 from tallystick.records import JournalEntry, Memory
-from tallystick.storage import Connection, edges, journal, memories, occurrences, proposals
+from tallystick.storage import Connection
+from tallystick.storage.rows import edges, journal, memories, occurrences, proposals
 
 ORIGIN_GONE: Final = "origin_gone"
 """The correction under which a conclusion is while all that it rests on is gone, and its reason."""

@@ -39,9 +39,10 @@ from tallystick.records import (
     RecallImpact,
     canonical_json,
 )
-from tallystick.storage import Connection, edges, memories, occurrences
-from tallystick.storage.idempotency import IdempotentCall
-from tallystick.storage.writes import Writes
+from tallystick.storage import Connection
+from tallystick.storage.engine.writes import Writes
+from tallystick.storage.rows import edges, memories, occurrences
+from tallystick.storage.rows.idempotency import IdempotentCall
 
 _OPERATION = "correct"
 

@@ -17,7 +17,8 @@ from tallystick.records import (
     HistoryEntry,
     JournalEntry,
 )
-from tallystick.storage import Connection, journal, memories
+from tallystick.storage import Connection
+from tallystick.storage.rows import journal, memories
 
 _Event = Literal[
     "ADD",

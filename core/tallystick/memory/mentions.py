@@ -12,7 +12,10 @@ from typing import Any, Protocol
 
 from tallystick.memory.context import MemoryContext
 from tallystick.records import Actor, EdgeKind, Memory, Scope
-from tallystick.storage import Connection, communities, edges, erasing, graph, jobs, memories
+from tallystick.storage import Connection
+from tallystick.storage.index import communities, graph
+from tallystick.storage.rows import edges, jobs, memories
+from tallystick.storage.text import erasing
 
 GRAPH_VERSION = communities.GRAPH_VERSION
 """The `transform_version` of what the graph made; nothing else has it."""

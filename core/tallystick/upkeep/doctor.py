@@ -18,27 +18,19 @@ from tallystick.errors import (
     TextRefused,
     UnusableVectors,
 )
+from tallystick.jobs import Background
+from tallystick.jobs.derived import Status
 from tallystick.memory import MemoryContext
 from tallystick.memory.change import require_reason
 from tallystick.memory.memory_write import MemoryWrite
-from tallystick.pipeline import Background
-from tallystick.pipeline.derived import Status
 from tallystick.records import JOB_STATES, Actor, Finding
-from tallystick.storage import (
-    Connection,
-    integrity,
-    jobs,
-    journal,
-    objects,
-    parts,
-    proposals,
-    scopes,
-    settings_rows,
-)
-from tallystick.storage.packing import damage_read
-from tallystick.storage.private_files import wider_than_private
-from tallystick.storage.read_only import unwritable_reason
-from tallystick.storage.writes import TALLY, Writes
+from tallystick.storage import Connection
+from tallystick.storage.engine import integrity
+from tallystick.storage.engine.packing import damage_read
+from tallystick.storage.engine.private_files import wider_than_private
+from tallystick.storage.engine.read_only import unwritable_reason
+from tallystick.storage.engine.writes import TALLY, Writes
+from tallystick.storage.rows import jobs, journal, objects, parts, proposals, scopes, settings_rows
 from tallystick.upkeep.erase import PENDING, finish
 from tallystick.upkeep.jobs import note_repair, retry_jobs
 from tallystick.upkeep.reach import withdraw_proposals

@@ -22,15 +22,9 @@ from tallystick.memory.secrets import mask_fields, mask_memory, placeholder_numb
 from tallystick.policy.redaction import Numbering
 from tallystick.records import ProposalContent, SourceRef
 from tallystick.records.framing import frame_key
-from tallystick.storage import (
-    ScopeRow,
-    byte_search,
-    memories,
-    parts,
-    proposals,
-    scopes,
-    sources,
-)
+from tallystick.storage import ScopeRow
+from tallystick.storage.rows import memories, parts, proposals, scopes, sources
+from tallystick.storage.text import byte_search
 from tallystick.upkeep.copies import Copies
 from tallystick.upkeep.reach import destroy_copies, destroy_memories
 

@@ -9,9 +9,10 @@ from tallystick.errors import NotFound, StateConflict
 from tallystick.memory import MemoryContext
 from tallystick.memory.change import require_reason
 from tallystick.records import Actor, Job, JobState, Scope
-from tallystick.storage import Connection, jobs, journal
-from tallystick.storage.idempotency import IdempotentCall
-from tallystick.storage.writes import JOBS, TALLY, Writes
+from tallystick.storage import Connection
+from tallystick.storage.engine.writes import JOBS, TALLY, Writes
+from tallystick.storage.rows import jobs, journal
+from tallystick.storage.rows.idempotency import IdempotentCall
 
 
 def list_jobs(

@@ -21,19 +21,13 @@ from tallystick.memory import (
     recall,
 )
 from tallystick.records import Actor, MemoryState, Proof, Scope, Searched
-from tallystick.storage import (
-    Connection,
-    byte_search,
-    erasing,
-    journal,
-    memories,
-    objects,
-    search,
-    settings_rows,
-)
-from tallystick.storage.chroma import VectorPoint
-from tallystick.storage.scope_selection import ScopeSelection
-from tallystick.storage.writes import Writes
+from tallystick.storage import Connection
+from tallystick.storage.engine.writes import Writes
+from tallystick.storage.index import search
+from tallystick.storage.index.chroma import VectorPoint
+from tallystick.storage.rows import journal, memories, objects, settings_rows
+from tallystick.storage.text import byte_search, erasing
+from tallystick.storage.text.scope_selection import ScopeSelection
 from tallystick.upkeep.operator_scopes import OperatorScopes
 from tallystick.upkeep.retention import CHOICES
 

@@ -11,8 +11,10 @@ from tallystick.errors import NotFound, SettingsError
 from tallystick.graph.communities import grouped
 from tallystick.records import Actor, ExploredCommunity, ProviderDeclaration
 from tallystick.settings import Settings
-from tallystick.storage import byte_search, communities, graph, tables
-from tallystick.storage.communities import Togetherness
+from tallystick.storage.engine import tables
+from tallystick.storage.index import communities, graph
+from tallystick.storage.index.communities import Togetherness
+from tallystick.storage.text import byte_search
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 

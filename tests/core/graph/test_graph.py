@@ -11,8 +11,12 @@ from tallystick.errors import InvalidInput
 from tallystick.memory import Put
 from tallystick.records import Actor
 from tallystick.settings import Settings
-from tallystick.storage import Connection, byte_search, edges, graph, memories, tables
-from tallystick.storage.marks import forget_marks
+from tallystick.storage import Connection
+from tallystick.storage.engine import tables
+from tallystick.storage.index import graph
+from tallystick.storage.index.marks import forget_marks
+from tallystick.storage.rows import edges, memories
+from tallystick.storage.text import byte_search
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 

@@ -21,13 +21,14 @@ from filelock import FileLock
 from sqlalchemy import Connection, Update, func, select, update
 
 from tallystick import Actor, BoundTally, Tally
-from tallystick.pipeline.derived import Segments
+from tallystick.jobs.derived import Segments
 from tallystick.ranking import Corpus
 from tallystick.ranking.frozen import Frozen, freeze
 from tallystick.ranking.segment import Entry
 from tallystick.records import NewMemory
 from tallystick.settings import Settings
-from tallystick.storage import corpus_cache, scopes, segment_files, segments
+from tallystick.storage.index import corpus_cache, segment_files, segments
+from tallystick.storage.rows import scopes
 from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder
 
@@ -650,7 +651,7 @@ def test_a_file_that_is_cut_while_it_is_mapped_is_read_no_more(
 HOLDER = """
 import sys
 from tallystick import Actor, Tally
-from tallystick.storage import corpus_cache
+from tallystick.storage.index import corpus_cache
 corpus_cache._KEPT = 10
 with Tally.open(sys.argv[1], background=False) as tally:
     bound = tally.bind(Actor(user="anna"))

@@ -20,7 +20,7 @@ from tallystick.records import (
     StepEntry,
 )
 from tallystick.settings import Settings
-from tallystick.storage import byte_search
+from tallystick.storage.text import byte_search
 from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
 from tallystick.testing import ScriptedDecider, ScriptedExtractor, StepClock

@@ -27,8 +27,9 @@ from tallystick.errors import (
 )
 from tallystick.memory import Put
 from tallystick.records import Actor, Erasure, PolicyRule
-from tallystick.storage import byte_search, erasing, journal
-from tallystick.storage.packing import pack_id
+from tallystick.storage.engine.packing import pack_id
+from tallystick.storage.rows import journal
+from tallystick.storage.text import byte_search, erasing
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 from tallystick.testing import StepClock

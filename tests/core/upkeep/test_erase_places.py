@@ -12,7 +12,8 @@ from tallystick.checkpoints import Leaf, NewCheckpoint, PendingWrite
 from tallystick.errors import ApprovalRequired, InvalidInput
 from tallystick.memory import Put
 from tallystick.records import Actor, Erasure, PolicyRule, SourceRef
-from tallystick.storage import byte_search, journal
+from tallystick.storage.rows import journal
+from tallystick.storage.text import byte_search
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 

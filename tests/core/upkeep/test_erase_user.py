@@ -11,7 +11,8 @@ from tallystick.checkpoints import Leaf, NewCheckpoint
 from tallystick.errors import ApprovalRequired, Denied, NotFound, StateConflict
 from tallystick.records import Actor, ErasedUser, ExtractedFact, Extraction, PolicyRule, SourceRef
 from tallystick.settings import Settings
-from tallystick.storage import byte_search, journal
+from tallystick.storage.rows import journal
+from tallystick.storage.text import byte_search
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 from tallystick.testing import ScriptedExtractor

@@ -1,0 +1,304 @@
+"""Byte search: the rows and files that contain the bytes of a text. Used to erase and to prove
+it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sqlalchemy import (
+    ARRAY,
+    Column,
+    Connection,
+    LargeBinary,
+    Table,
+    TableValuedAlias,
+    Text,
+    bindparam,
+    cast,
+    exists,
+    func,
+    literal,
+    or_,
+    select,
+    true,
+)
+from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.types import TypeEngine
+
+from tallystick.errors import StorageError
+from tallystick.storage.engine import tables, texts
+from tallystick.storage.engine.dialects import is_postgres, unpacked
+from tallystick.storage.rows import objects
+from tallystick.storage.rows.journal import WITH_ROW_TEXTS, run_stream
+from tallystick.storage.rows.payloads import Payloads, dependents_of
+from tallystick.storage.rows.recordings import StoredPayload
+from tallystick.storage.text import file_search
+from tallystick.storage.text.scope_selection import ScopeSelection
+
+_SHORT = 12
+"""Bytes below which a text is searched for as a whole JSON value: shorter ones occur inside of
+other words.
+"""
+_WINDOW = 96
+"""Bytes of the pieces by which a text is searched for in files, where pages cut it."""
+
+
+class RecordedHit(NamedTuple):
+    """A run whose name, domain, goal or metadata contain the text, or a step whose name, metadata
+    or summaries do, or what stands beside their entries of the chain.
+    """
+
+    run_id: str
+    step_id: str | None
+    scope_id: int
+
+
+class VersionHit(NamedTuple):
+    """A memory of which a version contains the text."""
+
+    memory_id: str
+    scope_id: int
+
+
+def forms(text: str) -> tuple[bytes, ...]:
+    """Return the bytes under which a text is stored: as it is, and as JSON within JSON."""
+    distinct = fragment_forms(text)
+    if len(distinct[0]) >= _SHORT:
+        return distinct
+    return (*(b'"' + form + b'"' for form in distinct[:2]), b'\\"' + distinct[0] + b'\\"')
+
+
+def fragment_forms(text: str) -> tuple[bytes, ...]:
+    """Same as `forms`, for a text that is searched for inside of other words too, however short."""
+    variants: list[bytes] = []
+    shape = text
+    for _ in range(3):
+        plain = shape.encode("utf-8", "surrogatepass")
+        variants.append(plain)
+        variants.append(json.dumps(shape)[1:-1].encode())
+        shape = json.dumps(shape, ensure_ascii=False)[1:-1]
+    return tuple(dict.fromkeys(variants))
+
+
+def needles_of(texts: Iterable[str], fragments: Iterable[str] = ()) -> tuple[bytes, ...]:
+    """Return the bytes by which texts are searched for, and fragments inside of other words too."""
+    needles = [form for text in texts if text for form in forms(text)]
+    needles += [form for text in fragments for form in fragment_forms(text)]
+    return tuple(dict.fromkeys(needles))
+
+
+def holds(
+    connection: Connection,
+    table: Table,
+    needles: Sequence[bytes],
+    within: Sequence[int] | None = None,
+) -> ColumnElement[bool]:
+    """Return the condition for rows of these scopes, or for None of all, of which a column that is
+    declared to hold text contains one of `needles`.
+    """
+    condition = or_(
+        False,
+        *(
+            (contains_name if is_name else contains)(connection, column, needles)
+            for column, is_name in texts.text_columns(table)
+        ),
+    )
+    return condition if within is None else condition & table.c.scope_id.in_(within)
+
+
+def contains(
+    connection: Connection, column: Column[Any], needles: Sequence[bytes]
+) -> ColumnElement[bool]:
+    """Return the condition that a column contains one of `needles`, in what was stored there as in
+    what is packed; no pattern, so nothing in them needs escaping.
+    """
+    kind: TypeEngine[Any] = LargeBinary() if _is_binary(column) else Text()
+    content = unpacked(connection, column)
+    readable, others = _sorted_out(needles)
+    name = f"needles_{column.table.name}_{column.name}"
+    listed: TableValuedAlias
+    if is_postgres(connection):
+        stored: Sequence[Any] = needles if _is_binary(column) else readable
+        array = func.unnest(bindparam(name, list(stored), type_=ARRAY(kind)))
+        listed = array.table_valued("value").render_derived()
+        return exists().where(func.position(listed.c.value.op("IN")(content)) > 0)
+    listed = func.json_each(bindparam(name, json.dumps(readable), type_=Text())).table_valued(
+        "value"
+    )
+    held = exists().where(func.instr(content, cast(listed.c.value, kind)) > 0)
+    if not _is_binary(column):
+        return held
+    return or_(
+        held, *(func.instr(content, literal(needle, LargeBinary())) > 0 for needle in others)
+    )
+
+
+def _sorted_out(needles: Iterable[bytes]) -> tuple[list[str], list[bytes]]:
+    """Return the needles that a column of text can hold, and the others."""
+    readable, others = [], []
+    for needle in needles:
+        try:
+            text = needle.decode()
+        except UnicodeDecodeError:
+            others.append(needle)
+        else:
+            if "\x00" in text:
+                others.append(needle)
+            else:
+                readable.append(text)
+    return readable, others
+
+
+def contains_name(
+    connection: Connection, column: Column[Any], needles: Sequence[bytes]
+) -> ColumnElement[bool]:
+    """Same as `contains`, for a column that is a name: a short text, which `forms` gives as a JSON
+    value, may be all of it.
+    """
+    whole = [
+        needle[1:-1].decode()
+        for needle in needles
+        if len(needle) < _SHORT + 2 and needle[:1] == needle[-1:] == b'"' and needle.isascii()
+    ]
+    return contains(connection, column, needles) | column.in_(whole)
+
+
+def _texts(table: Table) -> Iterator[Column[Any]]:
+    for column in table.columns:
+        if _is_binary(column) or column.type.python_type is str:
+            yield column
+
+
+def _is_binary(column: Column[Any]) -> bool:
+    return column.type.python_type is bytes
+
+
+def rows_with(
+    connection: Connection,
+    needles: Sequence[bytes],
+    *,
+    within: ScopeSelection | None = None,
+) -> dict[str, int]:
+    """Return the number of rows of each column that contain one of `needles`, by `table.column`;
+    columns without any are left out.
+
+    Every row of every table is searched or, with `within`, those that belong to its scopes.
+    """
+    counts: dict[str, int] = {}
+    for table in tables.metadata.sorted_tables:
+        rows = true() if within is None else within.condition(table)
+        for column in _texts(table):
+            query = (
+                select(func.count())
+                .select_from(table)
+                .where(rows, contains(connection, column, needles))
+            )
+            count = int(connection.execute(query).scalar_one())
+            if count:
+                counts[f"{table.name}.{column.name}"] = count
+    return counts
+
+
+def payloads_with(connection: Connection, needles: Sequence[bytes]) -> list[StoredPayload]:
+    """Return the recorded payloads that contain one of `needles`, in order."""
+    entries, parts = tables.step_entries, tables.parts
+    query = (
+        select(entries)
+        .join(parts, (parts.c.scope_id == entries.c.scope_id) & (parts.c.key == entries.c.part_key))
+        .where(contains(connection, parts.c.body, needles))
+    )
+    entry_rows = {row.id: row for row in connection.execute(query)}
+    for scope_id, key in objects.objects_with(connection, needles).parts:
+        moved = select(entries).where(entries.c.scope_id == scope_id, entries.c.part_key == key)
+        entry_rows |= {row.id: row for row in connection.execute(moved)}
+    payloads = Payloads(connection)
+    for row in dependents_of(connection, entry_rows):
+        # It may share with its base the bytes before or after the text.
+        body = payloads.of(row) or b""
+        if any(needle in body for needle in needles):
+            entry_rows[row.id] = row
+    return sorted(StoredPayload(row.step_id, row.scope_id, row.id) for row in entry_rows.values())
+
+
+def recorded_with(connection: Connection, needles: Sequence[bytes]) -> list[RecordedHit]:
+    """Return the runs and steps whose texts contain one of `needles`, in order; of a goal, which
+    may be cut off, a long piece of one is enough.
+    """
+    runs, steps, entries = tables.runs, tables.steps, tables.step_entries
+    beside = tables.journal
+    pieces = list(
+        dict.fromkeys(piece for needle in needles for piece in (needle, *_pieces(needle)))
+    )
+    of_run = select(runs.c.id, runs.c.scope_id).where(holds(connection, runs, pieces))
+    hits = [RecordedHit(row.id, None, row.scope_id) for row in connection.execute(of_run)]
+    steps_of_runs = select(runs.c.id.label("run_id"), steps.c.id, runs.c.scope_id).join(
+        steps, steps.c.run_id == runs.c.id
+    )
+    of_entries = steps_of_runs.join(entries, entries.c.step_id == steps.c.id)
+    for query in (
+        steps_of_runs.where(holds(connection, steps, needles)),
+        of_entries.where(holds(connection, entries, needles)),
+    ):
+        hits += [RecordedHit(row.run_id, row.id, row.scope_id) for row in connection.execute(query)]
+    entries_of_runs = (
+        select(runs.c.id, runs.c.scope_id, beside.c.event, beside.c.subject_id)
+        .join(beside, beside.c.stream == run_stream("") + runs.c.id)
+        .where(beside.c.event.in_(WITH_ROW_TEXTS), holds(connection, beside, needles))
+    )
+    hits += [
+        RecordedHit(row.id, row.subject_id if row.event == "receipt" else None, row.scope_id)
+        for row in connection.execute(entries_of_runs)
+    ]
+    return sorted(dict.fromkeys(hits), key=lambda hit: (hit.run_id, hit.step_id or ""))
+
+
+def versions_with(connection: Connection, needles: Sequence[bytes]) -> list[VersionHit]:
+    """Return the memories of which a version contains one of `needles`."""
+    memories, versions = tables.memories, tables.memory_versions
+    query = select(memories.c.id, memories.c.scope_id).join(
+        versions, versions.c.doc == memories.c.doc
+    )
+    rows = connection.execute(query.where(holds(connection, versions, needles)).distinct())
+    return [VersionHit(row.id, row.scope_id) for row in rows]
+
+
+def files_with(folder: Path, needles: Iterable[bytes]) -> list[str]:
+    """Return the names of the files below `folder` that contain one of `needles`, or a long piece
+    of one. Another process reads them (`file_search`). Raises StorageError where one cannot be
+    read: then nothing is known of it.
+    """
+    pieces = [piece for form in needles for piece in _pieces(form)]
+    if not pieces:
+        return []
+    request = {"folder": str(folder), "needles": [piece.hex() for piece in pieces]}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", file_search.__file__],
+            input=json.dumps(request),
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            check=False,
+        )
+        if done.returncode == 0:
+            names: list[str] = json.loads(done.stdout)
+            return names
+        problem = done.stderr.strip().splitlines()[-1:] or [f"it ended with {done.returncode}"]
+    except (OSError, ValueError) as error:
+        problem = [str(error)]
+    raise StorageError(
+        f"The files of {folder} could not be searched ({problem[0]}), so nothing is proven of "
+        "them. Another process of Python reads them: let it, and look at the rights of the file."
+    )
+
+
+def _pieces(form: bytes) -> list[bytes]:
+    if len(form) <= 2 * _WINDOW:
+        return [form]
+    return [form[start : start + _WINDOW] for start in range(0, len(form) - _WINDOW + 1, _WINDOW)]
