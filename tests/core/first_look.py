@@ -64,7 +64,7 @@ FIRST_LOOK = {
     "checkpoints/removing storage/text/checkpoint_scan",
     "../checkpointers/test_saver_damage.py": "checkpoints/verify",
     "storage/engine/test_migrations.py": "storage/engine/migrate storage/engine/tables "
-    "upkeep/migration",
+    "upkeep/migration storage/engine/schema storage/engine/derived_tables",
     "compiler/test_selection.py": "compiler/budgeting compiler/candidates compiler/classes "
     "compiler/compile compiler/conflicts compiler/dedupe compiler/dependencies "
     "compiler/measure compiler/normalize compiler/required compiler/scoring "
@@ -75,36 +75,35 @@ FIRST_LOOK = {
     "compiler/test_tool_pairs.py": "compiler/calls compiler/validate",
     "embedding/test_embedding.py": "embedding/adapt embedding/guard embedding/static",
     "memory/test_memory_machine.py": "memory/change memory/memory_write memory/read "
-    "memory/remember storage/rows/memories",
+    "memory/remember storage/rows/memories storage/rows/memory_versions",
     "memory/test_sources.py": "storage/rows/sources",
     "memory/test_correct.py": "memory/crossing memory/supersession storage/rows/edges",
     "test_ports.py": "memory/rerank",
     "memory/test_inspect.py": "memory/explore memory/history storage/text/scope_selection",
     "../checkpointers/test_store.py": "memory/fields memory/items storage/rows/items",
     "upkeep/test_sizes.py": "storage/text/sizes",
-    "storage/rows/test_objects.py": "storage/engine/attached storage/engine/blob_stores",
+    "storage/rows/test_objects.py": "storage/engine/blob_stores",
     "upkeep/test_merging.py": "storage/move/merging upkeep/transfers",
     "upkeep/test_hostile_exports.py": "storage/move/archives",
     "upkeep/test_backup.py": "storage/move/file_copies storage/move/restoring",
     "upkeep/test_erase_user.py": "storage/text/users",
     "upkeep/test_erase.py": "storage/text/byte_search storage/text/file_search "
     "storage/text/erasing storage/text/retention storage/rows/working upkeep/copies "
-    "upkeep/doctor upkeep/operator_scopes upkeep/proof",
+    "upkeep/doctor upkeep/operator_scopes upkeep/proof storage/engine/containment",
     "operations/test_operations.py": "operations/arguments operations/operation "
     "operations/error_status operations/table operations/tools records/arguments "
     "records/wire",
     "jobs/test_chroma_processes.py": "jobs/chroma jobs/reconcile",
     "jobs/test_derived.py": "storage/index/marks",
     "jobs/test_jobs.py": "jobs/background jobs/embedding jobs/runner jobs/worker records/jobs "
-    "storage/rows/jobs upkeep/jobs tally/jobs tally/later_replays",
+    "storage/rows/jobs upkeep/jobs tally/jobs tally/later_replays storage/rows/job_list",
     "jobs/test_learning.py": "jobs/decide jobs/extract jobs/models jobs/outbound jobs/propose "
     "jobs/providers tally/learning upkeep/outbound",
     "../integrations/test_learning_models.py": "kit/learning_models",
     "storage/rows/test_proposals.py": "records/proposals storage/rows/outbound_calls",
     "storage/test_storage.py": "storage/index/chroma storage/index/chroma_layout "
-    "storage/engine/integrity storage/rows/journal storage/rows/parts "
-    "storage/engine/damaged_rows storage/rows/scopes storage/rows/settings_rows "
-    "storage/rows/spaces storage/store",
+    "storage/engine/integrity storage/rows/journal storage/rows/parts storage/rows/scopes "
+    "storage/rows/settings_rows storage/rows/spaces storage/store",
     "../integrations/test_event_loop.py": "kit/background",
     "storage/engine/test_read_only.py": "storage/engine/losses",
     "storage/engine/test_processes.py": "storage/engine/liveness storage/engine/location",

@@ -13,7 +13,7 @@ from tallystick.memory import MemoryContext
 from tallystick.memory.context import is_local_only
 from tallystick.storage import Connection
 from tallystick.storage.index import search
-from tallystick.storage.rows import jobs, memories, scopes
+from tallystick.storage.rows import job_list, jobs, memories, scopes
 
 _PAGE = 200
 _LEASE_SECONDS = 120
@@ -180,7 +180,7 @@ def enqueue_missing(context: MemoryContext) -> int:
         found = search.scopes_missing_vectors(
             connection, fingerprint, local_embedder=context.local_embedder
         )
-        waiting = jobs.open_subjects(connection, jobs.REEMBED)
+        waiting = job_list.open_subjects(connection, jobs.REEMBED)
     subjects = {scope_id: f"{scope_id}:{fingerprint}" for scope_id in found}
     missing = {scope_id: name for scope_id, name in subjects.items() if name not in waiting}
     if not missing:

@@ -15,7 +15,7 @@ from tallystick.storage import Connection
 from tallystick.storage.engine.writes import Writes
 from tallystick.storage.index import graph
 from tallystick.storage.index.marks import Mark, keep_marks, lags_of
-from tallystick.storage.rows import jobs
+from tallystick.storage.rows import job_list, jobs
 from tallystick.storage.rows.jobs import TALLY_ACTOR
 
 _PAGE = 100
@@ -126,7 +126,7 @@ def enqueue_unread(context: MemoryContext) -> int:
     with store.database.read() as connection:
         lags = lags_of(connection, graph.NAME)
         unread = [each for each in lags if graph.unread(connection, each, lags[each].mark, limit=1)]
-        waiting = jobs.open_subjects(connection, jobs.GRAPH) if unread else set()
+        waiting = job_list.open_subjects(connection, jobs.GRAPH) if unread else set()
     if passed := {each: Mark.at(lags[each].revision) for each in lags if each not in unread}:
         store.database.write(
             lambda tx: keep_marks(tx, graph.NAME, passed),

@@ -32,7 +32,7 @@ from tallystick.logs import get_logger
 from tallystick.records import Job, JobState, JsonObject, ReasonCode, Scope
 from tallystick.storage import Connection, Store
 from tallystick.storage.engine.writes import EVERYTHING, JOBS, Writes
-from tallystick.storage.rows import jobs, scopes
+from tallystick.storage.rows import job_list, jobs, scopes
 from tallystick.storage.rows.jobs import TALLY_ACTOR
 
 _LONGEST_REST = 60.0
@@ -280,7 +280,7 @@ class JobRunner:
                     leased += self._run_batch(handler, result, is_stopping)
             if drain:
                 with self.store.database.read() as connection:
-                    left = jobs.open_count(connection, names)
+                    left = job_list.open_count(connection, names)
                 progress(result.leased, result.leased + left)
             if not leased:
                 break

@@ -41,7 +41,7 @@ from tallystick.records import (
 )
 from tallystick.storage import Connection
 from tallystick.storage.engine.writes import Writes
-from tallystick.storage.rows import edges, memories, occurrences
+from tallystick.storage.rows import edges, memories, memory_versions, occurrences
 from tallystick.storage.rows.idempotency import IdempotentCall
 
 _OPERATION = "correct"
@@ -473,7 +473,7 @@ def _restored(
         raise StateConflict(memory.id, state=memory.state, reason="it stands under no correction")
     if under == ORIGIN_GONE:
         return _accepted(current)
-    before = memories.earlier_body(
+    before = memory_versions.earlier_body(
         connection,
         current.doc,
         memory.version,

@@ -47,7 +47,7 @@ from tallystick.storage.engine.writes import TALLY, Writes
 from tallystick.storage.index.chroma_layout import state_of
 from tallystick.storage.index.corpus_cache import CorpusCache
 from tallystick.storage.index.segment_files import SegmentFiles
-from tallystick.storage.rows import jobs, objects, settings_rows
+from tallystick.storage.rows import job_list, jobs, objects, settings_rows
 from tallystick.tally.call_rules import CallRules
 from tallystick.tally.captured_turns import CapturedTurns
 from tallystick.tally.compile_requests import CompileRequests
@@ -318,7 +318,7 @@ class Services:
         thread.join(timeout_ms / 1_000)
         self.background.wake()
         with self.store.database.read() as connection:
-            found = {job_id: jobs.find(connection, job_id) for job_id in waiting}
+            found = {job_id: job_list.find(connection, job_id) for job_id in waiting}
         return [_as_far_as(result, found.get(result.job_id or "")) for result in results]
 
     def _join_learners(self) -> None:

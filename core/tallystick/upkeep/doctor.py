@@ -30,7 +30,15 @@ from tallystick.storage.engine.packing import damage_read
 from tallystick.storage.engine.private_files import wider_than_private
 from tallystick.storage.engine.read_only import unwritable_reason
 from tallystick.storage.engine.writes import TALLY, Writes
-from tallystick.storage.rows import jobs, journal, objects, parts, proposals, scopes, settings_rows
+from tallystick.storage.rows import (
+    job_list,
+    journal,
+    objects,
+    parts,
+    proposals,
+    scopes,
+    settings_rows,
+)
 from tallystick.upkeep.erase import PENDING, finish
 from tallystick.upkeep.jobs import note_repair, retry_jobs
 from tallystick.upkeep.reach import withdraw_proposals
@@ -378,9 +386,9 @@ def _rules(connection: Connection) -> list[Finding]:
 
 
 def _jobs(connection: Connection) -> Finding:
-    counts = jobs.counts(connection)
+    counts = job_list.counts(connection)
     summary = ", ".join(f"{counts[state]} {state}" for state in JOB_STATES if state in counts)
-    failed, waiting = jobs.failed_by_code(connection), jobs.waiting_by_code(connection)
+    failed, waiting = job_list.failed_by_code(connection), job_list.waiting_by_code(connection)
     if failed:
         return _finding(
             "jobs",
@@ -408,7 +416,7 @@ def _jobs(connection: Connection) -> Finding:
     return _finding("jobs", "ok", summary or "none")
 
 
-def _needs_a_person(waiting: jobs.Troubled) -> bool:
+def _needs_a_person(waiting: job_list.Troubled) -> bool:
     """Return True if a provider is there and answers nobody: it refuses the key, or fails for
     different texts.
     """
@@ -430,7 +438,7 @@ _FAILURES = frozenset(
 )
 
 
-def _oldest(troubled: jobs.Troubled) -> str:
+def _oldest(troubled: job_list.Troubled) -> str:
     return f"the oldest is {troubled.kind} {troubled.job_id} ({troubled.code}: {troubled.text})"
 
 

@@ -28,6 +28,7 @@ from tallystick.records import (
     canonical_json,
 )
 from tallystick.storage import Connection
+from tallystick.storage.engine import containment
 from tallystick.storage.engine.writes import Writes
 from tallystick.storage.rows import (
     approvals,
@@ -43,7 +44,7 @@ from tallystick.storage.rows import (
 )
 from tallystick.storage.rows.idempotency import IdempotentCall
 from tallystick.storage.rows.proposals import StoredProposal
-from tallystick.storage.text import byte_search, erasing
+from tallystick.storage.text import erasing
 from tallystick.storage.text.byte_search import RecordedHit
 from tallystick.storage.text.scope_selection import ScopeSelection
 from tallystick.upkeep.copies import Copies, searched_texts
@@ -334,7 +335,7 @@ def _plan(
     stored |= derived
     memory_ids = [entry.memory.id for entry in stored.values()]
     versions, texts = _texts(connection, stored)
-    needles = byte_search.needles_of(texts, fragments)
+    needles = containment.needles_of(texts, fragments)
     copies = Copies.find(connection, needles, memory_ids, reach)
     keys = [entry.content_key for entry in stored.values()]
     same = memories.with_content(connection, keys, besides=list(stored))

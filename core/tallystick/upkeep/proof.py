@@ -22,6 +22,7 @@ from tallystick.memory import (
 )
 from tallystick.records import Actor, MemoryState, Proof, Scope, Searched
 from tallystick.storage import Connection
+from tallystick.storage.engine import containment
 from tallystick.storage.engine.writes import Writes
 from tallystick.storage.index import search
 from tallystick.storage.index.chroma import VectorPoint
@@ -116,7 +117,7 @@ def search_remains(
     """Search every table and file within reach for texts, and for fragments inside of other words
     too; None if there is nothing to search for.
     """
-    needles = byte_search.needles_of(texts, fragments)
+    needles = containment.needles_of(texts, fragments)
     if not needles:
         return None
     with context.store.database.read() as connection:
@@ -276,7 +277,7 @@ def _copies(
         for source in erasing.own_sources(connection, [stored.doc])
     ]
     texts = dict.fromkeys(str(json.loads(body)["content"]) for body in bodies)
-    needles = [needle for text in texts if text for needle in byte_search.forms(text)]
+    needles = [needle for text in texts if text for needle in containment.forms(text)]
     if needles:
         inspects, reads = (
             OperatorScopes(connection, context, actor, operation)

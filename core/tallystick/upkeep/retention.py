@@ -27,6 +27,7 @@ from tallystick.storage.engine import integrity
 from tallystick.storage.engine.writes import JOBS, TALLY, Writes
 from tallystick.storage.rows import (
     approvals,
+    job_list,
     jobs,
     journal,
     memories,
@@ -398,7 +399,7 @@ def enqueue_retention(context: MemoryContext) -> str | None:
     now = store.clock.now()
     day = now // _DAY_US
     with store.database.read() as connection:
-        if jobs.exists_for(connection, RETENTION, _TALLY, day):
+        if job_list.exists_for(connection, RETENTION, _TALLY, day):
             return None
 
     def unit(tx: Connection) -> str:

@@ -53,8 +53,8 @@ from tallystick.errors import (
     UnwritableReason,
 )
 from tallystick.logs import get_logger
-from tallystick.storage.engine.attached import ATTACHED, Attached
 from tallystick.storage.engine.batches import Read
+from tallystick.storage.engine.blob_stores import ATTACHED, Attached
 from tallystick.storage.engine.database_errors import (
     damaged,
     is_failure,

@@ -19,6 +19,7 @@ import sqlalchemy.exc
 from tallystick.errors import (
     BusyTally,
     CorruptTally,
+    InvalidRecord,
     ReadOnlyTally,
     StorageError,
     TallystickError,
@@ -126,6 +127,15 @@ def damaged() -> CorruptTally:
     return CorruptTally(
         "The database file is damaged. Restore it from a copy; Chroma can be rebuilt from it."
     )
+
+
+@contextmanager
+def readable(subject: str) -> Iterator[None]:
+    """Raise CorruptTally for the errors of Python, JSON or the records on a damaged row."""
+    try:
+        yield
+    except (TypeError, ValueError, InvalidRecord) as error:
+        raise CorruptTally(f"The row of {subject} is not readable.") from error
 
 
 def translate(error: BaseException, *, committing: bool = False) -> TallystickError:

@@ -26,7 +26,6 @@ from tallystick.errors import (
 from tallystick.storage.engine.database import Database
 from tallystick.storage.engine.tables import metadata
 from tallystick.storage.engine.writes import FIRST_TURN
-from tallystick.storage.index import segments as segments  # declares tables
 
 if TYPE_CHECKING:
     from alembic.config import Config

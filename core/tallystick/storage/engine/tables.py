@@ -15,36 +15,25 @@ from sqlalchemy import (
     Index,
     Integer,
     LargeBinary,
-    MetaData,
     Table,
     Text,
     UniqueConstraint,
     text,
 )
 
-from tallystick.storage.engine.packing import (
-    PackedBytes,
-    PackedDigest,
-    PackedId,
-    PackedName,
-    PackedText,
-    PackedVector,
-)
-
-metadata = MetaData(
-    naming_convention={
-        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
-        "pk": "pk_%(table_name)s",
-    }
-)
-
-Key = BigInteger().with_variant(Integer, "sqlite")
-"""An integer key: SQLite makes only INTEGER PRIMARY KEY the row id."""
-
-Ordered = Text().with_variant(Text(collation="C"), "postgresql")
-"""Text that is ordered as Python orders it, whatever the language of the database."""
+from tallystick.storage.engine.derived_tables import communities as communities
+from tallystick.storage.engine.derived_tables import community_members as community_members
+from tallystick.storage.engine.derived_tables import derived as derived
+from tallystick.storage.engine.derived_tables import entity_names as entity_names
+from tallystick.storage.engine.derived_tables import partitions as partitions
+from tallystick.storage.engine.derived_tables import recall_segments as recall_segments
+from tallystick.storage.engine.derived_tables import relation_mentions as relation_mentions
+from tallystick.storage.engine.derived_tables import relations as relations
+from tallystick.storage.engine.derived_tables import search_text as search_text
+from tallystick.storage.engine.derived_tables import vectors as vectors
+from tallystick.storage.engine.packing import PackedBytes, PackedDigest, PackedId, PackedText
+from tallystick.storage.engine.schema import Key, Ordered
+from tallystick.storage.engine.schema import metadata as metadata
 
 settings = Table(
     "settings",
@@ -301,72 +290,6 @@ edges = Table(
     Index(None, "to_doc"),
 )
 
-entity_names = Table(
-    "entity_names",
-    metadata,
-    Column("scope_id", Key, ForeignKey("scopes.id"), primary_key=True, autoincrement=False),
-    Column("name", Text, primary_key=True),
-    Column("doc", Key, ForeignKey("memories.doc"), nullable=False),
-    Column("type", Text, nullable=False),
-    Column("fingerprint", PackedName),
-    Column("vector", PackedVector),
-    Index(None, "doc"),
-)
-"""The entities that the graph made, by their names without case; `vector` is that of the name."""
-
-relations = Table(
-    "relations",
-    metadata,
-    Column("id", Key, primary_key=True, autoincrement=True),
-    Column("scope_id", Key, ForeignKey("scopes.id"), nullable=False),
-    Column("from_doc", Key, ForeignKey("memories.doc"), nullable=False),
-    Column("name", Text, nullable=False),
-    Column("to_doc", Key, ForeignKey("memories.doc"), nullable=False),
-    Column("created_at", BigInteger, nullable=False),
-    UniqueConstraint("from_doc", "name", "to_doc"),
-    Index(None, "to_doc"),
-)
-"""What texts say of two entities, each triple once; `relation_mentions` has the texts."""
-
-relation_mentions = Table(
-    "relation_mentions",
-    metadata,
-    Column("relation_id", Key, ForeignKey("relations.id"), primary_key=True, autoincrement=False),
-    Column("doc", Key, ForeignKey("memories.doc"), primary_key=True, autoincrement=False),
-    Column("confidence", Integer, nullable=False),
-    Index(None, "doc"),
-)
-
-partitions = Table(
-    "partitions",
-    metadata,
-    Column("scope_id", Key, ForeignKey("scopes.id"), primary_key=True, autoincrement=False),
-    Column("texts", Integer, nullable=False),
-    Column("made_at", BigInteger, nullable=False),
-)
-"""The number of texts that the graph of a scope had when it was last divided into communities."""
-
-communities = Table(
-    "communities",
-    metadata,
-    Column("id", Text, primary_key=True),
-    Column("scope_id", Key, ForeignKey("scopes.id"), nullable=False),
-    Column("level", Integer, nullable=False),
-    Column("parent", Text),
-    Column("fingerprint", PackedName),
-    Column("vector", PackedVector),
-    Index(None, "scope_id"),
-)
-"""Groups of entities that texts mention together; `vector` is that of what they are about."""
-
-community_members = Table(
-    "community_members",
-    metadata,
-    Column("community_id", Text, ForeignKey("communities.id"), primary_key=True),
-    Column("doc", Key, ForeignKey("memories.doc"), primary_key=True, autoincrement=False),
-    Index(None, "doc"),
-)
-
 working = Table(
     "working",
     metadata,
@@ -381,42 +304,6 @@ working = Table(
 )
 """Working memory of runs: overwritten in place, without versions, removed when it expires."""
 
-search_text = Table(
-    "search_text",
-    metadata,
-    Column("doc", Key, ForeignKey("memories.doc"), primary_key=True, autoincrement=False),
-    Column("scope_id", Key, ForeignKey("scopes.id"), nullable=False),
-    Column("revision", BigInteger, nullable=False),
-    Column("words", PackedText),
-    Column("marks", Integer, nullable=False),
-    Column("speaker", Text),
-    Column("tags", Text, nullable=False),
-    Column("names", Text),
-    Column("labels", Text, nullable=False, server_default="{}"),
-    Index(None, "scope_id", "revision", "doc"),
-)
-"""The words by which an active memory is found, analyzed by `ranking`; NULL once it may no longer
-be found.
-
-`names` is a JSON list where the memory gives several names of one person. `revision` is that of its
-scope when the row last changed, so that a process reads only rows that are new to it.
-"""
-
-vectors = Table(
-    "vectors",
-    metadata,
-    Column("doc", Key, ForeignKey("memories.doc"), primary_key=True, autoincrement=False),
-    Column("fingerprint", PackedName, primary_key=True),
-    Column("scope_id", Key, ForeignKey("scopes.id"), nullable=False),
-    Column("version", Integer, nullable=False),
-    Column("vector", PackedVector, nullable=False),
-    Index(None, "scope_id", "fingerprint"),
-)
-"""float16 vectors of active memories by embedder, those of a text's slices one after the other.
-
-Two fingerprints are never compared.
-"""
-
 store_items = Table(
     "store_items",
     metadata,
@@ -428,17 +315,6 @@ store_items = Table(
     Index(None, "doc"),
 )
 """Memories that are addressed by a namespace (a JSON list of its labels) and a key."""
-
-derived = Table(
-    "derived",
-    metadata,
-    Column("scope_id", Key, ForeignKey("scopes.id"), primary_key=True, autoincrement=False),
-    Column("name", Text, primary_key=True),
-    Column("revision", BigInteger, nullable=False),
-    Column("doc", BigInteger, nullable=False),
-    Column("filling", Boolean, nullable=False),
-)
-"""How far what is derived outside of the database has followed the text of a scope."""
 
 proposals = Table(
     "proposals",

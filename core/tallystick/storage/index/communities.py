@@ -8,36 +8,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sqlalchemy import Connection, Select, delete, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy import exists as sql_exists
 
 from tallystick.storage.engine import tables, texts
+from tallystick.storage.rows import memories
 
 _c, _cm, _p = tables.communities, tables.community_members, tables.partitions
 _ms, _s = tables.memory_sources, tables.sources
 _e, _m = tables.edges, tables.memories
-
-
-GRAPH_VERSION = "graph-1"
-"""The version of the sources, and of the `transform_version`, of what the graph made."""
-
-
-def written_summaries() -> Select[Any]:
-    """Return the query for the summaries that the graph made; a memory of the kind `community` that
-    somebody remembered is none.
-    """
-    return (
-        select(_ms.c.doc)
-        .join(_s, _s.c.id == _ms.c.source_id)
-        .join(_m, _m.c.doc == _ms.c.doc)
-        .where(
-            _m.c.kind == "community",
-            _s.c.source_type == "app_state",
-            _s.c.source_version == GRAPH_VERSION,
-        )
-    )
 
 
 class Community(NamedTuple):
@@ -179,7 +160,7 @@ def summaries_of(connection: Connection, docs: Iterable[int]) -> list[int]:
             _e.c.to_doc.in_(list(docs)),
             _e.c.kind == "DERIVED_FROM",
             _m.c.kind == "community",
-            _m.c.doc.in_(written_summaries()),
+            _m.c.doc.in_(memories.written_summaries()),
         )
         .distinct()
         .order_by(_e.c.from_doc)
@@ -198,7 +179,7 @@ def summarized(connection: Connection, scope_ids: Iterable[int]) -> dict[int, fr
             _m.c.scope_id.in_(list(scope_ids)),
             _m.c.kind == "community",
             _m.c.state == "active",
-            _m.c.doc.in_(written_summaries()),
+            _m.c.doc.in_(memories.written_summaries()),
             _e.c.kind == "DERIVED_FROM",
         )
     )

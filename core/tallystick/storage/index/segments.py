@@ -19,14 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
-    BigInteger,
-    Column,
     Connection,
-    ForeignKey,
-    Integer,
-    LargeBinary,
-    Table,
-    Text,
     bindparam,
     delete,
     func,
@@ -39,24 +32,12 @@ from tallystick.errors import StorageError
 from tallystick.ranking.frozen import FORM, Frozen, thaw
 from tallystick.storage.engine import tables
 from tallystick.storage.engine.prepared import Prepared, integer_list
-from tallystick.storage.engine.tables import Key
 from tallystick.storage.rows import scopes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tallystick.ranking.corpus import Corpus
-
-recall_segments = Table(
-    "recall_segments",
-    tables.metadata,
-    Column("scope_id", Key, ForeignKey("scopes.id"), primary_key=True, autoincrement=False),
-    Column("revision", BigInteger, primary_key=True, autoincrement=False),
-    Column("name", Text, primary_key=True),
-    Column("piece", Integer, primary_key=True, autoincrement=False),
-    Column("data", LargeBinary, nullable=False),
-)
-"""The arrays of a large scope's text as of `revision`, each in pieces; `about` describes them."""
 
 _ABOUT = "about"
 _SUM = 4
@@ -69,7 +50,7 @@ _KEPT = 32 * 1024 * 1024
 """Bytes of pieces that a process keeps for each scope."""
 _AT_ONCE = 400
 
-_s = recall_segments
+_s = tables.recall_segments
 _FIND = (
     select(_s.c.revision, _s.c.data)
     .where(_s.c.scope_id == bindparam("scope_id"), _s.c.name == _ABOUT)

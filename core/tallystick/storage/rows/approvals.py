@@ -15,11 +15,10 @@ from sqlalchemy import delete as delete_from
 from sqlalchemy.sql.elements import ColumnElement
 
 from tallystick.records import Approval, ApprovalState, Scope
-from tallystick.storage.engine import tables, texts
+from tallystick.storage.engine import containment, tables, texts
 from tallystick.storage.engine.prepared import Prepared
 from tallystick.storage.rows import scopes
 from tallystick.storage.rows.scopes import ScopeRow
-from tallystick.storage.text import byte_search
 
 OPEN: tuple[ApprovalState, ...] = ("pending", "granted")
 """States from which an approval still leads somewhere."""
@@ -140,7 +139,7 @@ def with_text(
     """Return the approvals whose arguments, or the reasons given, contain one of `needles`, in
     these scopes or, for None, in all.
     """
-    return _having(connection, byte_search.holds(connection, _t, needles, within))
+    return _having(connection, containment.holds(connection, _t, needles, within))
 
 
 def of_runs(
@@ -164,7 +163,7 @@ def erase_arguments(
     subject = {"subject": emptied.pop("subject")}
     tx.execute(update(_t).where(chosen).values(emptied))
     if needles is not None:
-        chosen = chosen & byte_search.contains_name(tx, _t.c.subject, needles)
+        chosen = chosen & containment.contains_name(tx, _t.c.subject, needles)
     tx.execute(update(_t).where(chosen).values(subject))
 
 

@@ -20,7 +20,7 @@ from sqlalchemy import (
 )
 
 from tallystick.storage.engine import tables
-from tallystick.storage.engine.damaged_rows import readable
+from tallystick.storage.engine.database_errors import readable
 from tallystick.storage.engine.dialects import text_position
 from tallystick.storage.engine.prepared import Prepared, PreparedInsert, insert_row, upsert
 from tallystick.storage.rows import trees

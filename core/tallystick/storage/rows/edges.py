@@ -22,9 +22,8 @@ from sqlalchemy import (
 )
 
 from tallystick.records import EdgeKind
-from tallystick.storage.engine import tables, texts
+from tallystick.storage.engine import containment, tables, texts
 from tallystick.storage.engine.prepared import Prepared
-from tallystick.storage.text import byte_search
 
 _LONGEST_CHAIN = 32
 """How many edges of one kind are followed, one from the other."""
@@ -62,7 +61,7 @@ def drop_reasons_with(
     """Remove the reasons of edges that contain one of `needles`, in these scopes or, for None, in
     all.
     """
-    condition = byte_search.holds(tx, _e, needles, within)
+    condition = containment.holds(tx, _e, needles, within)
     tx.execute(update(_e).where(condition).values(texts.emptied(_e)))
 
 

@@ -14,13 +14,12 @@ from sqlalchemy import Connection, bindparam, delete, select
 
 from tallystick.errors import IdempotencyMismatch, InvalidInput
 from tallystick.records import Record, Scope, part_key
-from tallystick.storage.engine import tables
+from tallystick.storage.engine import containment, tables
 from tallystick.storage.engine.batches import Read
 from tallystick.storage.engine.prepared import Prepared, insert_row
 from tallystick.storage.engine.writes import require
 from tallystick.storage.rows import scopes
 from tallystick.storage.rows.scopes import ScopeRow
-from tallystick.storage.text import byte_search
 
 _i = tables.idempotency
 _ANSWER = Prepared(
@@ -136,4 +135,4 @@ def remove_answers_with(
     tx: Connection, needles: Sequence[bytes], *, within: Sequence[int] | None
 ) -> None:
     """Remove the answers that contain one of `needles`, in these scopes or, for None, in all."""
-    tx.execute(delete(_i).where(byte_search.holds(tx, _i, needles, within)))
+    tx.execute(delete(_i).where(containment.holds(tx, _i, needles, within)))

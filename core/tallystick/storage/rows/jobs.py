@@ -13,7 +13,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
@@ -26,17 +26,14 @@ from sqlalchemy import (
     or_,
     select,
     true,
-    tuple_,
     update,
 )
 
-from tallystick.errors import InvalidRecord
-from tallystick.records import Actor, Job, JobEvent, JobState, JsonObject, Scope
-from tallystick.storage.engine import tables
-from tallystick.storage.engine.damaged_rows import readable
+from tallystick.records import Actor, Job, JobEvent, JobState, JsonObject
+from tallystick.storage.engine import containment, tables
 from tallystick.storage.engine.dialects import database_clock
 from tallystick.storage.engine.prepared import Prepared, upsert
-from tallystick.storage.text import byte_search
+from tallystick.storage.rows.job_list import CANCELLED, actor_of, job_of, job_query
 
 EMBED = "embed"
 """The kind of job that gives a memory a vector."""
@@ -55,7 +52,6 @@ TALLY_ACTOR = Actor(user="tallystick", surface="upkeep")
 OPEN: tuple[JobState, ...] = ("pending", "leased", "retry_scheduled")
 OVER: tuple[JobState, ...] = ("done", "empty", "failed", "dead")
 NORMAL_PRIORITY = 100
-CANCELLED = "cancelled"
 LEASE_EXPIRED = "lease_expired"
 
 _j, _sc = tables.jobs, tables.scopes
@@ -207,12 +203,12 @@ def due_in_turn(connection: Connection, kinds: Sequence[str], *, limit: int) -> 
         .subquery()
     )
     query = (
-        _jobs()
+        job_query()
         .join(waiting, waiting.c.id == _j.c.id)
         .order_by(waiting.c.place, _j.c.created_at, _j.c.id)
         .limit(limit)
     )
-    return [_record(row) for row in connection.execute(query).mappings()]
+    return [job_of(row) for row in connection.execute(query).mappings()]
 
 
 def lease(
@@ -283,7 +279,7 @@ def lease(
             subject_id=row.subject_id,
             version=row.version,
             scope_id=row.scope_id,
-            actor=_actor(row.actor),
+            actor=actor_of(row.actor),
             attempts=row.attempts,
             waits=row.waits,
             lease=row.leases + 1,
@@ -522,57 +518,7 @@ def erase_texts(tx: Connection, needles: Sequence[bytes], *, within: Sequence[in
     were given, found or failed with. A worker that holds one can store nothing more; a vector that
     is missing then is made by the next pass over its scope.
     """
-    tx.execute(delete(_j).where(byte_search.holds(tx, _j, needles, within)))
-
-
-def counts(connection: Connection) -> dict[str, int]:
-    """Return the number of jobs in each state."""
-    rows = connection.execute(select(_j.c.state, func.count().label("n")).group_by(_j.c.state))
-    return {row.state: int(row.n) for row in rows}
-
-
-class Troubled(NamedTuple):
-    """Jobs that met the same error, by the oldest of them."""
-
-    jobs: int
-    code: str
-    job_id: str
-    kind: str
-    text: str
-    age_us: int
-    """Microseconds since it was enqueued."""
-
-
-def failed_by_code(connection: Connection) -> list[Troubled]:
-    """Return the jobs that failed or died, but for those that were cancelled, the oldest first."""
-    return _troubled(
-        connection,
-        _j.c.state.in_(("failed", "dead")),
-        _j.c.error_code.is_distinct_from(CANCELLED),
-    )
-
-
-def waiting_by_code(connection: Connection) -> list[Troubled]:
-    """Return the jobs that wait for what is away, the oldest first."""
-    return _troubled(connection, _j.c.state == "retry_scheduled", _j.c.waits > 0)
-
-
-def _troubled(connection: Connection, *where: ColumnElement[bool]) -> list[Troubled]:
-    code = func.coalesce(_j.c.error_code, "unknown")
-    counts = connection.execute(
-        select(code.label("code"), func.count().label("n")).where(*where).group_by(code)
-    ).all()
-    now, troubled = database_clock(connection), list[Troubled]()
-    for row in counts:
-        oldest = connection.execute(
-            select(_j.c.id, _j.c.kind, _j.c.error_text, _j.c.created_at)
-            .where(*where, code == row.code)
-            .order_by(_j.c.created_at, _j.c.id)
-            .limit(1)
-        ).one()
-        age, text = max(0, now - oldest.created_at), oldest.error_text or ""
-        troubled.append(Troubled(int(row.n), row.code, oldest.id, oldest.kind, text, age))
-    return sorted(troubled, key=lambda each: -each.age_us)
+    tx.execute(delete(_j).where(containment.holds(tx, _j, needles, within)))
 
 
 def has_answer(connection: Connection, job: LeasedJob, *, since: int) -> bool:
@@ -587,78 +533,6 @@ def has_answer(connection: Connection, job: LeasedJob, *, since: int) -> bool:
         _j.c.updated_at >= since,
     )
     return connection.execute(query.limit(1)).first() is not None
-
-
-def exists_for(connection: Connection, kind: str, subject_id: str, version: int) -> bool:
-    """Return True if there is such a job, in any state."""
-    query = select(_j.c.id).where(
-        _j.c.kind == kind, _j.c.subject_id == subject_id, _j.c.version == version
-    )
-    return connection.execute(query).first() is not None
-
-
-def open_count(connection: Connection, kinds: Sequence[str]) -> int:
-    """Return the number of jobs of these kinds that have not ended."""
-    query = select(func.count()).where(_j.c.kind.in_(list(kinds)), _j.c.due_at.is_not(None))
-    return int(connection.execute(query).scalar_one())
-
-
-def open_subjects(connection: Connection, kind: str) -> set[str]:
-    """Return the subjects of the jobs of a kind that have not ended."""
-    query = select(_j.c.subject_id).where(_j.c.kind == kind, _j.c.due_at.is_not(None))
-    return set(connection.execute(query).scalars())
-
-
-def find(connection: Connection, job_id: str) -> Job | None:
-    """Return one job of any scope, or None: the caller decides who may see it."""
-    row = connection.execute(_jobs().where(_j.c.id == job_id)).mappings().first()
-    return None if row is None else _record(row)
-
-
-def listed(
-    connection: Connection,
-    *,
-    scope: Scope | None = None,
-    kind: str | None = None,
-    states: Sequence[JobState] = (),
-    before: Job | None = None,
-    limit: int | None = None,
-) -> list[Job]:
-    """Return jobs, newest first; of one scope or of all, of one kind or of all, in some states or
-    in any, and only those listed after `before`.
-    """
-    query = _jobs()
-    if scope is not None:
-        query = query.where(_sc.c.name == str(scope))
-    if kind is not None:
-        query = query.where(_j.c.kind == kind)
-    if states:
-        query = query.where(_j.c.state.in_(list(states)))
-    if before is not None:
-        query = query.where(tuple_(_j.c.created_at, _j.c.id) < tuple_(before.created_at, before.id))
-    query = query.order_by(_j.c.created_at.desc(), _j.c.id.desc()).limit(limit)
-    return [_record(row) for row in connection.execute(query).mappings()]
-
-
-def _jobs() -> Any:
-    return select(_j, _sc.c.name.label("scope_name")).outerjoin(_sc, _sc.c.id == _j.c.scope_id)
-
-
-def _record(row: Any) -> Job:
-    with readable(f"job {row['id']}"):
-        actor = _actor(row["actor"])
-        return Job(
-            **{
-                name: row[name]
-                for name in Job.model_fields
-                if name not in ("scope", "cost", "result", "trail", "user")
-            },
-            scope=None if row["scope_name"] is None else Scope.parse(row["scope_name"]),
-            cost=json.loads(row["cost"]),
-            result=None if row["result"] is None else json.loads(row["result"]),
-            user=None if actor is None else actor.user,
-            trail=tuple(JobEvent.loads(line) for line in row["trail"].splitlines()),
-        )
 
 
 def _due(now: int) -> ColumnElement[bool]:
@@ -775,10 +649,3 @@ def _appended(line: str, *, bounded: bool = False) -> Any:
 def _added(tx: Connection, job: LeasedJob, cost: Mapping[str, int]) -> str:
     text = tx.execute(select(_j.c.cost).where(_j.c.id == job.id)).scalar_one()
     return json.dumps(dict(Counter(json.loads(text)) + Counter(cost)), sort_keys=True)
-
-
-def _actor(text: str) -> Actor | None:
-    try:
-        return Actor.loads(text)
-    except InvalidRecord:
-        return None

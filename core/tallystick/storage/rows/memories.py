@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import namedtuple
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import orjson
-from pydantic_core import from_json
 from sqlalchemy import (
     Connection,
+    Select,
     and_,
     bindparam,
     func,
@@ -31,49 +29,20 @@ from tallystick.records import (
     Source,
     SourceHash,
     SourceRef,
-    commitment,
-    json_bytes,
 )
-from tallystick.storage.engine import tables, texts
+from tallystick.storage.engine import tables
 from tallystick.storage.engine.batches import Read, was_read_ahead
 from tallystick.storage.engine.prepared import Prepared, PreparedInsert, insert_row, integer_list
-from tallystick.storage.index import communities
+from tallystick.storage.rows.memory_versions import add_version, parsed_body
 from tallystick.storage.rows.scopes import ScopeRow
-
-BODY_FIELDS = (
-    "content",
-    "kind",
-    "subject",
-    "speaker",
-    "category",
-    "confidence",
-    "importance",
-    "pinned",
-    "state",
-    "valid_from",
-    "valid_until",
-    "freshness_ts",
-    "expires_at",
-    "tags",
-    "attributes",
-    "transform_version",
-    "embedding_model",
-    "extraction_model",
-    "prompt_version",
-    "corrected",
-    "redacted",
-)
-"""The fields of a version: everything about a memory that can change."""
-_STORED_NAMES = {"speaker": "who"}
-"""Names in stored bodies, where the first release chose another one; committed bytes keep them."""
-_FIELD_NAMES = {stored: name for name, stored in _STORED_NAMES.items()}
-_BODY = tuple((_STORED_NAMES.get(name, name), name) for name in BODY_FIELDS)
-_ATTRIBUTES = {"attributes"}
 
 FINDABLE: tuple[MemoryState, ...] = ("active", "superseded", "duplicate", "redacted")
 """States whose words are indexed. Recall decides by state which of their fields it shows, and
 where.
 """
+
+GRAPH_VERSION = "graph-1"
+"""The version of the sources, and of the `transform_version`, of what the graph made."""
 
 _m, _v, _ms, _s, _sc = (
     tables.memories,
@@ -136,9 +105,6 @@ _NEXT_DOC = Prepared(
 NEXT_DOC: Read = (_NEXT_DOC, {})
 """Read ahead of a unit that inserts a memory: its number."""
 _INSERT_AS = Prepared(_INSERT_TEXT.replace('("id"', '("doc", "id"').replace("(:id", "(:doc, :id"))
-_INSERT_VERSION = Prepared(
-    insert_row(_v, "doc", "version", "body", "salt", "commitment", "created_at")
-)
 _INSERT_SOURCE = Prepared(
     insert_row(
         _s,
@@ -188,10 +154,6 @@ _HASHES_OF = Prepared(
     _HASHES.where(_ms.c.doc.in_(text("SELECT value FROM json_each(:docs)"))),
     postgresql=_HASHES.where(_ms.c.doc == func.any(bindparam("docs"))),
 )
-_VERSION = Prepared(
-    select(_v.c.body).where(_v.c.doc == bindparam("doc"), _v.c.version == bindparam("version"))
-)
-_VERSIONS = select(_v).where(_v.c.doc == bindparam("doc")).order_by(_v.c.version)
 _NOTE_ACCESS = (
     update(_m)
     .where(_m.c.doc == bindparam("d"))
@@ -247,36 +209,6 @@ class SameContent(NamedTuple):
     scope_id: int
 
 
-@dataclass(frozen=True)
-class VersionBody:
-    """One version as stored; `body` is None once it was erased."""
-
-    version: int
-    body: Mapping[str, Any] | None
-    commitment: str
-    created_at: int
-    erased_at: int | None
-
-
-class DocBody(NamedTuple):
-    """The body of one version, with its memory and the scope of that, by number."""
-
-    doc: int
-    scope_id: int
-    version: int
-    body: dict[str, Any]
-
-
-def body_of(memory: Memory) -> dict[str, Any]:
-    """Return the fields of a version as they are stored, as JSON values."""
-    body = {stored: getattr(memory, name) for stored, name in _BODY}
-    if memory.redacted:
-        body["redacted"] = tuple(_STORED_NAMES.get(path, path) for path in memory.redacted)
-    if memory.attributes:  # the one field that may hold numbers which JSON does not know
-        body |= memory.model_dump(mode="json", include=_ATTRIBUTES)
-    return body
-
-
 def insert_memory(
     tx: Connection, memory: Memory, *, scope: ScopeRow, content_key: str
 ) -> InsertedMemory:
@@ -311,41 +243,6 @@ def insert_memory(
     else:
         doc = _INSERT(tx, row)
     return InsertedMemory(doc, add_version(tx, doc, memory, at=memory.created_at))
-
-
-def add_version(tx: Connection, doc: int, memory: Memory, *, at: int) -> str:
-    """Write the body of `memory` as its version `memory.version`; return the commitment for the
-    journal.
-    """
-    body = _body_bytes(memory)
-    salt = os.urandom(16)
-    digest = commitment("memory-version", salt, body)
-    _INSERT_VERSION(
-        tx,
-        {
-            "doc": doc,
-            "version": memory.version,
-            "body": body.decode(),
-            "salt": salt,
-            "commitment": digest,
-            "created_at": at,
-        },
-    )
-    return digest
-
-
-def _body_bytes(memory: Memory) -> bytes:
-    """Return the stored body: `json_bytes` of `body_of`."""
-    if not memory.attributes and not memory.redacted:
-        # The other fields are text, integers and tuples of text: none needs to be converted.
-        try:
-            return orjson.dumps(
-                {stored: getattr(memory, name) for stored, name in _BODY},
-                option=orjson.OPT_SORT_KEYS,
-            )
-        except orjson.JSONEncodeError:
-            pass  # a large integer or half a character
-    return json_bytes(body_of(memory))
 
 
 _UPDATE = Prepared(
@@ -523,7 +420,7 @@ def latest(
         query = query.where(_m.c.kind.in_(list(kinds)))
     else:
         query = query.where(_m.c.doc.not_in(select(tables.entity_names.c.doc)))
-        is_other = _m.c.doc.not_in(communities.written_summaries())
+        is_other = _m.c.doc.not_in(written_summaries())
         query = query.where((_m.c.kind != "community") | is_other)
     if conversation is not None:
         query = query.where(_m.c.conversation == conversation)
@@ -544,6 +441,22 @@ def latest(
         query = query.where(or_(_m.c.kind != without_kind, _m.c.doc.in_(list(but_docs))))
     return _hydrate(
         connection, connection.execute(query.order_by(_m.c.doc.desc()).limit(limit)).all()
+    )
+
+
+def written_summaries() -> Select[Any]:
+    """Return the query for the summaries that the graph made; a memory of the kind `community` that
+    somebody remembered is none.
+    """
+    return (
+        select(_ms.c.doc)
+        .join(_s, _s.c.id == _ms.c.source_id)
+        .join(_m, _m.c.doc == _ms.c.doc)
+        .where(
+            _m.c.kind == "community",
+            _s.c.source_type == "app_state",
+            _s.c.source_version == GRAPH_VERSION,
+        )
     )
 
 
@@ -610,55 +523,6 @@ def with_content(
     ]
 
 
-def versions(connection: Connection, doc: int) -> list[VersionBody]:
-    """Return every version of a memory, oldest first."""
-    return [
-        VersionBody(
-            row.version,
-            None if row.body is None else _parsed(row.body),
-            row.commitment,
-            row.created_at,
-            row.erased_at,
-        )
-        for row in connection.execute(_VERSIONS, {"doc": doc})
-    ]
-
-
-def bodies(connection: Connection, docs: Sequence[int]) -> Iterator[DocBody]:
-    """Yield the body of each version of these memories that was not erased, in order."""
-    columns = (_v.c.doc, _m.c.scope_id, _v.c.version, _v.c.body)
-    versions = select(*columns).join(_m, _m.c.doc == _v.c.doc).order_by(_v.c.doc, _v.c.version)
-    for start in range(0, len(docs), 500):
-        here = _v.c.doc.in_(docs[start : start + 500]) & _v.c.body.is_not(None)
-        for row in connection.execute(versions.where(here)):
-            yield DocBody(row.doc, row.scope_id, row.version, _parsed(row.body))
-
-
-def erase_versions(tx: Connection, doc: int, versions: Collection[int], *, at: int) -> None:
-    """Destroy the text of some versions of a memory: their commitments stay."""
-    here = (_v.c.doc == doc) & _v.c.version.in_(list(versions))
-    tx.execute(update(_v).where(here).values({**texts.emptied(_v), "erased_at": at}))
-
-
-def earlier_body(
-    connection: Connection, doc: int, version: int, fits: Callable[[Mapping[str, Any]], bool]
-) -> Mapping[str, Any] | None:
-    """Return the newest body before `version` that fits; None once one of those was erased."""
-    for number in range(version - 1, 0, -1):
-        rows = _VERSION(connection, {"doc": doc, "version": number})
-        body = _parsed(rows[0][0]) if rows and rows[0][0] is not None else None
-        if body is None or fits(body):
-            return body
-    return None
-
-
-def before_deletion(connection: Connection, doc: int, version: int) -> Mapping[str, Any] | None:
-    """Return the body of the newest version before `version` in which a memory was not deleted;
-    None once that was erased.
-    """
-    return earlier_body(connection, doc, version, lambda body: body["state"] != "deleted")
-
-
 def note_access(tx: Connection, counts: Mapping[int, int], *, at: int) -> None:
     """Add to the access counts of memories, by number."""
     if counts:
@@ -694,23 +558,8 @@ def _hydrate(connection: Connection, rows: Sequence[Any]) -> list[Stored]:
     return [_stored(row, tuple(hashes.get(row.doc, ()))) for row in rows]
 
 
-def _parsed(text: str) -> dict[str, Any]:
-    """Return a stored body by the names of a memory's fields."""
-    body: dict[str, Any]
-    try:
-        body = from_json(text)
-    except ValueError:  # half a character, which is stored as its escape
-        body = json.loads(text)
-    for stored, name in _FIELD_NAMES.items():
-        if stored in body:
-            body[name] = body.pop(stored)
-    if body.get("redacted"):
-        body["redacted"] = [_FIELD_NAMES.get(path, path) for path in body["redacted"]]
-    return body
-
-
 def _stored(row: Any, sources: tuple[SourceHash, ...]) -> Stored:
-    body = _parsed(row.body) if row.body is not None else {"content": ""}
+    body = parsed_body(row.body) if row.body is not None else {"content": ""}
     memory = Memory.load(
         {
             **body,

@@ -41,7 +41,7 @@ from tallystick.errors import CorruptTally, StorageError
 from tallystick.logs import get_logger
 from tallystick.ports import BlobStore
 from tallystick.storage.engine import tables
-from tallystick.storage.engine.attached import ATTACHED, Attached
+from tallystick.storage.engine.blob_stores import ATTACHED, Attached
 from tallystick.storage.engine.database import Database
 from tallystick.storage.engine.dialects import unpacked
 from tallystick.storage.engine.writes import Writes

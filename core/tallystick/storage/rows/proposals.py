@@ -14,10 +14,9 @@ from sqlalchemy import Connection, insert, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from tallystick.records import JsonObject, Proposal, ProposalContent, ProposalState, Scope
-from tallystick.storage.engine import tables, texts
+from tallystick.storage.engine import containment, tables, texts
 from tallystick.storage.rows import scopes
 from tallystick.storage.rows.scopes import ScopeRow
-from tallystick.storage.text import byte_search
 
 _t = tables.proposals
 _BATCH = 500
@@ -187,7 +186,7 @@ def with_text(
     """
     if not needles:
         return []
-    return _having(connection, byte_search.holds(connection, _t, needles, within))
+    return _having(connection, containment.holds(connection, _t, needles, within))
 
 
 def withdraw(tx: Connection, proposal_ids: Iterable[str], *, at: int) -> None:

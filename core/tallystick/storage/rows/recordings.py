@@ -11,7 +11,7 @@ from sqlalchemy import Connection, bindparam, exists, func, select, tuple_, upda
 
 from tallystick.records import EntryKind, RunRecord, Scope, StepKind, StepRecord, StepStatus
 from tallystick.storage.engine import tables, texts
-from tallystick.storage.engine.damaged_rows import readable
+from tallystick.storage.engine.database_errors import readable
 from tallystick.storage.engine.dialects import text_position
 from tallystick.storage.engine.prepared import Prepared, insert_row
 from tallystick.storage.rows.payloads import Layout

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, bindparam, func, select, text
 from tallystick.records import Scope
 from tallystick.storage.engine import tables
 from tallystick.storage.engine.batches import Read
-from tallystick.storage.engine.damaged_rows import readable
+from tallystick.storage.engine.database_errors import readable
 from tallystick.storage.engine.prepared import Prepared, text_list, upsert
 from tallystick.storage.engine.writes import require
 from tallystick.storage.rows import settings_rows

@@ -8,9 +8,8 @@ from typing import NamedTuple
 from sqlalchemy import Connection, delete, func, select
 from sqlalchemy.sql.elements import ColumnElement
 
-from tallystick.storage.engine import tables
+from tallystick.storage.engine import containment, tables
 from tallystick.storage.engine.prepared import Prepared, upsert
-from tallystick.storage.text import byte_search
 
 _t = tables.working
 _KEY = ("scope_id", "run_id", "name")
@@ -87,12 +86,12 @@ def count_with(
     """Return the number of values that contain one of `needles`, or whose name or run does, in
     these scopes or, for None, in all.
     """
-    return _count(connection, byte_search.holds(connection, _t, needles, within))
+    return _count(connection, containment.holds(connection, _t, needles, within))
 
 
 def remove_with(tx: Connection, needles: Sequence[bytes], *, within: Sequence[int] | None) -> int:
     """Remove the values that `count_with` counts; return their number."""
-    return _remove(tx, byte_search.holds(tx, _t, needles, within))
+    return _remove(tx, containment.holds(tx, _t, needles, within))
 
 
 def _count(connection: Connection, condition: ColumnElement[bool]) -> int:

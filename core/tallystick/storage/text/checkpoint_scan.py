@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, select
 
-from tallystick.storage.engine import tables
+from tallystick.storage.engine import containment, tables
 from tallystick.storage.rows.checkpoints import thread_stream
-from tallystick.storage.text import byte_search
 
 _t, _s, _w, _sc = tables.threads, tables.thread_states, tables.thread_writes, tables.scopes
 _p, _h = tables.tree_parts, tables.tree_holds
@@ -69,7 +68,7 @@ def named(connection: Connection, needles: Sequence[bytes]) -> set[int]:
     """
     threads: set[int] = set()
     for thread_id in (_t.c.id, _s.c.thread_id, _w.c.thread_id):
-        holding = byte_search.holds(connection, thread_id.table, needles)
+        holding = containment.holds(connection, thread_id.table, needles)
         threads.update(connection.execute(select(thread_id).where(holding)).scalars())
     return threads
 

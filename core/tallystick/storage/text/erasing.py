@@ -26,7 +26,7 @@ from sqlalchemy import (
 
 from tallystick.errors import BusyTally, StorageError
 from tallystick.records import JournalEntry, part_key
-from tallystick.storage.engine import tables, texts
+from tallystick.storage.engine import containment, tables, texts
 from tallystick.storage.engine.database import Database
 from tallystick.storage.engine.database_errors import translated_errors
 from tallystick.storage.engine.dialects import unpacked
@@ -35,7 +35,6 @@ from tallystick.storage.rows import edges, journal, memories, parts, recordings,
 from tallystick.storage.rows.journal import WITH_ROW_TEXTS, run_stream
 from tallystick.storage.rows.payloads import Payloads, dependents_of, detach
 from tallystick.storage.rows.recordings import StoredPayload
-from tallystick.storage.text import byte_search
 
 _m, _v = tables.memories, tables.memory_versions
 _ms, _s, _p, _e, _steps = (
@@ -113,7 +112,7 @@ def drawn_from(connection: Connection, docs: Iterable[int], *, promoted: bool) -
         select(_ed.c.from_doc)
         .join(_m, _m.c.doc == _ed.c.from_doc)
         .where(concluded | (_ed.c.kind == "SHARES"))
-        .where(_m.c.doc.not_in(communities.written_summaries()))
+        .where(_m.c.doc.not_in(memories.written_summaries()))
     )
     while ahead:
         page, ahead = ahead[:_PAGE], ahead[_PAGE:]
@@ -318,8 +317,8 @@ def chained_texts(
     bytes that their digest covers, or in the name of their stream: nothing can erase those.
     """
     found = or_(
-        byte_search.contains(connection, _j.c.body, needles),
-        byte_search.contains(connection, _j.c.stream, needles),
+        containment.contains(connection, _j.c.body, needles),
+        containment.contains(connection, _j.c.stream, needles),
     )
     if streams is not None:
         found = and_(found, _j.c.stream.in_(list(streams)))
@@ -377,7 +376,7 @@ def _with_texts(
     streams: Sequence[str] | None,
 ) -> ColumnElement[bool]:
     found = or_(
-        byte_search.contains(connection, _j.c.texts, needles),
+        containment.contains(connection, _j.c.texts, needles),
         _j.c.subject_id.in_(list(subject_ids)),
     )
     # Entries that commit to rows too lose their texts with these: `erase_recorded_texts`.

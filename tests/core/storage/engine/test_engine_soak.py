@@ -29,7 +29,7 @@ from tallystick.jobs import JobRunner
 from tallystick.settings import Settings
 from tallystick.storage.engine import tables
 from tallystick.storage.engine.writes import Writes
-from tallystick.storage.rows import jobs, journal
+from tallystick.storage.rows import job_list, journal
 from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder
 
@@ -161,7 +161,7 @@ def test_nothing_is_lost_and_nothing_doubled_while_clients_and_the_server_are_ki
 
 def _open_jobs(tally: Tally) -> int:
     with services_of(tally).store.database.read() as connection:
-        return jobs.open_count(connection, [soaking_client.KIND])
+        return job_list.open_count(connection, [soaking_client.KIND])
 
 
 def _require_whole(tally: Tally, soak: Soak) -> None:

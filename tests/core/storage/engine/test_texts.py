@@ -9,9 +9,8 @@ import pytest
 from sqlalchemy import Column, Connection, Table
 
 from tallystick.records import Actor, SourceRef
-from tallystick.storage.engine import texts
+from tallystick.storage.engine import containment, texts
 from tallystick.storage.engine.tables import metadata
-from tallystick.storage.index.segments import recall_segments
 from tallystick.storage.rows import parts, scopes
 from tallystick.storage.text import byte_search
 from tallystick.tally import Tally
@@ -31,7 +30,6 @@ def _is_text(column: Column[Any]) -> bool:
 
 
 def test_every_table_has_an_owner() -> None:
-    assert recall_segments.metadata is metadata
     assert set(texts.OWNERS) == set(metadata.tables)
 
 
@@ -73,8 +71,8 @@ def test_a_body_that_no_row_names_is_found_and_removed(open_tally: Callable[...,
 
         assert repaired["texts"] == "repaired"
         with database.read() as connection:
-            assert byte_search.rows_with(connection, byte_search.forms(secret)) == {}
+            assert byte_search.rows_with(connection, containment.forms(secret)) == {}
         folder = services_of(tally).store.location.folder
-        assert folder is None or byte_search.files_with(folder, byte_search.forms(secret)) == []
+        assert folder is None or byte_search.files_with(folder, containment.forms(secret)) == []
         assert "heron" in root.memories()[0].content
         assert {each.check: each.status for each in root.operator.doctor()}["texts"] == "ok"
