@@ -1,4 +1,4 @@
-"""Serving: the socket that a server of ours listens on, and the guard before its application.
+"""The guard before the application of a server of ours, and the socket that it listens on.
 
 Every caller has an access token, loopback included. Only who may open a Unix socket of ours, which
 nobody but the user who started the server may, can come without one, and acts as the actor whom the
