@@ -8,7 +8,8 @@ that are tested through others are listed here, by the file that tests them firs
 from __future__ import annotations
 
 FIRST_LOOK = {
-    "test_settings.py": "errors remedies user_state",
+    "test_settings.py": "remedies user_state errors/access errors/base errors/models "
+    "errors/recording errors/storage",
     "jobs/test_reflection.py": "jobs/reflection_jobs jobs/reviews tally/reviews",
     "graph/test_about.py": "memory/dependencies",
     "graph/test_communities.py": "graph/concepts graph/overview jobs/summaries "
