@@ -24,15 +24,15 @@ from tallystick.errors import (
     StorageError,
     TallystickError,
 )
-from tallystick.logs import get_logger
-from tallystick.memory import MemoryContext
-from tallystick.pipeline import (
+from tallystick.jobs import (
     Background,
     Chore,
     LearningHandler,
     ReflectionHandler,
     SummaryHandler,
 )
+from tallystick.logs import get_logger
+from tallystick.memory import MemoryContext
 from tallystick.policy.engines import KingfisherFinder
 from tallystick.policy.redaction import Finder, Redactor
 from tallystick.policy.tool_classes import ToolClassSource
@@ -41,12 +41,13 @@ from tallystick.ranking import RecallWeights, WorkingSets
 from tallystick.recorder import RecorderContext, recover_interrupted_runs
 from tallystick.records import Actor, CallContext, Job, PolicyRule, Remembered
 from tallystick.settings import Settings
-from tallystick.storage import ChromaIndex, Location, Store, jobs, objects, settings_rows
-from tallystick.storage.chroma_layout import state_of
-from tallystick.storage.corpus_cache import CorpusCache
-from tallystick.storage.forks import abandon
-from tallystick.storage.segment_files import SegmentFiles
-from tallystick.storage.writes import TALLY, Writes
+from tallystick.storage import ChromaIndex, Location, Store
+from tallystick.storage.engine.forks import abandon
+from tallystick.storage.engine.writes import TALLY, Writes
+from tallystick.storage.index.chroma_layout import state_of
+from tallystick.storage.index.corpus_cache import CorpusCache
+from tallystick.storage.index.segment_files import SegmentFiles
+from tallystick.storage.rows import job_list, jobs, objects, settings_rows
 from tallystick.tally.call_rules import CallRules
 from tallystick.tally.captured_turns import CapturedTurns
 from tallystick.tally.compile_requests import CompileRequests
@@ -309,7 +310,7 @@ class Services:
                 for job_id in waiting:
                     self.background.run_one(job_id, jobs.EXTRACT)
             except TallystickError as error:
-                get_logger("pipeline").warning("learning.later", error=type(error).__name__)
+                get_logger("jobs").warning("learning.later", error=type(error).__name__)
 
         thread = threading.Thread(target=work, name="tallystick-learning", daemon=True)
         self._learners.add(thread)
@@ -317,7 +318,7 @@ class Services:
         thread.join(timeout_ms / 1_000)
         self.background.wake()
         with self.store.database.read() as connection:
-            found = {job_id: jobs.find(connection, job_id) for job_id in waiting}
+            found = {job_id: job_list.find(connection, job_id) for job_id in waiting}
         return [_as_far_as(result, found.get(result.job_id or "")) for result in results]
 
     def _join_learners(self) -> None:

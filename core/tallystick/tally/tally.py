@@ -14,8 +14,8 @@ from pydantic import SkipValidation
 from tallystick.access import AccessTokens, authenticate
 from tallystick.checkpoints import Threads
 from tallystick.errors import Denied, InvalidInput, ReadOnlyTally, UnknownName
+from tallystick.jobs import Drained, Reconciled, Worker
 from tallystick.memory import Items
-from tallystick.pipeline import Drained, Reconciled, Worker
 from tallystick.policy.redaction import Finder
 from tallystick.policy.tool_classes import ToolClassSource
 from tallystick.ports import Clock, Ids, Reranker, SystemClock, TokenCounter, UuidIds
@@ -34,8 +34,9 @@ from tallystick.records import (
     tuple_of,
 )
 from tallystick.settings import Settings
-from tallystick.storage import Location, Store, objects, scopes
-from tallystick.storage.blob_stores import open_blobs
+from tallystick.storage import Location, Store
+from tallystick.storage.engine.blob_stores import open_blobs
+from tallystick.storage.rows import objects, scopes
 from tallystick.tally.approvals import BoundApprovals
 from tallystick.tally.async_view import AsyncBoundTally
 from tallystick.tally.call_rules import CallFacts
