@@ -46,7 +46,7 @@ def check_receipts(tally: Tally) -> str:
     """
     operator = tally.bind(OPERATOR)
     runs = operator.recordings.runs_of(tally.scopes(), limit=1_000)
-    verified = [operator.recordings.verify(run.run_id) for run in runs]
+    verified = [operator.recordings.verify(run.id) for run in runs]
     problems = [problem for each in verified for problem in each.problems]
     if problems or not verified:
         raise SystemExit(f"The receipts do not verify: {problems or 'nothing was recorded'}")

@@ -61,7 +61,7 @@ def export_runs(
         count += sum(
             spans.run(run) for run in page if run.ended_at is not None and run.ended_at >= since
         )
-        before = page[-1].run_id
+        before = page[-1].id
         if len(page) < _PAGE:
             break
     return count
@@ -129,12 +129,12 @@ class Exporter:
         run = event.run
         with self._guard:
             if event.kind == "step_ended" and event.step is not None:
-                receipt = self._bound.recordings.receipt(event.step.step_id)
+                receipt = self._bound.recordings.receipt(event.step.id)
                 self._spans.step(run, event.step, receipt)
                 # Afterwards: one that failed is exported with its run.
-                self._exported.setdefault(run.run_id, set()).add(event.step.step_id)
+                self._exported.setdefault(run.id, set()).add(event.step.id)
             elif event.kind == "run_ended":
-                exported = self._exported.pop(run.run_id, set())
+                exported = self._exported.pop(run.id, set())
                 # With what came too fast for this listener.
                 self._spans.run(run, besides=exported)
 
@@ -164,16 +164,16 @@ class _Spans:
         """Export a run and those of its steps that are not named; return the number of spans."""
         exported = set(besides)
         receipts = {
-            receipt.step_id: receipt for receipt in self._bound.recordings.receipts(run.run_id)
+            receipt.step_id: receipt for receipt in self._bound.recordings.receipts(run.id)
         }
-        steps = self._bound.recordings.steps(run.run_id)
+        steps = self._bound.recordings.steps(run.id)
         count = 1
         for step in steps:
-            if step.step_id in receipts and step.step_id not in exported:
-                self.step(run, step, receipts[step.step_id])
+            if step.id in receipts and step.step_id not in exported:
+                self.step(run, step, receipts[step.id])
                 count += 1
         facts = run_facts(run, list(receipts.values()))
-        self._make(facts, context_of(run, "run", run.run_id), caller_of(run), {})
+        self._make(facts, context_of(run, "run", run.id), caller_of(run), {})
         if self._metrics is not None:
             kinds = [step.step_kind for step in steps]
             self._metrics.count(facts)
@@ -185,13 +185,13 @@ class _Spans:
     def step(self, run: RunRecord, step: StepRecord, receipt: Receipt) -> None:
         """Export one step."""
         parent = (
-            context_of(run, "run", run.run_id)
+            context_of(run, "run", run.id)
             if step.parent_step_id is None
             else context_of(run, "step", step.parent_step_id)
         )
         facts = step_facts(run, step, receipt)
-        content = self._content_of(step.step_id) if self._content else {}
-        self._make(facts, context_of(run, "step", step.step_id), parent, content)
+        content = self._content_of(step.id) if self._content else {}
+        self._make(facts, context_of(run, "step", step.id), parent, content)
         if self._metrics is not None:
             self._metrics.count(facts)
 

@@ -44,7 +44,7 @@ def context_of(run: RunRecord, kind: str, record_id: str) -> SpanContext:
     in one of its own.
     """
     caller = caller_of(run)
-    trace_id = caller.trace_id if caller is not None else _digest("trace", run.run_id, 16)
+    trace_id = caller.trace_id if caller is not None else _digest("trace", run.id, 16)
     return SpanContext(trace_id, _digest(kind, record_id, 8), False, TraceFlags(1))
 
 

@@ -226,7 +226,7 @@ class Demo:
         """Run the recorded agent on a fresh copy of the project: its answers come from the record,
         only the patch is real.
         """
-        tape = self._bound.recordings.tape(recorded.run_id)
+        tape = self._bound.recordings.tape(recorded.id)
         player = Player(tape)
         with (
             sample_workspace() as workspace,

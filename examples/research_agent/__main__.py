@@ -85,12 +85,12 @@ def write_report(bound: BoundTally) -> str:
 def show_denials(bound: BoundTally) -> None:
     """Print what rules denied to the agents, as their receipts have it."""
     for run in reversed(bound.recordings.runs()):
-        for step in bound.recordings.steps(run.run_id):
-            for entry in bound.recordings.entries(step.step_id):
+        for step in bound.recordings.steps(run.id):
+            for entry in bound.recordings.entries(step.id):
                 if entry.kind == "policy_check" and entry.summary["outcome"] == "denied":
                     print(f"{run.agent_name}: {entry.summary['tool']} was denied by a rule")
                 if entry.kind == "compiled":
-                    _, compiled = bound.recordings.compiled(step.step_id)
+                    _, compiled = bound.recordings.compiled(step.id)
                     reasons = [decision.reason_code for decision in compiled.decisions]
                     print(f"{run.agent_name}: {reasons.count('policy_denied')} memories withheld")
 

@@ -51,7 +51,7 @@ def state(
             {
                 "task": task,
                 "channels": channels,
-                "steps": [step.step_id for step in call.owner.recordings.steps_of_task(task)],
+                "steps": [step.id for step in call.owner.recordings.steps_of_task(task)],
             }
             for task, channels in tasks.items()
         ]

@@ -30,7 +30,7 @@ def runs(call: Call) -> Answer:
     scopes = every if call.scope is None else [Scope.parse(call.scope)]
     listed = recordings.runs_of(scopes, **({"limit": 20} | call.arguments))
     counts = recordings.step_counts(listed)
-    rows = [(run, counts.get(run.run_id, 0)) for run in listed]
+    rows = [(run, counts.get(run.id, 0)) for run in listed]
     if rows:
         value = [{**run.dump(), "steps": steps} for run, steps in rows]
         return Answer(value, views.run_table(rows))
@@ -51,14 +51,14 @@ def show(
     """Show a step: what the agent saw, why, what it did, and its receipt. For a run, its steps."""
     record, recordings = recorded(call.owner, step), call.owner.recordings
     if isinstance(record, RunRecord):
-        steps: list[StepRecord] = call.do("steps", run_id=record.run_id)
+        steps: list[StepRecord] = call.do("steps", run_id=record.id)
         runs = views.run_table([(record, len(steps))])
         return Answer({**record.dump(), "steps": steps}, [runs, views.step_table(steps)])
     if call.arguments:
         raise InvalidInput("--after and --limit page the steps of a run: name a run.")
-    entries = recordings.entries(record.step_id)
-    receipt = _read_or_none(recordings.receipt, record.step_id)
-    compiled = _read_or_none(recordings.compiled, record.step_id)
+    entries = recordings.entries(record.id)
+    receipt = _read_or_none(recordings.receipt, record.id)
+    compiled = _read_or_none(recordings.compiled, record.id)
     run = recordings.run(record.run_id)
     places = _state_of(call.owner, record, run.scope)
     value = {**record.dump(), "entries": entries, "receipt": receipt, "state": places}
@@ -93,14 +93,14 @@ def why(call: Call) -> Answer:
     before, and what it wrote.
     """
     record, recordings = step_of(call.owner, call.arguments["step_id"]), call.owner.recordings
-    compiled = _read_or_none(recordings.compiled, record.step_id)
+    compiled = _read_or_none(recordings.compiled, record.id)
     knew, unseen = (
-        (recordings.knew(record.step_id), recordings.unseen(record.step_id))
+        (recordings.knew(record.id), recordings.unseen(record.step_id))
         if compiled is not None
         else ([], [])
     )
-    changed = _read_or_none(recordings.changed, record.step_id)
-    written = [each for each in recordings.written(record.run_id) if each.step_id == record.step_id]
+    changed = _read_or_none(recordings.changed, record.id)
+    written = [each for each in recordings.written(record.run_id) if each.step_id == record.id]
     nothing = "No context is kept that was compiled in this step."
     parts: list[RenderableType] = [
         nothing if compiled is None else views.decision_table(*compiled),
@@ -113,7 +113,7 @@ def why(call: Call) -> Answer:
 
 @command("trace", positional=("text",))
 def trace(call: Call) -> Answer:
-    origins = call.do(step_id=step_of(call.owner, call.arguments["step_id"]).step_id)
+    origins = call.do(step_id=step_of(call.owner, call.arguments["step_id"]).id)
     return Answer(origins, [views.origin_text(origin) for origin in origins])
 
 
@@ -133,7 +133,7 @@ def uses(call: Call) -> Answer:
 
 @command("diff", view=views.step_diff_view, positional=("before", "after"))
 def diff(call: Call) -> Any:
-    steps = {name: step_of(call.owner, text).step_id for name, text in call.arguments.items()}
+    steps = {name: step_of(call.owner, text).id for name, text in call.arguments.items()}
     return call.do(**steps)
 
 
@@ -178,7 +178,7 @@ def recompile(
     elif send:
         raise InvalidInput(f"{provider} is no provider that is installed.")
     result = (owner.recordings.replay if keep else owner.recordings.preview_replay)(
-        record.step_id, **changes
+        record.id, **changes
     )
     lines = [] if result.step_id is None else [f"Kept as step {result.step_id}."]
     return Answer(result, [views.replay_view(result), *lines])
@@ -206,7 +206,7 @@ def _left_out(
     owner: BoundTally, step: StepRecord, drop: Iterable[str], sources: Iterable[str]
 ) -> dict[str, Any]:
     """Return what to leave out, by whole ids; what is no candidate the replay refuses."""
-    compiled = _read_or_none(owner.recordings.compiled, step.step_id)
+    compiled = _read_or_none(owner.recordings.compiled, step.id)
     if compiled is None:
         return {"context_mutations": dict.fromkeys(drop), "without_sources": tuple(sources)}
     memories = compiled[0].memory_records
@@ -248,9 +248,9 @@ def _budget(owner: BoundTally, step: StepRecord, text: str) -> int:
         )
     if number == text:
         return int(number)
-    entries = owner.recordings.entries(step.step_id)
+    entries = owner.recordings.entries(step.id)
     payload = next((each.payload for each in entries if each.kind == "compile_request"), None)
     budget = payload.get("token_budget") if isinstance(payload, dict) else None
     if isinstance(budget, int):
         return max(1, budget * int(number) // 100)
-    raise InvalidInput(f"Step {step.step_id} recorded no compile.")
+    raise InvalidInput(f"Step {step.id} recorded no compile.")

@@ -194,7 +194,7 @@ def _end(bound: BoundTally, event: Event) -> Answer:
 
 def _leave_to(other: RunRecord, bound: BoundTally, event: Event) -> Answer:
     note_seen_again(bound, event.session, observer=SURFACE, what=event.name, run=other)
-    return Answer(facts={"recorded_by": other.run_id})
+    return Answer(facts={"recorded_by": other.id})
 
 
 def _metadata(event: Event) -> dict[str, Any]:

@@ -125,7 +125,7 @@ def _run_facts(stored: BundledRun) -> Html:
         "status": run.status,
         "steps": stored.step_count,
         "could not be recorded": run.gaps or None,
-        "run": run.run_id,
+        "run": run.id,
     }
     return _list(facts)
 
@@ -148,7 +148,7 @@ def _proof(stored: BundledRun, content: bytes) -> Html:
                 "a",
                 "The record as a file",
                 href=bundle_link(content),
-                download=f"{stored.run.run_id}.receipt",
+                download=f"{stored.run.id}.receipt",
             ),
             Html(' <span class="dim">(zip)</span>'),
         ),
@@ -168,7 +168,7 @@ def _steps(stored: BundledRun) -> Iterator[Html]:
             f"{step.step_index + 1}. {name} ",
             tag("small", " · ".join(filter(None, (kind if name != kind else "", took)))),
             None if status is None else tag("small", f" · {status}", class_="failed"),
-            id=step.step_id,
+            id=step.id,
         )
         for entry in bundled.entries:
             if entry.kind == "request" and request_messages(entry.payload):

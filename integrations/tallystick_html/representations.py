@@ -98,7 +98,7 @@ def _run(run: RunRecord) -> Html:
             "started": moment(run.started_at),
             "took": duration(run.started_at, run.ended_at),
             "missed": run.gaps or None,
-            "id": run.run_id,
+            "id": run.id,
         },
     )
 
@@ -111,7 +111,7 @@ def _step(step: StepRecord) -> Html:
             "status": step.status,
             "started": moment(step.started_at),
             "took": duration(step.started_at, step.ended_at),
-            "id": step.step_id,
+            "id": step.id,
         },
     )
 

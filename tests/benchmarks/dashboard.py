@@ -174,16 +174,16 @@ def _pages(bound: BoundTally) -> list[str]:
     ]
     runs = [run for run in bound.recordings.runs(limit=100) if run.agent_name.endswith(" steps")]
     for run in runs:
-        steps = bound.recordings.steps(run.run_id, limit=200)
+        steps = bound.recordings.steps(run.id, limit=200)
         step = next(step for step in steps if step.step_kind == "model_call")
         pages += [
-            f"/runs/{run.run_id}",
-            f"/runs/{run.run_id}?after=800",
-            f"/runs/{run.run_id}/totals",
-            f"/runs/{run.run_id}/conversation",
-            f"/steps/{step.step_id}",
-            f"/steps/{step.step_id}/items/6",
-            f"/steps/{step.step_id}/replay",
+            f"/runs/{run.id}",
+            f"/runs/{run.id}?after=800",
+            f"/runs/{run.id}/totals",
+            f"/runs/{run.id}/conversation",
+            f"/steps/{step.id}",
+            f"/steps/{step.id}/items/6",
+            f"/steps/{step.id}/replay",
         ]
     return pages
 

@@ -47,7 +47,7 @@ def _config(tally: Tally | BoundTally, **more: Any) -> RunnableConfig:
 
 def _steps(tally: Tally) -> list[StepRecord]:
     [run] = tally.bind().recordings.runs()
-    return list(tally.recordings.steps(run.run_id))
+    return list(tally.recordings.steps(run.id))
 
 
 def _seen(tally: Tally) -> list[tuple[str, str | None, str]]:
@@ -57,12 +57,12 @@ def _seen(tally: Tally) -> list[tuple[str, str | None, str]]:
 def _payloads(tally: Tally, index: int = 0) -> dict[str, Any]:
     return {
         entry.kind: entry.payload
-        for entry in tally.recordings.entries(_steps(tally)[index].step_id)
+        for entry in tally.recordings.entries(_steps(tally)[index].id)
     }
 
 
 def _said(tally: Tally, kind: str, index: int = 0) -> dict[str, Any]:
-    receipt = tally.recordings.receipt(_steps(tally)[index].step_id)
+    receipt = tally.recordings.receipt(_steps(tally)[index].id)
     [summary] = [entry.summary for entry in receipt.entries if entry.kind == kind]
     return dict(summary)
 
@@ -141,12 +141,12 @@ def test_a_batch_has_a_run_for_each_input(open_sqlite: OpenTally) -> None:
         chain = RunnableLambda(str) | FakeListLLM(responses=["one", "two", "three"])
         chain.batch(["1", "2", "3"], config=_config(tally))
         runs = tally.bind().recordings.runs()
-        assert [len(list(tally.recordings.steps(run.run_id))) for run in runs] == [1, 1, 1]
+        assert [len(list(tally.recordings.steps(run.id))) for run in runs] == [1, 1, 1]
         requests = [
             entry.payload["prompt"]
             for run in runs
-            for step in tally.recordings.steps(run.run_id)
-            for entry in tally.recordings.entries(step.step_id)
+            for step in tally.recordings.steps(run.id)
+            for entry in tally.recordings.entries(step.id)
             if entry.kind == "request" and isinstance(entry.payload, dict)
         ]
         assert sorted(map(str, requests)) == ["1", "2", "3"]
@@ -255,7 +255,7 @@ def test_a_tool_that_waits_for_a_person_is_blocked(open_sqlite: OpenTally) -> No
         assert _seen(tally) == [("tool_call", "delete", "blocked")]
         assert compiled.invoke(Command(resume="yes"), config)["answer"] == "a.txt: yes"
         first = tally.bind().recordings.runs()[0]
-        assert [step.status for step in tally.recordings.steps(first.run_id)] == ["completed"]
+        assert [step.status for step in tally.recordings.steps(first.id)] == ["completed"]
 
 
 def test_events_of_ones_own_are_notes_of_the_step_under_way_or_of_one_of_their_own(
@@ -311,7 +311,7 @@ def test_what_a_tool_calls_has_the_tool_as_its_parent(open_sqlite: OpenTally) ->
         )
         called, request = _steps(tally)
         assert (called.step_kind, called.parent_step_id) == ("tool_call", None)
-        assert (request.step_kind, request.parent_step_id) == ("model_call", called.step_id)
+        assert (request.step_kind, request.parent_step_id) == ("model_call", called.id)
 
 
 def test_of_two_handlers_of_one_tally_in_the_same_call_one_records_it(
@@ -326,7 +326,7 @@ def test_of_two_handlers_of_one_tally_in_the_same_call_one_records_it(
         chain.invoke("go", config={"callbacks": handlers})
         chain.invoke("go", config={"callbacks": handlers})
         assert [
-            len(list(tally.recordings.steps(run.run_id))) for run in tally.bind().recordings.runs()
+            len(list(tally.recordings.steps(run.id))) for run in tally.bind().recordings.runs()
         ] == [
             1,
             1,
@@ -378,13 +378,13 @@ def test_a_run_with_a_gap_says_so_where_it_is_verified_and_to_the_doctor(
         assert handler.failures == 1
         [run] = tally.bind().recordings.runs()
         assert (run.status, run.gaps) == ("completed", 1)
-        assert tally.recordings.verify(run.run_id).gaps
+        assert tally.recordings.verify(run.id).gaps
         [check] = [
             candidate
             for candidate in tally.bind().operator.doctor()
             if candidate.check == "recorder"
         ]
-        assert (check.status, run.run_id[-8:] in check.text) == ("notice", True)
+        assert (check.status, run.id[-8:] in check.text) == ("notice", True)
 
 
 def test_a_strict_handler_raises_what_it_could_not_record(open_sqlite: OpenTally) -> None:

@@ -63,7 +63,7 @@ def _agent() -> Any:
 def _steps(bound: BoundTally) -> list[tuple[str, str | None, str]]:
     return [
         (step.step_kind, step.name, step.status)
-        for step in bound.recordings.steps(bound.recordings.runs()[0].run_id)
+        for step in bound.recordings.steps(bound.recordings.runs()[0].id)
     ]
 
 
@@ -79,7 +79,7 @@ def test_an_agent_is_one_run_with_a_step_for_each_call(open_sqlite: OpenTally) -
         [run] = tally.bind().recordings.runs()
         assert (run.agent_name, run.status) == ("agent", "completed")
         assert _steps(tally.bind()) == EXPECTED
-        assert tally.recordings.verify(run.run_id).ok
+        assert tally.recordings.verify(run.id).ok
 
 
 def test_an_asynchronous_agent_is_recorded_alike(open_sqlite: OpenTally) -> None:
@@ -103,8 +103,8 @@ def test_runs_side_by_side_stay_apart(open_sqlite: OpenTally) -> None:
         runs = tally.bind().recordings.runs()
         assert len(runs) == 3
         for run in runs:
-            [step] = tally.recordings.steps(run.run_id)
-            request, response = tally.recordings.entries(step.step_id)
+            [step] = tally.recordings.steps(run.id)
+            request, response = tally.recordings.entries(step.id)
             request_payload: Any = request.payload
             response_payload: Any = response.payload
             assert (
@@ -167,8 +167,8 @@ def test_a_result_that_cannot_be_compared_is_recorded_beside_one_of_the_same_tex
     with open_sqlite() as tally:
         handler = TallyCallbackHandler(tally, strict=True)
         _says("It is 42.").invoke(messages, config={"callbacks": [handler]})
-        [step] = tally.bind().recordings.steps(tally.bind().recordings.runs()[0].run_id)
-        request = tally.bind().recordings.entries(step.step_id)[0].payload
+        [step] = tally.bind().recordings.steps(tally.bind().recordings.runs()[0].id)
+        request = tally.bind().recordings.entries(step.id)[0].payload
         assert isinstance(request, dict)
         recorded_messages = cast("list[Any]", request["messages"])
         assert recorded_messages[0]["data"]["artifact"] is None
@@ -196,8 +196,8 @@ def test_a_message_that_is_edited_in_place_is_recorded_as_it_is_now(
         requests = []
         for _ in range(2):
             _says("It is 42.").invoke([message], config={"callbacks": [handler]})
-            [step] = tally.bind().recordings.steps(tally.bind().recordings.runs()[0].run_id)
-            request = tally.bind().recordings.entries(step.step_id)[0].payload
+            [step] = tally.bind().recordings.steps(tally.bind().recordings.runs()[0].id)
+            request = tally.bind().recordings.entries(step.id)[0].payload
             assert isinstance(request, dict)
             requests.append(request["messages"])
             assert requests[-1] == messages_to_dict([message])

@@ -98,7 +98,7 @@ CALL = AIMessage("", tool_calls=[{"name": "double", "args": {"value": 21}, "id":
 def _steps(bound: BoundTally, run: int = 0) -> list[tuple[str, str | None, str]]:
     return [
         (step.step_kind, step.name, step.status)
-        for step in bound.recordings.steps(bound.recordings.runs()[run].run_id)
+        for step in bound.recordings.steps(bound.recordings.runs()[run].id)
     ]
 
 
@@ -170,7 +170,7 @@ def test_an_agent_is_given_what_it_remembers_and_each_call_has_a_receipt(
             ("tool_call", "double", "completed"),
             ("model_call", "model", "completed"),
         ]
-        assert anna.recordings.verify(run.run_id).ok
+        assert anna.recordings.verify(run.id).ok
 
 
 def test_what_is_forgotten_in_the_middle_of_a_turn_is_not_given_again(
@@ -214,8 +214,8 @@ def test_a_handler_and_the_middleware_fill_the_same_steps(open_tally: OpenTally)
         _ask(agent, "Double 21.", config={"callbacks": [TallyCallbackHandler(anna, strict=True)]})
         (run,) = anna.recordings.runs()
         assert [kind for kind, *_ in _steps(anna)] == ["model_call", "tool_call", "model_call"]
-        steps = anna.recordings.steps(run.run_id)
-        kinds = [entry.kind for step in steps for entry in anna.recordings.entries(step.step_id)]
+        steps = anna.recordings.steps(run.id)
+        kinds = [entry.kind for step in steps for entry in anna.recordings.entries(step.id)]
         assert kinds.count("request") == kinds.count("response") == kinds.count("compiled") == 2
         assert kinds.count("tool_call") == 1
 
@@ -226,7 +226,7 @@ def test_calls_inside_of_a_run_are_steps_of_it(open_tally: OpenTally) -> None:
         agent: Any = create_agent(_model("Hello."), [], middleware=[TallyMiddleware(anna)])
         with anna.run("mine") as run:
             _ask(agent, "Hello?")
-        assert [record.run_id for record in anna.recordings.runs()] == [run.id]
+        assert [record.id for record in anna.recordings.runs()] == [run.id]
         assert _steps(anna) == [("model_call", "model", "completed")]
 
 
@@ -392,11 +392,11 @@ def test_a_call_that_needs_an_approval_is_a_blocked_step_and_never_reaches_the_m
         assert model.asked == []
         for run in anna.recordings.runs():
             assert run.status == "blocked"
-            (step,) = anna.recordings.steps(run.run_id)
+            (step,) = anna.recordings.steps(run.id)
             assert step.status == "blocked"
             (approval,) = [
                 entry
-                for entry in anna.recordings.receipt(step.step_id).entries
+                for entry in anna.recordings.receipt(step.id).entries
                 if entry.kind == "approval"
             ]
             assert {**approval.summary, "state": "asked"} == {

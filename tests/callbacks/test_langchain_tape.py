@@ -327,7 +327,7 @@ def test_what_middleware_and_handler_record_together_plays_alike(open_sqlite: Op
         assert player.finish().matches
         # A replay may be recorded itself, and its tape is the same one.
         both.run(player=player_of(tally), temperature=0.5, recorded=bound, **options)
-        first, second = (tally.recordings.tape(run.run_id) for run in bound.recordings.runs()[:2])
+        first, second = (tally.recordings.tape(run.id) for run in bound.recordings.runs()[:2])
         assert [each.kind for each in first.calls] == [each.kind for each in second.calls]
         player = Player(first)
         both.run(player=player, **options)

@@ -67,7 +67,7 @@ def _played(tally: Tally | BoundTally, saver: TallySaver, *, nested: bool = Fals
     runs = reversed(
         tally.recordings.runs() if isinstance(tally, BoundTally) else tally.bind().recordings.runs()
     )
-    return [step.step_id for run in runs for step in tally.recordings.steps(run.run_id)]
+    return [step.id for run in runs for step in tally.recordings.steps(run.id)]
 
 
 @pytest.mark.parametrize("nested", [False, True])
@@ -123,16 +123,16 @@ def test_a_step_that_the_middleware_recorded_leads_back_too(open_sqlite: OpenTal
             _says("one"), middleware=[TallyMiddleware(tally, strict=True)], checkpointer=saver
         )
         agent.invoke({"messages": [HumanMessage("first")]}, {"configurable": {"thread_id": "t"}})
-        [step] = tally.recordings.steps(tally.bind().recordings.runs()[0].run_id)
+        [step] = tally.recordings.steps(tally.bind().recordings.runs()[0].id)
         other: Any = create_agent(_says("uno"), checkpointer=saver)
-        assert _texts(other.invoke(None, saver.at_step(step.step_id))) == ["first", "uno"]
+        assert _texts(other.invoke(None, saver.at_step(step.id))) == ["first", "uno"]
 
 
 def test_verifying_a_run_covers_the_thread_it_ran_in(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         saver, me = TallySaver(tally), tally.bind()
         _played(tally, saver)
-        run_id = me.recordings.runs()[0].run_id
+        run_id = me.recordings.runs()[0].id
         whole = me.recordings.verify(run_id)
         assert (whole.ok, whole.threads_checked) == (True, 1)
         assert tally.recordings.verify(run_id) == whole
@@ -151,7 +151,7 @@ def test_who_may_not_read_a_thread_is_told_that_it_was_not_verified(open_sqlite:
     with open_sqlite() as tally:
         anna = tally.bind(Actor(user="anna"))
         _played(anna, TallySaver(anna))
-        run_id = anna.recordings.runs()[0].run_id
+        run_id = anna.recordings.runs()[0].id
         verification = tally.bind().recordings.verify(run_id)
         assert (verification.ok, verification.threads_checked) == (True, 0)
         assert any("checkpoint threads" in reason for reason in verification.cannot_prove)

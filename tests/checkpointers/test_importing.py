@@ -314,7 +314,7 @@ def test_a_receipt_leads_to_the_state_and_back(tmp_path: Path, tally_command: Ru
         compiled.invoke({"messages": [HumanMessage("hi")]}, config)
         [run] = tally.bind().recordings.runs()
         [call] = [
-            step for step in tally.recordings.steps(run.run_id) if step.step_kind == "model_call"
+            step for step in tally.recordings.steps(run.id) if step.step_kind == "model_call"
         ]
         [checkpoint] = [
             candidate
@@ -322,10 +322,10 @@ def test_a_receipt_leads_to_the_state_and_back(tmp_path: Path, tally_command: Ru
             if candidate.metadata.get("step") == 0
         ]
     id = checkpoint.checkpoint["id"]
-    shown = json.loads(tally_command("show", call.step_id, "--json").stdout)
+    shown = json.loads(tally_command("show", call.id, "--json").stdout)
     back = json.loads(tally_command("state", "t", id, "--json").stdout)
 
     assert shown["state"] == [f"t {id}"]
-    assert [write["steps"] for write in back[0]["writes"]] == [[call.step_id]]
-    assert f"tally state t {id}" in " ".join(tally_command("show", call.step_id).stdout.split())
-    assert call.step_id[-8:] in tally_command("state", "t", id).stdout
+    assert [write["steps"] for write in back[0]["writes"]] == [[call.id]]
+    assert f"tally state t {id}" in " ".join(tally_command("show", call.id).stdout.split())
+    assert call.id[-8:] in tally_command("state", "t", id).stdout

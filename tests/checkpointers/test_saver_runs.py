@@ -129,7 +129,7 @@ def test_a_recorded_run_stands_for_the_call_that_it_recorded(open_sqlite: OpenTa
         graph.invoke(_say("two"), _config(run_id=SECOND, callbacks=[TallyCallbackHandler(tally)]))
         (recorded,) = tally.bind().recordings.runs_of([tally.bind().scope])
 
-        saver.delete_for_runs([recorded.run_id])
+        saver.delete_for_runs([recorded.id])
 
         assert _runs(saver) == {"graph": {str(FIRST)}, "subgraph": {str(FIRST)}}
 

@@ -80,7 +80,7 @@ def test_repository_summary_and_tools_are_candidates_and_the_diff_once_there_is_
     worked: Worked,
 ) -> None:
     first, last = (
-        {decision.item_id for decision in worked.compiled(step.step_id).decisions}
+        {decision.item_id for decision in worked.compiled(step.id).decisions}
         for step in (worked.steps[0], [step for step in worked.steps if step.name == "think"][-1])
     )
     files = {f"file:{path}" for path in worked.workspace.files()}
@@ -109,7 +109,7 @@ def test_an_unrelated_file_is_out_with_its_reason_and_the_convention_is_in(worke
         for step in worked.bound.recordings.steps(str(worked.replayed.run_id))
         if step.step_kind == "model_call"
     ]
-    compiled = worked.compiled(step.step_id)
+    compiled = worked.compiled(step.id)
 
     assert compiled.decision("file:docs/history.md").reason_code == "below_relevance"
     assert compiled.decision("file:CONVENTIONS.md").decision == "include"
@@ -118,7 +118,7 @@ def test_an_unrelated_file_is_out_with_its_reason_and_the_convention_is_in(worke
 def test_sections_have_digests_and_instructions_stay_the_same_from_step_to_step(
     worked: Worked,
 ) -> None:
-    thinking = [worked.compiled(step.step_id) for step in worked.steps if step.name == "think"]
+    thinking = [worked.compiled(step.id) for step in worked.steps if step.name == "think"]
 
     assert all(section.digest for compiled in thinking for section in compiled.sections)
     assert len({compiled.stable_prefix_hash for compiled in thinking}) == 1
@@ -130,7 +130,7 @@ def test_the_record_has_contexts_requests_answers_tools_checks_and_memories(
     recorded = {
         entry.kind
         for step in worked.steps
-        for entry in worked.bound.recordings.entries(step.step_id)
+        for entry in worked.bound.recordings.entries(step.id)
     }
 
     assert {
@@ -151,7 +151,7 @@ def test_the_record_has_the_output_of_the_tests_the_diff_and_what_each_call_of_t
     worked: Worked,
 ) -> None:
     entries = [
-        entry for step in worked.steps for entry in worked.bound.recordings.entries(step.step_id)
+        entry for step in worked.steps for entry in worked.bound.recordings.entries(step.id)
     ]
     results = [str(entry.payload) for entry in entries if entry.kind == "tool_result"]
     usage: list[Any] = [entry.summary["usage"] for entry in entries if entry.kind == "response"]
@@ -217,7 +217,7 @@ def test_the_step_that_guessed_answers_rightly_with_more_context_and_both_are_re
 
 def test_the_receipts_of_work_and_replay_verify(worked: Worked) -> None:
     for run in worked.bound.recordings.runs():
-        assert worked.bound.recordings.verify(run.run_id).ok
+        assert worked.bound.recordings.verify(run.id).ok
 
 
 def test_a_patch_that_a_person_refuses_leaves_the_files_as_they_are(

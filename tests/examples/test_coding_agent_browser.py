@@ -102,7 +102,7 @@ def test_the_pages_of_the_coding_agent_break_no_rule(worked: Worked, scheme: str
     screens = {
         "agent-run": f"/runs/{worked.run_id}",
         "agent-step": f"/steps/{worked.guessed}",
-        "agent-diff": f"/diff?before={worked.guessed}&after={replayed[0].step_id}",
+        "agent-diff": f"/diff?before={worked.guessed}&after={replayed[0].id}",
         "agent-talk": f"/runs/{worked.run_id}/conversation",
     }
     with window.page(scheme) as page:
@@ -110,9 +110,9 @@ def test_the_pages_of_the_coding_agent_break_no_rule(worked: Worked, scheme: str
             assert page.goto(f"{window.there.tcp}/ui{path}").status == 200, name
             check_page(page, f"{name}-{scheme}")
         [stated, *_] = [
-            step.step_id
+            step.id
             for step in steps
-            if page.goto(f"{window.there.tcp}/ui/steps/{step.step_id}/state").status == 200
+            if page.goto(f"{window.there.tcp}/ui/steps/{step.id}/state").status == 200
         ]
         page.goto(f"{window.there.tcp}/ui/steps/{stated}/state")
         check_page(page, f"agent-state-{scheme}")

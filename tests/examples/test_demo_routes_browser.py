@@ -56,8 +56,8 @@ def demo(tally: Tally, window: Window) -> Iterator[Demoed]:
     bound.reviews.reflect([bound.remember("We decided to round half even.", kind="episode").id])
     [run] = [run for run in bound.recordings.runs() if run.agent_name == "coder" and run.domain]
     compiled = [
-        step.step_id
-        for step in bound.recordings.steps(run.run_id)
+        step.id
+        for step in bound.recordings.steps(run.id)
         if step.step_kind == "model_call"
     ]
     with pytest.raises(ApprovalRequired):
@@ -69,8 +69,8 @@ def demo(tally: Tally, window: Window) -> Iterator[Demoed]:
     assert secret is not None
     with serve_in_background(tally, port=0) as (base,):
         stated = [
-            step.step_id
-            for step in bound.recordings.steps(run.run_id)
+            step.id
+            for step in bound.recordings.steps(run.id)
             if isinstance(step.metadata.get("langgraph_checkpoint_ns"), str)
         ]
         starts = [
@@ -80,7 +80,7 @@ def demo(tally: Tally, window: Window) -> Iterator[Demoed]:
             f"steps/{compiled[1]}/changed",
             f"steps/{stated[0]}/state",
             "spaces/access?user=local",
-            f"runs/{run.run_id}",
+            f"runs/{run.id}",
             f"steps/{compiled[0]}",
             f"steps/{compiled[0]}/trace?text=round",
             f"diff?before={compiled[0]}&after={compiled[1]}",
@@ -90,7 +90,7 @@ def demo(tally: Tally, window: Window) -> Iterator[Demoed]:
             "memory?q=How do we round money here?",
             "export/counts?scope=project:ledger",
             "health/disk",
-            f"runs/{run.run_id}/totals",
+            f"runs/{run.id}/totals",
         ]
         there = Served(tally, "", base)
         pages: dict[str, str] = {}

@@ -51,7 +51,7 @@ def test_each_customer_is_known_to_every_worker_by_their_own_order_alone(
             "Which order is mine?",
             "My order 103 is broken.",
         ]
-        assert all(mine.recordings.verify(run.run_id).ok for run in mine.recordings.runs())
+        assert all(mine.recordings.verify(run.id).ok for run in mine.recordings.runs())
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def _runs_of(tally: Tally, actor: Actor) -> int:
     """The number of an actor's runs, each of which verifies."""
     bound = tally.bind(actor)
     runs = bound.recordings.runs()
-    assert all(bound.recordings.verify(run.run_id).ok for run in runs)
+    assert all(bound.recordings.verify(run.id).ok for run in runs)
     return len(runs)
 
 

@@ -88,7 +88,7 @@ def test_the_journal_says_who_stored_a_turn_and_who_saw_it_again(open_sqlite: Op
         [run] = bound.recordings.runs()
         assert details == [
             {
-                "run": run.run_id,
+                "run": run.id,
                 "observer": "TallyCallbackHandler",
                 "stored_by": "TallyMiddleware",
             }

@@ -261,11 +261,11 @@ def test_a_step_without_a_context_says_what_changed_and_what_it_wrote(
             with run.step("model_call", name="quiet") as step:
                 step.record("request", {"prompt": "secret plans"}, summary={"model": "m-1"})
         [wrote, quiet] = bound.recordings.steps(run.id)
-    why = tally_command("why", wrote.step_id)
+    why = tally_command("why", wrote.id)
     assert why.returncode == 0
     assert f"wrote ADD {stored.id} by local" in " ".join(why.stdout.split())
-    assert json.loads(tally_command("why", quiet.step_id, "--json").stdout)["knew"] == []
-    shown = tally_command("show", quiet.step_id).stdout
+    assert json.loads(tally_command("why", quiet.id, "--json").stdout)["knew"] == []
+    shown = tally_command("show", quiet.id).stdout
     assert "payload not kept" in shown
     assert "m-1" in shown
     assert "commitment" not in shown
@@ -286,7 +286,7 @@ def test_a_difference_in_the_budget_alone_is_a_difference(
                     )
             with run.step("tool_call") as step:
                 step.record("tool_call", {"name": "look", "arguments": {}})
-        first, other, tool = (step.step_id for step in bound.recordings.steps(run.id))
+        first, other, tool = (step.id for step in bound.recordings.steps(run.id))
     assert "nothing differs" not in tally_command("diff", first, other).stdout
     assert "= nothing differs" in tally_command("diff", first, first).stdout
     unlike = tally_command("diff", first, tool).stdout
@@ -302,12 +302,12 @@ def test_a_file_or_an_id_that_is_wrong_is_told_in_one_line(
     key.write_bytes(new_key()[1])
     with Tally.open(place, background=False) as tally:
         [run] = tally.bind(OWNER, scope="project:apollo").recordings.runs()
-        bundle.write_bytes(tally.bind(OWNER).recordings.export_receipt(run.run_id))
+        bundle.write_bytes(tally.bind(OWNER).recordings.export_receipt(run.id))
     wrong: list[tuple[str, ...]] = [
         (
             "/nowhere/run.receipt: No such file",
             "export-receipt",
-            run.run_id,
+            run.id,
             "--out",
             "/nowhere/run.receipt",
         ),

@@ -61,10 +61,10 @@ def _step(place: Path) -> str:
         steps = [
             step
             for record in tally.bind(ADA).recordings.runs()
-            for step in recordings.steps(record.run_id)
+            for step in recordings.steps(record.id)
             if step.step_kind == "model_call"
         ]
-        return steps[0].step_id
+        return steps[0].id
 
 
 def test_a_user_of_an_embedded_tally_is_named_with_as(run: Run) -> None:

@@ -179,7 +179,7 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Window]:
                 browser,
                 played,
                 spent,
-                spent_step.step_id,
+                spent_step.id,
                 replay.id,
                 waiting.id,
                 proposal.id,

@@ -44,7 +44,7 @@ def test_an_exact_replay_is_a_job_and_then_says_whether_the_request_is_the_same(
     [replay] = [
         run for run in there.tally.bind(ADA).recordings.runs() if "replay_of" in run.metadata
     ]
-    assert played.step_id in ada.get(f"runs/{replay.run_id}").source
+    assert played.step_id in ada.get(f"runs/{replay.id}").source
 
 
 def test_a_replay_with_a_smaller_budget_shows_what_would_have_been_left_out(

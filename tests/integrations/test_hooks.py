@@ -115,13 +115,13 @@ def test_what_a_tool_did_is_recorded_in_its_session(bound: BoundTally) -> None:
     told(bound, "after-tool", tool="rm", arguments={}, call_id="c2", error="denied")
 
     runs = bound.recordings.runs()
-    steps = [bound.recordings.steps(run.run_id)[0] for run in runs]
+    steps = [bound.recordings.steps(run.id)[0] for run in runs]
     assert [run.metadata["thread_id"] for run in runs] == ["s1", "s1"]
     assert [(step.step_kind, step.name, step.status) for step in steps] == [
         ("tool_call", "rm", "failed"),
         ("tool_call", "ls", "completed"),
     ]
-    assert all(bound.recordings.verify(run.run_id).ok for run in runs)
+    assert all(bound.recordings.verify(run.id).ok for run in runs)
 
 
 TURNS = [
@@ -405,7 +405,7 @@ def test_a_tool_call_that_is_told_of_twice_at_once_is_recorded_once(open_tally: 
         names = [
             step.name
             for run in bound.recordings.runs()
-            for step in bound.recordings.steps(run.run_id)
+            for step in bound.recordings.steps(run.id)
             if step.step_kind == "tool_call"
         ]
         assert names == ["ls", "ls"]

@@ -62,12 +62,12 @@ def test_a_thread_of_any_id_is_recorded(open_sqlite: OpenTally, id: Any, observe
         bound = tally.bind(Actor(user=str(ID)))
         [run] = bound.recordings.runs()
         [step] = [
-            step for step in bound.recordings.steps(run.run_id) if step.step_kind == "model_call"
+            step for step in bound.recordings.steps(run.id) if step.step_kind == "model_call"
         ]
         assert step.metadata["thread_id"] == str(id)
-        assert bound.recordings.verify(run.run_id).ok
+        assert bound.recordings.verify(run.id).ok
         # The step names the thread as the saver does, so that there is a way back to it.
-        place: Any = saver.at_step(step.step_id, config=config)
+        place: Any = saver.at_step(step.id, config=config)
         assert place["configurable"]["thread_id"] == str(id)
 
 

@@ -110,7 +110,7 @@ def test_a_model_extracts_in_a_recorded_step(
         assert proposal.content.content == "I live in Berlin."
         [run] = anna.recordings.runs()
         assert run.agent_name == "tallystick-extract"
-        assert anna.recordings.verify(run.run_id).ok
+        assert anna.recordings.verify(run.id).ok
 
 
 @pytest.mark.parametrize(

@@ -53,17 +53,17 @@ def _run(tally: Tally) -> RunRecord:
 def _steps(tally: Tally) -> list[tuple[str, str | None, str]]:
     return [
         (step.step_kind, step.name, step.status)
-        for step in tally.recordings.steps(_run(tally).run_id)
+        for step in tally.recordings.steps(_run(tally).id)
     ]
 
 
 def _payloads(tally: Tally, place: int = 0) -> dict[str, Any]:
-    step = tally.recordings.steps(_run(tally).run_id)[place]
-    return {entry.kind: entry.payload for entry in tally.recordings.entries(step.step_id)}
+    step = tally.recordings.steps(_run(tally).id)[place]
+    return {entry.kind: entry.payload for entry in tally.recordings.entries(step.id)}
 
 
 def _summary(tally: Tally, place: int = 0) -> dict[str, Any]:
-    return dict(tally.recordings.receipts(_run(tally).run_id)[place].entries[-1].summary)
+    return dict(tally.recordings.receipts(_run(tally).id)[place].entries[-1].summary)
 
 
 async def _ask(agent: FunctionAgent, prompt: str = "double 21", **options: Any) -> str:
@@ -120,7 +120,7 @@ def test_an_agent_is_one_run_with_a_step_for_each_call(
             "tool_call": {"name": "double", "arguments": {"value": 21}, "tool_call_id": "c1"},
             "tool_result": {"result": 42},
         }
-        assert tally.recordings.verify(run.run_id).ok
+        assert tally.recordings.verify(run.id).ok
 
 
 def test_parallel_tools_and_one_that_fails_have_a_step_each(open_sqlite: OpenTally) -> None:
@@ -146,7 +146,7 @@ def test_parallel_tools_and_one_that_fails_have_a_step_each(open_sqlite: OpenTal
             ("double", "completed"),
         ]
         assert _run(tally).status == "completed"
-        places = {step.name: step.step_index for step in tally.recordings.steps(_run(tally).run_id)}
+        places = {step.name: step.step_index for step in tally.recordings.steps(_run(tally).id)}
         error = _payloads(tally, places["divide"])["error"]
         assert (error["type"], error["message"]) == ("ZeroDivisionError", "division by zero")
 
@@ -268,14 +268,14 @@ def test_an_agent_in_a_tool_is_part_of_the_run_under_that_tool(open_sqlite: Open
             asyncio.run(_ask(outer))
 
         assert _run(tally).agent_name == "outer"
-        steps = tally.recordings.steps(_run(tally).run_id)
+        steps = tally.recordings.steps(_run(tally).id)
         assert [step.step_kind for step in steps] == [
             "model_call",
             "tool_call",
             "model_call",
             "model_call",
         ]
-        assert [step.parent_step_id for step in steps] == [None, None, steps[1].step_id, None]
+        assert [step.parent_step_id for step in steps] == [None, None, steps[1].id, None]
 
 
 def test_agents_side_by_side_stay_apart(open_sqlite: OpenTally) -> None:
@@ -290,8 +290,8 @@ def test_agents_side_by_side_stay_apart(open_sqlite: OpenTally) -> None:
             asyncio.run(ask_all())
 
         for run in tally.bind().recordings.runs():
-            [step] = tally.recordings.steps(run.run_id)
-            request, response = tally.recordings.entries(step.step_id)
+            [step] = tally.recordings.steps(run.id)
+            request, response = tally.recordings.entries(step.id)
             number = run.agent_name.removeprefix("agent-")
             assert f"question {number}" in str(request.payload)
             assert f"said {number}" in str(response.payload)
@@ -319,8 +319,8 @@ def test_memory_that_is_given_to_an_agent_stands_in_its_run_and_is_marked_in_the
         with TallyInstrumentation(tally, strict=True):
             asyncio.run(_ask(agent, "When does the heron nest?", memory=memory))
 
-        steps = tally.recordings.steps(_run(tally).run_id)
-        kinds = [entry.kind for step in steps for entry in tally.recordings.entries(step.step_id)]
+        steps = tally.recordings.steps(_run(tally).id)
+        kinds = [entry.kind for step in steps for entry in tally.recordings.entries(step.id)]
         assert "compiled" in kinds
         place = next(step.step_index for step in steps if step.step_kind == "model_call")
         sent = [
@@ -347,9 +347,9 @@ def test_a_recorded_model_call_replays_through_a_model_and_is_not_recorded_again
     with open_sqlite() as tally:
         with TallyInstrumentation(tally, strict=True):
             Scripted("heron").chat([ChatMessage("Say heron.")], temperature=0.5)
-            [step] = tally.recordings.steps(_run(tally).run_id)
-            same = tally.recordings.preview_replay(step.step_id, call=llm_call(Scripted("heron")))
-            other = tally.recordings.preview_replay(step.step_id, call=llm_call(Scripted("stork")))
+            [step] = tally.recordings.steps(_run(tally).id)
+            same = tally.recordings.preview_replay(step.id, call=llm_call(Scripted("heron")))
+            other = tally.recordings.preview_replay(step.id, call=llm_call(Scripted("stork")))
 
         assert (same.fidelity, same.request_matches, same.response_matches) == ("exact", True, True)
         assert other.response_matches is False
@@ -451,8 +451,8 @@ def test_a_workflow_that_is_stopped_is_not_called_completed(
         bound = tally.bind()
         [run] = bound.recordings.runs()
         assert run.status == status
-        assert [step.status for step in bound.recordings.steps(run.run_id)] == [
+        assert [step.status for step in bound.recordings.steps(run.id)] == [
             "completed",
             "cancelled",
         ]
-        assert bound.recordings.verify(run.run_id).ok
+        assert bound.recordings.verify(run.id).ok

@@ -171,10 +171,10 @@ def test_a_redacted_request_is_recorded_as_it_was_sent(open_sqlite: OpenTally, w
         assert not any(secret in str(script.sent) for secret in (KEY, "anna@example.org"))
         bound = tally.bind(ANNA)
         [run] = bound.recordings.runs()
-        steps = bound.recordings.steps(run.run_id)
+        steps = bound.recordings.steps(run.id)
         assert [step.step_kind for step in steps] == ["policy_check", "model_call"]
         assert checks_of(tally) == [("policy_check", "redacted", "redact-model_call")]
-        assert bound.recordings.verify(run.run_id).ok
+        assert bound.recordings.verify(run.id).ok
 
 
 class Completing(CustomLLM):

@@ -355,7 +355,7 @@ def test_a_stream_that_breaks_leaves_what_came_until_then(case: Case, bound: Bou
 
     step = bound.recordings.steps(run.id)[-1]
     assert step.status == "failed"
-    entries = {entry.kind: entry for entry in bound.recordings.entries(step.step_id)}
+    entries = {entry.kind: entry for entry in bound.recordings.entries(step.id)}
     assert entries["response"].summary["stop"] == "broken_off"
     payload: Any = entries["response"].payload
     assert payload["answer"]["text"].startswith("Three tons")
@@ -375,7 +375,7 @@ def test_a_stream_that_is_left_early_is_recorded_as_interrupted(
 
     step = bound.recordings.steps(run.id)[-1]
     assert step.status == "interrupted"
-    assert summary(bound, step.step_id, "response")["stop"] == "broken_off"
+    assert summary(bound, step.id, "response")["stop"] == "broken_off"
 
 
 @either

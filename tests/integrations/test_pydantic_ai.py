@@ -47,8 +47,8 @@ def test_a_streamed_answer_is_recorded_whole(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         assert asyncio.run(ask(tally)) == "heron"
         owner = tally.bind()
-        [step] = owner.recordings.steps(owner.recordings.runs()[0].run_id)
-        entries = {entry.kind: entry.payload for entry in owner.recordings.entries(step.step_id)}
+        [step] = owner.recordings.steps(owner.recordings.runs()[0].id)
+        entries = {entry.kind: entry.payload for entry in owner.recordings.entries(step.id)}
         assert list(entries) == [
             "memory_read",
             "compile_request",
@@ -93,7 +93,7 @@ def test_a_call_that_could_not_be_recorded_is_a_gap_of_its_run(
         assert _run(agent, "go").output == "fine"
         [run] = tally.bind().recordings.runs()
         assert (run.status, run.gaps) == ("completed", 1)
-        assert tally.recordings.verify(run.run_id).gaps
+        assert tally.recordings.verify(run.id).gaps
 
 
 def test_of_two_recorders_in_one_agent_each_call_is_recorded_once(open_sqlite: OpenTally) -> None:
@@ -104,14 +104,14 @@ def test_of_two_recorders_in_one_agent_each_call_is_recorded_once(open_sqlite: O
             "double 21",
         )
         [run] = tally.bind().recordings.runs()
-        steps = list(tally.recordings.steps(run.run_id))
+        steps = list(tally.recordings.steps(run.id))
         assert [(step.step_kind, step.status) for step in steps] == [
             ("model_call", "completed"),
             ("tool_call", "completed"),
             ("model_call", "completed"),
         ]
         for step in steps:
-            kinds = [entry.kind for entry in tally.recordings.entries(step.step_id)]
+            kinds = [entry.kind for entry in tally.recordings.entries(step.id)]
             assert len(kinds) == len(set(kinds)) == 2
 
 
@@ -136,11 +136,11 @@ def test_a_failure_outside_of_any_step_has_a_step_that_says_what(open_sqlite: Op
         with pytest.raises(UnexpectedModelBehavior):
             _run(agent, "go")
         [run] = tally.bind().recordings.runs()
-        last = list(tally.recordings.steps(run.run_id))[-1]
+        last = list(tally.recordings.steps(run.id))[-1]
         assert (run.status, last.step_kind, last.status) == ("failed", "other", "failed")
         [error] = [
             entry.payload
-            for entry in tally.recordings.entries(last.step_id)
+            for entry in tally.recordings.entries(last.id)
             if entry.kind == "error"
         ]
         assert isinstance(error, dict)
@@ -178,7 +178,7 @@ def test_a_model_without_streams_says_so_itself(open_sqlite: OpenTally) -> None:
 
         bound = tally.bind()
         runs = bound.recordings.runs()
-        steps = [step for run in runs for step in bound.recordings.steps(run.run_id)]
+        steps = [step for run in runs for step in bound.recordings.steps(run.id)]
         assert [step.name for step in steps if step.status == "completed"] == ["no-streams"]
 
 
@@ -196,5 +196,5 @@ def test_a_model_that_the_user_instrumented_has_one_span(open_sqlite: OpenTally)
         assert _run(Agent(model, capabilities=[recorder]), "Hm?").output == "Yes."
         bound = tally.bind()
         [run] = bound.recordings.runs()
-        [step] = bound.recordings.steps(run.run_id)
-        assert "request" in [entry.kind for entry in bound.recordings.entries(step.step_id)]
+        [step] = bound.recordings.steps(run.id)
+        assert "request" in [entry.kind for entry in bound.recordings.entries(step.id)]

@@ -88,7 +88,7 @@ def test_a_run_is_given_what_is_remembered_of_its_prompt_once(open_sqlite: OpenT
         steps = [
             step
             for run in tally.bind(ANNA).recordings.runs()
-            for step in tally.bind(ANNA).recordings.steps(run.run_id)
+            for step in tally.bind(ANNA).recordings.steps(run.id)
         ]
         assert {step.step_kind for step in steps} == {"model_call", "tool_call"}
 

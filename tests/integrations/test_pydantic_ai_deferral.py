@@ -47,7 +47,7 @@ def test_an_agent_of_any_output_type_runs_with_the_line_of_the_readme(
         asyncio.run(agent.run("Hello?"))
         [run] = tally.bind().recordings.runs()
         assert run.status == "completed"
-        assert tally.bind().recordings.verify(run.run_id).ok
+        assert tally.bind().recordings.verify(run.id).ok
         assert not ASKING & _offered(agent)
 
 

@@ -146,7 +146,7 @@ def test_a_deferred_call_says_what_waits_and_its_run_is_blocked(open_sqlite: Ope
         }
         assert len(metadata["arguments_digest"]) == 64
         [recorded] = tally.bind(ANNA).recordings.runs()
-        steps = tally.bind(ANNA).recordings.steps(recorded.run_id)
+        steps = tally.bind(ANNA).recordings.steps(recorded.id)
         assert (recorded.status, [(step.step_kind, step.status) for step in steps]) == (
             "blocked",
             [("model_call", "completed"), ("tool_call", "blocked")],
@@ -305,5 +305,5 @@ def test_a_replayed_denial_is_told_again(open_sqlite: OpenTally) -> None:
         first = pay(Bank(), quiet(tally), DEAR)
         bound = tally.bind(ANNA)
         [recorded] = bound.recordings.runs()
-        again = pay(Bank(), [TapeCapability(bound.recordings.player(recorded.run_id))], DEAR)
+        again = pay(Bank(), [TapeCapability(bound.recordings.player(recorded.id))], DEAR)
         assert results_of(again) == results_of(first)

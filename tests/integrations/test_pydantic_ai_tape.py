@@ -106,7 +106,7 @@ def test_a_replay_is_recorded_whichever_capability_comes_first(open_sqlite: Open
             player = player_of(tally)
             assert ask(agent, *[quiet(tally), TapeCapability(player)][::order]) == "Heavy."
             assert player.finish().matches
-        tapes = [tally.recordings.tape(run.run_id) for run in tally.bind().recordings.runs()]
+        tapes = [tally.recordings.tape(run.id) for run in tally.bind().recordings.runs()]
         kinds = ["model_call", "tool_call", "model_call"]
         assert [[each.kind for each in tape.calls] for tape in tapes] == [kinds] * 3
 

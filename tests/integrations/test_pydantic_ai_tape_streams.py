@@ -120,9 +120,9 @@ def test_text_grows_for_whoever_reads_the_stream(open_sqlite: OpenTally) -> None
 def _steps(tally: Tally) -> tuple[list[str], list[str], list[dict[Any, Any]]]:
     """The states of all runs and of all steps, and the entries of each step, oldest first."""
     runs = tally.bind().recordings.runs()[::-1]
-    steps = [step for run in runs for step in tally.recordings.steps(run.run_id)]
+    steps = [step for run in runs for step in tally.recordings.steps(run.id)]
     entries = [
-        {entry.kind: entry for entry in tally.recordings.entries(step.step_id)} for step in steps
+        {entry.kind: entry for entry in tally.recordings.entries(step.id)} for step in steps
     ]
     return [run.status for run in runs], [step.status for step in steps], entries
 

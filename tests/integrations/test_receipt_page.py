@@ -137,7 +137,7 @@ def test_records_show_themselves_in_a_notebook_and_print_short(open_sqlite: Open
         run_id = _record(bound)
         found = bound.recall("heron oak")
         steps = bound.recordings.steps(run_id)
-        _, compiled = bound.recordings.compiled(steps[0].step_id)
+        _, compiled = bound.recordings.compiled(steps[0].id)
         with bound.run("other") as run, run.step("model_call") as step:
             pass
         shown: list[Any] = [

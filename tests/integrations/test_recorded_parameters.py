@@ -62,9 +62,9 @@ def test_headers_given_to_a_model_are_in_no_payload(
         bound = tally.bind()
         runtime(bound)
 
-        (step,) = bound.recordings.steps(bound.recordings.runs()[0].run_id)
+        (step,) = bound.recordings.steps(bound.recordings.runs()[0].id)
         request = next(
-            entry for entry in bound.recordings.entries(step.step_id) if entry.kind == "request"
+            entry for entry in bound.recordings.entries(step.id) if entry.kind == "request"
         )
         assert "temperature" in str(request.payload)
         assert "maps" in str(request.payload)

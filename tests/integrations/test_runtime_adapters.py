@@ -132,7 +132,7 @@ def test_forgetting_waits_until_a_person_agrees(open_sqlite: OpenTally, runtime:
         # A question of LlamaIndex's tools names no tool.
         assert runtime.name == "llama_index" or question.name == "memory_forget"
         assert owner.get(arguments["memory_id"]).content == "Keep me."
-        steps = owner.recordings.steps(owner.recordings.runs()[0].run_id)
+        steps = owner.recordings.steps(owner.recordings.runs()[0].id)
         assert [step.status for step in steps] == ["completed", "blocked"]
         own_question = runtime.name == "pydantic_ai"
         assert steps[1].step_kind == ("human_approval" if own_question else "tool_call")
@@ -197,18 +197,18 @@ def test_what_a_tool_remembers_is_joined_to_its_step(
 
         tools = [
             step
-            for step in owner.recordings.steps(owner.recordings.runs()[0].run_id)
+            for step in owner.recordings.steps(owner.recordings.runs()[0].id)
             if step.step_kind == "tool_call"
         ]
         for step in tools:
-            kinds = [entry.kind for entry in owner.recordings.entries(step.step_id)]
+            kinds = [entry.kind for entry in owner.recordings.entries(step.id)]
             assert kinds == ["tool_call", "memory_write", "tool_result"]
         outside, stored, noted = owner.memories()
         steps = [memory.source_step_ids for memory in (noted, stored, outside)]
-        assert steps == [(tools[0].step_id,), (tools[1].step_id,), ()]
+        assert steps == [(tools[0].id,), (tools[1].step_id,), ()]
         assert {memory.source_run_id for memory in (noted, stored)} == {tools[0].run_id}
         [entry] = owner.history(stored.id)
-        assert (entry.correlation_id, entry.request_id) == (tools[1].step_id, tools[1].run_id)
+        assert (entry.correlation_id, entry.request_id) == (tools[1].id, tools[1].run_id)
         # A run of LlamaIndex has no thread.
         assert bool(entry.session_id) == (runtime.name != "llama_index")
         assert runtime.name != "langchain" or entry.session_id == "t"
@@ -221,9 +221,9 @@ def _failed_kinds(open_sqlite: OpenTally, runtime: Runtime, *, ruled: bool) -> l
         with pytest.raises(ConnectionError):
             runtime.run(script, recorded=tally, ruled=rules)
         [run] = tally.bind().recordings.runs()
-        [step] = tally.recordings.steps(run.run_id)
+        [step] = tally.recordings.steps(run.id)
         assert (run.status, step.step_kind, step.status) == ("failed", "model_call", "failed")
-        return [entry.kind for entry in tally.recordings.entries(step.step_id)]
+        return [entry.kind for entry in tally.recordings.entries(step.id)]
 
 
 @in_runtimes()
@@ -253,9 +253,9 @@ def test_a_recorded_request_replays_through_a_model(
 ) -> None:
     with open_sqlite() as tally:
         runtime.run(Script("heron"), prompt="Say heron.", recorded=tally)
-        [step] = tally.recordings.steps(tally.bind().recordings.runs()[0].run_id)
+        [step] = tally.recordings.steps(tally.bind().recordings.runs()[0].id)
         same, other = (
-            tally.recordings.preview_replay(step.step_id, call=runtime.model_call(Script(answer)))
+            tally.recordings.preview_replay(step.id, call=runtime.model_call(Script(answer)))
             for answer in ("heron", "stork")
         )
     assert (same.fidelity, same.request_matches, same.response_matches) == ("exact", True, True)

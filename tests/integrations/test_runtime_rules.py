@@ -50,7 +50,7 @@ def test_a_denied_call_does_not_run_and_the_model_reads_why(
         assert (ran.failed, denied.failed) == (False, True)
         assert "stopped by rule deny-tool_call" in denied.text
         [run] = bound.recordings.runs()
-        steps = bound.recordings.steps(run.run_id)
+        steps = bound.recordings.steps(run.id)
         kinds = sorted((step.step_kind, step.status) for step in steps)
         checks = sorted(((kind, by) for _, kind, by in checks_of(tally)), key=str)
         assert checks == [("allowed", None), ("denied", "deny-tool_call")]
@@ -62,7 +62,7 @@ def test_a_denied_call_does_not_run_and_the_model_reads_why(
             ("tool_call", "completed"),
             ("tool_call", "failed"),
         ]
-        assert bound.recordings.verify(run.run_id).ok
+        assert bound.recordings.verify(run.id).ok
 
 
 @in_ways("invoke", "run", "run_stream", "streamed run")
@@ -133,12 +133,12 @@ def test_an_approved_call_runs_once_with_exactly_its_arguments(
         steps = [
             step
             for run in reversed(bound.recordings.runs())
-            for step in bound.recordings.steps(run.run_id)
+            for step in bound.recordings.steps(run.id)
             if step.step_kind == "tool_call"
         ]
         if not runtime.watched:
             assert [step.status for step in steps] == ["blocked", "completed"] * 2
-            kinds = [entry.kind for entry in bound.recordings.entries(steps[0].step_id)]
+            kinds = [entry.kind for entry in bound.recordings.entries(steps[0].id)]
             # LangGraph's interrupt is kept too.
             interrupts = ["approval"] if runtime.name == "langchain" else []
             assert kinds == ["tool_call", "policy_check", "approval", *interrupts]
@@ -273,7 +273,7 @@ def test_a_redacted_request_is_sent_clean_and_recorded_so(
             secret in request for secret in (KEY, "anna@example.org") for request in script.sent
         )
         assert [outcome for _, outcome, _ in checks_of(tally)] == ["redacted", "redacted"]
-        assert bound.recordings.verify(bound.recordings.runs()[0].run_id).ok
+        assert bound.recordings.verify(bound.recordings.runs()[0].id).ok
 
 
 @in_runtimes(

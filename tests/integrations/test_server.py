@@ -139,7 +139,7 @@ def test_runs_and_jobs_are_read_page_by_page_too(there: Served) -> None:
 
     assert [run["run_id"] for run in [*first["result"], *second["result"]]] == runs[::-1]
     assert (first["next"], second["next"]) == (runs[1], None)
-    assert [run.run_id for run in rest] == runs[:2][::-1]
+    assert [run.id for run in rest] == runs[:2][::-1]
 
 
 def test_a_change_holds_only_for_the_version_that_was_read(there: Served) -> None:
@@ -903,7 +903,7 @@ def test_a_hook_neither_learns_nor_notes_anything_in_the_scope_of_another(there:
 
     assert run.id not in answered.text
     assert noted == []
-    assert bob.recordings.runs()[0].run_id == run.id
+    assert bob.recordings.runs()[0].id == run.id
 
 
 def test_an_answer_of_two_writes_does_not_wait_for_an_acknowledgement() -> None:

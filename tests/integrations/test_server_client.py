@@ -241,7 +241,7 @@ def test_a_compile_and_a_run_are_recorded_on_the_server(there: Served, ada: Remo
 
     assert {decision.item_id for decision in compiled.decisions} >= {"q"}
     assert [each.name for each in recorded.steps(run.id)] == ["recall", "compile", "scripted"]
-    assert step.receipt == recorded.receipt(recorded.steps(run.id)[-1].step_id)
+    assert step.receipt == recorded.receipt(recorded.steps(run.id)[-1].id)
     assert ada.recordings.verify(run.id, foil=run.ended_with).ok
     assert verify_bundle(ada.recordings.export_receipt(run.id), foil=run.ended_with).ok
     assert recorded.run(run.id).status == "completed"

@@ -322,8 +322,8 @@ def _require_kept(mine: BoundTally, said: list[str], calls: list[str]) -> None:
     recorded = Counter(
         entry.summary["tool_call_id"]
         for run in mine.recordings.runs_of([mine.scope], limit=100_000)
-        for step in mine.recordings.steps(run.run_id)
-        for entry in mine.recordings.entries(step.step_id)
+        for step in mine.recordings.steps(run.id)
+        for entry in mine.recordings.entries(step.id)
         if entry.kind == "tool_call"
     )
     assert calls

@@ -74,5 +74,5 @@ def note_seen_again(
         "session.seen_again",
         {"observer": observer, "seen": what},
         actor=bound.actor.traced(session_id=session),
-        subject_id=run.run_id,
+        subject_id=run.id,
     )

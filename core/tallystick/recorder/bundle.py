@@ -94,7 +94,7 @@ def bundle(stored: Stored, rows: Sequence[Any], anchor: journal.Anchor, foil: Fo
     last: dict[str, bytes] = {}
     entries = []
     for step in stored.steps():
-        for row in stored.entries(step.step_id):
+        for row in stored.entries(step.id):
             body = stored.payload(row)
             entry = {"step_id": row.step_id, **{name: getattr(row, name) for name in _ENTRY}}
             entry["salt"] = None if row.salt is None else bytes(row.salt).hex()
@@ -237,7 +237,7 @@ def _checked(stock: _Bundled, foil: Foil | None, public_key: bytes | None) -> Ve
     stated_foil = stock.stated_foil
     signature_ok = check(stated_foil, public_key)
     problems = [*verification.problems, *stock.stray_entries()]
-    if (stated_foil.run_id, stated_foil.count, stated_foil.head) != (stock.run.run_id, *stock.last):
+    if (stated_foil.run_id, stated_foil.count, stated_foil.head) != (stock.run.id, *stock.last):
         problems.append(
             VerificationProblem(where="run.json", problem="its foil is not the end of its chain")
         )
@@ -330,23 +330,23 @@ class _Bundled:
     def chain_problems(self) -> list[journal.ChainProblem]:
         """Same as `Stock.chain_problems`."""
         problems = journal.chain_problems(
-            run_stream(self.run.run_id),
+            run_stream(self.run.id),
             self._links,
             self._anchor,
             journal.End(self.stated_foil.count, self.stated_foil.head),
         )
-        genesis = journal.genesis(run_stream(self.run.run_id))
+        genesis = journal.genesis(run_stream(self.run.id))
         if self._anchor.count == 0 and self._anchor.head != genesis:
             problems.append(
                 journal.ChainProblem(
-                    run_stream(self.run.run_id), "does not begin where the chain of this run begins"
+                    run_stream(self.run.id), "does not begin where the chain of this run begins"
                 )
             )
         return problems
 
     def stray_entries(self) -> list[VerificationProblem]:
         """Return entries of steps that this run does not have, which a tally cannot contain."""
-        unknown = sorted(set(self._rows) - {step.step_id for step in self._steps})
+        unknown = sorted(set(self._rows) - {step.id for step in self._steps})
         return [
             VerificationProblem(where=f"step {step_id}", problem="has entries but is no step")
             for step_id in unknown
@@ -361,10 +361,10 @@ class _Bundled:
         ahead = next(groups, None)
         for step in self._steps:
             entries: tuple[StepEntry, ...] = ()
-            if ahead is not None and ahead[0] == step.step_id:
+            if ahead is not None and ahead[0] == step.id:
                 entries = tuple(map(_step_entry, ahead[1]))
                 ahead = next(groups, None)
-            yield BundledStep(step, receipts.get(step.step_id), entries)
+            yield BundledStep(step, receipts.get(step.id), entries)
         if ahead is not None:
             raise InvalidInput("The entries of this bundle stand in another order than its steps.")
 
@@ -447,7 +447,7 @@ def _read(content: bytes) -> _Bundled:
     _require_fields(header, {"format": str, "run": dict, "begins": dict, "foil": dict})
     run, start = _exactly(RunRecord, header["run"]), header["begins"]
     _require_fields(start, {"count": int, "previous": str})
-    stream = run_stream(run.run_id)
+    stream = run_stream(run.id)
     rows: dict[str, list[_Row]] = {}
     most = _SPARE_BYTES + _GROWTH * packed
 

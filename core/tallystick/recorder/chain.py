@@ -48,7 +48,7 @@ class RunChain:
         self.actor = actor
         self.record = record
         """The run as it is now."""
-        self.stream = run_stream(record.run_id)
+        self.stream = run_stream(record.id)
         self.started = False
         """True once the start of the run is written; on the writer's thread."""
         self._unconfirmed = unconfirmed
@@ -68,7 +68,7 @@ class RunChain:
     @property
     def run_id(self) -> str:
         """The id of the run."""
-        return self.record.run_id
+        return self.record.id
 
     @property
     def scope_row(self) -> ScopeRow:

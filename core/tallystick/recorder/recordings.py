@@ -166,7 +166,7 @@ class Recordings:
                         "one."
                     )
         record = RunRecord(
-            run_id=run_id or self._context.store.ids.new(),
+            id=run_id or self._context.store.ids.new(),
             scope=scope,
             agent_name=storable_text(agent_name),
             domain=None if domain is None else storable_text(domain),
@@ -243,7 +243,7 @@ class Recordings:
     def step_counts(self, runs: Sequence[RunRecord]) -> dict[str, int]:
         """Return the number of steps of each of these runs, which `runs_of` has returned."""
         with self._read() as connection:
-            return recordings.count_steps(connection, [run.run_id for run in runs])
+            return recordings.count_steps(connection, [run.id for run in runs])
 
     def step(self, step_id: StepId) -> StepRecord:
         """Return one step. Raises NotFound."""
@@ -300,7 +300,7 @@ class Recordings:
             if self._actor.agent is None:
                 secret = scopes.named(connection, scope_id).secret
                 rows = [
-                    row.model_copy(update={"payload": unseal(secret, run.run_id, row.payload)})
+                    row.model_copy(update={"payload": unseal(secret, run.id, row.payload)})
                     if row.kind == "placeholders"
                     else row
                     for row in rows
@@ -527,7 +527,7 @@ class Recordings:
         Raises NotFound, and NotReplayable where payloads were not kept.
         """
         run = self.run(run_id)
-        return tape_of(run, [(step, self.entries(step.step_id)) for step in self.steps(run_id)])
+        return tape_of(run, [(step, self.entries(step.id)) for step in self.steps(run_id)])
 
     def player(self, run_id: RunId, *, ignore: Texts = (), errors: ErrorTypes = ()) -> Player:
         """Return a player of a run's tape that redacts by the rules of this tally; see Player.
@@ -654,7 +654,7 @@ def _entry(payloads: Payloads, row: recordings.EntryRow) -> StepEntry:
             f"The payload of step {row.step_id} entry {row.position} is not what was recorded."
         )
     return StepEntry(
-        entry_id=row.id,
+        id=row.id,
         step_id=row.step_id,
         position=row.position,
         kind=row.kind,

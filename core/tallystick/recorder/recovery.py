@@ -118,7 +118,7 @@ def _interrupt(tx: Connection, context: RecorderContext, run_id: str) -> bool:
             ended = step.model_copy(update={"status": "interrupted", "ended_at": now})
             row = recordings.step_row(**dict(ended))
             recordings.end_steps(tx, [row])
-            stored_entries = recordings.entries_of(tx, step.step_id)
+            stored_entries = recordings.entries_of(tx, step.id)
             entries = [_entry(entry).dump(defaults=False) for entry in stored_entries]
             body = receipt_body(row, run.retention, NOT_COUNTED, entries)
             texts = recordings.step_texts_of(row, [entry.summary for entry in stored_entries])
@@ -130,7 +130,7 @@ def _interrupt(tx: Connection, context: RecorderContext, run_id: str) -> bool:
                 "receipt",
                 now,
                 without_texts(body),
-                subject=step.step_id,
+                subject=step.id,
                 row_texts=journal.row_text_bytes(texts),
             )
     values = {"status": "interrupted", "ended_at": now, "gaps": _gaps(tx, run_id)}
@@ -163,7 +163,7 @@ def _journal(
     journal.append(
         tx,
         journal.Event(
-            stream=run_stream(run.run_id),
+            stream=run_stream(run.id),
             event=event,
             actor=actor,
             at=at,

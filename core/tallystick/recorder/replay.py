@@ -53,7 +53,7 @@ def recipe_for(
     """
     if recipe is not None and changes:
         raise InvalidInput(f"Give {', '.join(sorted(changes))} in the recipe, or no recipe.")
-    origin = {"source_run_id": step.run_id, "source_step_id": step.step_id}
+    origin = {"source_run_id": step.run_id, "source_step_id": step.id}
     if recipe is not None:
         recipe = recipe.model_copy(update=origin)
     else:
@@ -73,7 +73,7 @@ class Replayed(NamedTuple):
         """Record recipe, comparison, context, request and answer of the replay in `step`."""
         result = self.result
         summary = {
-            "replay_id": result.recipe.replay_id,
+            "replay_id": result.recipe.id,
             "source_step_id": result.recipe.source_step_id,
             "fidelity": result.fidelity,
             "request_matches": result.request_matches,
@@ -288,13 +288,13 @@ def _payload(run: RunRecord, step: StepRecord, by_kind: Mapping[str, StepEntry],
     entry = by_kind.get(kind)
     if entry is None:
         raise NotReplayable(
-            step.step_id,
+            step.id,
             retention=run.retention,
             missing=f"it recorded no {kind.replace('_', ' ')}",
         )
     if entry.payload_state in {"not_kept", "erased"}:
         raise NotReplayable(
-            step.step_id,
+            step.id,
             retention=run.retention,
             missing=f"its {kind.replace('_', ' ')} was {entry.payload_state.replace('_', ' ')}",
         )

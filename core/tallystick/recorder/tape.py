@@ -66,12 +66,12 @@ def tool_form(tool: Json) -> Json:
 
 def tape_of(run: RunRecord, steps: Sequence[tuple[StepRecord, Sequence[StepEntry]]]) -> Tape:
     """Return the tape of a run. Raises NotReplayable where the payload of a call is missing."""
-    by_id = {step.step_id: step for step, _ in steps}
+    by_id = {step.id: step for step, _ in steps}
     calls = [
         call for step, entries in steps if (call := _call_of(run, step, entries, by_id)) is not None
     ]
     return Tape(
-        run_id=run.run_id, agent_name=run.agent_name, retention=run.retention, calls=tuple(calls)
+        run_id=run.id, agent_name=run.agent_name, retention=run.retention, calls=tuple(calls)
     )
 
 
@@ -90,14 +90,14 @@ def _call_of(
     for entry in (request, answer, failure):
         if entry is not None and entry.payload_state in {"not_kept", "erased"}:
             raise NotReplayable(
-                step.step_id,
+                step.id,
                 retention=run.retention,
                 missing=f"its {entry.kind.replace('_', ' ')} was "
                 f"{entry.payload_state.replace('_', ' ')}",
             )
     error = failure.payload if failure is not None and isinstance(failure.payload, dict) else None
     return TapeCall(
-        step_id=step.step_id,
+        step_id=step.id,
         kind=kind,
         name=step.name,
         request=request.payload,
@@ -124,7 +124,7 @@ def _tool_around(step: StepRecord, by_id: Mapping[str, StepRecord]) -> str | Non
     outer = by_id.get(step.parent_step_id or "")
     while outer is not None and outer.step_kind != "tool_call":
         outer = by_id.get(outer.parent_step_id or "")
-    return None if outer is None else outer.step_id
+    return None if outer is None else outer.id
 
 
 def write_tape(tape: Tape, path: str | Path) -> None:

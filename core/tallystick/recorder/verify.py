@@ -103,7 +103,7 @@ class Stored:
         self.run = run
         self.scope_id = scope_id
         self._connection = connection
-        self._stream = run_stream(run.run_id)
+        self._stream = run_stream(run.id)
         self._payloads = Payloads(connection)
         self._salts: dict[int, bytes | None] = {}
         self._metadata: dict[str, str] | None = None
@@ -114,7 +114,7 @@ class Stored:
 
     def end(self) -> Foil:
         """Same as `Stock.end`."""
-        return journal.foil(self._connection, self._stream, self.run.run_id)
+        return journal.foil(self._connection, self._stream, self.run.id)
 
     def chain(self) -> list[JournalEntry]:
         """Same as `Stock.chain`."""
@@ -124,7 +124,7 @@ class Stored:
 
     def steps(self) -> list[StepRecord]:
         """Same as `Stock.steps`."""
-        return recordings.steps_of(self._connection, self.run.run_id)
+        return recordings.steps_of(self._connection, self.run.id)
 
     def entries(self, step_id: str) -> Sequence[EntryRow]:
         """Same as `Stock.entries`."""
@@ -151,8 +151,8 @@ class Stored:
     def metadata_of(self, entry: JournalEntry) -> str | None:
         """Same as `Stock.metadata_of`."""
         if self._metadata is None:
-            self._metadata = recordings.metadata_of(self._connection, self.run.run_id)
-        subject = entry.subject_id if entry.event == "receipt" else self.run.run_id
+            self._metadata = recordings.metadata_of(self._connection, self.run.id)
+        subject = entry.subject_id if entry.event == "receipt" else self.run.id
         return self._metadata.get(subject or "")
 
 
@@ -162,7 +162,7 @@ def verify(stock: Stock, foil: Foil | None) -> Verification:
     given.
     """
     run = stock.run
-    stream = run_stream(run.run_id)
+    stream = run_stream(run.id)
     problems = [_problem(where, problem) for where, problem in stock.chain_problems()]
     checked = absent = 0
     chain: list[JournalEntry] = []
@@ -176,11 +176,11 @@ def verify(stock: Stock, foil: Foil | None) -> Verification:
     try:
         listed = stock.steps()
     except TallystickError as error:
-        problems.append(_problem(f"run {run.run_id}", str(error)))
+        problems.append(_problem(f"run {run.id}", str(error)))
     else:
-        steps = {step.step_id: step for step in listed}
+        steps = {step.id: step for step in listed}
         if len(steps) != len(listed):
-            problems.append(_problem(f"run {run.run_id}", "has a step that stands twice"))
+            problems.append(_problem(f"run {run.id}", "has a step that stands twice"))
         problems += _step_problems(chain, receipts, steps, run)
         problems += _text_problems(stock, chain, steps)
         erased = _erased_in(chain)
@@ -196,7 +196,7 @@ def verify(stock: Stock, foil: Foil | None) -> Verification:
     if matches is False:
         problems.append(_problem(stream, "the foil you gave does not match what is stored"))
     return Verification(
-        run_id=run.run_id,
+        run_id=run.id,
         ok=not problems,
         receipts=len(receipts),
         payloads_checked=checked,
@@ -286,7 +286,7 @@ def gaps_in(
 def _run_problems(
     chain: list[JournalEntry], receipts: list[Receipt], run: RunRecord
 ) -> list[VerificationProblem]:
-    where = f"run {run.run_id}"
+    where = f"run {run.id}"
     if chain and chain[0].event == PURGED:
         return _purge_problems(chain[0], run)
     start = next((entry for entry in chain if entry.event == "run.start"), None)
@@ -320,7 +320,7 @@ def _text_problems(
     erased = _texts_erased_in(chain)
     problems = []
     for entry in chain:
-        where = f"run {stock.run.run_id}"
+        where = f"run {stock.run.id}"
         if entry.row_texts is None:
             if entry.event in journal.WITH_ROW_TEXTS:
                 problems.append(_problem(where, f"{_texts_of(entry)} are not committed to"))
@@ -329,8 +329,8 @@ def _text_problems(
             step = steps.get(entry.subject_id or "")
             if step is None:
                 continue  # a problem already
-            where = f"step {step.step_id}"
-            rows = stock.entries(step.step_id)
+            where = f"step {step.id}"
+            rows = stock.entries(step.id)
             texts: dict[str, Any] = {
                 "metadata": stock.metadata_of(entry),
                 "name": step.name,
@@ -397,7 +397,7 @@ def _purge_problems(entry: JournalEntry, run: RunRecord) -> list[VerificationPro
     """Return where the entry of a purge differs from the run's row, or from the anchor before
     it.
     """
-    where, stored = f"run {run.run_id}", run.dump()
+    where, stored = f"run {run.id}", run.dump()
     problems = [
         _problem(where, f"{name} differs from what the journal says")
         for name in RUN_FACTS
@@ -420,18 +420,18 @@ def _step_problems(
     end = _end_of(chain)
     problems = []
     for step in steps.values():
-        if step.step_id in with_receipt:
+        if step.id in with_receipt:
             continue
         if step.ended_at is not None:
-            problems.append(_problem(f"step {step.step_id}", "has ended but has no receipt"))
+            problems.append(_problem(f"step {step.id}", "has ended but has no receipt"))
         elif end is not None:
             problems.append(
-                _problem(f"step {step.step_id}", "has no receipt, though its run has ended")
+                _problem(f"step {step.id}", "has no receipt, though its run has ended")
             )
     if end is not None and end.details.get("steps") != len(steps):
         stated = end.details.get("steps")
         problems.append(
-            _problem(f"run {run.run_id}", f"has {len(steps)} steps where the journal says {stated}")
+            _problem(f"run {run.id}", f"has {len(steps)} steps where the journal says {stated}")
         )
     return problems
 

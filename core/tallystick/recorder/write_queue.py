@@ -114,16 +114,16 @@ class Batch:
 
     def begin_run(self, run: RunRecord, scope_id: int, process: str) -> None:
         """Add a run that starts."""
-        self._runs[run.run_id] = recordings.NewRun(run, scope_id, process)
+        self._runs[run.id] = recordings.NewRun(run, scope_id, process)
 
     def end_run(self, run: RunRecord) -> None:
         """Add the end of a run; its record has the gaps up to here."""
-        self._gaps.pop(run.run_id, None)
-        started = self._runs.get(run.run_id)
+        self._gaps.pop(run.id, None)
+        started = self._runs.get(run.id)
         if started is None:
             self._ended_runs.append(run)
         else:
-            self._runs[run.run_id] = started._replace(record=run)
+            self._runs[run.id] = started._replace(record=run)
 
     def set_gaps(self, run_id: str, stream: str, gaps: int) -> None:
         """Set how much of a run is missing up to here."""

@@ -53,7 +53,7 @@ EntryKind = Literal[
 class RunRecord(Persisted):
     """An agent run."""
 
-    run_id: str
+    id: str
     scope: Scope
     agent_name: str
     domain: str | None = None
@@ -75,7 +75,7 @@ class StepRecord(Persisted):
     a retrieval, a policy check, an approval, an event.
     """
 
-    step_id: str
+    id: str
     run_id: str
     step_index: int
     """Counted from 0 in the order in which steps started."""
@@ -94,7 +94,7 @@ class StepRecord(Persisted):
 class StepEntry(Record):
     """One entry of a step, with its payload while that is kept."""
 
-    entry_id: str
+    id: str
     step_id: str
     position: int
     """Counted from 0 within the step."""
@@ -230,7 +230,7 @@ class Verification(Record):
 class ReplayRecipe(Persisted):
     """Instructions to make a stored step again, exactly or with changes."""
 
-    replay_id: str
+    id: str
     source_run_id: str
     source_step_id: str
     provider_override: str | None = None

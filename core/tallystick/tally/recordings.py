@@ -145,7 +145,7 @@ class BoundRecordings(Recordings):
                 )
             if earlier.status == "completed":
                 break
-        step = self.steps(run_id)[-1].step_id
+        step = self.steps(run_id)[-1].id
         [replay] = [
             cast(dict[str, Any], entry.summary["replay"])
             for entry in self.entries(step)
@@ -156,7 +156,7 @@ class BoundRecordings(Recordings):
     def _replay(self, step_id: str, run_id: str | None, **options: Any) -> ReplayResult:
         step = self.step(step_id)
         run = self.run(step.run_id)
-        origin: JsonObject = {"replay_of": {"run_id": run.run_id, "step_id": step_id}}
+        origin: JsonObject = {"replay_of": {"run_id": run.id, "step_id": step_id}}
         with (
             # In the scope of its step: what it recorded has no other readers when it is made again.
             self.start_run(

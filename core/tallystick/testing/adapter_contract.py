@@ -378,7 +378,7 @@ class AdapterContract:
         with open_tally() as tally:
             alice = _apollo(tally)
             self.model_call(alice, "Say heron.", "heron")
-            assert [alice.recordings.verify(run.run_id).ok for run in alice.recordings.runs()] == [
+            assert [alice.recordings.verify(run.id).ok for run in alice.recordings.runs()] == [
                 True
             ]
 
@@ -429,11 +429,11 @@ def _receipts(bound: BoundTally) -> list[list[dict[str, Any]]]:
                 "retention": receipt.retention,
                 "entries": [(entry.kind, entry.payload_state) for entry in receipt.entries],
             }
-            for receipt in bound.recordings.receipts(run.run_id)
+            for receipt in bound.recordings.receipts(run.id)
         ]
         for run in bound.recordings.runs()
     ]
 
 
 def _first_step(bound: BoundTally) -> str:
-    return bound.recordings.steps(bound.recordings.runs()[0].run_id)[0].step_id
+    return bound.recordings.steps(bound.recordings.runs()[0].id)[0].id

@@ -212,11 +212,11 @@ class CaptureContract:
         if scene != "error":
             assert len(effects) == len(expected)
         for run in reversed(bound.recordings.runs()):
-            verified = bound.recordings.verify(run.run_id)
+            verified = bound.recordings.verify(run.id)
             assert (verified.ok, verified.gaps) == (True, {})
             with services_of(tally).store.database.read() as connection:
                 events = [
-                    entry.event for entry in journal.entries(connection, run_stream(run.run_id))
+                    entry.event for entry in journal.entries(connection, run_stream(run.id))
                 ]
             assert events == ["run.start", *["receipt"] * (len(events) - 2), "run.end"]
         return bound
@@ -227,7 +227,7 @@ def _steps(bound: BoundTally) -> list[Any]:
     return [
         step
         for run in reversed(bound.recordings.runs())
-        for step in bound.recordings.steps(run.run_id)
+        for step in bound.recordings.steps(run.id)
     ]
 
 

@@ -107,7 +107,7 @@ def step_view(
     shown = facts(
         step,
         "when=started_at status",
-        run=lambda _: f"{run.agent_name}{goal} ({short(run.run_id)}) in {run.scope}",
+        run=lambda _: f"{run.agent_name}{goal} ({short(run.id)}) in {run.scope}",
         step=lambda each: f"#{each.step_index} {each.step_kind}{name} ({each.step_id})",
         receipt=lambda _: receipt and Text(receipt.digest, style="cyan"),
         after=lambda _: receipt and Text(receipt.previous, style="dim"),

@@ -40,7 +40,7 @@ class RemoteRun:
     @property
     def id(self) -> str:
         """The id of the run."""
-        return self.record.run_id
+        return self.record.id
 
     def step(
         self,

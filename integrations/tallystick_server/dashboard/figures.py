@@ -88,18 +88,18 @@ class Figures:
     def of(self, bound: BoundTally, run: RunRecord, steps: int) -> RunFigures | None:
         """Return the figures of a run, or None where it is too long to add up for a list."""
         with self._lock:
-            cached = self._figures.get(run.run_id)
+            cached = self._figures.get(run.id)
         if cached is not None:
             return cached
         return self.add_up(bound, run) if steps <= _MOST_STEPS else None
 
     def add_up(self, bound: BoundTally, run: RunRecord) -> RunFigures:
         """Return the figures of a run, however long it is."""
-        summaries = bound.recordings.summaries(run.run_id)
+        summaries = bound.recordings.summaries(run.id)
         figures = figures_of(entry for entries in summaries.values() for entry in entries)
         if run.ended_at is not None:
             with self._lock:
-                self._figures[run.run_id] = figures
+                self._figures[run.id] = figures
                 while len(self._figures) > _MOST:
                     self._figures.popitem(last=False)
         return figures

@@ -68,7 +68,7 @@ def budget_of_steps(
     values = []
     for step in steps:
         used = budget = 0
-        for entry in summaries.get(step.step_id, ()):
+        for entry in summaries.get(step.id, ()):
             if entry.kind == "compiled":
                 used = context_tokens(entry.summary)
             if entry.kind == "compile_request":
@@ -76,5 +76,5 @@ def budget_of_steps(
                 budget = stated if isinstance(stated, int) else 0
         if used or budget:
             title = f"Step {step.step_index}: {used:,} of {budget:,} tokens"
-            values.append((float(used), float(budget), title, f"/steps/{step.step_id}"))
+            values.append((float(used), float(budget), title, f"/steps/{step.id}"))
     return bars_of("Tokens of each compiled context, in its budget", values)

@@ -95,7 +95,7 @@ def _ask(visit: Visit) -> Response:
     """The form of a replay."""
     step: StepRecord = visit.call("step", step_id=visit.path("step_id"))
     run = visit.call("run", run_id=step.run_id)
-    request = _request(visit, step.step_id)
+    request = _request(visit, step.id)
     weights = request.compile_config.weights.model_dump()
     return visit.page(
         "replay.html",
@@ -104,8 +104,8 @@ def _ask(visit: Visit) -> Response:
         request=request,
         weights=[(name, weights[name]) for name in WEIGHTS],
         candidates=[
-            *visit.call("knew", step_id=step.step_id),
-            *visit.call("unseen", step_id=step.step_id),
+            *visit.call("knew", step_id=step.id),
+            *visit.call("unseen", step_id=step.id),
         ],
     )
 
@@ -123,9 +123,9 @@ def _replay(visit: Visit) -> Response:
     step: StepRecord = visit.call("step", step_id=visit.path("step_id"))
     recipe = _recipe(visit, step)
     if any(text is not None for text in recipe.context_mutations.values()):
-        result = visit.call("replay", step_id=step.step_id, recipe=recipe.dump())
-        return visit.go("/diff", before=step.step_id, after=result.step_id)
-    job: Job = visit.call("replay_later", step_id=step.step_id, recipe=recipe.dump())
+        result = visit.call("replay", step_id=step.id, recipe=recipe.dump())
+        return visit.go("/diff", before=step.id, after=result.step_id)
+    job: Job = visit.call("replay_later", step_id=step.id, recipe=recipe.dump())
     return visit.go(f"/replays/{job.id}")
 
 
@@ -134,7 +134,7 @@ def _recipe(visit: Visit, step: StepRecord) -> ReplayRecipe:
     form = visit.form
     changes: dict[str, Any] = {}
     if form.get("how") != "exact":
-        request = _request(visit, step.step_id)
+        request = _request(visit, step.id)
         changes = _changes(form, request)
         if not changes:
             raise InvalidInput("Nothing would be different. Change something, or replay exactly.")
@@ -142,7 +142,7 @@ def _recipe(visit: Visit, step: StepRecord) -> ReplayRecipe:
         {
             "replay_id": visit.tally.new_id(),
             "source_run_id": step.run_id,
-            "source_step_id": step.step_id,
+            "source_step_id": step.id,
             **changes,
         }
     )

@@ -83,9 +83,9 @@ def _runs(visit: Visit) -> Response:
     rows = [
         RunRow(
             run,
-            counts.get(run.run_id, 0),
-            cache.of(bound, run, counts.get(run.run_id, 0)),
-            cache.mark(run.run_id),
+            counts.get(run.id, 0),
+            cache.of(bound, run, counts.get(run.id, 0)),
+            cache.mark(run.id),
         )
         for run in listed
     ]
@@ -96,7 +96,7 @@ def _runs(visit: Visit) -> Response:
         wanted=filters,
         is_filtered=any(filters.values()),
         statuses=STATUSES,
-        older=visit.again(before=listed[-1].run_id) if more and listed else None,
+        older=visit.again(before=listed[-1].id) if more and listed else None,
         is_first=before is None,
         is_live=any(run.status == "running" for run in listed),
     )
@@ -108,7 +108,7 @@ def _plots(rows: Sequence[RunRow]) -> list[tuple[str, Plot]]:
     for row in reversed(rows):
         if row.figures is None:
             continue
-        link = f"/runs/{row.run.run_id}"
+        link = f"/runs/{row.run.id}"
         name = row.run.agent_name
         title = f"{name}: {row.figures.tokens:,} tokens"
         tokens.append((float(row.figures.tokens), 0.0, title, link))
@@ -139,7 +139,7 @@ def _matching(
                 matching.append(run)
                 if len(matching) > _PAGE:
                     return matching[:_PAGE], True
-        scanned, before = scanned + len(runs), runs[-1].run_id
+        scanned, before = scanned + len(runs), runs[-1].id
     return matching, True
 
 
@@ -153,7 +153,7 @@ def _answers(run: RunRecord, filters: dict[str, str]) -> bool:
             not words
             or any(
                 words in (text or "").casefold()
-                for text in (run.agent_name, run.domain, run.user_goal, run.run_id)
+                for text in (run.agent_name, run.domain, run.user_goal, run.id)
             )
         )
     )
@@ -208,16 +208,16 @@ def _rows(
     now: int,
 ) -> list[StepRow]:
     """Return the rows of a timeline. A step lasts until those that it contains have ended."""
-    ends = {step.step_id: step.ended_at or now for step in steps}
-    parents = {step.step_id: step.parent_step_id for step in steps}
+    ends = {step.id: step.ended_at or now for step in steps}
+    parents = {step.id: step.parent_step_id for step in steps}
     depths: dict[str, int] = {}
     for step in steps:
         parent = step.parent_step_id
-        depths[step.step_id] = depths.get(parent, -1) + 1 if parent in parents else 0
+        depths[step.id] = depths.get(parent, -1) + 1 if parent in parents else 0
     for step in reversed(steps):
         parent = step.parent_step_id
         if parent in ends:
-            ends[parent] = max(ends[parent], ends[step.step_id])
+            ends[parent] = max(ends[parent], ends[step.id])
     begin = run.started_at
     end = max([run.ended_at or now, *ends.values()], default=begin)
 
@@ -229,12 +229,12 @@ def _rows(
 
     rows = []
     for step in steps:
-        start, stop = place(step.started_at), place(ends[step.step_id])
-        entries = summaries.get(step.step_id, ())
+        start, stop = place(step.started_at), place(ends[step.id])
+        entries = summaries.get(step.id, ())
         rows.append(
             StepRow(
                 step=step,
-                depth=min(depths[step.step_id], 8),
+                depth=min(depths[step.id], 8),
                 start=round(start * 1000),
                 width=max(round((stop - start) * 1000), 3),
                 figures=figures_of(entries),
@@ -308,7 +308,7 @@ def _conversation(visit: Visit) -> Response:
 def _working(visit: Visit) -> Response:
     """The values that a run keeps beside its memories."""
     run: RunRecord = visit.call("run", run_id=visit.path("run_id"))
-    values = visit.within(run.scope).working(run.run_id).all()
+    values = visit.within(run.scope).working(run.id).all()
     return visit.page("working.html", run=run, values=values)
 
 
@@ -345,8 +345,8 @@ def _find(visit: Visit) -> Response:
     except NotFound:
         return visit.go(f"/memories/{fragment}")
     if isinstance(record, RunRecord):
-        return visit.go(f"/runs/{record.run_id}")
-    return visit.go(f"/steps/{record.step_id}")
+        return visit.go(f"/runs/{record.id}")
+    return visit.go(f"/steps/{record.id}")
 
 
 ROUTES = [

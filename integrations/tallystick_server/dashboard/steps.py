@@ -102,14 +102,14 @@ class Context:
 def _step(visit: Visit) -> Response:
     step: StepRecord = visit.call("step", step_id=visit.path("step_id"))
     run = visit.call("run", run_id=step.run_id)
-    entries: list[StepEntry] = visit.call("entries", step_id=step.step_id)
-    receipt = _receipt(visit, step.step_id)
+    entries: list[StepEntry] = visit.call("entries", step_id=step.id)
+    receipt = _receipt(visit, step.id)
     before, after = neighbours(visit, step)
     prefix = _prefix(receipt)
     only = visit.text("show")
     if only not in ("", *words.DECISIONS):
         raise InvalidInput(f"show: candidates are {', '.join(words.DECISIONS)}.")
-    context = _context(visit, step.step_id, entries)
+    context = _context(visit, step.id, entries)
     return visit.page(
         "step.html",
         run=run,
@@ -239,14 +239,14 @@ def _readable(entry: StepEntry, most: int = _SHOWN) -> list[Any]:
 def _item(visit: Visit) -> Response:
     """One candidate: its text, its score, and its way from the raw source."""
     step: StepRecord = visit.call("step", step_id=visit.path("step_id"))
-    context = _context(visit, step.step_id, visit.call("entries", step_id=step.step_id))
+    context = _context(visit, step.id, visit.call("entries", step_id=step.step_id))
     row = (
         next((row for row in context.rows if str(row.number) == visit.path("number")), None)
         if context is not None
         else None
     )
     if context is None or row is None:
-        raise NotFound(f"Step {step.step_id} has no such candidate.")
+        raise NotFound(f"Step {step.id} has no such candidate.")
     return visit.page(
         "item.html",
         step=step,
@@ -270,10 +270,10 @@ def _source(visit: Visit, source_id: str) -> Any:
 def _entry(visit: Visit) -> Response:
     """One entry in full."""
     step: StepRecord = visit.call("step", step_id=visit.path("step_id"))
-    entries: list[StepEntry] = visit.call("entries", step_id=step.step_id)
+    entries: list[StepEntry] = visit.call("entries", step_id=step.id)
     entry = next((each for each in entries if str(each.position) == visit.path("number")), None)
     if entry is None or entry.kind in _OWN_VIEW:
-        raise NotFound(f"Step {step.step_id} has no such entry to show.")
+        raise NotFound(f"Step {step.id} has no such entry to show.")
     return visit.page(
         "entry.html",
         step=step,
@@ -290,7 +290,7 @@ def _trace(visit: Visit) -> Response:
     origins, problem = [], None
     if text:
         try:
-            origins = visit.call("trace", step_id=step.step_id, text=text)
+            origins = visit.call("trace", step_id=step.id, text=text)
         except InvalidInput as error:
             problem = str(error)
     return visit.page(
@@ -309,7 +309,7 @@ def _state(visit: Visit) -> Response:
     run = visit.call("run", run_id=step.run_id)
     thread, namespace = step.metadata.get("thread_id"), step.metadata.get("langgraph_checkpoint_ns")
     if not isinstance(thread, str) or not isinstance(namespace, str):
-        raise NotFound(f"Step {step.step_id} belongs to no task of a graph.")
+        raise NotFound(f"Step {step.id} belongs to no task of a graph.")
     threads = visit.within(run.scope).threads
     task = namespace.rpartition(":")[2]
     checkpoint_ids = {identity for _, identity in threads.places_of_task(thread, task)}

@@ -30,7 +30,7 @@ def _recorded_text(tally: Tally, actor: Actor, run_id: str) -> str:
     entries = [
         entry.dumps()
         for step in bound.recordings.steps(run_id)
-        for entry in bound.recordings.entries(step.step_id)
+        for entry in bound.recordings.entries(step.id)
     ]
     return "\n".join([bound.recordings.run(run_id).dumps(), *entries])
 

@@ -62,7 +62,7 @@ def test_a_compile_that_needs_an_approval_blocks_its_step_and_says_what_it_waits
         assert "90 thousand" not in str(caught.value)
 
         (stored_step,) = anna.recordings.steps(run.id)
-        assert (stored_step.step_id, stored_step.status, anna.recordings.runs()[0].status) == (
+        assert (stored_step.id, stored_step.status, anna.recordings.runs()[0].status) == (
             step.id,
             "blocked",
             "blocked",
@@ -107,7 +107,7 @@ def test_once_a_person_granted_it_the_same_items_are_sent_once(open_tally: OpenT
             compiled = bot.compile([PAY, ASK], budget=500, rules=[RULE])
         assert compiled.decision("pay").decision == "include"
         [step] = bot.recordings.steps(run.id)
-        assert (step.status, bot.recordings.compiled(step.step_id)[1].id) == (
+        assert (step.status, bot.recordings.compiled(step.id)[1].id) == (
             "completed",
             compiled.id,
         )
@@ -168,7 +168,7 @@ def test_a_denied_latest_request_raises_and_leaves_a_policy_check(open_tally: Op
             anna.compile([ASK], budget=500, rules=[deny])
         assert refused.value.facts() == {"item_id": "ask", "rule_id": "no"}
         [step] = anna.recordings.steps(run.id)
-        [check, error] = anna.recordings.entries(step.step_id)
+        [check, error] = anna.recordings.entries(step.id)
         assert (check.kind, check.summary["outcome"], error.kind, step.status) == (
             "policy_check",
             "denied",

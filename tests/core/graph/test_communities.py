@@ -206,7 +206,7 @@ def test_a_model_summarizes_until_what_it_read_changes(open_tally: OpenTally) ->
         assert set(community.sources) == set(ids)
         assert scribe.texts == ["\n".join([*BOATS, *MORE])]
         [run] = alice.recordings.runs()
-        [step] = alice.recordings.steps(run.run_id)
+        [step] = alice.recordings.steps(run.id)
         assert (run.agent_name, step.name) == ("tallystick-extract", "summarize")
         assert {memory.kind for memory in alice.memories()} == {"note"}
         assert not any("Summary" in hit.content for hit in alice.recall("Summary 1"))

@@ -666,10 +666,10 @@ def test_a_replay_waits_in_the_queue_and_is_made_as_whoever_asked(open_tally: Op
         with alice.run("coder") as run, run.step("model_call") as step:
             alice.compile([*alice.recall("heron")], budget=500)
         steps = [each for each in alice.recordings.steps(run.id) if each.step_kind == "model_call"]
-        job = alice.recordings.replay_later(steps[0].step_id, token_budget=200)
-        assert alice.recordings.replay_later(steps[0].step_id, token_budget=200).id == job.id
+        job = alice.recordings.replay_later(steps[0].id, token_budget=200)
+        assert alice.recordings.replay_later(steps[0].id, token_budget=200).id == job.id
         with pytest.raises(NotFound):
-            tally.bind(BOB).recordings.replay_later(steps[0].step_id)
+            tally.bind(BOB).recordings.replay_later(steps[0].id)
         with pytest.raises(InvalidInput, match="at once"):
             alice.recordings.replay_later(step.id, context_mutations={"a": "The heron sleeps."})
 
@@ -678,7 +678,7 @@ def test_a_replay_waits_in_the_queue_and_is_made_as_whoever_asked(open_tally: Op
         assert (done.state, done.user) == ("done", "alice")
         assert done.result is not None
         replayed = alice.recordings.step(str(done.result["step_id"]))
-        assert steps[0].step_id in str(replayed.metadata["replay_of"])
+        assert steps[0].id in str(replayed.metadata["replay_of"])
         assert alice.jobs.get(job.id).result == done.result
 
 
@@ -698,7 +698,7 @@ def test_a_replay_whose_worker_died_before_the_job_ended_is_recorded_once(tmp_pa
         with owner.run("coder") as run, run.step("model_call"):
             owner.compile([], budget=500)
         steps = [each for each in owner.recordings.steps(run.id) if each.step_kind == "model_call"]
-        job_id = owner.recordings.replay_later(steps[0].step_id, token_budget=200).id
+        job_id = owner.recordings.replay_later(steps[0].id, token_budget=200).id
 
     killed = subprocess.run([sys.executable, "-c", KILLED_BEFORE_THE_END, str(tmp_path)])
     assert killed.returncode == -signal.SIGKILL
@@ -715,9 +715,9 @@ def test_a_replay_whose_worker_died_before_the_job_ended_is_recorded_once(tmp_pa
         assert job.state == "done", job
         assert job.result is not None
         replays = [run for run in owner.recordings.runs() if "replay_of" in run.metadata]
-        assert [run.run_id for run in replays] == [job.result["run_id"]]
+        assert [run.id for run in replays] == [job.result["run_id"]]
         assert set(job.result) == {"run_id", "step_id", "fidelity", "request_matches"}
-        assert owner.recordings.verify(replays[0].run_id).ok
+        assert owner.recordings.verify(replays[0].id).ok
 
 
 def test_what_is_repaired_is_in_the_journal_with_its_reason(open_sqlite: OpenTally) -> None:

@@ -680,7 +680,7 @@ def test_each_answer_of_a_model_is_logged_and_recorded_by_itself(open_sqlite: Op
         assert model.calls == 2
         assert len(logged_calls(tally)) == 2
         [run] = anna.recordings.runs()
-        assert [step.name for step in anna.recordings.steps(run.run_id)] == ["extract"] * 2
+        assert [step.name for step in anna.recordings.steps(run.id)] == ["extract"] * 2
         assert all(each.input_tokens and each.output_tokens for each in logged_calls(tally))
 
 
@@ -854,10 +854,10 @@ def test_a_call_is_a_recorded_step_with_its_receipt(open_sqlite: OpenTally) -> N
 
         [run] = anna.recordings.runs()
         assert run.agent_name == "tallystick-extract"
-        assert [step.name for step in anna.recordings.steps(run.run_id)] == ["extract"]
-        assert anna.recordings.verify(run.run_id).ok
+        assert [step.name for step in anna.recordings.steps(run.id)] == ["extract"]
+        assert anna.recordings.verify(run.id).ok
         [row] = rows(tally)
-        assert (row.state, row.run_id) == ("pending", run.run_id)
+        assert (row.state, row.run_id) == ("pending", run.id)
 
 
 def test_consent_given_in_code_is_journaled(open_sqlite: OpenTally) -> None:

@@ -59,7 +59,7 @@ def checks_of(bound: BoundTally, run_id: str) -> list[dict[str, Any]]:
     return [
         dict(entry.summary)
         for step in bound.recordings.steps(run_id)
-        for entry in bound.recordings.entries(step.step_id)
+        for entry in bound.recordings.entries(step.id)
         if entry.kind == "policy_check"
     ]
 
@@ -309,7 +309,7 @@ def test_a_blocked_step_keeps_action_arguments_reason_and_receipts(open_tally: O
                 bot.check_tool_call("pay", {"amount": 3})
         [first, step] = bot.recordings.steps(run.id)
         assert step.status == "blocked"
-        check, entry = bot.recordings.entries(step.step_id)
+        check, entry = bot.recordings.entries(step.id)
         approval = blocked.value.approvals[0].id
         assert (check.summary["outcome"], check.summary["approval"]) == ("blocked", approval)
         assert entry.payload == {
@@ -318,7 +318,7 @@ def test_a_blocked_step_keeps_action_arguments_reason_and_receipts(open_tally: O
             "subject": "pay",
             "arguments": {"amount": 3},
             "reason": "require_approval-tool_call",
-            "receipts": [bot.recordings.receipt(first.step_id).digest],
+            "receipts": [bot.recordings.receipt(first.id).digest],
         }
 
 

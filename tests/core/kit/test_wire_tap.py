@@ -78,8 +78,8 @@ class Remote(BaseChatModel):
 
 
 def _payloads(tally: Tally) -> dict[str, Any]:
-    [step] = tally.recordings.steps(tally.bind().recordings.runs()[0].run_id)
-    return {entry.kind: entry.payload for entry in tally.recordings.entries(step.step_id)}
+    [step] = tally.recordings.steps(tally.bind().recordings.runs()[0].id)
+    return {entry.kind: entry.payload for entry in tally.recordings.entries(step.id)}
 
 
 def _check(tally: Tally, provider: str) -> None:
@@ -90,7 +90,7 @@ def _check(tally: Tally, provider: str) -> None:
     assert payloads["wire_request"]["url"] == provider.partition("?")[0]
     assert payloads["wire_response"]["status"] == 200
     assert SECRET not in str(payloads)
-    assert tally.recordings.verify(tally.bind().recordings.runs()[0].run_id).ok
+    assert tally.recordings.verify(tally.bind().recordings.runs()[0].id).ok
 
 
 def test_what_a_chat_model_sends_stands_beside_what_langchain_asked(

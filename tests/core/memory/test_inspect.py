@@ -526,7 +526,7 @@ def test_looking_around_leads_from_scopes_to_memories_to_what_hangs_on_them(
             apollo.explore(depth=4)
         with apollo.run("coder") as run, run.step("tool_call") as step:
             apollo.explore("project:apollo")
-        assert [use.step.step_id for use in apollo.inspect(origin.id).uses] == [step.id]
+        assert [use.step.id for use in apollo.inspect(origin.id).uses] == [step.id]
 
 
 def test_inspecting_names_the_steps_that_used_a_memory_to_who_may_see_them(
@@ -543,14 +543,14 @@ def test_inspecting_names_the_steps_that_used_a_memory_to_who_may_see_them(
 
         found = apollo.inspect(kept.id)
 
-        assert [use.step.step_id for use in found.uses] == steps[:2:-1]
+        assert [use.step.id for use in found.uses] == steps[:2:-1]
         assert {use.how for use in found.uses} == {("recalled",)}
         seen = tally.bind(BOB).inspect(kept.id)
-        assert [use.step.step_id for use in seen.uses] == steps[:2:-1]
+        assert [use.step.id for use in seen.uses] == steps[:2:-1]
         assert steps[1] not in {
-            use.step.step_id for use in tally.bind(BOB).recordings.uses(kept.id)
+            use.step.id for use in tally.bind(BOB).recordings.uses(kept.id)
         }
-        assert steps[1] in {use.step.step_id for use in apollo.recordings.uses(kept.id)}
+        assert steps[1] in {use.step.id for use in apollo.recordings.uses(kept.id)}
 
 
 def test_what_was_replaced_is_shown_only_where_its_replacement_is(open_tally: OpenTally) -> None:

@@ -197,7 +197,7 @@ def test_payloads_can_be_erased_and_the_chain_still_verifies(open_tally: OpenTal
         bound = tally.bind(OWNER)
         recorder = bound.recordings
         foil = recorder.foil(run_id)
-        steps = [step.step_id for step in recorder.steps(run_id)]
+        steps = [step.id for step in recorder.steps(run_id)]
         last = [entry.payload for entry in recorder.entries(steps[-1])]
         assert bound.operator.erase_recorded(run_id, step_id=steps[0], reason="asked to") == [
             steps[0]
@@ -269,7 +269,7 @@ def test_the_questions_that_a_recording_answers(open_tally: OpenTally) -> None:
             noted.id,
             "ADD",
         )
-        uses = {use.step.step_id: use.how for use in recorder.uses(long.id)}
+        uses = {use.step.id: use.how for use in recorder.uses(long.id)}
         assert [uses[step][-1] for step in steps] == ["left_out", "in_context"]
         assert recorder.diff(steps[0], steps[0]).is_empty
         # Another actor sees none of it, nor that it is there.
@@ -290,8 +290,8 @@ def test_a_page_of_steps_begins_after_the_last_one(open_tally: OpenTally) -> Non
                 ids.append(step.id)
         recorder = bound.recordings
         first = recorder.steps(run.id, limit=3)
-        assert [step.step_id for step in first] == ids[:3]
-        assert [step.step_id for step in recorder.steps(run.id, after=first[-1].step_index)] == ids[
+        assert [step.id for step in first] == ids[:3]
+        assert [step.id for step in recorder.steps(run.id, after=first[-1].step_index)] == ids[
             3:
         ]
         assert recorder.step_counts(bound.recordings.runs()) == {run.id: 7}

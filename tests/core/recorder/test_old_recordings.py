@@ -96,7 +96,7 @@ def test_the_digests_of_an_old_run_are_what_they_were(old: Old, recorder: Record
         "completed",
         "redacted_payloads",
     )
-    foil = recorder.verify(run.run_id).foil
+    foil = recorder.verify(run.id).foil
     assert (foil.count, foil.head) == (5, HEAD)
     stored = _sql(old.where, old.schema, "SELECT count(*) FROM journal")
     assert stored == [8]
@@ -105,18 +105,18 @@ def test_the_digests_of_an_old_run_are_what_they_were(old: Old, recorder: Record
 def test_an_old_run_verifies_and_its_receipt_goes_out(
     old: Old, recorder: Recordings, tmp_path: Path
 ) -> None:
-    answer = recorder.verify(old.run.run_id)
+    answer = recorder.verify(old.run.id)
     assert (answer.ok, answer.problems, answer.gaps) == (True, (), {})
     assert (answer.receipts, answer.payloads_absent) == (3, 0)
     assert answer.payloads_checked >= 8
 
     bundle = tmp_path / "run.receipt"
-    bundle.write_bytes(recorder.export_receipt(old.run.run_id))
+    bundle.write_bytes(recorder.export_receipt(old.run.id))
     assert verify_bundle(bundle, foil=answer.foil).ok
 
 
 def test_what_was_tampered_with_in_an_old_run_is_found(old: Old, recorder: Recordings) -> None:
-    run_id = old.run.run_id
+    run_id = old.run.id
     [text] = _sql(
         old.where, old.schema, "SELECT summary FROM step_entries WHERE kind = 'tool_call'"
     )
@@ -139,7 +139,7 @@ def test_an_old_run_plays_as_a_tape(old: Old, recorder: Recordings) -> None:
 
     result = {"role": "tool", "content": "fish", "tool_call_id": "call_1"}
     for key in (KEY, OTHER_KEY):
-        player = recorder.player(old.run.run_id)
+        player = recorder.player(old.run.id)
         first: Any = player.model(asked(key))
         assert first["answer"] == {"content": "I look it up."}
         assert player.tool("look_up", {"arguments": {"bird": "heron"}}) == "fish"
@@ -150,9 +150,9 @@ def test_an_old_run_plays_as_a_tape(old: Old, recorder: Recordings) -> None:
 
 
 def test_an_old_step_is_made_again_and_compiled_anew(old: Old, recorder: Recordings) -> None:
-    step = recorder.steps(old.run.run_id)[0]
+    step = recorder.steps(old.run.id)[0]
     exact = recorder.preview_replay(
-        step.step_id, call=lambda request: {"answer": {"content": "I look it up."}}
+        step.id, call=lambda request: {"answer": {"content": "I look it up."}}
     )
     assert (exact.fidelity, exact.request_matches, exact.response_matches) == (
         "exact_redacted",
@@ -160,10 +160,10 @@ def test_an_old_step_is_made_again_and_compiled_anew(old: Old, recorder: Recordi
         True,
     )
 
-    candidates = recorder.knew(step.step_id)
+    candidates = recorder.knew(step.id)
     assert {item.says for item in candidates} >= {"The heron eats three fish a day."}
     eaten = next(item for item in candidates if item.says == "The heron eats three fish a day.")
-    changed = recorder.preview_replay(step.step_id, context_mutations={eaten.item_id: None})
+    changed = recorder.preview_replay(step.id, context_mutations={eaten.item_id: None})
     assert changed.diff is not None
     assert eaten.item_id in [change.item_id for change in changed.diff.removed]
 
@@ -174,10 +174,10 @@ def test_an_old_memory_is_recalled_and_leads_to_its_source(
     anna = tally.bind(ANNA)
     best = anna.recall("How many fish does the heron eat?")[0]
     assert best.memory.content == "The heron eats three fish a day."
-    step = recorder.steps(old.run.run_id)[0]
-    [origin] = recorder.trace(step.step_id, "three fish a day")
+    step = recorder.steps(old.run.id)[0]
+    [origin] = recorder.trace(step.id, "three fish a day")
     assert (origin.memory_id, origin.raw) == (best.memory.id, "The heron eats three fish a day.")
-    assert step.step_id in [use.step.step_id for use in recorder.uses(best.memory.id)]
+    assert step.id in [use.step.step_id for use in recorder.uses(best.memory.id)]
 
 
 def test_work_goes_on_in_an_old_tally(tally: Tally, recorder: Recordings) -> None:
@@ -187,7 +187,7 @@ def test_work_goes_on_in_an_old_tally(tally: Tally, recorder: Recordings) -> Non
     with anna.run("keeper") as run, run.step("model_call") as step:
         step.record("request", {"prompt": "Where is it?"})
         step.record("response", {"answer": "At the harbour."})
-    assert [recorder.verify(one.run_id).ok for one in anna.recordings.runs()] == [True, True]
+    assert [recorder.verify(one.id).ok for one in anna.recordings.runs()] == [True, True]
     findings = tally.bind(Actor(user="anna", role="operator")).operator.doctor()
     assert [finding.text for finding in findings if finding.status == "problem"] == []
 

@@ -66,12 +66,12 @@ def test_a_killed_recorder_loses_nothing_acknowledged_and_leaves_no_half_step(
         assert {run.status for run in runs} == {"completed", "interrupted"}
         digests = set()
         for run in runs:
-            assert recorder.verify(run.run_id).ok, recorder.verify(run.run_id)
-            assert {step.status for step in recorder.steps(run.run_id)} <= {
+            assert recorder.verify(run.id).ok, recorder.verify(run.run_id)
+            assert {step.status for step in recorder.steps(run.id)} <= {
                 "completed",
                 "interrupted",
             }
-            digests |= {receipt.digest for receipt in recorder.receipts(run.run_id)}
+            digests |= {receipt.digest for receipt in recorder.receipts(run.id)}
         assert acknowledged <= digests
         assert list((tmp_path / "tally" / "alive").iterdir()) == []
 

@@ -67,7 +67,7 @@ def test_a_mutated_replay_is_kept_with_its_recipe_its_comparison_and_ids_of_its_
         assert ReplayRecipe.load(note["recipe"]) == result.recipe
         assert note["recipe"]["notes"] == "what if we forgot the heron?"
         assert note["comparison"]["response_matches"] is False
-        assert me.recordings.verify(run.run_id).ok
+        assert me.recordings.verify(run.id).ok
 
         again = me.recordings.preview_replay(result.step_id, call=model)
         assert (again.request_matches, again.response_matches, again.warnings) == (True, True, ())
@@ -103,7 +103,7 @@ def test_a_replay_whose_model_fails_is_kept_as_failed(open_tally: OpenTally) -> 
         with pytest.raises(ConnectionError):
             me.recordings.replay(step_id, call=broken, token_budget=500)
         newest = me.recordings.runs()[0]
-        assert (newest.status, [step.status for step in me.recordings.steps(newest.run_id)]) == (
+        assert (newest.status, [step.status for step in me.recordings.steps(newest.id)]) == (
             "failed",
             ["failed"],
         )

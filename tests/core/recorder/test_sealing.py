@@ -57,8 +57,8 @@ def entries_of(bound: BoundTally) -> list[StepEntry]:
     return [
         entry
         for run in recordings.runs_of([ADA.private_scope])
-        for step in recordings.steps(run.run_id)
-        for entry in recordings.entries(step.step_id)
+        for step in recordings.steps(run.id)
+        for entry in recordings.entries(step.id)
         if entry.kind == "placeholders"
     ]
 

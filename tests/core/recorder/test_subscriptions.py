@@ -44,7 +44,7 @@ def test_a_listener_hears_of_a_run_its_steps_and_its_end_in_their_order(tally: T
         with run.step("tool_call") as second:
             pass
     wait_until(lambda: len(events) == 4)
-    assert [(event.kind, event.step.step_id if event.step else None) for event in events] == [
+    assert [(event.kind, event.step.id if event.step else None) for event in events] == [
         ("run_started", None),
         ("step_ended", first.id),
         ("step_ended", second.id),
@@ -64,9 +64,9 @@ def test_what_a_listener_hears_of_is_committed(tally: Tally) -> None:
         if event.step is not None:
             # Straight from the database: nothing that waits is written for this reader.
             with services_of(tally).store.database.read() as connection:
-                stored = recordings.find_step(connection, event.step.step_id)
-            receipt = bound.recordings.receipt(event.step.step_id)
-            receipts.append(stored == event.step and receipt.step_id == event.step.step_id)
+                stored = recordings.find_step(connection, event.step.id)
+            receipt = bound.recordings.receipt(event.step.id)
+            receipts.append(stored == event.step and receipt.step_id == event.step.id)
 
     bound.recordings.subscribe(listener)
     with bound.run("coder") as run:
@@ -138,8 +138,8 @@ def test_a_listener_hears_nothing_of_scopes_that_its_actor_may_not_inspect(tally
     with eve.run("spy") as spy:
         pass
     wait_until(lambda: len(own) == 3 and len(foreign) == 2)
-    assert {event.run.run_id for event in own} == {run.id}
-    assert {event.run.run_id for event in foreign} == {spy.id}
+    assert {event.run.id for event in own} == {run.id}
+    assert {event.run.id for event in foreign} == {spy.id}
 
 
 def test_a_closed_subscription_hears_nothing_more(tally: Tally) -> None:
@@ -198,7 +198,7 @@ def test_a_closing_tally_delivers_what_waits_and_closes_its_subscriptions(
     kinds: list[str] = []
 
     def reading(event: RecordingEvent) -> None:
-        kinds.append(f"{event.kind} {bound.recordings.run(event.run.run_id).agent_name}")
+        kinds.append(f"{event.kind} {bound.recordings.run(event.run.id).agent_name}")
 
     subscription = bound.recordings.subscribe(reading)
     run = bound.run("coder")

@@ -100,7 +100,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
             other.step("other") as third,
         ):
             third.record("note", "elsewhere")
-        steps = tuple(step.step_id for step in tally.recordings.steps(run.id))
+        steps = tuple(step.id for step in tally.recordings.steps(run.id))
         return Recorded(folder, run.end(), other.end(), (*steps, third.id))
 
 

@@ -292,7 +292,7 @@ def test_what_is_persisted_carries_the_version_of_its_shape() -> None:
     assert versioned == PERSISTED
     assert {record.__name__ for record in CLASSES if issubclass(record, Persisted)} == PERSISTED
     assert (
-        json.loads(ReplayRecipe(replay_id="r", source_run_id="a", source_step_id="b").dumps())[
+        json.loads(ReplayRecipe(id="r", source_run_id="a", source_step_id="b").dumps())[
             "schema_version"
         ]
         == 1
@@ -521,7 +521,7 @@ def test_a_kind_is_registered_once_and_checks_its_attributes() -> None:
 
 
 def test_an_exact_replay_changes_nothing() -> None:
-    recipe = ReplayRecipe(replay_id="r", source_run_id="a", source_step_id="b")
+    recipe = ReplayRecipe(id="r", source_run_id="a", source_step_id="b")
 
     assert recipe.is_exact
     assert not recipe.replace(token_budget=0).is_exact

@@ -187,7 +187,7 @@ def test_an_id_may_be_given_by_its_beginning_or_its_end(bound: BoundTally) -> No
     assert bound.get(stored.id[-8:]).id == stored.id
     assert bound.inspect(stored.id[-8:]).id == stored.id
     assert bound.source(stored.source_id[-8:]).id == stored.source_id
-    assert bound.recordings.step(step.id[-8:]).step_id == step.id
+    assert bound.recordings.step(step.id[-8:]).id == step.id
     assert bound.recordings.verify(run.id[-8:]).ok
     assert bound.remember("Herons nest early.", derived_from=[stored.id[-8:]]).status == "created"
     assert bound.forget(stored.id[-8:], reason="r").id == stored.id
@@ -208,7 +208,7 @@ def test_an_id_that_somebody_chose_is_itself_and_not_the_beginning_of_another(
         bound.run("agent", run_id=run_id).end()
     bound.working("2026-11").set("plan", "x")
 
-    assert bound.recordings.run("2026-11-22").run_id == "2026-11-22"
+    assert bound.recordings.run("2026-11-22").id == "2026-11-22"
     assert bound.working("2026-11").run_id == "2026-11"
 
 

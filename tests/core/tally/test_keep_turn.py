@@ -78,12 +78,12 @@ def test_a_run_remembers_what_was_said_by_whom_it_is_told_to(
         )
         [run] = anna.recordings.runs()
         [asked] = [
-            step for step in anna.recordings.steps(run.run_id) if step.step_kind == "model_call"
+            step for step in anna.recordings.steps(run.id) if step.step_kind == "model_call"
         ]
-        conversation = run.metadata.get("thread_id", run.run_id)
+        conversation = run.metadata.get("thread_id", run.id)
         for memory in anna.memories():
             assert (memory.kind, memory.conversation) == ("turn", conversation)
-            assert (memory.source_run_id, memory.source_step_ids) == (run.run_id, (asked.step_id,))
+            assert (memory.source_run_id, memory.source_step_ids) == (run.id, (asked.id,))
 
 
 def test_llama_index_remembers_what_its_root_was_asked_and_answered(open_sqlite: OpenTally) -> None:

@@ -114,4 +114,4 @@ def test_runs_are_listed_before_a_time_too(open_tally: OpenTally) -> None:
         started = anna.recordings.run(made[2]).started_at
         listed = anna.recordings.runs_of([anna.scope], before=started)
 
-        assert [run.run_id for run in listed] == made[:2][::-1]
+        assert [run.id for run in listed] == made[:2][::-1]

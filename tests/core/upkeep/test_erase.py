@@ -252,7 +252,7 @@ def test_an_operator_of_one_organization_neither_sees_nor_erases_what_others_kee
         assert [memory.id for memory in bob.memories()] == [other.id]
         assert bob.threads.names() == ["chat"]
         assert bob.working("r1").get("seen") == {"text": SECRET}
-        assert bob.recordings.run(bob.recordings.runs()[0].run_id).user_goal == SECRET
+        assert bob.recordings.run(bob.recordings.runs()[0].id).user_goal == SECRET
         assert not tally.bind(ROOT).operator.prove_erased(own.id, text=SECRET).holds
 
 

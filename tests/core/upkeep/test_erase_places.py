@@ -242,7 +242,7 @@ def _problems(tally: Tally, bound: BoundTally) -> list[object]:
         for stream in streams:
             problems += journal.verify_stream(connection, stream)
     for run in bound.recordings.runs(limit=1_000):
-        problems += bound.recordings.verify(run.run_id).problems
+        problems += bound.recordings.verify(run.id).problems
     return problems + list(bound.threads.verify())
 
 

@@ -138,7 +138,7 @@ def test_everything_of_a_user_goes_and_others_keep_theirs(open_tally: OpenTally)
             for stream in {entry.stream for entry in journal.all_entries(connection)}:
                 assert journal.verify_stream(connection, stream) == []
         for run in apollo.recordings.runs(limit=99):
-            assert root.recordings.verify(run.run_id).ok
+            assert root.recordings.verify(run.id).ok
         checks = {each.check: each for each in root.operator.doctor()}
         assert checks["texts"].status == "ok", checks["texts"]
         for user in ("ada", "nobody"):

@@ -206,4 +206,4 @@ class Runtime:
 def player_of(tally: Tally | BoundTally, **options: Any) -> Player:
     """Return a player of the latest run."""
     bound = tally.bind() if isinstance(tally, Tally) else tally
-    return bound.recordings.player(bound.recordings.runs()[0].run_id, **options)
+    return bound.recordings.player(bound.recordings.runs()[0].id, **options)

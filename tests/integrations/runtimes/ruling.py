@@ -52,7 +52,7 @@ def checks_of(tally: Tally) -> list[tuple[Any, Any, Any]]:
     return [
         (step.step_kind, entry.summary["outcome"], entry.summary["rule"])
         for run in reversed(bound.recordings.runs())
-        for step in bound.recordings.steps(run.run_id)
-        for entry in bound.recordings.entries(step.step_id)
+        for step in bound.recordings.steps(run.id)
+        for entry in bound.recordings.entries(step.id)
         if entry.kind == "policy_check"
     ]

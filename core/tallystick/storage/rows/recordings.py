@@ -140,7 +140,7 @@ def add_runs(tx: Connection, runs: Sequence[NewRun]) -> None:
     """Insert runs that start."""
     rows = [
         {
-            "id": run.run_id,
+            "id": run.id,
             "scope_id": scope_id,
             "agent_name": run.agent_name,
             "domain": run.domain,
@@ -267,7 +267,7 @@ def end_run(tx: Connection, run: RunRecord) -> None:
     _END_RUN(
         tx,
         {
-            "run": run.run_id,
+            "run": run.id,
             "new_status": run.status,
             "at": run.ended_at,
             "missing": run.gaps,
@@ -301,7 +301,7 @@ def list_runs(
     """
     query = _RUNS.where(_sc.c.name.in_([str(scope) for scope in scopes]))
     if isinstance(before, RunRecord):
-        last = tuple_(before.started_at, before.run_id)
+        last = tuple_(before.started_at, before.id)
         query = query.where(tuple_(_r.c.started_at, _r.c.id) < last)
     elif before is not None:
         query = query.where(_r.c.started_at < before)
@@ -542,7 +542,7 @@ def _step(row: Any) -> StepRecord:
 
 def _as_run(row: Any) -> RunRecord:
     return RunRecord(
-        run_id=row.id,
+        id=row.id,
         scope=Scope.parse(row.scope_name),
         agent_name=row.agent_name,
         domain=row.domain,
@@ -559,7 +559,7 @@ def _as_run(row: Any) -> RunRecord:
 
 def _as_step(row: Any) -> StepRecord:
     return StepRecord(
-        step_id=row.id,
+        id=row.id,
         run_id=row.run_id,
         step_index=row.step_index,
         step_kind=row.step_kind,

@@ -170,7 +170,7 @@ def test_a_run_that_is_cut_anywhere_is_whole_in_the_end(
 
         steps = bound.recordings.steps(run.id)
         assert [step.status for step in steps] == ["completed"] * 3
-        assert [len(bound.recordings.entries(step.step_id)) for step in steps] == [1] * 3
+        assert [len(bound.recordings.entries(step.id)) for step in steps] == [1] * 3
         assert bound.recordings.verify(run.id).ok
         assert bound.recordings.run(run.id).gaps == 0
         if not was_cut:

@@ -132,7 +132,7 @@ def test_a_large_payload_and_a_large_source_are_moved_and_read_as_before(place: 
         assert ada.source(large.source_id).text == LARGE
         assert ada.source(small.source_id).text == "Short."
         [step] = ada.recordings.steps(run_id)
-        [entry] = [one for one in ada.recordings.entries(step.step_id) if one.kind == "request"]
+        [entry] = [one for one in ada.recordings.entries(step.id) if one.kind == "request"]
         assert entry.payload == {"prompt": LARGE}
         again = ada.remember(LARGE, kind="fact")
         assert (again.id, again.status) == (large.id, "duplicate")
