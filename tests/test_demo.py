@@ -69,9 +69,7 @@ def test_the_demo_mends_plays_verifies_and_defends_what_it_recorded(
         coding = [run for run in bound.recordings.runs() if run.agent_name.startswith("coder")]
         taped, recorded = coding[0], coding[1]
         assert (taped.agent_name, recorded.agent_name) == ("coder, on tape", "coder")
-        thinking = [
-            step for step in bound.recordings.steps(recorded.run_id) if step.name == "think"
-        ]
+        thinking = [step for step in bound.recordings.steps(recorded.id) if step.name == "think"]
         _, compiled = bound.recordings.compiled(thinking[2].step_id)
         # The society's history is out because it has nothing to do with the failure, not for room.
         assert compiled.decision("file:docs/history.md").reason_code == "below_relevance"
@@ -79,17 +77,17 @@ def test_the_demo_mends_plays_verifies_and_defends_what_it_recorded(
         for path in ("ledger/statement.py", "ledger/money.py"):
             assert compiled.decision(f"file:{path}").decision == "include"
         receipt, foil = (
-            bound.recordings.export_receipt(recorded.run_id),
-            bound.recordings.foil(recorded.run_id),
+            bound.recordings.export_receipt(recorded.id),
+            bound.recordings.foil(recorded.id),
         )
         assert verify_bundle(receipt, foil=foil).ok
-        step = bound.recordings.steps(recorded.run_id)[0].step_id
+        step = bound.recordings.steps(recorded.id)[0].id
         reworded, failed, cut = (found for _, found in tampering.attempts(receipt, step, foil))
         assert {problem.problem for problem in reworded.problems} == {
             "its payload does not match its commitment"
         }
         assert {problem.where.partition("#")[0] for problem in failed.problems} == {
-            f"run:{recorded.run_id}",
+            f"run:{recorded.id}",
             f"step {step}",
         }
         assert [problem.problem for problem in cut.problems] == [

@@ -163,13 +163,11 @@ class _Spans:
     def run(self, run: RunRecord, *, besides: Iterable[str] = ()) -> int:
         """Export a run and those of its steps that are not named; return the number of spans."""
         exported = set(besides)
-        receipts = {
-            receipt.step_id: receipt for receipt in self._bound.recordings.receipts(run.id)
-        }
+        receipts = {receipt.step_id: receipt for receipt in self._bound.recordings.receipts(run.id)}
         steps = self._bound.recordings.steps(run.id)
         count = 1
         for step in steps:
-            if step.id in receipts and step.step_id not in exported:
+            if step.id in receipts and step.id not in exported:
                 self.step(run, step, receipts[step.id])
                 count += 1
         facts = run_facts(run, list(receipts.values()))

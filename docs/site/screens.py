@@ -47,12 +47,10 @@ def main() -> None:
 def _take(tally: Tally, browser: Any) -> None:
     bound = tally.bind(OWNER, SCOPE)
     run = next(run for run in reversed(bound.recordings.runs()) if run.agent_name == "coder")
-    step = [step for step in bound.recordings.steps(run.run_id) if step.step_kind == "model_call"][
-        2
-    ]
+    step = [step for step in bound.recordings.steps(run.id) if step.step_kind == "model_call"][2]
     [memory] = bound.memories()
     screens = {
-        "dashboard-step.png": f"/steps/{step.step_id}",
+        "dashboard-step.png": f"/steps/{step.id}",
         "dashboard-runs.png": "/runs",
         "dashboard-memory.png": f"/memories/{memory.id}",
     }
@@ -61,7 +59,7 @@ def _take(tally: Tally, browser: Any) -> None:
         context = browser.new_context(viewport=_SIZE, color_scheme="light")
         context.add_cookies([{"name": COOKIE, "value": secret, "url": f"{base}/ui"}])
         page = context.new_page()
-        page.goto(f"{base}/ui/runs/{run.run_id}/verify")
+        page.goto(f"{base}/ui/runs/{run.id}/verify")
         for name, path in screens.items():
             page.goto(f"{base}/ui{path}")
             page.screenshot(path=DOCS / name)

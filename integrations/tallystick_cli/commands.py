@@ -192,7 +192,7 @@ def _print_older(value: Any, names: Iterable[str], limit: int | None, shown: int
     """Say how to see older lines, where a list is as long as it was asked to be."""
     option = next((name for name in ("before", "after") if name in names), None)
     if option is not None and isinstance(value, list) and value and len(value) == limit:
-        last = value[-1].get("id") or value[-1]["run_id"]
+        last = value[-1]["id"]
         print_view(f"There may be more: --{option} {last[shown:]}, or --limit.", style="dim")
 
 

@@ -95,7 +95,7 @@ def why(call: Call) -> Answer:
     record, recordings = step_of(call.owner, call.arguments["step_id"]), call.owner.recordings
     compiled = _read_or_none(recordings.compiled, record.id)
     knew, unseen = (
-        (recordings.knew(record.id), recordings.unseen(record.step_id))
+        (recordings.knew(record.id), recordings.unseen(record.id))
         if compiled is not None
         else ([], [])
     )
@@ -126,7 +126,7 @@ def uses(call: Call) -> Answer:
     if not memory_uses:
         return Answer([], "No recorded step had to do with it.")
     lines = [
-        f"{each.step.step_id[-8:]}  {', '.join(each.how).replace('_', ' ')}" for each in memory_uses
+        f"{each.step.id[-8:]}  {', '.join(each.how).replace('_', ' ')}" for each in memory_uses
     ]
     return Answer(memory_uses, [views.step_table([each.step for each in memory_uses]), *lines])
 

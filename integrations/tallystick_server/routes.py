@@ -122,7 +122,7 @@ ROUTES: tuple[Route, ...] = (
     ),
     *_group(
         "Runs",
-        _route("runs", "GET /runs", cursor=("before", "run_id")),
+        _route("runs", "GET /runs", cursor=("before", "id")),
         _route("run", "GET /runs/{run_id}"),
         _route("steps", "GET /runs/{run_id}/steps"),
         _route("verify", "POST /runs/{run_id}/verify"),

@@ -56,8 +56,7 @@ def _seen(tally: Tally) -> list[tuple[str, str | None, str]]:
 
 def _payloads(tally: Tally, index: int = 0) -> dict[str, Any]:
     return {
-        entry.kind: entry.payload
-        for entry in tally.recordings.entries(_steps(tally)[index].id)
+        entry.kind: entry.payload for entry in tally.recordings.entries(_steps(tally)[index].id)
     }
 
 

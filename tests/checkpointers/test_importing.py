@@ -313,9 +313,7 @@ def test_a_receipt_leads_to_the_state_and_back(tmp_path: Path, tally_command: Ru
         config: RunnableConfig = {**_config("t"), "callbacks": [handler]}
         compiled.invoke({"messages": [HumanMessage("hi")]}, config)
         [run] = tally.bind().recordings.runs()
-        [call] = [
-            step for step in tally.recordings.steps(run.id) if step.step_kind == "model_call"
-        ]
+        [call] = [step for step in tally.recordings.steps(run.id) if step.step_kind == "model_call"]
         [checkpoint] = [
             candidate
             for candidate in TallySaver(tally).list(_config("t"))

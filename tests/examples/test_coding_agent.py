@@ -128,9 +128,7 @@ def test_the_record_has_contexts_requests_answers_tools_checks_and_memories(
     worked: Worked,
 ) -> None:
     recorded = {
-        entry.kind
-        for step in worked.steps
-        for entry in worked.bound.recordings.entries(step.id)
+        entry.kind for step in worked.steps for entry in worked.bound.recordings.entries(step.id)
     }
 
     assert {
@@ -150,9 +148,7 @@ def test_the_record_has_contexts_requests_answers_tools_checks_and_memories(
 def test_the_record_has_the_output_of_the_tests_the_diff_and_what_each_call_of_the_model_used(
     worked: Worked,
 ) -> None:
-    entries = [
-        entry for step in worked.steps for entry in worked.bound.recordings.entries(step.id)
-    ]
+    entries = [entry for step in worked.steps for entry in worked.bound.recordings.entries(step.id)]
     results = [str(entry.payload) for entry in entries if entry.kind == "tool_result"]
     usage: list[Any] = [entry.summary["usage"] for entry in entries if entry.kind == "response"]
 

@@ -56,9 +56,7 @@ def demo(tally: Tally, window: Window) -> Iterator[Demoed]:
     bound.reviews.reflect([bound.remember("We decided to round half even.", kind="episode").id])
     [run] = [run for run in bound.recordings.runs() if run.agent_name == "coder" and run.domain]
     compiled = [
-        step.id
-        for step in bound.recordings.steps(run.id)
-        if step.step_kind == "model_call"
+        step.id for step in bound.recordings.steps(run.id) if step.step_kind == "model_call"
     ]
     with pytest.raises(ApprovalRequired):
         bound.check_tool_call("shell", {"command": "rm -rf ledger"})

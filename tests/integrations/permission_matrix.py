@@ -96,7 +96,7 @@ class World:
         started = self.owner.post(
             "/v1/runs", json={"agent_name": "coder"}, headers={"tallystick-scope": self.scope}
         )
-        run_id = str(started.json()["result"]["run_id"])
+        run_id = str(started.json()["result"]["id"])
         self.owner.post(f"/v1/runs/{run_id}/steps", json={"kind": "other"})
         return run_id
 

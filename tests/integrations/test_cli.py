@@ -81,26 +81,26 @@ def test_a_run_is_listed_shown_and_verified(tally_command: Command) -> None:
     assert "mend the test" in listed.stdout
 
     [run] = json.loads(tally_command("runs", "--json").stdout)
-    steps = tally_command("show", run["run_id"][-8:])
+    steps = tally_command("show", run["id"][-8:])
     assert "patch" in steps.stdout
-    [step] = json.loads(tally_command("show", run["run_id"], "--json").stdout)["steps"]
-    shown = tally_command("show", step["step_id"][-8:])
+    [step] = json.loads(tally_command("show", run["id"], "--json").stdout)["steps"]
+    shown = tally_command("show", step["id"][-8:])
     assert "latest request" in shown.stdout
     assert "sha256:" in shown.stdout
 
-    verified = tally_command("verify", run["run_id"])
+    verified = tally_command("verify", run["id"])
     assert (verified.returncode, "the chain holds" in verified.stdout) == (0, True)
-    foil = json.loads(tally_command("verify", run["run_id"], "--json").stdout)["foil"]
-    matched = tally_command("verify", run["run_id"], "--foil", f"{foil['count']}:{foil['head']}")
+    foil = json.loads(tally_command("verify", run["id"], "--json").stdout)["foil"]
+    matched = tally_command("verify", run["id"], "--foil", f"{foil['count']}:{foil['head']}")
     assert "stock and foil match" in matched.stdout
-    other = tally_command("verify", run["run_id"], "--foil", f"{foil['count']}:sha256:{'0' * 64}")
+    other = tally_command("verify", run["id"], "--foil", f"{foil['count']}:sha256:{'0' * 64}")
     assert (other.returncode, "does not match" in other.stdout) == (1, True)
 
 
 def test_a_step_is_compiled_anew_with_a_change(tally_command: Command, tmp_path: Path) -> None:
     (run,) = json.loads(tally_command("runs", "--json").stdout)
-    shown = json.loads(tally_command("show", run["run_id"], "--json").stdout)
-    step = shown["steps"][0]["step_id"]
+    shown = json.loads(tally_command("show", run["id"], "--json").stdout)
+    step = shown["steps"][0]["id"]
 
     dropped = tally_command("recompile", step, "--drop", "note-1")
     assert dropped.returncode == 0, dropped.stderr
@@ -125,7 +125,7 @@ def test_a_step_is_compiled_anew_with_a_change(tally_command: Command, tmp_path:
         tally_command("recompile", step, "--drop", "note-1", "--keep", "--json").stdout
     )
     again = json.loads(tally_command("show", recorded["run_id"], "--json").stdout)
-    assert [step_record["step_id"] for step_record in again["steps"]] == [recorded["step_id"]]
+    assert [step_record["id"] for step_record in again["steps"]] == [recorded["step_id"]]
 
     refused = tally_command("recompile", step, "--budget", "half")
     assert (refused.returncode, refused.stdout) == (2, "")
@@ -199,9 +199,7 @@ def test_a_receipt_goes_out_signed_and_is_verified_without_the_tally(
     assert key.stat().st_mode & 0o077 == 0
     again = entered("keygen", str(key))
     assert (again.returncode, "is there already" in again.stderr) == (2, True)
-    written = tally_command(
-        "export-receipt", run["run_id"], "--out", str(bundle), "--sign", str(key)
-    )
+    written = tally_command("export-receipt", run["id"], "--out", str(bundle), "--sign", str(key))
     assert "signed" in written.stdout
     checked = entered("verify", str(bundle), "--public-key", f"{key}.pub")
     assert (checked.returncode, "signed by" in checked.stdout) == (0, True), checked.stderr
@@ -209,19 +207,19 @@ def test_a_receipt_goes_out_signed_and_is_verified_without_the_tally(
 
 def test_a_step_is_asked_why_and_compared(tally_command: Command) -> None:
     [run] = json.loads(tally_command("runs", "--json").stdout)
-    [step] = json.loads(tally_command("show", run["run_id"], "--json").stdout)["steps"]
-    answer = json.loads(tally_command("why", step["step_id"], "--json").stdout)
+    [step] = json.loads(tally_command("show", run["id"], "--json").stdout)["steps"]
+    answer = json.loads(tally_command("why", step["id"], "--json").stdout)
     assert {item["item_id"] for item in answer["knew"]} == {"ask", "note-1", "note-2"}
     assert answer["unseen"] == []
-    assert "Note 1 of the test." in tally_command("trace", step["step_id"], "note 1 OF").stdout
-    assert "nothing differs" in tally_command("diff", step["step_id"], step["step_id"]).stdout
+    assert "Note 1 of the test." in tally_command("trace", step["id"], "note 1 OF").stdout
+    assert "nothing differs" in tally_command("diff", step["id"], step["id"]).stdout
     assert (
         "No recorded step" in tally_command("uses", "01900000-0000-7000-8000-000000000000").stdout
     )
 
 
 def test_a_tape_is_written_and_plays(tally_command: Command, place: Path, tmp_path: Path) -> None:
-    run_id = json.loads(tally_command("runs", "--json").stdout)[0]["run_id"]
+    run_id = json.loads(tally_command("runs", "--json").stdout)[0]["id"]
     out = tmp_path / "tapes" / "patch.json"
     result = tally_command("tape", run_id[-8:], "--out", str(out))
     assert result.returncode == 0, result.stderr

@@ -187,7 +187,7 @@ def test_what_is_inspected_names_the_steps_that_used_it(run: Command, place: Pat
     shown = " ".join(run("inspect", memory)[1].split())
     assert f"step {step.id[-8:]}: recalled, in context" in shown
     [used] = json.loads(run("inspect", memory, "--json")[1])["uses"]
-    assert used["step"]["step_id"] == step.id
+    assert used["step"]["id"] == step.id
 
 
 def test_one_looks_around_from_scopes_to_a_memory(run: Command, place: Path) -> None:

@@ -61,9 +61,7 @@ def test_a_thread_of_any_id_is_recorded(open_sqlite: OpenTally, id: Any, observe
         assert (handler.failures, middleware.failures) == (0, 0)
         bound = tally.bind(Actor(user=str(ID)))
         [run] = bound.recordings.runs()
-        [step] = [
-            step for step in bound.recordings.steps(run.id) if step.step_kind == "model_call"
-        ]
+        [step] = [step for step in bound.recordings.steps(run.id) if step.step_kind == "model_call"]
         assert step.metadata["thread_id"] == str(id)
         assert bound.recordings.verify(run.id).ok
         # The step names the thread as the saver does, so that there is a way back to it.

@@ -52,8 +52,7 @@ def _run(tally: Tally) -> RunRecord:
 
 def _steps(tally: Tally) -> list[tuple[str, str | None, str]]:
     return [
-        (step.step_kind, step.name, step.status)
-        for step in tally.recordings.steps(_run(tally).id)
+        (step.step_kind, step.name, step.status) for step in tally.recordings.steps(_run(tally).id)
     ]
 
 

@@ -414,11 +414,11 @@ async def test_runs_and_approvals_are_read_page_by_page(tally: Tally, mode: str)
             runs.append(run.id)
     async with connected(serve(tally, actor=ANN), mode) as client:
         first = payload(await client.call_tool("explore", {"mode": "runs", "limit": 2}))["runs"]
-        last = {"before": first[-1]["run_id"]}
+        last = {"before": first[-1]["id"]}
         second = payload(await client.call_tool("explore", {"mode": "runs", **last}))["runs"]
         wrong = payload(await client.call_tool("explore", {"mode": "approvals", **last}))
 
-    assert [run["run_id"] for run in [*first, *second]] == runs[::-1]
+    assert [run["id"] for run in [*first, *second]] == runs[::-1]
     assert wrong["error"]["code"] == "not_found"
 
 

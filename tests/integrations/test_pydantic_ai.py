@@ -139,9 +139,7 @@ def test_a_failure_outside_of_any_step_has_a_step_that_says_what(open_sqlite: Op
         last = list(tally.recordings.steps(run.id))[-1]
         assert (run.status, last.step_kind, last.status) == ("failed", "other", "failed")
         [error] = [
-            entry.payload
-            for entry in tally.recordings.entries(last.id)
-            if entry.kind == "error"
+            entry.payload for entry in tally.recordings.entries(last.id) if entry.kind == "error"
         ]
         assert isinstance(error, dict)
         assert error["type"] == "UnexpectedModelBehavior"

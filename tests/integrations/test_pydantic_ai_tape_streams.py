@@ -121,9 +121,7 @@ def _steps(tally: Tally) -> tuple[list[str], list[str], list[dict[Any, Any]]]:
     """The states of all runs and of all steps, and the entries of each step, oldest first."""
     runs = tally.bind().recordings.runs()[::-1]
     steps = [step for run in runs for step in tally.recordings.steps(run.id)]
-    entries = [
-        {entry.kind: entry for entry in tally.recordings.entries(step.id)} for step in steps
-    ]
+    entries = [{entry.kind: entry for entry in tally.recordings.entries(step.id)} for step in steps]
     return [run.status for run in runs], [step.status for step in steps], entries
 
 

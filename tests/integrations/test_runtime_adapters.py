@@ -205,7 +205,7 @@ def test_what_a_tool_remembers_is_joined_to_its_step(
             assert kinds == ["tool_call", "memory_write", "tool_result"]
         outside, stored, noted = owner.memories()
         steps = [memory.source_step_ids for memory in (noted, stored, outside)]
-        assert steps == [(tools[0].id,), (tools[1].step_id,), ()]
+        assert steps == [(tools[0].id,), (tools[1].id,), ()]
         assert {memory.source_run_id for memory in (noted, stored)} == {tools[0].run_id}
         [entry] = owner.history(stored.id)
         assert (entry.correlation_id, entry.request_id) == (tools[1].id, tools[1].run_id)

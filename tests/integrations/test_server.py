@@ -137,7 +137,7 @@ def test_runs_and_jobs_are_read_page_by_page_too(there: Served) -> None:
     with RemoteTally.connect(there.tcp, token=token) as remote:
         rest = remote.recordings.runs(before=runs[2])
 
-    assert [run["run_id"] for run in [*first["result"], *second["result"]]] == runs[::-1]
+    assert [run["id"] for run in [*first["result"], *second["result"]]] == runs[::-1]
     assert (first["next"], second["next"]) == (runs[1], None)
     assert [run.id for run in rest] == runs[:2][::-1]
 
@@ -469,7 +469,7 @@ def test_a_run_is_recorded_step_by_step_and_its_bundle_verifies(there: Served) -
     http = there.http(there.token())
     run_id = http.post("/v1/runs/start", json={"agent_name": "coder", "goal": "Mend it."}).json()[
         "result"
-    ]["run_id"]
+    ]["id"]
     in_run = {"tallystick-run": run_id}
     http.post("/v1/recall", json={"query": "bees"}, headers=in_run)
     step = {
@@ -742,7 +742,7 @@ async def test_the_application_is_mounted_in_another_which_enters_its_lifespan(
                 "/memory/v1/runs", json={"agent_name": "a"}, headers=headers
             )
             refused = await client.get("/memory/v1/whoami")
-        run = tally.bind(ROOT).recordings.run(started.json()["result"]["run_id"])
+        run = tally.bind(ROOT).recordings.run(started.json()["result"]["id"])
 
     assert who.json()["result"]["user"] == "root"
     assert refused.status_code == 401

@@ -110,7 +110,7 @@ def places_of(routes: Iterable[Any]) -> Iterator[str]:
 def test_an_open_run_takes_nothing_from_a_token_that_may_not_record(there: Served) -> None:
     """The bounds of the token that calls count, whichever token of the user started the run."""
     full = there.http(there.token())
-    run_id = full.post("/v1/runs", json={"agent_name": "coder"}).json()["result"]["run_id"]
+    run_id = full.post("/v1/runs", json={"agent_name": "coder"}).json()["result"]["id"]
     full.post(f"/v1/runs/{run_id}/steps", json={"kind": "other"})
     readers = (
         there.http(there.token(token_class="scoped", operations=["read", "inspect"])),
@@ -140,7 +140,7 @@ def test_an_open_run_takes_nothing_from_a_token_that_may_not_record(there: Serve
 
 def test_a_run_is_not_replaced_by_another_of_its_id_and_none_is_left_open(there: Served) -> None:
     ada, bob = there.http(there.token()), there.http(there.token(BOB))
-    run_id = ada.post("/v1/runs", json={"agent_name": "coder"}).json()["result"]["run_id"]
+    run_id = ada.post("/v1/runs", json={"agent_name": "coder"}).json()["result"]["id"]
     again = {"agent_name": "coder", "run_id": run_id}
     taken = bob.post("/v1/runs", json=again)
     step = ada.post(f"/v1/runs/{run_id}/steps", json={"kind": "other"})

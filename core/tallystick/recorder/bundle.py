@@ -85,6 +85,8 @@ _DAMAGED = (
 _LINK_BEGINS = "data:application/zip;base64,"
 """How the link of a page begins that holds a bundle."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
+_KEYS: Mapping[type, str] = {RunRecord: "run_id", StepRecord: "step_id"}
+"""The names by which the format has the ids of records."""
 _ENTRY = ("position", "kind", "at", "payload_state", "commitment", "redactions", "summary")
 
 
@@ -106,7 +108,7 @@ def bundle(stored: Stored, rows: Sequence[Any], anchor: journal.Anchor, foil: Fo
             entries.append(entry)
     run = {
         "format": FORMAT,
-        "run": stored.run.dump(),
+        "run": _fields_of(stored.run),
         "begins": {"count": anchor.count, "previous": anchor.head},
         "foil": foil.dump(),
     }
@@ -116,7 +118,7 @@ def bundle(stored: Stored, rows: Sequence[Any], anchor: journal.Anchor, foil: Fo
         contents = (
             json.dumps(run, indent=1, sort_keys=True).encode(),
             _lines(chain),
-            _lines([step.dump() for step in stored.steps()]),
+            _lines([_fields_of(step) for step in stored.steps()]),
             _lines(entries),
             payloads.getvalue(),
         )
@@ -408,7 +410,7 @@ def _bytes_of(path: Path) -> bytes:
 def _step_entry(row: _Row) -> StepEntry:
     return StepEntry.load(
         {
-            "entry_id": f"{row.step_id}/{row.position}",
+            "id": f"{row.step_id}/{row.position}",
             "step_id": row.step_id,
             "position": row.position,
             "kind": row.kind,
@@ -471,10 +473,17 @@ def _exactly(kind: type[R], fields: Mapping[str, Any]) -> R:
     """Return a record whose fields are those of the file to the type: a record accepts "5" for 5.
     Raises InvalidRecord, ValueError.
     """
-    record = kind.load(fields)
-    if json.dumps(record.dump(), sort_keys=True) != json.dumps(fields, sort_keys=True):
+    names = {key: "id" for key in (_KEYS.get(kind),) if key is not None}
+    record = kind.load({names.get(name, name): value for name, value in fields.items()})
+    if json.dumps(_fields_of(record), sort_keys=True) != json.dumps(fields, sort_keys=True):
         raise ValueError("a field has a value of another type, or is missing")
     return record
+
+
+def _fields_of(record: Record) -> dict[str, Any]:
+    """Return the fields of a record under their names in the format."""
+    fields = record.dump()
+    return {_KEYS[type(record)]: fields.pop("id"), **fields} if type(record) in _KEYS else fields
 
 
 def _require_fields(fields: Any, types: Mapping[str, type | tuple[type, ...]]) -> None:

@@ -57,7 +57,7 @@ def recipe_for(
     if recipe is not None:
         recipe = recipe.model_copy(update=origin)
     else:
-        recipe = ReplayRecipe.load({"replay_id": new_id(), **origin, **changes})
+        recipe = ReplayRecipe.load({"id": new_id(), **origin, **changes})
     check_rules(recipe.policy_rules or (), error=InvalidInput, where="replay")
     return recipe
 

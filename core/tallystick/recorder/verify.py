@@ -425,9 +425,7 @@ def _step_problems(
         if step.ended_at is not None:
             problems.append(_problem(f"step {step.id}", "has ended but has no receipt"))
         elif end is not None:
-            problems.append(
-                _problem(f"step {step.id}", "has no receipt, though its run has ended")
-            )
+            problems.append(_problem(f"step {step.id}", "has no receipt, though its run has ended"))
     if end is not None and end.details.get("steps") != len(steps):
         stated = end.details.get("steps")
         problems.append(

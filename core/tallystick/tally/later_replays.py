@@ -45,7 +45,7 @@ def enqueue_replay(
         raise InvalidInput(
             "`recipe` replaces the text of an item, which no queue keeps: use replay, at once."
         )
-    payload = {**recipe.dump(), "replay_id": "", "notes": ""}
+    payload = {**recipe.dump(), "id": "", "notes": ""}
     digest = hashlib.sha256(ReplayRecipe.load(payload).dumps().encode()).hexdigest()
     store = services.store
 

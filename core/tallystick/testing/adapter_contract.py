@@ -378,9 +378,7 @@ class AdapterContract:
         with open_tally() as tally:
             alice = _apollo(tally)
             self.model_call(alice, "Say heron.", "heron")
-            assert [alice.recordings.verify(run.id).ok for run in alice.recordings.runs()] == [
-                True
-            ]
+            assert [alice.recordings.verify(run.id).ok for run in alice.recordings.runs()] == [True]
 
     def _needs(self, *verbs: str) -> None:
         missing = [verb for verb in verbs if verb not in self.verbs]

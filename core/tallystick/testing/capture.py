@@ -142,7 +142,7 @@ class CaptureContract:
             [step] = _steps(bound)
             [summary] = [
                 entry.summary
-                for entry in bound.recordings.receipt(step.step_id).entries
+                for entry in bound.recordings.receipt(step.id).entries
                 if entry.kind == "response"
             ]
             if self.sees_chunks:
@@ -215,9 +215,7 @@ class CaptureContract:
             verified = bound.recordings.verify(run.id)
             assert (verified.ok, verified.gaps) == (True, {})
             with services_of(tally).store.database.read() as connection:
-                events = [
-                    entry.event for entry in journal.entries(connection, run_stream(run.id))
-                ]
+                events = [entry.event for entry in journal.entries(connection, run_stream(run.id))]
             assert events == ["run.start", *["receipt"] * (len(events) - 2), "run.end"]
         return bound
 
@@ -225,26 +223,24 @@ class CaptureContract:
 def _steps(bound: BoundTally) -> list[Any]:
     """The steps of all runs, in the order in which they began."""
     return [
-        step
-        for run in reversed(bound.recordings.runs())
-        for step in bound.recordings.steps(run.id)
+        step for run in reversed(bound.recordings.runs()) for step in bound.recordings.steps(run.id)
     ]
 
 
 def _payloads(bound: BoundTally) -> list[dict[str, Any]]:
     """Return the recorded payloads of each step, by kind."""
     return [
-        {entry.kind: entry.payload for entry in bound.recordings.entries(step.step_id)}
+        {entry.kind: entry.payload for entry in bound.recordings.entries(step.id)}
         for step in _steps(bound)
     ]
 
 
 def _captured_steps(bound: BoundTally) -> list[CapturedStep]:
     steps = _steps(bound)
-    places = {step.step_id: place for place, step in enumerate(steps)}
+    places = {step.id: place for place, step in enumerate(steps)}
     scene: list[CapturedStep] = []
     for step in steps:
-        kinds = {entry.kind for entry in bound.recordings.entries(step.step_id)}
+        kinds = {entry.kind for entry in bound.recordings.entries(step.id)}
         parent = places.get(step.parent_step_id) if step.parent_step_id is not None else None
         if step.status == "blocked":
             assert "approval" in kinds

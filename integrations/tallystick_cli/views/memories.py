@@ -148,7 +148,7 @@ def inspection_view(inspection: records.Inspection) -> RenderableType:
         links=lambda each: common.affected_links(each.affected),
         copies=lambda each: joined(each.promoted),
         used_by=lambda each: [
-            f"step {short(use.step.step_id)}: {', '.join(use.how).replace('_', ' ')}"
+            f"step {short(use.step.id)}: {', '.join(use.how).replace('_', ' ')}"
             for use in each.uses[:_USES]
         ],
         you_may=lambda _: f"{', '.join(can) or 'nothing'} (* is previewed first)",

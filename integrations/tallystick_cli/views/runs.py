@@ -58,7 +58,7 @@ def run_table(runs: Iterable[tuple[records.RunRecord, int]]) -> Table:
         runs,
         "",
         "Runs",
-        id=lambda row: id_text(row[0].run_id),
+        id=lambda row: id_text(row[0].id),
         status=lambda row: state_text(row[0].status),
         started=lambda row: local_time(row[0].started_at),
         steps=lambda row: str(row[1]),
@@ -73,7 +73,7 @@ def step_table(steps: Iterable[records.StepRecord]) -> Table:
         ms = step.ended_at and (step.ended_at - step.started_at) / 1_000
         return "" if ms is None else f"{ms:.0f} ms"
 
-    fields = "#=step_index id=step_id status kind=step_kind"
+    fields = "#=step_index id status kind=step_kind"
     return table(steps, fields, "Steps", took=took, name=lambda step: step.name)
 
 
@@ -108,7 +108,7 @@ def step_view(
         step,
         "when=started_at status",
         run=lambda _: f"{run.agent_name}{goal} ({short(run.id)}) in {run.scope}",
-        step=lambda each: f"#{each.step_index} {each.step_kind}{name} ({each.step_id})",
+        step=lambda each: f"#{each.step_index} {each.step_kind}{name} ({each.id})",
         receipt=lambda _: receipt and Text(receipt.digest, style="cyan"),
         after=lambda _: receipt and Text(receipt.previous, style="dim"),
         tokens_by=lambda _: receipt and receipt.token_method,

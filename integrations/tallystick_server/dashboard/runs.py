@@ -167,10 +167,10 @@ def _run(visit: Visit) -> Response:
     if scale not in ("linear", "log"):
         raise InvalidInput("time: the bars are linear or log.")
     after = visit.number("after")
-    steps = visit.call("steps", run_id=run.run_id, after=after, limit=_STEPS + 1)
+    steps = visit.call("steps", run_id=run.id, after=after, limit=_STEPS + 1)
     has_more, steps = len(steps) > _STEPS, steps[:_STEPS]
-    count = bound.recordings.step_counts([run]).get(run.run_id, 0)
-    summaries = bound.recordings.summaries(run.run_id, after=after, limit=_STEPS)
+    count = bound.recordings.step_counts([run]).get(run.id, 0)
+    summaries = bound.recordings.summaries(run.id, after=after, limit=_STEPS)
     totals = figures(visit).of(bound, run, count)
     return visit.page(
         "run.html",
@@ -180,8 +180,8 @@ def _run(visit: Visit) -> Response:
         count=count,
         failed=sum(step.status in ("failed", "blocked") for step in steps),
         totals=totals,
-        mark=figures(visit).mark(run.run_id),
-        foil=bound.recordings.foil(run.run_id),
+        mark=figures(visit).mark(run.id),
+        foil=bound.recordings.foil(run.id),
         scale=scale,
         replayed=replayed_step(run.metadata),
         earlier=None if after is None else visit.again(after=_page_before(after)),
@@ -281,15 +281,15 @@ def _conversation(visit: Visit) -> Response:
     """The conversation in one column: the last request, and what was answered at each step."""
     run = visit.call("run", run_id=visit.path("run_id"))
     after = visit.number("after")
-    steps = visit.call("steps", run_id=run.run_id, after=after, limit=_CONVERSED + 1)
+    steps = visit.call("steps", run_id=run.id, after=after, limit=_CONVERSED + 1)
     has_more, steps = len(steps) > _CONVERSED, steps[:_CONVERSED]
-    recorded = visit.bound.recordings.summaries(run.run_id, after=after, limit=_CONVERSED)
+    recorded = visit.bound.recordings.summaries(run.id, after=after, limit=_CONVERSED)
     turns: list[tuple[StepRecord, Message]] = []
     shown: set[tuple[str, str]] = set()
     for step in steps:
-        if not any(entry.kind in _SAID for entry in recorded.get(step.step_id, ())):
+        if not any(entry.kind in _SAID for entry in recorded.get(step.id, ())):
             continue
-        for entry in visit.call("entries", step_id=step.step_id):
+        for entry in visit.call("entries", step_id=step.id):
             if entry.kind not in _SAID:
                 continue
             for message in messages_of(entry.kind, entry.payload):
@@ -314,7 +314,7 @@ def _working(visit: Visit) -> Response:
 
 def _verify(visit: Visit) -> Response:
     run = visit.call("run", run_id=visit.path("run_id"))
-    verified = visit.call("verify", run_id=run.run_id)
+    verified = visit.call("verify", run_id=run.id)
     figures(visit).note(verified, visit.tally.now())
     return visit.page("verified.html", run=run, verified=verified)
 

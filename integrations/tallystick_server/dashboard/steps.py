@@ -239,7 +239,7 @@ def _readable(entry: StepEntry, most: int = _SHOWN) -> list[Any]:
 def _item(visit: Visit) -> Response:
     """One candidate: its text, its score, and its way from the raw source."""
     step: StepRecord = visit.call("step", step_id=visit.path("step_id"))
-    context = _context(visit, step.id, visit.call("entries", step_id=step.step_id))
+    context = _context(visit, step.id, visit.call("entries", step_id=step.id))
     row = (
         next((row for row in context.rows if str(row.number) == visit.path("number")), None)
         if context is not None

@@ -547,9 +547,7 @@ def test_inspecting_names_the_steps_that_used_a_memory_to_who_may_see_them(
         assert {use.how for use in found.uses} == {("recalled",)}
         seen = tally.bind(BOB).inspect(kept.id)
         assert [use.step.id for use in seen.uses] == steps[:2:-1]
-        assert steps[1] not in {
-            use.step.id for use in tally.bind(BOB).recordings.uses(kept.id)
-        }
+        assert steps[1] not in {use.step.id for use in tally.bind(BOB).recordings.uses(kept.id)}
         assert steps[1] in {use.step.id for use in apollo.recordings.uses(kept.id)}
 
 

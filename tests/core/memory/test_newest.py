@@ -135,7 +135,7 @@ def test_a_recorded_recall_names_what_was_listed(anna: BoundTally) -> None:
     [step] = anna.recordings.steps(run.id)
 
     for hit in found:
-        assert [use.step.id for use in anna.recordings.uses(hit.memory.id)] == [step.step_id]
+        assert [use.step.id for use in anna.recordings.uses(hit.memory.id)] == [step.id]
 
 
 def test_it_is_the_same_awaited(anna: BoundTally) -> None:

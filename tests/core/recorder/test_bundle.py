@@ -291,7 +291,5 @@ def test_a_page_of_steps_begins_after_the_last_one(open_tally: OpenTally) -> Non
         recorder = bound.recordings
         first = recorder.steps(run.id, limit=3)
         assert [step.id for step in first] == ids[:3]
-        assert [step.id for step in recorder.steps(run.id, after=first[-1].step_index)] == ids[
-            3:
-        ]
+        assert [step.id for step in recorder.steps(run.id, after=first[-1].step_index)] == ids[3:]
         assert recorder.step_counts(bound.recordings.runs()) == {run.id: 7}

@@ -177,7 +177,7 @@ def test_an_old_memory_is_recalled_and_leads_to_its_source(
     step = recorder.steps(old.run.id)[0]
     [origin] = recorder.trace(step.id, "three fish a day")
     assert (origin.memory_id, origin.raw) == (best.memory.id, "The heron eats three fish a day.")
-    assert step.id in [use.step.step_id for use in recorder.uses(best.memory.id)]
+    assert step.id in [use.step.id for use in recorder.uses(best.memory.id)]
 
 
 def test_work_goes_on_in_an_old_tally(tally: Tally, recorder: Recordings) -> None:

@@ -66,7 +66,7 @@ def test_a_killed_recorder_loses_nothing_acknowledged_and_leaves_no_half_step(
         assert {run.status for run in runs} == {"completed", "interrupted"}
         digests = set()
         for run in runs:
-            assert recorder.verify(run.id).ok, recorder.verify(run.run_id)
+            assert recorder.verify(run.id).ok, recorder.verify(run.id)
             assert {step.status for step in recorder.steps(run.id)} <= {
                 "completed",
                 "interrupted",

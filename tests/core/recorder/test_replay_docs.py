@@ -35,7 +35,7 @@ from tallystick.errors import TapeDiverged
 from tallystick.recorder import write_tape
 from tallystick_langchain import TapeChatModel, tape_tools
 
-write_tape(ada.recordings.tape(run.run_id), "orders.json")
+write_tape(ada.recordings.tape(run.id), "orders.json")
 tally.close()
 
 """

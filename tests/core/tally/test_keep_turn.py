@@ -77,9 +77,7 @@ def test_a_run_remembers_what_was_said_by_whom_it_is_told_to(
             }[capture]
         )
         [run] = anna.recordings.runs()
-        [asked] = [
-            step for step in anna.recordings.steps(run.id) if step.step_kind == "model_call"
-        ]
+        [asked] = [step for step in anna.recordings.steps(run.id) if step.step_kind == "model_call"]
         conversation = run.metadata.get("thread_id", run.id)
         for memory in anna.memories():
             assert (memory.kind, memory.conversation) == ("turn", conversation)

@@ -299,7 +299,7 @@ def test_whatever_was_stored_comes_as_it_was(
 
 def _recorded(mine: Any, run_id: str, thread: str) -> Any:
     [step] = mine.recordings.steps(run_id)
-    entries = [entry.payload for entry in mine.recordings.entries(step.step_id)]
+    entries = [entry.payload for entry in mine.recordings.entries(step.id)]
     assert mine.recordings.verify(run_id).ok
     assert mine.threads.verify(thread) == []
     stored = mine.threads.get(thread, namespace="")

@@ -62,7 +62,7 @@ def look(folder):
     found = owner.recall("Who nests in spring?")
     first = found[0].memory.id
     run = next(run for run in owner.recordings.runs() if run.agent_name == "coder")
-    step = owner.recordings.steps(run.run_id)[0].step_id
+    step = owner.recordings.steps(run.id)[0].id
     operator = tally.bind(Actor(user="olga", role="operator"))
     stranger = tally.bind(Actor(user="eve"), "private:local")
     findings = owner.operator.doctor()
@@ -70,9 +70,9 @@ def look(folder):
         "read_only": tally.read_only,
         "recalled": sorted(hit.memory.content for hit in found),
         "warnings": found.warnings,
-        "verified": owner.recordings.verify(run.run_id).ok,
+        "verified": owner.recordings.verify(run.id).ok,
         "shown": owner.recordings.entries(step)[0].payload,
-        "exported": len(owner.recordings.export_receipt(run.run_id)) > 500,
+        "exported": len(owner.recordings.export_receipt(run.id)) > 500,
         "pack": "heron" in owner.pack("heron").text,
         "inspected": owner.inspect(first).id == first,
         "doctor": [finding.status for finding in findings if finding.check == "writing"],
