@@ -14,7 +14,7 @@ def every(read: Callable[..., list[T]], /, **filters: Any) -> list[T]:
     results: list[T] = []
     while True:
         last: Any = results[-1] if results else None
-        before = None if last is None else getattr(last, "id", None) or last.run_id
+        before = None if last is None else last.id
         page = read(limit=_PAGE, before=before, **filters)
         results += page
         if len(page) < _PAGE:

@@ -21,7 +21,7 @@ _BLOCKS: list[str] = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)
 def test_every_change_of_a_recipe_stands_on_the_page() -> None:
     """What is left is what identifies a recipe."""
     changes = set(ReplayRecipe.model_fields) - {
-        "replay_id",
+        "id",
         "source_run_id",
         "source_step_id",
         "schema_version",

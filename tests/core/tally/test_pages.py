@@ -36,7 +36,7 @@ def _job(bound: BoundTally, number: int) -> str:
 
 
 LISTS: dict[str, tuple[Callable[[BoundTally, int], str], str, str]] = {
-    "runs": (_run, "recordings.runs", "run_id"),
+    "runs": (_run, "recordings.runs", "id"),
     "approvals": (_approval, "approvals.list", "id"),
     "jobs": (_job, "jobs.list", "id"),
 }
